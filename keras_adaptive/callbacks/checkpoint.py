@@ -1,0 +1,45 @@
+import math
+import os
+import shutil
+
+import keras
+
+
+class Checkpoint(keras.callbacks.Callback):
+    """Saves the model after every epoch as `last.keras`, and the best so far as `best.keras`.
+
+    The best is the one with the lowest `val_loss`; an epoch without validation is never the best. A file appears
+    under its name only when it is complete, and the one before it stays until then.
+
+    Args:
+        run_dir: Folder to save in; made if need be.
+        best: The `val_loss` of the `best.keras` that is there already, when training goes on.
+
+    Example:
+
+    ```python
+    model.fit(x, y, validation_data=(x_valid, y_valid), epochs=10, callbacks=[Checkpoint("run")])
+    best = keras.saving.load_model("run/best.keras")
+    ```
+    """
+
+    def __init__(self, run_dir, best=math.inf):
+        super().__init__()
+        self.run_dir = os.fspath(run_dir)
+        self.best = best
+
+    def on_train_begin(self, logs=None):
+        os.makedirs(self.run_dir, exist_ok=True)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._replace("last.keras", self.model.save)
+        val_loss = (logs or {}).get("val_loss", math.nan)
+        if val_loss < self.best:
+            self.best = val_loss
+            last = os.path.join(self.run_dir, "last.keras")
+            self._replace("best.keras", lambda path: shutil.copyfile(last, path))
+
+    def _replace(self, name, write):
+        partial = os.path.join(self.run_dir, f"partial_{name}")
+        write(partial)
+        os.replace(partial, os.path.join(self.run_dir, name))

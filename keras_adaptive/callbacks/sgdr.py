@@ -1,0 +1,56 @@
+import keras
+from keras import ops
+
+
+class SGDR(keras.callbacks.Callback):
+    """Sets the learning rate before every update from the number of updates already done.
+
+    The number comes from `optimizer.iterations`, so training that goes on from a saved optimizer goes on in the
+    schedule, and an update that loss scaling skips does not advance it. The optimizer must have been made with a
+    plain number as its learning rate. Each batch's logs, and each epoch's, receive `learning_rate`, the rate of the
+    update just done: list this callback before those that read the logs.
+
+    Source: Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts (2017).
+
+    Args:
+        schedule: Function from the number of updates already done, an integer, to a rate: a `CosineRestarts`, any
+            other Keras schedule, or a plain function.
+
+    Raises:
+        ValueError: At the start of `fit`, if the model was compiled with more than one step per execution: Keras
+            then calls callbacks too seldom to set every update's rate.
+
+    Example:
+
+    ```python
+    model.compile(NAG(learning_rate=1.0), loss="mse")
+    model.fit(x, y, callbacks=[SGDR(CosineRestarts(1.0, period=1000, warmup=100))])
+    ```
+    """
+
+    def __init__(self, schedule):
+        super().__init__()
+        self.schedule = schedule
+        self.learning_rate = None
+
+    def on_train_begin(self, logs=None):
+        steps = self.model.steps_per_execution
+        if steps > 1:
+            raise ValueError(
+                f"`SGDR` must be called before every update. Received: a model with steps_per_execution={steps}. "
+                "Compile it with steps_per_execution=1, or give the schedule to the optimizer as its learning rate."
+            )
+
+    def on_train_batch_begin(self, batch, logs=None):
+        optimizer = self.model.optimizer
+        updates = int(ops.convert_to_numpy(optimizer.iterations))
+        self.learning_rate = float(self.schedule(updates))
+        optimizer.learning_rate = self.learning_rate
+
+    def on_train_batch_end(self, batch, logs=None):
+        if logs is not None:
+            logs["learning_rate"] = self.learning_rate
+
+    def on_epoch_end(self, epoch, logs=None):
+        if logs is not None:
+            logs["learning_rate"] = self.learning_rate

@@ -1,0 +1,135 @@
+import json
+import math
+import os
+import time
+
+import keras
+import numpy as np
+from keras import ops
+
+
+class TrainLog(keras.callbacks.Callback):
+    """Writes training as JSON lines: one object every so many updates, one for each validation.
+
+    An object of training holds `update` (updates done), `loss` and `perplexity` over the tokens since the object
+    before it (not since the start of the epoch, as in Keras' logs), `learning_rate`, `gradient_norm`,
+    `tokens_per_second`, `tokens` (trained on in this `fit`) and `seconds` (since `fit` began). An object of
+    validation holds `update`, `val_loss`, `val_perplexity` and whatever else was validated, `tokens` and `seconds`.
+    Losses are in nats per token. A value that is unknown or not finite is null. Each line is flushed; a file that
+    exists is continued.
+
+    The model must have a `loss_tracker`, a `keras.metrics.Mean` weighted by tokens, as a `LanguageModel` has. The
+    other values come from the logs: list `SGDR` and `Throughput` before this callback.
+
+    Args:
+        path: Path of the file to write; its folder is made if need be.
+        every: Number of updates between two objects.
+        tensorboard_dir: Folder to write the same numbers to for TensorBoard, optional. Needs the package tensorboard,
+            not TensorFlow.
+
+    Raises:
+        ValueError: If `every` is below 1, or at the start of `fit` if the model has no `loss_tracker`.
+
+    Example:
+
+    ```python
+    model.fit(batches, callbacks=[SGDR(schedule), Throughput(4096), TrainLog("run/log.jsonl", every=100)])
+    losses = [json.loads(line).get("loss") for line in open("run/log.jsonl")]
+    ```
+    """
+
+    def __init__(self, path, every=100, tensorboard_dir=None):
+        super().__init__()
+        if every < 1:
+            raise ValueError(f"`every` must be at least 1 update. Received: every={every}")
+        self.path = os.fspath(path)
+        self.every = every
+        self.tensorboard_dir = tensorboard_dir
+        self._in_epoch = False
+
+    def on_train_begin(self, logs=None):
+        if not hasattr(self.model, "loss_tracker"):
+            raise ValueError(
+                "`TrainLog` needs a model with a `loss_tracker`, a `keras.metrics.Mean` weighted by tokens. "
+                f"Received: a model of class {type(self.model).__name__}. Use a `LanguageModel`, or add the attribute."
+            )
+        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
+        self._file = open(self.path, "a", encoding="utf-8")
+        self._scalars = self._scalar_writer()
+        self._began = time.perf_counter()
+        self._updates = 0
+        self._tokens = 0.0
+        self._interval = np.zeros(2)  # nats and tokens since the last object
+        self._logs = {}
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._in_epoch = True
+        self._seen = np.zeros(2)  # nats and tokens of this epoch that are in an interval already
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._updates += 1
+        self._logs = logs or {}
+        if self._updates % self.every == 0:
+            self._collect()
+            self._write_interval()
+
+    def on_test_begin(self, logs=None):
+        self._end_of_epoch()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._end_of_epoch()
+        validated = {name: value for name, value in (logs or {}).items() if name.startswith("val_")}
+        if "val_loss" in validated:
+            self._write({"val_perplexity": exp(validated["val_loss"]), **validated})
+
+    def on_train_end(self, logs=None):
+        if self._interval[1]:
+            self._write_interval()
+        self._file.close()
+        if self._scalars:
+            self._scalars.close()
+
+    def _scalar_writer(self):
+        if self.tensorboard_dir is None:
+            return None
+        from tensorboard.summary import Writer
+
+        return Writer(os.fspath(self.tensorboard_dir))
+
+    def _end_of_epoch(self):
+        """Validation and the next epoch reset the tracker, so what it holds is collected before either."""
+        if self._in_epoch:
+            self._collect()
+            self._in_epoch = False
+
+    def _collect(self):
+        tracker = self.model.loss_tracker
+        seen = np.array([float(ops.convert_to_numpy(value)) for value in (tracker.total, tracker.count)])
+        self._interval += seen - self._seen
+        self._tokens += (seen - self._seen)[1]
+        self._seen = seen
+
+    def _write_interval(self):
+        nats, tokens = self._interval
+        loss = nats / tokens if tokens else math.nan
+        names = ("learning_rate", "gradient_norm", "tokens_per_second")
+        self._write({"loss": loss, "perplexity": exp(loss), **{name: self._logs.get(name) for name in names}})
+        self._interval = np.zeros(2)
+
+    def _write(self, values):
+        record = {"update": int(ops.convert_to_numpy(self.model.optimizer.iterations))}
+        record |= {name: finite(value) for name, value in values.items()}
+        record |= {"tokens": round(self._tokens), "seconds": round(time.perf_counter() - self._began, 3)}
+        self._file.write(json.dumps(record, allow_nan=False) + "\n")
+        self._file.flush()
+        for name, value in values.items():
+            if self._scalars and finite(value) is not None:
+                self._scalars.add_scalar(name, finite(value), record["update"])
+
+
+def exp(value):
+    return math.exp(value) if value < 700 else math.inf
+
+
+def finite(value):
+    return float(value) if value is not None and math.isfinite(value) else None

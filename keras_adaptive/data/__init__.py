@@ -1,0 +1,15 @@
+from keras_adaptive.data.block_batches import BlockBatches as BlockBatches
+from keras_adaptive.data.context_windows import ContextWindows as ContextWindows
+from keras_adaptive.data.corpus import SPLITS as SPLITS
+from keras_adaptive.data.corpus import Corpus as Corpus
+from keras_adaptive.data.corpus import load_corpus as load_corpus
+from keras_adaptive.data.docstrings import write_docstrings as write_docstrings
+from keras_adaptive.data.preparation import prepare as prepare
+from keras_adaptive.data.sentence_batches import SentenceBatches as SentenceBatches
+from keras_adaptive.data.vocabulary import BOS as BOS
+from keras_adaptive.data.vocabulary import EOS as EOS
+from keras_adaptive.data.vocabulary import PAD as PAD
+from keras_adaptive.data.vocabulary import UNK as UNK
+from keras_adaptive.data.vocabulary import Vocabulary as Vocabulary
+from keras_adaptive.data.words import TOKENIZERS as TOKENIZERS
+from keras_adaptive.data.words import tokenize as tokenize

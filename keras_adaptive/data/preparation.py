@@ -1,0 +1,151 @@
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from keras_adaptive.data.corpus import SPLITS, Corpus
+from keras_adaptive.data.text import read_words
+from keras_adaptive.data.vocabulary import EOS, UNK, Vocabulary
+from keras_adaptive.data.words import TOKENIZERS
+
+_CHUNK = 1 << 18  # tokens in memory at a time
+_NAMES = ("{}.txt", "wiki.{}.tokens")
+
+
+def prepare(folder, data_dir, tokenizer="whitespace", min_count=3, source=None):
+    """Turns the text files of a folder into a corpus: token ids on disk and their vocabulary.
+
+    The text is streamed, so memory holds the distinct words and little else. Each line ends with `</s>`,
+    blank lines too; words rarer than `min_count` in `train` become `<unk>`, as a literal `<unk>` does.
+    `data_dir` appears complete or not at all. A corpus already there that came from the same text in the same
+    way is kept; anything else there is refused.
+
+    Args:
+        folder: has `train.txt`, `valid.txt` and `test.txt` (or WikiText's `wiki.train.tokens`, …), UTF-8.
+        data_dir: folder to make; `Corpus` says what it holds.
+        tokenizer: "whitespace" for text that is tokenised already, "words" for raw text (`tokenize`).
+        min_count: occurrences that a word needs in `train`. WikiText and Billion Word were published with 3;
+            with 1, raw text has no `<unk>` to learn.
+        source: what `corpus.json` gives as the source; the folder by default.
+
+    Returns:
+        The `Corpus`.
+
+    Raises:
+        ValueError: if a file is missing, empty or not UTF-8, or `data_dir` holds something else.
+    """
+    if tokenizer not in TOKENIZERS:
+        raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {tokenizer!r}")
+    texts = {split: _find(folder, split) for split in SPLITS}
+    recipe = {"tokenizer": tokenizer, "unit": "word", "min_count": min_count}
+    inputs = {split: _identity(path) for split, path in texts.items()}
+    if not _is_free(data_dir):
+        return _existing(data_dir, recipe, inputs)
+    with _complete_or_absent(data_dir) as new:
+        contents = _write_corpus(texts, new, TOKENIZERS[tokenizer], min_count)
+        splits = {split: inputs[split] | contents["splits"][split] for split in SPLITS}
+        metadata = {"source": str(source or folder), **recipe, **contents, "splits": splits}
+        (new / "corpus.json").write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
+    return Corpus(data_dir)
+
+
+def _find(folder, split):
+    paths = [Path(folder, name.format(split)) for name in _NAMES]
+    path = next(filter(Path.is_file, paths), None)
+    if path is None:
+        raise ValueError(f"{paths[0]} is missing. A folder needs train.txt, valid.txt and test.txt.")
+    if not path.stat().st_size:
+        raise ValueError(f"{path} is empty. It must hold text, a paragraph or a sentence a line.")
+    return path
+
+
+def _identity(path):
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": digest}
+
+
+def _is_free(data_dir):
+    return not os.path.exists(data_dir) or os.path.isdir(data_dir) and not os.listdir(data_dir)
+
+
+def _existing(data_dir, recipe, inputs):
+    """Returns the corpus in `data_dir` if it is what `prepare` would write."""
+    if os.path.exists(os.path.join(data_dir, "corpus.json")):
+        corpus = Corpus(data_dir)
+        splits = corpus.metadata["splits"]
+        same_text = all(inputs[split].items() <= splits[split].items() for split in SPLITS)
+        if same_text and recipe.items() <= corpus.metadata.items():
+            return corpus
+    raise ValueError(f"{data_dir} exists and is not this corpus. Remove it, or choose another data_dir.")
+
+
+@contextlib.contextmanager
+def _complete_or_absent(data_dir):
+    """Gives a temporary sibling of `data_dir` to write into, which takes its name if all goes well."""
+    data_dir = Path(os.path.abspath(data_dir))
+    new = data_dir.with_name(f"{data_dir.name}.{os.getpid()}.partial")
+    shutil.rmtree(new, ignore_errors=True)  # from a process of this number that was killed
+    new.mkdir(parents=True)
+    try:
+        yield new
+        new.replace(data_dir)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _write_corpus(texts, folder, tokenize, min_count):
+    """Writes the vocabulary and the tokens of every split; returns what `corpus.json` says about them.
+
+    Looking words up takes most of the time. So the words of `train` are looked up once, numbered as they
+    appear, and the numbers become ids when all words are counted.
+    """
+    numbers = folder / "numbers"
+    words, counts = _number_words(read_words(texts["train"], tokenize), numbers)
+    vocabulary = Vocabulary.from_counts(dict(zip(words, counts.tolist(), strict=True)), min_count)
+    vocabulary.save(folder / "vocabulary.txt")
+    ids = vocabulary.encode(words)
+    chunks = {"train": (ids[chunk] for chunk in _read_numbers(numbers))}
+    for split in SPLITS[1:]:
+        chunks[split] = map(vocabulary.encode, read_words(texts[split], tokenize))
+    dtype = "uint16" if len(vocabulary) < 1 << 16 else "int32"
+    splits = {split: _write_tokens(chunks[split], folder / f"{split}.tokens", dtype) for split in SPLITS}
+    numbers.unlink()
+    return {
+        "vocabulary": {"size": len(vocabulary), "sha256": vocabulary.sha256},
+        "dtype": dtype,
+        "splits": splits,
+    }
+
+
+def _number_words(chunks, path):
+    """Writes words as numbers in the order of their first appearance; returns the words and their counts."""
+    numbers = defaultdict(itertools.count().__next__)
+    with open(path, "wb") as file:
+        for words in chunks:
+            np.fromiter(map(numbers.__getitem__, words), np.int32, len(words)).tofile(file)
+    counts = sum(np.bincount(chunk, minlength=len(numbers)) for chunk in _read_numbers(path))
+    return list(numbers), counts
+
+
+def _read_numbers(path):
+    with open(path, "rb") as file:
+        while len(chunk := np.fromfile(file, np.int32, _CHUNK)):
+            yield chunk
+
+
+def _write_tokens(chunks, path, dtype):
+    tokens = lines = unknown = 0
+    with open(path, "wb") as file:
+        for ids in chunks:
+            ids.astype(np.dtype(dtype).newbyteorder("<")).tofile(file)
+            tokens += len(ids)
+            lines += np.count_nonzero(ids == EOS)
+            unknown += np.count_nonzero(ids == UNK)
+    return {"tokens": tokens, "lines": int(lines), "unknown": int(unknown), "unknown_share": unknown / tokens}

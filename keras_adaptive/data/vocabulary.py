@@ -1,0 +1,139 @@
+import hashlib
+import itertools
+
+import numpy as np
+
+SPECIAL_WORDS = ("<s>", "<pad>", "</s>", "<unk>")
+BOS, PAD, EOS, UNK = range(4)
+
+
+class Vocabulary:
+    """The words of a language model, their ids and how often each occurs in the training text.
+
+    Ids 0 to 3 are `<s>`, `<pad>`, `</s>` (which ends every line) and `<unk>` (which stands for every word
+    that is not here). Then come the words by descending count, so that an adaptive softmax finds the frequent
+    ones first.
+
+    A file of a vocabulary has one `word count` a line and leaves the four special words out. That is the
+    layout of fairseq's `dict.txt`: such a file loads as it is, with the ids that fairseq gives. The counts of
+    the special words are therefore zero after `load`.
+
+    Args:
+        words: list of all words in the order of their ids; the first four are the special words.
+        counts: occurrences of each of them, as many as words.
+
+    Raises:
+        ValueError: if the special words are not the first four, a word is empty, holds a line break or occurs
+            twice, or the counts are not as many as the words.
+
+    Example:
+
+    >>> vocabulary = Vocabulary.from_counts({"the": 9, "cat": 2, "sat": 2})
+    >>> vocabulary.words[4:8]
+    ['the', 'cat', 'sat', 'madeupword0000']
+    >>> vocabulary.encode(["the", "dog", "sat", "</s>"])
+    array([4, 3, 6, 2], dtype=int32)
+    """
+
+    def __init__(self, words, counts):
+        self.words = list(words)
+        self.counts = np.asarray(counts, np.int64)
+        self._ids = {word: i for i, word in enumerate(self.words)}
+        self._validate()
+
+    @classmethod
+    def from_counts(cls, counts, min_count=1, multiple_of=8):
+        """Makes the vocabulary of a text from the occurrences of its words.
+
+        Ties are in alphabetical order (by code point). Filler words (`madeupword0000`, …, count 0) bring the
+        size up to a multiple of `multiple_of`. Words rarer than `min_count` become `<unk>`, which is credited
+        with them.
+        """
+        kept = sorted(word for word in counts if counts[word] >= min_count and word not in SPECIAL_WORDS)
+        kept.sort(key=counts.__getitem__, reverse=True)
+        special = [counts.get(word, 0) for word in SPECIAL_WORDS]
+        special[UNK] += sum(counts.values()) - sum(special) - sum(counts[word] for word in kept)
+        words = [*SPECIAL_WORDS, *kept]
+        words += _fillers(-len(words) % multiple_of, counts)
+        known = [*special, *(counts[word] for word in kept)]
+        return cls(words, known + [0] * (len(words) - len(known)))
+
+    @classmethod
+    def load(cls, path):
+        """Reads a vocabulary that `save`, or fairseq, wrote; ids follow the order of the lines."""
+        words, counts = dict.fromkeys(SPECIAL_WORDS), [0] * len(SPECIAL_WORDS)
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                word, count = _parse(line, f"{path}:{number}")
+                if word in words:
+                    raise ValueError(f"{path}:{number}: {word!r} occurs twice. Remove this line.")
+                words[word] = None
+                counts.append(count)
+        if len(words) == len(SPECIAL_WORDS):
+            raise ValueError(f"{path}: the vocabulary is empty; expected one `word count` per line.")
+        return cls(words, counts)
+
+    def save(self, path):
+        """Writes one `word count` a line, without the special words."""
+        with open(path, "wb") as file:
+            file.write(self._text())
+
+    def encode(self, words):
+        """Returns the ids of a sequence of words as an int32 array; unknown words become `<unk>`."""
+        if isinstance(words, str):
+            raise ValueError(f"`words` must be a list. Received: {words!r}. Split it into words first.")
+        return np.fromiter(map(self._ids.get, words, itertools.repeat(UNK)), np.int32)
+
+    def decode(self, ids):
+        """Returns the list of the words of a sequence of ids."""
+        ids = np.asarray(ids, np.int64)
+        outside = ids[(ids < 0) | (ids >= len(self))]
+        if outside.size:
+            raise ValueError(f"`ids` must be from 0 to {len(self) - 1}. Received: {outside[0]}")
+        return [self.words[i] for i in ids.tolist()]
+
+    def unknown(self, words):
+        """Returns those of `words` that are not in the vocabulary, which `encode` makes `<unk>`."""
+        return [word for word in words if word not in self._ids]
+
+    @property
+    def sha256(self):
+        """Digest of what `save` writes: equal digests mean equal words, ids and counts."""
+        return hashlib.sha256(self._text()).hexdigest()
+
+    def __len__(self):
+        return len(self.words)
+
+    def __contains__(self, word):
+        return word in self._ids
+
+    def _text(self):
+        pairs = zip(self.words, self.counts.tolist(), strict=True)
+        return "".join(f"{word} {count}\n" for word, count in itertools.islice(pairs, 4, None)).encode()
+
+    def _validate(self):
+        if tuple(self.words[:4]) != SPECIAL_WORDS:
+            raise ValueError(f"`words` must begin with {SPECIAL_WORDS}. Received: {self.words[:4]}")
+        if len(self._ids) < len(self.words):
+            twice = next(word for i, word in enumerate(self.words) if self._ids[word] != i)
+            raise ValueError(f"`words` must be distinct. Received twice: {twice!r}")
+        if "" in self._ids or any("\n" in word for word in self.words):
+            raise ValueError("`words` must not be empty or hold a line break; the file has one word a line.")
+        if self.counts.shape != (len(self.words),):
+            raise ValueError(f"`counts` must be as many as `words`. Received: {self.counts.size} and {len(self)}")
+
+
+def _fillers(number, taken):
+    names = (f"madeupword{i:04d}" for i in itertools.count())
+    return itertools.islice((name for name in names if name not in taken), number)
+
+
+def _parse(line, where):
+    try:
+        line = line.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise ValueError(f"{where}: not valid UTF-8. Convert the file to UTF-8.") from None
+    word, _, count = line.rpartition(" ")
+    if not word or not count.isdecimal():
+        raise ValueError(f"{where}: expected a word and its count, such as `the 120`. Received: {line!r}")
+    return word, int(count)

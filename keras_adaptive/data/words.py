@@ -1,0 +1,27 @@
+import re
+
+_WORD = re.compile(
+    r"\d+(?:[.,]\d+)+"  # 3.14 and 1,000,000
+    r"|[\w\u0300-\u036f]+(?:['\u2019][\w\u0300-\u036f]+)*"  # don't, naïve, utf8, get_config
+    r"|([^\w\s])\1*"  # one mark, or a run of it: ... >>> ----
+)
+
+
+def tokenize(text):
+    """Splits raw text of any language that puts spaces between words into words and punctuation.
+
+    Case is kept. A word is a run of letters, digits and underscores, so that `get_config` and `utf8` stay
+    whole; an apostrophe between two letters belongs to the word (`don't`, `l'amour`), around it does not
+    (`'quoted'`). A number keeps the points and commas between its digits. Every other mark is a word of its
+    own, but a run of one mark (`...`, `>>>`, a ruler of hyphens) is one word. White space only separates.
+
+    >>> tokenize("Don't panic: it's 3.50 ('cheap')...")
+    ["Don't", 'panic', ':', "it's", '3.50', '(', "'", 'cheap', "'", ')', '...']
+    """
+    return [match[0] for match in _WORD.finditer(text)]
+
+
+TOKENIZERS = {
+    "whitespace": str.split,  # text that is tokenised already, such as WikiText and Billion Word
+    "words": tokenize,
+}

@@ -1,0 +1,8 @@
+"""Layers of word models: inputs, bodies and outputs."""
+
+from keras_adaptive.layers.bodies.causal_attention import CausalAttention as CausalAttention
+from keras_adaptive.layers.bodies.transformer_block import TransformerBlock as TransformerBlock
+from keras_adaptive.layers.bodies.transformer_decoder import TransformerDecoder as TransformerDecoder
+from keras_adaptive.layers.inputs.adaptive_embedding import AdaptiveEmbedding as AdaptiveEmbedding
+from keras_adaptive.layers.inputs.positions import SinusoidalPositions as SinusoidalPositions
+from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmax

@@ -1,0 +1,83 @@
+import keras
+
+from keras_adaptive.layers.bodies.causal_attention import CausalAttention
+from keras_adaptive.layers.initializers import fan_in_uniform
+
+NORM_EPSILON = 1e-5
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class TransformerBlock(keras.layers.Layer):
+    """Pre-norm block: x += drop(attention(norm(x))); x += drop(W₂·drop(relu(W₁·norm(x) + b₁)) + b₂).
+
+    Baevski & Auli 2019, section 4.1. Feed-forward weights and biases start from U(±1/√fan_in).
+
+    Args:
+        ffn_dim: width of the feed-forward layer.
+        num_heads: attention heads; must divide the dimension of the input.
+        dropout: rate on both branches, in training.
+        attention_dropout: rate on the attention probabilities.
+        relu_dropout: rate behind the ReLU.
+
+    Input and output shape: (batch, length, dim).
+    """
+
+    def __init__(self, ffn_dim, num_heads, dropout=0.0, attention_dropout=0.0, relu_dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.ffn_dim = ffn_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.relu_dropout = relu_dropout
+        policy = {"dtype": self.dtype_policy}
+        self.attention_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)
+        self.attention = CausalAttention(num_heads, attention_dropout, **policy)
+        self.ffn_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)
+        self._drop = keras.layers.Dropout(dropout, **policy)
+        self._drop_relu = keras.layers.Dropout(relu_dropout, **policy)
+
+    def build(self, input_shape):
+        dim = input_shape[-1]
+        self.ffn_in = self._dense(self.ffn_dim, dim, activation="relu", name="ffn_in")
+        self.ffn_out = self._dense(dim, self.ffn_dim, name="ffn_out")
+        for layer in (self.attention_norm, self.attention, self.ffn_norm, self.ffn_in):
+            layer.build(input_shape)
+        self.ffn_out.build((*input_shape[:-1], self.ffn_dim))
+        self.built = True
+
+    def _dense(self, units, fan_in, **kwargs):
+        uniform = fan_in_uniform(fan_in)
+        return keras.layers.Dense(
+            units, kernel_initializer=uniform, bias_initializer=uniform.clone(), dtype=self.dtype_policy, **kwargs
+        )
+
+    def call(self, x, training=None):
+        x = x + self._drop(self.attention(self.attention_norm(x), training=training), training=training)
+        return x + self._feed_forward(x, training)
+
+    def initial_state(self, batch_size, length, dim):
+        """The attention's empty cache."""
+        return self.attention.initial_state(batch_size, length, dim)
+
+    def step(self, x, state, position):
+        """As `call` for `x` (batch, steps, dim) at `position`, given the cache of everything before."""
+        mixed, state = self.attention.step(self.attention_norm(x), state, position)
+        x = x + mixed
+        return x + self._feed_forward(x, training=False), state
+
+    def _feed_forward(self, x, training):
+        inner = self._drop_relu(self.ffn_in(self.ffn_norm(x)), training=training)
+        return self._drop(self.ffn_out(inner), training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "ffn_dim": self.ffn_dim,
+            "num_heads": self.num_heads,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "relu_dropout": self.relu_dropout,
+        }

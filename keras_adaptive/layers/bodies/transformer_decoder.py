@@ -1,0 +1,120 @@
+import keras
+from keras import ops
+
+from keras_adaptive.layers.bodies.transformer_block import TransformerBlock
+from keras_adaptive.layers.inputs.positions import SinusoidalPositions
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class TransformerDecoder(keras.layers.Layer):
+    """A body: word vectors to hidden vectors through causal Transformer blocks.
+
+    The word vectors are scaled by √dim, projected without bias if their dimension differs, and given sinusoidal
+    positions; there is no LayerNorm behind the last block.
+
+    Baevski & Auli 2019, section 4.1.
+
+    Args:
+        num_blocks: number of blocks.
+        dim: dimension of the hidden vectors.
+        ffn_dim: width of the feed-forward layers.
+        num_heads: attention heads; must divide `dim`.
+        dropout: rate on the input and on both branches of every block, in training.
+        attention_dropout: rate on the attention probabilities.
+        relu_dropout: rate behind the ReLU.
+        first_position: position of the first token: 2 in the published models.
+
+    Input shape: (batch, length, input_dim).
+    Output shape: (batch, length, dim).
+
+    The same function a few tokens at a time: `initial_state(batch_size, length)` makes the state and
+    `step(x, state)` returns the output for the next tokens and the state behind them.
+
+    Example:
+
+    >>> body = TransformerDecoder(num_blocks=2, dim=32, ffn_dim=64, num_heads=4)
+    >>> x = np.random.normal(size=(1, 6, 32)).astype("float32")
+    >>> y = body(x)  # (1, 6, 32)
+    >>> state = body.initial_state(batch_size=1, length=6)
+    >>> first, state = body.step(x[:, :4], state)  # equals y[:, :4]
+    """
+
+    def __init__(
+        self,
+        num_blocks,
+        dim,
+        ffn_dim,
+        num_heads,
+        dropout=0.0,
+        attention_dropout=0.0,
+        relu_dropout=0.0,
+        first_position=2,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_blocks = num_blocks
+        self.dim = dim
+        self.ffn_dim = ffn_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.relu_dropout = relu_dropout
+        self.first_position = first_position
+        policy = {"dtype": self.dtype_policy}
+        self.positions = SinusoidalPositions(first_position, **policy)
+        self._drop = keras.layers.Dropout(dropout, **policy)
+        self.blocks = [
+            TransformerBlock(ffn_dim, num_heads, dropout, attention_dropout, relu_dropout, **policy)
+            for _ in range(num_blocks)
+        ]
+        self.projection = None
+
+    def build(self, input_shape):
+        shape = (*input_shape[:-1], self.dim)
+        if input_shape[-1] != self.dim:
+            self.projection = keras.layers.Dense(self.dim, use_bias=False, name="projection", dtype=self.dtype_policy)
+            self.projection.build(input_shape)
+        self.positions.build(shape)
+        for block in self.blocks:
+            block.build(shape)
+        self.built = True
+
+    def call(self, x, training=None):
+        x = self._drop(self._enter(x, 0), training=training)
+        for block in self.blocks:
+            x = block(x, training=training)
+        return x
+
+    def initial_state(self, batch_size, length):
+        """The state before the first token, with room for `length` tokens."""
+        caches = [block.initial_state(batch_size, length, self.dim) for block in self.blocks]
+        return ops.zeros((), "int32"), caches
+
+    def step(self, x, state):
+        """`x` (batch, steps, input_dim), the tokens behind `state`, to `(y, state)`; no dropout."""
+        position, caches = state
+        y, after = self._enter(x, position), []
+        for block, cache in zip(self.blocks, caches):
+            y, cache = block.step(y, cache, position)
+            after.append(cache)
+        return y, (position + ops.shape(x)[1], after)
+
+    def _enter(self, x, position):
+        x = ops.cast(x, self.compute_dtype) * self.dim**0.5
+        return self.positions(x if self.projection is None else self.projection(x), start=position)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_blocks": self.num_blocks,
+            "dim": self.dim,
+            "ffn_dim": self.ffn_dim,
+            "num_heads": self.num_heads,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "relu_dropout": self.relu_dropout,
+            "first_position": self.first_position,
+        }

@@ -1,0 +1,88 @@
+import keras
+from keras import ops
+
+from keras_adaptive.ops.bands import band_boundaries, band_dimensions
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class AdaptiveEmbedding(keras.layers.Layer):
+    """Word vectors whose dimension shrinks with the frequency of the word.
+
+    Ids are ordered by descending frequency and cut into bands; band i has vectors of dimension
+    ⌊embedding_dim / factorⁱ⌋ and a projection to `output_dim`, band 0 too. Nothing is scaled or added: positions and
+    the factor √d belong to the body.
+
+    Baevski & Auli 2019, section 3. Tables start from N(0, dim_i^−½), projections xavier uniform.
+
+    Args:
+        vocabulary_size: number of ids.
+        embedding_dim: dimension of the first band's vectors.
+        cutoffs: first id of every band but the first, strictly increasing; `()` is one band.
+        output_dim: dimension of the output, by default `embedding_dim`.
+        factor: how many times smaller each band's dimension is than the one before.
+
+    Attributes:
+        tables: one variable (size_i, dim_i) per band.
+        projections: one variable (dim_i, output_dim) per band.
+
+    Input shape: any shape of integer ids. An id outside the vocabulary gives a zero vector.
+    Output shape: (…, output_dim).
+
+    Raises:
+        ValueError: on cutoffs that do not increase or leave the vocabulary, and on a band of dimension 0.
+
+    Example:
+
+    >>> embedding = AdaptiveEmbedding(10_000, 128, cutoffs=(1_000, 4_000))
+    >>> embedding(np.array([[1, 2_000, 9_999]])).shape
+    (1, 3, 128)
+    """
+
+    def __init__(self, vocabulary_size, embedding_dim, cutoffs, output_dim=None, factor=4, **kwargs):
+        super().__init__(**kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.embedding_dim = embedding_dim
+        self.cutoffs = tuple(cutoffs)
+        self.output_dim = output_dim or embedding_dim
+        self.factor = factor
+        self.boundaries = band_boundaries(vocabulary_size, cutoffs)
+        self.dimensions = band_dimensions(embedding_dim, factor, len(self.boundaries) - 1)
+        self.tables, self.projections = [], []
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        for band, dim in enumerate(self.dimensions):
+            size = self.boundaries[band + 1] - self.boundaries[band]
+            normal = keras.initializers.RandomNormal(stddev=dim**-0.5)
+            # Gathered before it is cast, so that mixed precision never casts a whole table.
+            self.tables.append(
+                self.add_weight(shape=(size, dim), initializer=normal, name=f"table_{band}", autocast=False)
+            )
+        for band, dim in enumerate(self.dimensions):
+            self.projections.append(
+                self.add_weight(shape=(dim, self.output_dim), initializer="glorot_uniform", name=f"projection_{band}")
+            )
+        self.built = True
+
+    def call(self, ids):
+        ids = ops.cast(ids, "int32")
+        parts = []
+        for table, low, high in zip(self.tables, self.boundaries, self.boundaries[1:]):
+            inside = (ids >= low) & (ids < high)
+            vectors = ops.take(table, ops.where(inside, ids - low, 0), axis=0)  # (…, dim_i)
+            parts.append(ops.cast(ops.where(inside[..., None], vectors, 0), self.compute_dtype))
+        return ops.matmul(ops.concatenate(parts, axis=-1), ops.concatenate(list(self.projections), axis=0))
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.output_dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "embedding_dim": self.embedding_dim,
+            "cutoffs": self.cutoffs,
+            "output_dim": self.output_dim,
+            "factor": self.factor,
+        }

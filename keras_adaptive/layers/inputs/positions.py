@@ -1,0 +1,57 @@
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class SinusoidalPositions(keras.layers.Layer):
+    """Adds sinusoidal position vectors: P(p) = [sin(p·w), cos(p·w)], the halves side by side, not interleaved.
+
+    w_k = exp(−k · ln 10000 / (d/2 − 1)) for k = 0 … d/2 − 1. There are no weights and no limit on the length.
+
+    Vaswani et al. 2017, section 3.5, in the arrangement of the published models of Baevski & Auli 2019, whose first
+    token has position 2.
+
+    Args:
+        first_position: position of the first token.
+
+    Call arguments:
+        x: (batch, length, dim) with an even dim of at least 4.
+        start: how many tokens came before `x`, int or int tensor.
+
+    Returns (batch, length, dim).
+
+    Raises:
+        ValueError: on an odd dimension, or one below 4.
+
+    Example:
+
+    >>> SinusoidalPositions()(np.zeros((1, 3, 8), "float32")).shape
+    (1, 3, 8)
+    """
+
+    def __init__(self, first_position=2, **kwargs):
+        super().__init__(**kwargs)
+        self.first_position = first_position
+
+    def build(self, input_shape):
+        dim = input_shape[-1]
+        if dim % 2 or dim < 4:
+            raise ValueError(f"Sinusoidal positions need an even dimension of at least 4. Received: {dim}.")
+        self.built = True
+
+    def call(self, x, start=0):
+        half = x.shape[-1] // 2
+        frequencies = np.exp(np.arange(half) * (-math.log(10000.0) / (half - 1))).astype("float32")
+        places = ops.arange(ops.shape(x)[1]) + start + self.first_position
+        angles = ops.cast(places, "float32")[:, None] * ops.convert_to_tensor(frequencies)  # (length, dim / 2)
+        vectors = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
+        return x + ops.cast(vectors, x.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "first_position": self.first_position}

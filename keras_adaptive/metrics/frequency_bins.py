@@ -1,0 +1,56 @@
+import numpy as np
+
+
+def loss_by_frequency(nll, targets, counts, edges=None):
+    """Returns the mean loss of the tokens in each range of word frequency: where a model gains, on rare words
+    or on frequent ones.
+
+    Reference: Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019,
+        section 5.3.
+
+    Args:
+        nll: negative log-likelihood of each scored token, in nats, any shape; leave padding and context out.
+        targets: ids of these tokens, same shape.
+        counts: occurrences of each id in the training text, `(vocabulary,)`, such as
+            `corpus.vocabulary.counts`.
+        edges: increasing counts at which a bin begins; the first is 0. Powers of ten by default.
+
+    Returns:
+        A list of dicts, from rare to frequent: `low` and `high` (counts in [low, high); `high` is None for
+        the last bin), `tokens` and `nll` (their mean, float64). Bins without a token are left out.
+
+    Raises:
+        ValueError: if shapes differ, a target has no count, or `edges` do not increase from 0.
+
+    Example:
+
+    >>> loss_by_frequency([1.0, 5.0, 3.0], [0, 1, 1], counts=[200, 7], edges=[0, 100])
+    [{'low': 0, 'high': 100, 'tokens': 2, 'nll': 4.0}, {'low': 100, 'high': None, 'tokens': 1, 'nll': 1.0}]
+    """
+    nll, targets, counts = np.asarray(nll, np.float64), np.asarray(targets), np.asarray(counts)
+    edges = _powers_of_ten(counts) if edges is None else list(edges)
+    _validate(nll, targets, counts, edges)
+    bins = np.searchsorted(edges, counts[targets.ravel()], side="right") - 1
+    tokens = np.bincount(bins, minlength=len(edges))
+    sums = np.bincount(bins, weights=nll.ravel(), minlength=len(edges))
+    return [
+        {"low": low, "high": high, "tokens": int(n), "nll": float(total / n)}
+        for low, high, n, total in zip(edges, [*edges[1:], None], tokens, sums, strict=True)
+        if n
+    ]
+
+
+def _powers_of_ten(counts):
+    return [0, *(10**i for i in range(len(str(counts.max(initial=0)))))]
+
+
+def _validate(nll, targets, counts, edges):
+    if nll.shape != targets.shape:
+        raise ValueError(f"`nll` and `targets` must have one shape. Received: {nll.shape}, {targets.shape}")
+    if targets.size and not 0 <= targets.min() <= targets.max() < len(counts):
+        raise ValueError(
+            f"`targets` must be ids in [0, {len(counts)}), the length of `counts`. "
+            f"Received: {targets.min()} to {targets.max()}"
+        )
+    if edges[:1] != [0] or any(low >= high for low, high in zip(edges, edges[1:], strict=False)):
+        raise ValueError(f"`edges` must begin with 0 and increase. Received: {edges}")

@@ -1,0 +1,56 @@
+"""The value and the gradients of a function of a model's variables, on every backend."""
+
+import keras
+from keras import ops
+
+
+def value_and_gradients(function, arguments, model):
+    """Calls `function(*arguments)`, a float scalar that depends on the model's trainable variables.
+
+    Returns `(value, gradients)` with one dense gradient per trainable variable (zeros where there is none: embedding
+    gradients are densified, so that norms and sums of them mean what they say). Under JAX it runs inside the
+    `StatelessScope` of a step, and what `function` assigns to other variables of the model (the seeds of dropout)
+    is kept.
+    """
+    return _BACKENDS[keras.config.backend()](lambda: function(*arguments), model)
+
+
+def _tensorflow(function, model):
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        value = function()
+    sources = [variable.value for variable in model.trainable_variables]
+    gradients = tape.gradient(value, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    return value, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def _torch(function, model):
+    import torch
+
+    value = function()
+    sources = [variable.value for variable in model.trainable_variables]
+    gradients = torch.autograd.grad(value, sources, allow_unused=True)
+    gradients = [torch.zeros_like(s) if g is None else g for s, g in zip(sources, gradients)]
+    return value.detach(), gradients
+
+
+def _jax(function, model):
+    import jax
+
+    trainable, others = model.trainable_variables, model.non_trainable_variables
+
+    def pure(values):
+        mapping = [*zip(trainable, values), *((variable, variable.value) for variable in others)]
+        with keras.StatelessScope(state_mapping=mapping) as scope:
+            value = function()
+        return value, [scope.get_current_value(variable) for variable in others]
+
+    gradient = jax.value_and_grad(pure, has_aux=True)
+    (value, after), gradients = gradient([ops.convert_to_tensor(variable.value) for variable in trainable])
+    for variable, new in zip(others, after):
+        variable.assign(new)
+    return value, gradients
+
+
+_BACKENDS = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}

@@ -1,0 +1,224 @@
+import keras
+import numpy as np
+from keras import ops
+
+from keras_adaptive import generation
+from keras_adaptive.metrics.perplexity import Perplexity
+from keras_adaptive.models.gradients import value_and_gradients
+from keras_adaptive.ops.bands import check_ids
+from keras_adaptive.ops.compiled import compiled
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class LanguageModel(keras.Model):
+    """A word model of three parts: words in, a body, words out.
+
+    A functional `keras.Model` from token ids to hidden vectors, plus the output layer that turns those into the
+    probability of the next word. `compile(optimizer)` needs no loss: the loss is the mean negative log-likelihood per
+    target in nats. `fit` and `evaluate` take `(tokens, targets)` or `(tokens, targets, weights)` with weight 0 for
+    padding, and log `loss`, `perplexity` (both over all targets since the start of the epoch, never a mean of
+    batches) and, in training, `gradient_norm` (of the last update, before clipping).
+
+    A batch given to `fit` is one update: `compile(optimizer, micro_batches=k)` works it off in k parts to save
+    memory and gives the same update, whatever the number of real targets in each part.
+
+    Args:
+        word_input: layer from ids (batch, length) to vectors (batch, length, input_dim).
+        body: layer from vectors to hidden vectors (batch, length, dim), with `initial_state` and `step`.
+        word_output: layer with `total_nll`, `nll`, `log_probs`, `top_k` and `sample`.
+
+    Raises:
+        ValueError: when token ids given as an array lie outside the vocabulary.
+
+    Example:
+
+    >>> model = transformer_lm(10_000, dim=64, num_blocks=2, num_heads=4, ffn_dim=256, cutoffs=(1_000, 4_000))
+    >>> model.compile(NAG(0.1, momentum=0.9, global_clipnorm=0.1))
+    >>> model.fit(tokens, targets, batch_size=32)  # (sequences, length) each
+    >>> model.generate(tokens[:1, :4], length=10, seed=1)  # (1, 10)
+    """
+
+    def __init__(self, word_input, body, word_output, **kwargs):
+        tokens = keras.Input((None,), dtype="int32", name="tokens")
+        hidden = body(word_input(tokens))
+        super().__init__(inputs=tokens, outputs=hidden, **kwargs)
+        word_output.build(hidden.shape)
+        self.word_input = word_input
+        self.body = body
+        self.word_output = word_output
+        self.loss_tracker = keras.metrics.Mean(name="loss")
+        self.perplexity_tracker = Perplexity(name="perplexity")
+        self.micro_batches = 1
+        self._compiled_functions = {}
+
+    @property
+    def vocabulary_size(self):
+        """Number of ids that go in and come out."""
+        return self.word_output.vocabulary_size
+
+    @property
+    def metrics(self):
+        return [self.loss_tracker, self.perplexity_tracker]
+
+    def compile(self, optimizer="rmsprop", micro_batches=1, **kwargs):
+        """As `keras.Model.compile`, without a loss and metrics: the model has its own.
+
+        Args:
+            optimizer: any Keras optimizer; its `global_clipnorm` sees the gradient of the whole update.
+            micro_batches: into how many parts each batch of `fit` is cut. Must divide the batch.
+            **kwargs: as in Keras (`jit_compile`, `run_eagerly`, `steps_per_execution`).
+        """
+        for name in ("loss", "metrics", "weighted_metrics"):
+            if kwargs.get(name) is not None:
+                raise ValueError(
+                    f"A LanguageModel has its own loss and metrics: leave out `{name}`. Received: {kwargs[name]}."
+                )
+        self.micro_batches = micro_batches
+        super().compile(optimizer=optimizer, **kwargs)
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        return config and {**config, "micro_batches": self.micro_batches}
+
+    def compile_from_config(self, config):
+        config = keras.saving.deserialize_keras_object(config)
+        self.compile(**config)
+        self.optimizer.build(self.trainable_variables)
+
+    def fit(self, x=None, y=None, **kwargs):
+        return super().fit(self._checked(x, "tokens"), self._checked(y, "targets"), **kwargs)
+
+    def evaluate(self, x=None, y=None, **kwargs):
+        return super().evaluate(self._checked(x, "tokens"), self._checked(y, "targets"), **kwargs)
+
+    def _checked(self, ids, name):
+        return check_ids(ids, self.vocabulary_size, name) if isinstance(ids, (np.ndarray, list)) else ids
+
+    def train_step(self, *arguments):
+        return self._step(self._train, arguments, [*self.variables, *self.optimizer.variables])
+
+    def test_step(self, *arguments):
+        return self._step(self._test, arguments, self.variables)
+
+    def _step(self, function, arguments, variables):
+        """Runs `function(data)`; under JAX as a pure function of the state that `fit` carries."""
+        if keras.config.backend() != "jax":
+            return function(*arguments)
+        groups = [self.trainable_variables, self.non_trainable_variables, self.metrics_variables]
+        if function == self._train:
+            groups.insert(2, self.optimizer.variables)
+        state, data = arguments
+        mapping = [pair for group, values in zip(groups, state) for pair in zip(group, values)]
+        with keras.StatelessScope(state_mapping=mapping) as scope:
+            logs = function(data)
+        return logs, tuple([scope.get_current_value(variable) for variable in group] for group in groups)
+
+    def _train(self, data):
+        tokens, targets, weights, count = _unpack(data)
+        shares = weights / ops.maximum(count, 1e-9)  # of the mean over the whole update
+        parts = [_parts(array, self.micro_batches) for array in (tokens, targets, shares)]
+        loss, gradients = 0.0, None
+        for micro_batch in zip(*parts):
+            part, new = value_and_gradients(self._scaled_loss, micro_batch, self)
+            loss = loss + part
+            gradients = new if gradients is None else [old + one for old, one in zip(gradients, new)]
+        scale = self._loss_scale()
+        norm = ops.sqrt(sum(ops.square(ops.norm(gradient)) for gradient in gradients)) / scale
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {**self._track(loss / scale, count), "gradient_norm": norm}
+
+    def _test(self, data):
+        tokens, targets, weights, count = _unpack(data)
+        nll = self.word_output.nll(self(tokens, training=False), targets)
+        return self._track(ops.sum(nll * weights) / ops.maximum(count, 1e-9), count)
+
+    def _scaled_loss(self, tokens, targets, shares):
+        hidden = self(tokens, training=True)
+        loss = self.word_output.total_nll(hidden, targets, shares, training=True)
+        return loss * self._loss_scale()
+
+    def _loss_scale(self):
+        """What float16 training multiplies the loss by and the optimizer divides the gradients by."""
+        return getattr(self.optimizer, "dynamic_scale", None) or 1.0
+
+    def _track(self, loss, count):
+        for metric in (self.loss_tracker, self.perplexity_tracker):
+            metric.update_state(loss, sample_weight=count)
+        return {metric.name: metric.result() for metric in (self.loss_tracker, self.perplexity_tracker)}
+
+    def nll(self, tokens, targets):
+        """−log p(target | tokens so far) in nats: ids (batch, length) twice to a NumPy array (batch, length)."""
+        tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
+        function = self._compiled("nll", lambda x, y: self.word_output.nll(self(x, training=False), y))
+        return ops.convert_to_numpy(function(tokens, targets))
+
+    def log_probs(self, tokens):
+        """The log-probability of every next word: (batch, length) to a NumPy array (batch, length, vocabulary)."""
+        tokens = self._ids(tokens, "tokens")
+        function = self._compiled("log_probs", lambda x: self.word_output.log_probs(self(x, training=False)))
+        return ops.convert_to_numpy(function(tokens))
+
+    def generate(self, prompt, length, temperature=1.0, top_k=None, seed=None):
+        """Continues `prompt`, one word at a time, each drawn exactly.
+
+        Args:
+            prompt: ids (batch, prompt length), at least one per row.
+            length: number of words to add.
+            temperature: divides the log-probabilities; 0 takes the most probable word.
+            top_k: draw among the k most probable words only, optional.
+            seed: int; one seed gives the same words on every backend, up to rounding.
+
+        Returns: a NumPy array (batch, length) int32 of the new ids.
+        """
+        return np.stack(list(self.stream(prompt, length, temperature, top_k, seed)), axis=1)
+
+    def stream(self, prompt, length, temperature=1.0, top_k=None, seed=None):
+        """As `generate`, but yields the words as they come: one array (batch,) per step."""
+        prompt = self._ids(prompt, "prompt")
+
+        def step(tokens, state, uniform):
+            hidden, state = self.body.step(self.word_input(tokens), state)
+            return self.word_output.sample_with(hidden[:, -1], uniform, temperature, top_k), state
+
+        step = self._compiled(("step", temperature, top_k), step)
+        state = self.body.initial_state(prompt.shape[0], prompt.shape[1] + length)
+        return generation.stream(step, state, prompt, length, seed)
+
+    def _ids(self, ids, name):
+        ids = check_ids(ids, self.vocabulary_size, name)
+        if ids.ndim != 2 or not ids.size:
+            raise ValueError(f"`{name}` must have shape (batch, length), neither of them 0. Received: {ids.shape}.")
+        return ids
+
+    def _compiled(self, key, function):
+        if key not in self._compiled_functions:
+            self._compiled_functions[key] = compiled(function, self.variables)
+        return self._compiled_functions[key]
+
+    def get_config(self):
+        parts = {"word_input": self.word_input, "body": self.body, "word_output": self.word_output}
+        return {"name": self.name, **{key: keras.saving.serialize_keras_object(part) for key, part in parts.items()}}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        parts = {
+            key: keras.saving.deserialize_keras_object(config[key], custom_objects=custom_objects)
+            for key in ("word_input", "body", "word_output")
+        }
+        return cls(**{**config, **parts})
+
+
+def _unpack(data):
+    """(tokens, targets, weights, number of targets) of a batch; without weights each target counts 1."""
+    tokens, targets, weights = keras.utils.unpack_x_y_sample_weight(data)
+    weights = ops.ones(ops.shape(targets)) if weights is None else ops.cast(weights, "float32")
+    return tokens, targets, weights, ops.sum(weights)
+
+
+def _parts(array, count):
+    """`array` in `count` equal parts along its first axis."""
+    rows = ops.shape(array)[0]
+    if isinstance(rows, int) and rows % count:
+        raise ValueError(f"`micro_batches` must divide the batch. Received: micro_batches={count}, batch of {rows}.")
+    size = rows // count
+    return [array[part * size : (part + 1) * size] for part in range(count)]

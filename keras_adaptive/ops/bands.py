@@ -1,0 +1,65 @@
+"""A vocabulary cut into bands by frequency: boundaries, dimensions and the checks of both."""
+
+import numpy as np
+
+
+def band_boundaries(vocabulary_size, cutoffs):
+    """The boundaries (0, cutoff_0, …, vocabulary_size) of the bands.
+
+    Band i holds the ids from boundaries[i] to boundaries[i + 1] − 1.
+
+    Args:
+        vocabulary_size: number of ids.
+        cutoffs: first id of every band but the first, strictly increasing; `()` is a single band.
+
+    Raises:
+        ValueError: when `cutoffs` does not increase, leaves the vocabulary, or holds the sizes of the bands.
+    """
+    cutoffs = tuple(int(cutoff) for cutoff in cutoffs)
+    received = f"Received: cutoffs={cutoffs}, vocabulary_size={vocabulary_size}."
+    if vocabulary_size < 1:
+        raise ValueError(f"`vocabulary_size` must be at least 1. Received: vocabulary_size={vocabulary_size}.")
+    if len(cutoffs) > 1 and sum(cutoffs) == vocabulary_size:
+        sums = tuple(np.cumsum(cutoffs[:-1]).tolist())
+        raise ValueError(f"`cutoffs` must be first ids, not the sizes of the bands: pass {sums}. {received}")
+    if any(low >= high for low, high in zip((0, *cutoffs), cutoffs)):
+        raise ValueError(f"`cutoffs` must be positive and strictly increasing: sort them. {received}")
+    if cutoffs and cutoffs[-1] >= vocabulary_size:
+        raise ValueError(f"`cutoffs` must lie below `vocabulary_size`: leave out the rest. {received}")
+    return (0, *cutoffs, int(vocabulary_size))
+
+
+def band_dimensions(dim, factor, bands):
+    """The dimensions ⌊dim / factorⁱ⌋ of band i.
+
+    Raises:
+        ValueError: when `factor` is below 1 or a band's dimension would be 0.
+    """
+    if factor < 1:
+        raise ValueError(f"`factor` must be at least 1. Received: factor={factor}.")
+    dimensions = tuple(int(dim // factor**band) for band in range(bands))
+    if min(dimensions) < 1:
+        raise ValueError(
+            f"Every band needs a dimension of at least 1: take a smaller factor, fewer cutoffs or a larger dimension. "
+            f"Received: dim={dim}, factor={factor}, which gives {dimensions}."
+        )
+    return dimensions
+
+
+def check_ids(ids, vocabulary_size, name="tokens"):
+    """Returns `ids` as an int32 array after checking on the host that each lies in the vocabulary.
+
+    Raises:
+        ValueError: naming the first id outside, its place and what to do.
+    """
+    ids = np.asarray(ids)
+    if not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(f"`{name}` must be integers. Received: dtype={ids.dtype}.")
+    outside = (ids < 0) | (ids >= vocabulary_size)
+    if outside.any():
+        place = tuple(int(axis[0]) for axis in np.nonzero(outside))
+        raise ValueError(
+            f"`{name}` must be ids from 0 to {vocabulary_size - 1}: encode the text with the vocabulary of the model. "
+            f"Received: {ids[place]} at {place}."
+        )
+    return ids.astype("int32", copy=False)

@@ -1,0 +1,2 @@
+from keras_adaptive.optimizers.cosine_restarts import CosineRestarts as CosineRestarts
+from keras_adaptive.optimizers.nag import NAG as NAG

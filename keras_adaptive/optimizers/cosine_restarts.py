@@ -1,0 +1,116 @@
+import numbers
+
+import keras
+import numpy as np
+from keras import ops
+
+LAST_UPDATE = 2**31 - 1
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then cosine annealing in cycles that grow and shrink.
+
+    `t` is the number of updates already done, so the first update has `t = 0`. During the warm-up
+
+        rate(t) = warmup_rate + t * (max_rate - warmup_rate) / warmup
+
+    and after it, `c` updates into cycle `i` (0, 1, ...), which is `T = period * period_mult ** i` updates long,
+
+        rate(t) = shrink ** i * (min_rate + (max_rate - min_rate) * (1 + cos(pi * c / T)) / 2)
+
+    Both ends shrink from cycle to cycle, and the first update of a cycle has its highest rate. The bounds of the
+    cycles are compared as integers: logarithms round to the wrong side of some restarts.
+
+    An integer, or a NumPy array of integers, gives the rate in float64; a tensor gives it in float32.
+
+    Source: Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts (2017), section 3; the warm-up
+    and the shrinking are those of Baevski & Auli, Adaptive Input Representations for Neural Language Modeling
+    (2019), section 4.5.
+
+    Args:
+        max_rate: Rate at the end of the warm-up and at the start of the first cycle.
+        period: Number of updates in the first cycle, an integer.
+        min_rate: Rate that the first cycle approaches at its end.
+        warmup: Number of updates before the first cycle, an integer.
+        warmup_rate: Rate of the first update of the warm-up.
+        period_mult: How many times longer each cycle is than the one before it, at least 1.
+        shrink: Factor on all rates from one cycle to the next, above 0 and at most 1.
+
+    Raises:
+        ValueError: If an argument is outside its range.
+
+    Example:
+
+    ```python
+    schedule = CosineRestarts(1.0, 18_000, min_rate=1e-5, warmup=16_000, period_mult=2, shrink=0.75)
+    schedule(16_000)  # 1.0
+    schedule(34_000)  # 0.75, the first restart
+    optimizer = NAG(schedule)
+    ```
+    """
+
+    def __init__(self, max_rate, period, min_rate=0.0, warmup=0, warmup_rate=1e-7, period_mult=1, shrink=1.0):
+        self.max_rate = max_rate
+        self.period = period
+        self.min_rate = min_rate
+        self.warmup = warmup
+        self.warmup_rate = warmup_rate
+        self.period_mult = period_mult
+        self.shrink = shrink
+        self._check()
+        self._starts, self._lengths = self._cycles()
+
+    def _check(self):
+        rates = f"min_rate={self.min_rate}, max_rate={self.max_rate}"
+        require(self.max_rate > 0, "`max_rate` must be positive", f"max_rate={self.max_rate}")
+        require(0 <= self.min_rate <= self.max_rate, "`min_rate` must be between 0 and `max_rate`", rates)
+        require(self.warmup_rate >= 0, "`warmup_rate` must not be negative", f"warmup_rate={self.warmup_rate}")
+        is_integer = isinstance(self.period, numbers.Integral) and self.period > 0
+        require(is_integer, "`period` must be a positive integer (updates)", f"period={self.period!r}")
+        is_integer = isinstance(self.warmup, numbers.Integral) and self.warmup >= 0
+        require(is_integer, "`warmup` must be 0 or a positive integer (updates)", f"warmup={self.warmup!r}")
+        require(self.period_mult >= 1, "`period_mult` must be at least 1", f"period_mult={self.period_mult}")
+        require(0 < self.shrink <= 1, "`shrink` must be above 0 and at most 1", f"shrink={self.shrink}")
+
+    def _cycles(self):
+        """Start and length of every cycle that a 32-bit number of updates can reach."""
+        starts, lengths = [0], [self.period]
+        while self.period_mult > 1 and starts[-1] + lengths[-1] <= LAST_UPDATE:
+            starts.append(starts[-1] + lengths[-1])
+            lengths.append(lengths[-1] * self.period_mult)
+        return np.asarray(starts), np.asarray(lengths)
+
+    def __call__(self, step):
+        if isinstance(step, (numbers.Integral, np.ndarray)):
+            rate = self._rate(np.asarray(step), np)
+            return rate if rate.ndim else float(rate)
+        return self._rate(ops.cast(step, "int32"), ops)
+
+    def _rate(self, step, xp):
+        slope = (self.max_rate - self.warmup_rate) / max(self.warmup, 1)
+        warming = xp.add(self.warmup_rate, xp.multiply(slope, step))
+        cycle, fraction = self._position(xp.maximum(step - self.warmup, 0), xp)
+        # (1 + cos(x)) / 2 as a square keeps its digits in float32 where the rate is close to its minimum.
+        wave = xp.square(xp.cos(np.pi / 2 * fraction))
+        annealed = self.min_rate + (self.max_rate - self.min_rate) * wave
+        return xp.where(step < self.warmup, warming, xp.power(self.shrink, cycle) * annealed)
+
+    def _position(self, count, xp):
+        """Number of the cycle that `count` is in, and the fraction of that cycle already done."""
+        if self.period_mult == 1:
+            return xp.floor_divide(count, self.period), xp.divide(xp.mod(count, self.period), self.period)
+        dtype = "float64" if xp is np else "float32"
+        first_counts = np.ceil(self._starts[1:]).astype("int32")
+        cycle = xp.sum(xp.greater_equal(xp.expand_dims(count, -1), first_counts), axis=-1)
+        done = xp.subtract(count, xp.take(self._starts.astype(dtype), cycle))
+        return cycle, done / xp.take(self._lengths.astype(dtype), cycle)
+
+    def get_config(self):
+        names = ("max_rate", "period", "min_rate", "warmup", "warmup_rate", "period_mult", "shrink")
+        return {name: getattr(self, name) for name in names}
+
+
+def require(condition, message, received):
+    if not condition:
+        raise ValueError(f"{message}. Received: {received}")

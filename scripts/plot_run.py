@@ -1,0 +1,226 @@
+"""Draws what a run wrote into its folder, as PNG files beside it.
+
+    python scripts/plot_run.py runs/docstrings [RUN_DIR ...]
+
+- learning_curve.png from log.jsonl: loss and perplexity, training and validation, above the learning rate;
+- loss_by_frequency.png from evaluation.json: the loss of rare and of frequent words, above their share;
+- surprisal.png from score.jsonl: a passage, each word shaded by how little the model expected it.
+
+A file that the run has not written is named and left out.
+"""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt  # noqa: E402
+from absl import app  # noqa: E402
+from matplotlib.cm import ScalarMappable  # noqa: E402
+from matplotlib.colors import LinearSegmentedColormap, Normalize  # noqa: E402
+from matplotlib.ticker import PercentFormatter  # noqa: E402
+
+TRAIN, VALID, MUTED = "#3b6fb6", "#d1632a", "#6b6b6b"
+STYLE = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.constrained_layout.use": True,
+    "font.size": 10,
+    "grid.color": "#e3e3e3",
+    "legend.frameon": False,
+    "savefig.dpi": 150,
+}
+MAX_WORDS = 160  # of a passage
+MAX_BITS = 20  # on the scale of shades; log2 of a million
+SHADES = ["#fffbe6", "#fbd87f", "#f08a4b", "#e0524d"]  # black text is readable on each
+
+
+def read_json_lines(path):
+    """All records of a JSON lines file but a last line that is still being written."""
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}:{number}: not a JSON object ({error.msg}).") from None
+    return records
+
+
+def curve(records, key):
+    """Updates and values of the records with this key; of an update done again after a resume, the last."""
+    values = {record["update"]: record[key] for record in records if record.get(key) is not None}
+    updates = sorted(values)
+    return updates, [values[update] for update in updates]
+
+
+def plot_learning_curve(records, title):
+    """Loss (left scale, nats) and perplexity (right scale) per update, the learning rate below."""
+    figure, (top, bottom) = plt.subplots(2, figsize=(8, 6), sharex=True, height_ratios=[3, 1])
+    top.plot(*curve(records, "loss"), color=TRAIN, linewidth=1.3, label="training")
+    updates, losses = curve(records, "val_loss")
+    if losses:
+        best = min(losses)
+        label = f"validation, best perplexity {math.exp(best):,.1f}"
+        top.plot(updates, losses, "o-", color=VALID, linewidth=1.3, markersize=5, label=label)
+    top.set(title=title, ylabel="loss (nats per token)")
+    top.legend()
+    right = top.secondary_yaxis("right")
+    right.set_ylabel("perplexity")
+    perplexities = round_numbers(*(math.exp(loss) for loss in top.get_ylim()))
+    right.set_yticks([math.log(one) for one in perplexities], [f"{one:,}" for one in perplexities])
+    bottom.plot(*curve(records, "learning_rate"), color=MUTED, linewidth=1.3)
+    bottom.set(xlabel="update", ylabel="learning rate")
+    bottom.set_ylim(bottom=0)
+    bottom.ticklabel_format(axis="y", style="sci", scilimits=(-2, 2))
+    return figure
+
+
+def round_numbers(low, high):
+    """1, 2 and 5 times the powers of ten from `low` to `high`."""
+    powers = range(len(str(int(high))))
+    return [digit * 10**power for power in powers for digit in (1, 2, 5) if low <= digit * 10**power <= high]
+
+
+def plot_loss_by_frequency(bins, title):
+    """Mean loss of the words of each frequency, and what share of the text they are."""
+    total = sum(one["tokens"] for one in bins)
+    mean = sum(one["nll"] * one["tokens"] for one in bins) / total
+    figure, (top, bottom) = plt.subplots(2, figsize=(8, 5.5), sharex=True, height_ratios=[3, 1])
+    places = range(len(bins))
+    bars = top.bar(places, [one["nll"] for one in bins], color=TRAIN)
+    top.bar_label(bars, fmt="{:.2f}", padding=2, bbox=dict(color="white", pad=1))
+    top.axhline(mean, color=VALID, linewidth=1.3, zorder=0.8, label=f"all words: {mean:.2f}")
+    top.set(title=title, ylabel="loss (nats per token)")
+    top.margins(y=0.1)
+    top.legend(loc="upper right")
+    bars = bottom.bar(places, [one["tokens"] / total for one in bins], color=MUTED)
+    bottom.bar_label(bars, fmt="{:.1%}", padding=2)
+    bottom.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    bottom.margins(y=0.3)
+    bottom.set(xlabel="occurrences of the word in the training text", ylabel="share of tokens")
+    bottom.set_xticks(places, [bin_label(one) for one in bins])
+    for axes in (top, bottom):
+        axes.grid(axis="x", visible=False)
+    return figure
+
+
+def bin_label(one):
+    """{"low": 10, "high": 100}, counts in [10, 100), -> "10 – 99"; without an end -> "10 +"."""
+    low, high = one["low"], one["high"]
+    if high is None:
+        return f"{low:,} +"
+    return f"{low:,}" if high == low + 1 else f"{low:,} – {high - 1:,}"
+
+
+def passage(records):
+    """The first words of a scored text, with their surprisal in bits, line by line."""
+    lines, left = [], MAX_WORDS
+    for record in records:
+        words = zip(record["tokens"], record["log_probs"], strict=True)
+        line = [(word, -log_prob / math.log(2)) for word, log_prob in words][:left]
+        left -= len(line)
+        lines.append(line)
+        if not left:
+            break
+    return [line for line in lines if line]
+
+
+def wrap(lines, width):
+    """Puts words into rows of `width` characters: (row, column, size, word, bits)."""
+    row, placed = 0, []
+    for line in lines:
+        column = 0
+        for word, bits in line:
+            word = word if len(word) <= width else word[: width - 1] + "…"
+            size = max(len(word), 3)  # the bits, in small print, need three
+            if column + size > width:
+                row, column = row + 1, 0
+            placed.append((row, column, size, word, bits))
+            column += size + 1
+        row += 1
+    return placed
+
+
+def plot_surprisal(records, title, width=76):
+    """A passage as it is read, every word on a shade of its surprisal, with the bits under it."""
+    placed = wrap(passage(records), width)
+    rows = placed[-1][0] + 1
+    figure, axes = plt.subplots(figsize=(10, 1.3 + 0.42 * rows))
+    axes.set(xlim=(-0.5, width + 0.5), ylim=(rows - 0.4, -0.6))
+    axes.axis("off")
+    shades = ScalarMappable(Normalize(0, MAX_BITS), LinearSegmentedColormap.from_list("bits", SHADES))
+    for row, column, size, word, bits in placed:
+        box = plt.Rectangle((column - 0.4, row - 0.46), size + 0.8, 0.92, color=shades.to_rgba(bits), linewidth=0)
+        axes.add_patch(box)
+        style = dict(ha="center", va="center", family="monospace", parse_math=False)
+        axes.text(column + size / 2, row - 0.14, word, fontsize=10.5, **style)
+        axes.text(column + size / 2, row + 0.26, f"{bits:.1f}", fontsize=6.5, **style)
+    mean = sum(bits for *_, bits in placed) / len(placed)
+    axes.set_title(f"{title}: {len(placed)} words, {mean:.2f} bits a word", fontsize=11)
+    label = "surprisal (bits): how little the model expected the word"
+    figure.colorbar(shades, ax=axes, location="bottom", extend="max", aspect=50, shrink=0.6, pad=0.01, label=label)
+    return figure
+
+
+def read_learning_curve(path):
+    records = read_json_lines(path)
+    return records if curve(records, "loss")[0] else None
+
+
+def read_loss_by_frequency(path):
+    return json.loads(path.read_text(encoding="utf-8")).get("by_frequency")
+
+
+def read_surprisal(path):
+    records = read_json_lines(path)
+    return records if passage(records) else None
+
+
+PICTURES = [
+    ("log.jsonl", "learning_curve.png", read_learning_curve, plot_learning_curve),
+    ("evaluation.json", "loss_by_frequency.png", read_loss_by_frequency, plot_loss_by_frequency),
+    ("score.jsonl", "surprisal.png", read_surprisal, plot_surprisal),
+]
+
+
+def plot_run(run_dir):
+    """Draws every picture that the run has numbers for, and returns their paths."""
+    run_dir = Path(run_dir)
+    if not run_dir.is_dir():
+        raise ValueError(f"`{run_dir}` is not a folder. Give the --run_dir of a run.")
+    drawn = []
+    for source, picture, read, plot in PICTURES:
+        content = read(run_dir / source) if (run_dir / source).exists() else None
+        if not content:
+            print(f"{run_dir / picture}: not drawn, there is nothing in {source}")
+            continue
+        with plt.rc_context(STYLE):
+            figure = plot(content, run_dir.resolve().name)
+            figure.savefig(run_dir / picture)
+            plt.close(figure)
+        print(run_dir / picture)
+        drawn.append(run_dir / picture)
+    if not drawn:
+        raise ValueError(f"`{run_dir}` holds nothing to draw. Train, evaluate or score with this --run_dir first.")
+    return drawn
+
+
+def main(argv):
+    if len(argv) < 2:
+        raise app.UsageError("Give at least one RUN_DIR.")
+    try:
+        for run_dir in argv[1:]:
+            plot_run(run_dir)
+    except (OSError, ValueError) as error:
+        sys.exit(f"plot_run: {error}")
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# Everything that a change must pass: style, the whole test suite on each backend, and the wheel.
+#
+#   scripts/test.sh                                  all of it
+#   BACKENDS="jax torch" scripts/test.sh             the suite on these backends only
+#   scripts/test.sh tests/data -k vocabulary         arguments go to pytest
+#
+# The environment .venv-test is made on the first call and kept until constraints.txt, setup.cfg, pyproject.toml or
+# the Python changes. VENV=FOLDER puts it elsewhere.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+backends=${BACKENDS:-tensorflow jax torch}
+venv=${VENV:-$root/.venv-test}
+
+# One thread a process, since pytest runs one process a core; readable output; no window for plots.
+export OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1
+export TF_CPP_MIN_LOG_LEVEL=3 MPLBACKEND=Agg
+export PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+unset PYTHONPATH PYTHONDONTWRITEBYTECODE
+
+find_python() {
+  local name
+  for name in python3 python3.11 python3.12 python3.13 python; do
+    if "$name" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      command -v "$name"
+      return
+    fi
+  done
+  echo "test.sh: no Python 3.11 or newer with venv was found. Install one and put it on PATH." >&2
+  return 1
+}
+
+install() {
+  local python stamp
+  python=$(find_python)
+  stamp=$({ "$python" -VV; echo "$root"; cat constraints.txt setup.cfg pyproject.toml; } | cksum)
+  if [[ -f $venv/stamp && $(cat "$venv/stamp") == "$stamp" ]]; then
+    echo "Using $venv."
+    return
+  fi
+  echo "Making $venv with $("$python" -V): Keras, its three backends and the test tools."
+  rm -rf "$venv"
+  "$python" -m venv "$venv"
+  "$venv/bin/pip" install --quiet --constraint constraints.txt setuptools
+  "$venv/bin/pip" install --quiet --constraint constraints.txt --no-build-isolation \
+    --editable ".[tensorflow-cpu,jax,torch,plots,tensorboard,test]"
+  "$venv/bin/pip" check
+  echo "$stamp" >"$venv/stamp"
+}
+
+style() {
+  "$venv/bin/ruff" check && "$venv/bin/ruff" format --check
+}
+
+suite() { # suite BACKEND [pytest arguments]
+  KERAS_BACKEND=$1 "$venv/bin/python" -m pytest --numprocesses=auto --maxprocesses=4 -q "${@:2}"
+}
+
+# The wheel, on its own in a folder and with a Python that does not see the working tree (-S leaves the editable
+# install out), must hold every module.
+wheel() {
+  folder=$(mktemp -d)
+  trap 'rm -rf "$folder" "$root/build"' EXIT
+  rm -rf build # what an earlier build left there would go into the wheel
+  "$venv/bin/python" -m build --wheel --no-isolation --outdir "$folder" . >"$folder/log" 2>&1 ||
+    { cat "$folder/log"; return 1; }
+  "$venv/bin/pip" install --quiet --no-deps --target "$folder/site" "$folder"/*.whl
+  packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  cd "$folder"
+  KERAS_BACKEND=${backends%% *} PYTHONPATH=$folder/site:$packages "$venv/bin/python" -S - "$root" <<'PY'
+import importlib.metadata
+import pathlib
+import pkgutil
+import sys
+
+import keras_adaptive
+
+root = pathlib.Path(sys.argv[1])
+for package in ("keras_adaptive", "trainers"):
+    if not (root / package).is_dir():
+        continue
+    path = importlib.import_module(package).__path__
+    assert not path[0].startswith(str(root)), path
+    names = [module.name for module in pkgutil.walk_packages(path, package + ".")]
+    files = [file for file in (root / package).rglob("*.py") if file.name != "__init__.py"]
+    missing = {".".join(file.relative_to(root).with_suffix("").parts) for file in files} - set(names)
+    assert not missing, f"not in the wheel: {sorted(missing)}"
+    for name in names:
+        importlib.import_module(name)
+    print(f"{package}: {len(names)} modules import from the wheel")
+print("version", importlib.metadata.version("keras_adaptive"))
+PY
+}
+
+summary=()
+failed=0
+
+stage() { # stage NAME COMMAND...
+  local name=$1 start=$SECONDS result=passed status=0
+  shift
+  printf '\n== %s\n' "$name"
+  set +e # a command before || or after if would not stop at its first error
+  (set -e; "$@")
+  status=$?
+  set -e
+  if ((status)); then
+    result="FAILED ($status)"
+    failed=1
+  fi
+  summary+=("$(printf '%-18s %6d s  %s' "$name" $((SECONDS - start)) "$result")")
+}
+
+finish() {
+  printf '\n== summary\n'
+  printf '%s\n' "${summary[@]}" "$(printf '%-18s %6d s' total "$SECONDS")"
+  exit "$failed"
+}
+
+stage install install
+((failed)) && finish
+stage style style
+for backend in $backends; do
+  stage "tests, $backend" suite "$backend" "$@"
+done
+stage wheel wheel
+finish

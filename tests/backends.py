@@ -1,0 +1,131 @@
+"""What the tests ask of a backend: gradients of a function, compiled or not, and how big its arrays get."""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+BACKEND = keras.backend.backend()
+MODES = {"tensorflow": ["eager", "function", "xla"], "jax": ["jit", "eager"], "torch": ["eager"]}[BACKEND]
+
+
+def compiled(function, mode):
+    """`function` of tensors, run in the given mode."""
+    if mode in ("function", "xla"):
+        import tensorflow as tf
+
+        return tf.function(function, jit_compile=mode == "xla")
+    if mode == "jit":
+        import jax
+
+        return jax.jit(function)
+    return function
+
+
+def numpy(tree):
+    return keras.tree.map_structure(lambda x: np.asarray(ops.convert_to_numpy(x)), tree)
+
+
+def value_and_gradients(function, arrays, mode=MODES[0]):
+    """The float value of `function(*tensors)` and its gradients with respect to `arrays`, as NumPy arrays."""
+    tensors = [ops.convert_to_tensor(array) for array in arrays]
+    return numpy(compiled(_differentiated(function), mode)(*tensors))
+
+
+def _differentiated(function):
+    """`tensors -> (value, [gradient of each])`, in the manner of the backend."""
+    if BACKEND == "jax":
+        import jax
+
+        def differentiated(*tensors):
+            value, gradients = jax.value_and_grad(function, argnums=tuple(range(len(tensors))))(*tensors)
+            return value, list(gradients)
+
+    elif BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        def differentiated(*tensors):
+            with tf.GradientTape() as tape:
+                tape.watch(tensors)
+                value = function(*tensors)
+            return value, tape.gradient(value, list(tensors), unconnected_gradients="zero")
+
+    else:
+        import torch
+
+        def differentiated(*tensors):
+            tensors = [tensor.detach().clone().requires_grad_() for tensor in tensors]
+            value = function(*tensors)
+            gradients = torch.autograd.grad(value, tensors, allow_unused=True)
+            return value.detach(), [torch.zeros_like(t) if g is None else g for t, g in zip(tensors, gradients)]
+
+    return differentiated
+
+
+def weight_gradients(function, variables, arrays=()):
+    """As `value_and_gradients` of `function(*arrays)`, with respect to Keras variables and behind them to arrays."""
+    count = len(variables)
+
+    def of_values(*tensors):
+        mapping = list(zip(variables, tensors[:count], strict=True))
+        with keras.StatelessScope(state_mapping=mapping):
+            return function(*tensors[count:])
+
+    return value_and_gradients(of_values, [*(variable.value for variable in variables), *arrays])
+
+
+def largest_array(function, *arrays):
+    """The number of elements of the largest array made while `function` and its gradients are computed."""
+    tensors = [ops.convert_to_tensor(array) for array in arrays]
+    shapes = _SHAPES[BACKEND](_differentiated(function), tensors)
+    return max(math.prod(size or 1 for size in shape) for shape in shapes)  # TensorFlow does not know every size
+
+
+def _jax_shapes(function, tensors):
+    import jax
+
+    def walk(jaxpr):
+        for equation in jaxpr.eqns:
+            yield from (variable.aval.shape for variable in equation.outvars)
+            for parameter in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
+                if _is_jaxpr(parameter):
+                    yield from walk(getattr(parameter, "jaxpr", parameter))
+
+    return walk(jax.make_jaxpr(function)(*tensors).jaxpr)
+
+
+def _is_jaxpr(value):
+    return hasattr(value, "eqns")
+
+
+def _tensorflow_shapes(function, tensors):
+    import tensorflow as tf
+
+    graph = tf.function(function).get_concrete_function(*tensors).graph
+    graphs = [graph, *(graph._get_function(name).graph for name in graph._functions)]
+    for one in graphs:
+        for operation in one.get_operations():
+            for output in operation.outputs:
+                if output.shape.rank is not None:
+                    yield output.shape.as_list()
+
+
+def _torch_shapes(function, tensors):
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    shapes = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, operation, types, arguments=(), named=None):
+            result = operation(*arguments, **(named or {}))
+            shapes.extend(part.shape for part in keras.tree.flatten(result) if isinstance(part, torch.Tensor))
+            return result
+
+    with Record():
+        function(*tensors)
+    return shapes
+
+
+_SHAPES = {"jax": _jax_shapes, "tensorflow": _tensorflow_shapes, "torch": _torch_shapes}

@@ -1,0 +1,78 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.callbacks import Checkpoint
+
+
+def make_model():
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
+    model.compile("sgd", loss="mse")
+    return model
+
+
+def end_epochs(model, run_dir, val_losses):
+    """Ends epochs that found these losses, with the number of the epoch as the model's weight."""
+    callback = Checkpoint(run_dir)
+    callback.set_model(model)
+    callback.on_train_begin()
+    for epoch, val_loss in enumerate(val_losses):
+        model.set_weights([np.full((1, 1), float(epoch)), np.zeros(1)])
+        callback.on_epoch_end(epoch, {"loss": 0.0} if val_loss is None else {"loss": 0.0, "val_loss": val_loss})
+
+
+def saved_epoch(path):
+    return int(keras.saving.load_model(path).get_weights()[0][0, 0])
+
+
+@pytest.mark.parametrize(
+    "val_losses, best",
+    [
+        ([3.0, 2.0, 1.0], 2),
+        ([3.0, 1.0, 2.0], 1),
+        ([1.0, 1.0, 1.0], 0),
+        ([np.nan, 2.0, np.nan], 1),
+        ([None, 5.0, None], 1),
+    ],
+)
+def test_last_and_best_are_kept(tmp_path, val_losses, best):
+    end_epochs(make_model(), tmp_path / "run", val_losses)
+    assert saved_epoch(tmp_path / "run" / "last.keras") == 2
+    assert saved_epoch(tmp_path / "run" / "best.keras") == best
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["best.keras", "last.keras"]
+
+
+def test_without_validation_there_is_no_best(tmp_path):
+    end_epochs(make_model(), tmp_path, [None, np.nan])
+    assert [path.name for path in tmp_path.iterdir()] == ["last.keras"]
+
+
+def test_a_save_that_breaks_leaves_the_one_before(tmp_path, monkeypatch):
+    model = make_model()
+    end_epochs(model, tmp_path, [1.0])
+
+    def break_off(path):
+        with open(path, "wb") as file:
+            file.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(model, "save", break_off)
+    with pytest.raises(OSError, match="disk full"):
+        end_epochs(model, tmp_path, [0.5])
+    assert saved_epoch(tmp_path / "last.keras") == saved_epoch(tmp_path / "best.keras") == 0
+
+
+def test_fit_saves_the_weights_and_the_optimizer_of_the_epoch(tmp_path):
+    model, zeros = make_model(), np.zeros((4, 1))
+    model.fit(
+        zeros,
+        zeros + 1,
+        validation_data=(zeros, zeros + 1),
+        epochs=2,
+        verbose=0,
+        callbacks=[Checkpoint(tmp_path)],
+    )
+    last = keras.saving.load_model(tmp_path / "last.keras")
+    np.testing.assert_array_equal(last.get_weights()[1], model.get_weights()[1])
+    assert int(keras.ops.convert_to_numpy(last.optimizer.iterations)) == 2
+    assert saved_epoch(tmp_path / "best.keras") == 0

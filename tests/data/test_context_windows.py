@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keras_adaptive.data import EOS, PAD, ContextWindows
+
+LINES = st.lists(st.integers(0, 12), min_size=1, max_size=20)
+
+
+def stream(sizes):
+    """Lines of these many distinct words, from 10 on, each with its `</s>`."""
+    words = iter(range(10, 10 + sum(sizes)))
+    return np.array([token for size in sizes for token in [*(next(words) for _ in range(size)), EOS]])
+
+
+def rows(windows):
+    """The rows of all windows without their padding, as (inputs, targets, weights)."""
+    for inputs, targets, weights in windows:
+        for i, t, w in zip(inputs, targets, weights, strict=True):
+            size = np.flatnonzero(w)[-1] + 1 if w.any() else 0
+            assert (i[size:] == PAD).all() and (t[size:] == PAD).all()
+            if size:
+                yield i[:size], t[:size], w[:size]
+
+
+@given(LINES, st.integers(1, 9), st.integers(0, 15), st.integers(1, 4), st.booleans())
+def test_every_token_is_scored_once_in_order(sizes, block, context, batch_size, by_lines):
+    tokens = stream(sizes)
+    windows = ContextWindows(tokens, block, context, batch_size, by_lines)
+    batches = list(windows)
+    assert len(batches) == len(windows)
+    assert {array.shape[0] for batch in batches for array in batch} == {batch_size}
+    scored = np.concatenate([targets[weights > 0] for _, targets, weights in batches])
+    np.testing.assert_array_equal(scored, tokens)
+
+
+@given(LINES, st.integers(1, 9), st.integers(0, 15), st.booleans())
+def test_context_is_the_text_before_and_not_scored(sizes, block, context, by_lines):
+    tokens, start = stream(sizes), 0
+    shifted = np.append(EOS, tokens[:-1])
+    for inputs, targets, weights in rows(ContextWindows(tokens, block, context, 2, by_lines)):
+        before = min(context, start)
+        stop = start + int(weights.sum())
+        assert weights.tolist() == [0] * before + [1] * (stop - start)
+        np.testing.assert_array_equal(targets, tokens[start - before : stop])
+        np.testing.assert_array_equal(inputs, shifted[start - before : stop])
+        start = stop
+
+
+@given(LINES, st.integers(1, 9))
+def test_blocks_are_whole_lines_as_many_as_fit(sizes, block):
+    blocks = [targets for _, targets, _ in rows(ContextWindows(stream(sizes), block, context=0))]
+    expected = []
+    for size in sizes:
+        if expected and expected[-1] + size + 1 <= block:
+            expected[-1] += size + 1
+        else:
+            expected.append(size + 1)
+    assert [len(targets) for targets in blocks] == expected
+
+
+def test_blocks_of_tokens_take_no_notice_of_lines():
+    windows = ContextWindows(stream([2, 5, 1]), block=4, context=2, by_lines=False)
+    assert [int(weights.sum()) for _, _, weights in windows] == [4, 4, 3]
+
+
+def test_few_lengths():
+    tokens = stream([3] * 40 + [30] + [3] * 40)
+    lengths = [inputs.shape[1] for inputs, _, _ in ContextWindows(tokens, block=8, context=16)]
+    assert sorted(set(lengths)) == [24, 48] and lengths.count(48) == 1
+    assert next(iter(ContextWindows(stream([3]), block=512, context=2560)))[0].shape == (1, 8)
+
+
+def test_types():
+    inputs, targets, weights = next(iter(ContextWindows(stream([3]).astype(np.uint16), 4, 4)))
+    assert (inputs.dtype, targets.dtype, weights.dtype) == (np.int32, np.int32, np.float32)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"block": 0}, "Received: block=0"),
+        ({"context": -1}, "context=-1"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"tokens": []}, "must not be empty"),
+    ],
+)
+def test_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ContextWindows(**{"tokens": stream([3]), "block": 4, "context": 4} | arguments)

@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+
+from keras_adaptive.data import load_corpus, prepare
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("the cat\nthe\n", encoding="utf-8")
+    prepare(tmp_path, tmp_path / "data", min_count=2)
+    return tmp_path / "data"
+
+
+def test_opens_what_was_prepared(data_dir):
+    corpus = load_corpus(data_dir)
+    assert corpus.tokens("test").tolist() == [4, 3, 2, 4, 2]
+    assert isinstance(corpus.tokens("test"), np.memmap)
+    assert corpus.vocabulary.decode(corpus.tokens("test")) == ["the", "<unk>", "</s>", "the", "</s>"]
+    assert corpus.vocabulary.counts.tolist() == [0, 0, 2, 1, 2, 0, 0, 0]
+
+
+def test_refuses_a_folder_without_a_corpus(tmp_path):
+    with pytest.raises(ValueError, match="holds no corpus. Make one with scripts/prepare_corpus.py"):
+        load_corpus(tmp_path)
+
+
+def test_refuses_another_split(data_dir):
+    with pytest.raises(ValueError, match="`split` must be one of .* Received: 'dev'"):
+        load_corpus(data_dir).tokens("dev")
+
+
+@pytest.mark.parametrize("size", [8, 12])
+def test_refuses_tokens_of_another_length(data_dir, size):
+    (data_dir / "test.tokens").write_bytes(bytes(size))
+    with pytest.raises(ValueError, match=f"test.tokens must have 10 bytes. Received: {size}"):
+        load_corpus(data_dir).tokens("test")
+
+
+def test_refuses_another_vocabulary(data_dir):
+    with open(data_dir / "vocabulary.txt", "a", encoding="utf-8") as file:
+        file.write("dog 1\n")
+    with pytest.raises(ValueError, match="vocabulary.txt is not the vocabulary of these tokens"):
+        load_corpus(data_dir)

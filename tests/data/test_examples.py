@@ -1,0 +1,12 @@
+import doctest
+import importlib
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "name", ["block_batches", "context_windows", "sentence_batches", "vocabulary", "words"], ids=str
+)
+def test_examples_of_the_docstrings(name):
+    results = doctest.testmod(importlib.import_module(f"keras_adaptive.data.{name}"))
+    assert results.attempted and not results.failed

@@ -1,0 +1,173 @@
+import json
+import os
+import re
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from keras_adaptive.data import EOS, SPLITS, UNK, prepare
+
+TEXTS = {
+    "train": " = a = \n \nthe cat the <unk>\nthe dog\n\n",
+    "valid": "the zebra\n\n",
+    "test": "a cat without an end",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for split, text in TEXTS.items():
+        (folder / f"{split}.txt").write_text(text, encoding="utf-8")
+    return folder
+
+
+def snapshot(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_tokens_are_the_text(folder, tmp_path):
+    corpus = prepare(folder, tmp_path / "data", min_count=1)
+    words = {split: corpus.vocabulary.decode(corpus.tokens(split)) for split in SPLITS}
+    assert " ".join(words["train"]) == "= a = </s> </s> the cat the <unk> </s> the dog </s> </s>"
+    assert " ".join(words["valid"]) == "the <unk> </s> </s>"
+    assert " ".join(words["test"]) == "a cat <unk> <unk> <unk> </s>"
+    assert corpus.vocabulary.words[4:9] == ["the", "=", "a", "cat", "dog"]
+
+
+def test_rare_words_become_unknown(folder, tmp_path):
+    corpus = prepare(folder, tmp_path / "data", min_count=2)
+    assert corpus.vocabulary.words[4:6] == ["the", "="]
+    assert corpus.vocabulary.unknown(["a", "cat", "dog"]) == ["a", "cat", "dog"]
+    assert np.count_nonzero(corpus.tokens("train") == UNK) == 4
+
+
+@pytest.mark.parametrize("min_count", [1, 2, 3])
+def test_counts_are_those_of_the_tokens(folder, tmp_path, min_count):
+    corpus = prepare(folder, tmp_path / "data", min_count=min_count)
+    counts = np.bincount(corpus.tokens("train"), minlength=len(corpus.vocabulary))
+    assert corpus.vocabulary.counts.tolist() == counts.tolist()
+
+
+def test_metadata(folder, tmp_path):
+    metadata = prepare(folder, tmp_path / "data", min_count=1).metadata
+    assert metadata == json.loads((tmp_path / "data" / "corpus.json").read_text())
+    train = metadata["splits"]["train"]
+    assert metadata["source"] == str(folder) and metadata["dtype"] == "uint16"
+    assert (metadata["tokenizer"], metadata["unit"], metadata["min_count"]) == ("whitespace", "word", 1)
+    assert (train["tokens"], train["lines"], train["unknown"]) == (14, 5, 1)
+    assert train["unknown_share"] == pytest.approx(1 / 14) and train["bytes"] == len(TEXTS["train"])
+    assert metadata["vocabulary"]["size"] == 16
+
+
+def test_nothing_else_is_left_in_the_folder(folder, tmp_path):
+    prepare(folder, tmp_path / "data")
+    names = {path.name for path in (tmp_path / "data").iterdir()}
+    assert names == {"train.tokens", "valid.tokens", "test.tokens", "vocabulary.txt", "corpus.json"}
+
+
+def test_raw_text(folder, tmp_path):
+    corpus = prepare(folder, tmp_path / "data", tokenizer="words", min_count=1)
+    assert corpus.vocabulary.decode(corpus.tokens("train")[6:11]) == ["cat", "the", "<", "unk", ">"]
+
+
+def test_large_vocabularies_take_four_bytes(folder, tmp_path):
+    words = [f"w{i}" for i in range(70_000)]
+    (folder / "train.txt").write_text(" ".join(words), encoding="utf-8")
+    corpus = prepare(folder, tmp_path / "data", min_count=1)
+    assert corpus.tokens("train").dtype == np.int32
+    assert Counter(corpus.vocabulary.decode(corpus.tokens("train"))) == Counter([*words, "</s>"])
+
+
+def test_only_a_line_feed_ends_a_line(folder, tmp_path):
+    (folder / "valid.txt").write_bytes("the\r\ncat\x0c\u2028dog\x85 the\rcat\n".encode())
+    corpus = prepare(folder, tmp_path / "data", min_count=1)
+    assert " ".join(corpus.vocabulary.decode(corpus.tokens("valid"))) == "the </s> cat dog the cat </s>"
+
+
+def test_names_of_wikitext(folder, tmp_path):
+    for split in SPLITS:
+        (folder / f"{split}.txt").rename(folder / f"wiki.{split}.tokens")
+    assert len(prepare(folder, tmp_path / "data").tokens("train")) == 14
+
+
+def test_memory_does_not_grow_with_the_text(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_adaptive.data.text._CHUNK", 1 << 12)
+    monkeypatch.setattr("keras_adaptive.data.preparation._CHUNK", 1 << 12)
+    peaks = []
+    for lines in (1_000, 10_000):
+        (folder / "train.txt").write_text("the cat sat on the mat\n" * lines, encoding="utf-8")
+        tracemalloc.start()
+        prepare(folder, tmp_path / str(lines))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+def test_the_same_corpus_is_kept(folder, tmp_path):
+    prepare(folder, tmp_path / "data")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()}
+    assert prepare(folder, tmp_path / "data").tokens("train").size == 14
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()} == before
+
+
+@pytest.mark.parametrize("change", ["min_count", "tokenizer", "text"])
+def test_another_corpus_is_refused_and_untouched(folder, tmp_path, change):
+    prepare(folder, tmp_path / "data", min_count=1)
+    before = snapshot(tmp_path / "data")
+    if change == "text":
+        (folder / "test.txt").write_text("another", encoding="utf-8")
+    other = {"min_count": {"min_count": 2}, "tokenizer": {"tokenizer": "words"}}.get(change, {})
+    with pytest.raises(ValueError, match="Remove it, or choose another"):
+        prepare(folder, tmp_path / "data", **{"min_count": 1, **other})
+    assert snapshot(tmp_path / "data") == before
+
+
+def test_other_files_are_refused_and_an_empty_folder_is_taken(folder, tmp_path):
+    (tmp_path / "data").mkdir()
+    assert prepare(folder, tmp_path / "data")
+    with pytest.raises(ValueError, match="is not this corpus"):
+        prepare(folder, folder)
+    with pytest.raises(ValueError, match="is not this corpus"):
+        prepare(folder, folder / "train.txt")
+    assert set(snapshot(folder).values()) == {text.encode() for text in TEXTS.values()}
+
+
+@pytest.mark.parametrize(
+    "name, contents, message",
+    [
+        ("valid.txt", None, "valid.txt is missing"),
+        ("valid.txt", b"", "valid.txt is empty"),
+        ("train.txt", b"good\nbad \xff\n", "train.txt:2, byte 5 of the line: not valid UTF-8"),
+        ("test.txt", b"line\n" * 300_000 + b"\xc3\n", "test.txt:300001, byte 1 of the line: not valid UTF-8"),
+    ],
+)
+def test_bad_text_leaves_nothing_behind(folder, tmp_path, name, contents, message):
+    (folder / name).unlink() if contents is None else (folder / name).write_bytes(contents)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        prepare(folder, tmp_path / "data")
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_unknown_tokenizer(folder, tmp_path):
+    with pytest.raises(ValueError, match="Received: 'spaces'"):
+        prepare(folder, tmp_path / "data", tokenizer="spaces")
+
+
+def test_lines_end_with_one_token_each(folder, tmp_path):
+    corpus = prepare(folder, tmp_path / "data")
+    for split in SPLITS:
+        lines = corpus.metadata["splits"][split]["lines"]
+        assert lines == np.count_nonzero(corpus.tokens(split) == EOS)
+        assert lines == len(TEXTS[split].splitlines())
+
+
+def test_what_a_killed_run_left_is_no_hindrance(folder, tmp_path):
+    left = tmp_path / f"data.{os.getpid()}.partial"
+    left.mkdir()
+    (left / "train.tokens").touch()
+    assert len(prepare(folder, tmp_path / "data").tokens("train")) == 14
+    assert not left.exists()

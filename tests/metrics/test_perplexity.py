@@ -1,0 +1,46 @@
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keras_adaptive.metrics import Perplexity
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    cuts=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 7)), min_size=1, max_size=6),
+)
+def test_uneven_batches_equal_one_big_batch(seed, cuts):
+    """Batches of any number of rows and any length, padded differently, with and without weights."""
+    rng = np.random.default_rng(seed)
+    batches = [(rng.exponential(3.0, shape), rng.integers(0, 2, shape)) for shape in cuts]
+    batches.append((np.ones((1, 2)), np.ones((1, 2))))
+    weighted, plain = Perplexity(), Perplexity()
+    for nll, weights in batches:
+        weighted.update_state(nll.astype("float32"), weights.astype("float32"))
+        plain.update_state(nll.astype("float32"))
+    nll, weights = (np.concatenate([array.ravel() for array in column]) for column in zip(*batches, strict=True))
+    assert float(weighted.result()) == pytest.approx(np.exp(np.average(nll, weights=weights)), rel=1e-4)
+    assert float(plain.result()) == pytest.approx(np.exp(nll.mean()), rel=1e-4)
+
+
+def test_padding_does_not_count_and_a_reset_forgets():
+    perplexity = Perplexity()
+    perplexity.update_state([[0.0, 1.0], [2.0, 50.0]], sample_weight=[[1.0, 1.0], [1.0, 0.0]])
+    assert float(perplexity.result()) == pytest.approx(np.e)
+    perplexity.reset_state()
+    perplexity.update_state(2.0, sample_weight=5.0)
+    assert float(perplexity.result()) == pytest.approx(np.exp(2))
+
+
+def test_uniform_guesses_have_the_perplexity_of_the_vocabulary():
+    perplexity = Perplexity()
+    perplexity.update_state(np.full((3, 5), np.log(267_744), "float32"))
+    assert float(perplexity.result()) == pytest.approx(267_744, rel=1e-5)
+
+
+def test_it_is_a_keras_metric():
+    perplexity = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(Perplexity("ppl")))
+    assert isinstance(perplexity, Perplexity)
+    assert perplexity.name == "ppl"

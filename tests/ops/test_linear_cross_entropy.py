@@ -1,0 +1,239 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_adaptive.ops import linear_cross_entropy, linear_nll
+from keras_adaptive.ops.linear_cross_entropy import MAX_CHUNK_ROWS, MIN_CHUNK_ROWS, default_chunk_rows
+from tests import oracle
+from tests.backends import BACKEND, MODES, compiled, largest_array, numpy, value_and_gradients
+
+ROWS, DIM, CLASSES, EXTRAS, CHUNK = 11, 4, 7, 2, 4
+ORDINARY = np.array([0, 6, 8, 7, 3, 3, 5, 0, 1, 2, 6])
+CASES = {  # targets, weights
+    "all rows": (ORDINARY, np.linspace(0.5, 2.0, ROWS)),
+    "rows of other bands": (np.array([-1, 6, 9, 8, -5, 3, 100, 0, -1, 2, 1]), np.ones(ROWS)),
+    "padding": (ORDINARY, np.array([1, 0, 1, 0, 0, 2, 1, 1, 0, 0, 1.0])),
+    "one row": (np.where(np.arange(ROWS) == 5, 3, -1), np.ones(ROWS)),
+    "no rows": (np.full(ROWS, -1), np.ones(ROWS)),
+    "only padding": (ORDINARY, np.zeros(ROWS)),
+}
+
+
+@pytest.fixture
+def arrays():
+    random = np.random.default_rng(3)
+    shapes = (ROWS, DIM), (CLASSES, DIM), (ROWS, EXTRAS)
+    return [random.normal(size=shape).astype("float32") for shape in shapes]
+
+
+def fused(targets, weights, chunk_rows=CHUNK):
+    targets, weights = np.asarray(targets, "int32"), np.asarray(weights, "float32")
+    return lambda x, table, *extra: linear_cross_entropy(x, table, targets, weights, *extra, chunk_rows=chunk_rows)
+
+
+def close(actual, expected, tolerance=5e-6):
+    scale = max(1.0, np.max(np.abs(expected), initial=0.0))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", CASES)
+def test_value_and_gradients(arrays, case, mode):
+    value, gradients = value_and_gradients(fused(*CASES[case]), arrays, mode)
+    expected, slopes = oracle.linear_cross_entropy(*arrays[:2], *CASES[case], arrays[2])
+    close(value, expected)
+    for gradient, slope in zip(gradients, slopes, strict=True):
+        close(gradient, slope)
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 11, 12, None])
+def test_the_size_of_chunks_changes_nothing(arrays, chunk_rows):
+    value, gradients = value_and_gradients(fused(*CASES["padding"], chunk_rows), arrays)
+    expected, slopes = oracle.linear_cross_entropy(*arrays[:2], *CASES["padding"], arrays[2])
+    close(value, expected)
+    for gradient, slope in zip(gradients, slopes, strict=True):
+        close(gradient, slope)
+
+
+def test_without_extra_logits(arrays):
+    targets, weights = CASES["rows of other bands"]
+    value, gradients = value_and_gradients(fused(targets, weights), arrays[:2])
+    expected, slopes = oracle.linear_cross_entropy(*arrays[:2], targets, weights)
+    close(value, expected)
+    for gradient, slope in zip(gradients, slopes, strict=True):
+        close(gradient, slope)
+
+
+def test_gradients_are_the_slopes_of_the_value(arrays):
+    targets, weights = CASES["padding"]
+    _, gradients = value_and_gradients(fused(targets, weights), arrays)
+    doubles = [array.astype("float64") for array in arrays]
+    for array, gradient in zip(doubles, gradients, strict=True):
+        slopes = np.zeros_like(array)
+        for place in np.ndindex(array.shape):
+            before, values = array[place], []
+            for step in (1e-6, -1e-6):
+                array[place] = before + step
+                values.append(oracle.linear_cross_entropy(*doubles[:2], targets, weights, doubles[2])[0])
+            array[place] = before
+            slopes[place] = (values[0] - values[1]) / 2e-6
+        close(gradient, slopes)
+
+
+def test_the_scalar_from_above_scales_the_gradients(arrays):
+    op = fused(*CASES["padding"])
+    _, once = value_and_gradients(op, arrays)
+    _, scaled = value_and_gradients(lambda *tensors: -3.0 * op(*tensors), arrays)
+    for gradient, other in zip(once, scaled, strict=True):
+        np.testing.assert_allclose(-3.0 * gradient, other, rtol=1e-6)
+
+
+def test_weights_are_constants(arrays):
+    x, table, _ = arrays
+    targets = np.zeros(ROWS, "int32")
+    _, (gradient,) = value_and_gradients(
+        lambda weights: linear_cross_entropy(x, table, targets, weights), [np.ones(ROWS, "float32")]
+    )
+    assert not gradient.any()
+
+
+def test_large_logits_do_not_overflow(arrays):
+    x, table, extra = 100 * arrays[0], 100 * arrays[1], arrays[2]
+    value, gradients = value_and_gradients(fused(*CASES["all rows"]), [x, table, extra])
+    expected, slopes = oracle.linear_cross_entropy(x, table, *CASES["all rows"], extra)
+    close(value, expected)
+    for gradient, slope in zip(gradients, slopes, strict=True):
+        close(gradient, slope, 1e-5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nll_of_each_row(arrays, mode):
+    x, table, extra = arrays
+    targets = CASES["rows of other bands"][0]
+    function = compiled(lambda x, table, extra: linear_nll(x, table, targets, extra, chunk_rows=CHUNK), mode)
+    nll = numpy(function(*map(ops.convert_to_tensor, arrays)))
+    for row, target in enumerate(targets):
+        one = np.array([target])
+        expected, _ = oracle.linear_cross_entropy(x[row : row + 1], table, one, [1.0], extra[row : row + 1])
+        close(nll[row], expected)
+
+
+def test_nll_can_be_differentiated(arrays):
+    targets, weights = CASES["padding"]
+    weights = weights.astype("float32")
+    _, gradients = value_and_gradients(
+        lambda x, table, extra: ops.sum(weights * linear_nll(x, table, targets, extra, chunk_rows=CHUNK)), arrays
+    )
+    _, slopes = oracle.linear_cross_entropy(*arrays[:2], targets, weights, arrays[2])
+    for gradient, slope in zip(gradients, slopes, strict=True):
+        close(gradient, slope)
+
+
+def test_second_derivatives_are_refused_or_right(arrays):
+    x, table, extra = arrays
+    targets, weights = CASES["all rows"]
+    op = fused(targets, weights)
+
+    def squared_slope(x):
+        return ops.sum(ops.square(_slope(lambda x: op(x, table, extra), x)))
+
+    def expected(x):
+        return np.sum(oracle.linear_cross_entropy(x, table, targets, weights, extra)[1][0] ** 2)
+
+    try:
+        _, (second,) = value_and_gradients(squared_slope, [x])
+    except (RuntimeError, ValueError, LookupError, NotImplementedError):
+        return
+    step = np.zeros_like(x, "float64")
+    step[2, 1] = 1e-6
+    close(second[2, 1], (expected(x + step) - expected(x - step)) / 2e-6, 1e-4)
+
+
+def _slope(function, x):
+    if BACKEND == "jax":
+        import jax
+
+        return jax.grad(function)(x)
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = function(x)
+        return tape.gradient(value, x)
+    import torch
+
+    return torch.autograd.grad(function(x), x, create_graph=True)[0]
+
+
+def plain(targets, weights):
+    """The unfused form: all logits at once, differentiated by the backend."""
+
+    def function(x, table):
+        logits = ops.cast(ops.matmul(x, ops.transpose(table)), "float32")
+        log_probs = ops.take_along_axis(ops.log_softmax(logits), ops.convert_to_tensor(targets)[:, None], axis=-1)
+        return -ops.sum(log_probs[:, 0] * weights)
+
+    return function
+
+
+@pytest.mark.parametrize("scale", [0.1, 3.0])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_not_less_precise_than_the_plain_form(dtype, scale):
+    random = np.random.default_rng(5)
+    rows, classes, dim = 90, 50, 16
+    x, table = (numpy(ops.cast(scale * random.normal(size=(n, dim)), dtype)) for n in (rows, classes))
+    targets, weights = random.integers(0, classes, rows), random.integers(0, 2, rows).astype("float32")
+    value, slopes = oracle.linear_cross_entropy(x, table, targets, weights)
+
+    def errors(function):
+        actual, gradients = value_and_gradients(
+            lambda x, table: function(ops.cast(x, dtype), ops.cast(table, dtype)), [x, table]
+        )
+        assert ops.convert_to_tensor(gradients[0]).dtype == ops.convert_to_tensor(x).dtype
+        return [np.max(np.abs(a - e)) for a, e in zip((actual, *gradients), (value, *slopes), strict=True)]
+
+    epsilon = {"float32": 2**-23, "bfloat16": 2**-8, "float16": 2**-11}[dtype]
+    allowed = [
+        error + epsilon * np.max(np.abs(truth))
+        for error, truth in zip(errors(plain(targets, weights)), (value, *slopes), strict=True)
+    ]
+    for error, limit in zip(errors(fused(targets, weights, chunk_rows=32)), allowed, strict=True):
+        assert error <= limit
+
+
+def test_float16_keeps_gradients_of_improbable_words():
+    x = np.eye(4, dtype="float16") * 12  # the others have 6e-6 each, and the weight makes that 6e-9
+    table = np.eye(4, dtype="float16")
+    targets, weights = np.arange(4), np.full(4, 1e-3, "float32")
+    value, (slope, _) = value_and_gradients(
+        lambda x, table: 2.0**15 * fused(targets, weights)(ops.cast(x, "float16"), ops.cast(table, "float16")),
+        [x, table],
+    )
+    expected, (slopes, _) = oracle.linear_cross_entropy(x, table, targets, weights)
+    assert slope.any()
+    np.testing.assert_allclose(slope, 2.0**15 * slopes, rtol=1e-2)
+
+
+def test_no_array_holds_all_logits():
+    rows, classes, dim = 640, 512, 8
+    random = np.random.default_rng(0)
+    targets, weights = random.integers(0, classes, rows).astype("int32"), np.ones(rows, "float32")
+    x, table = (random.normal(size=(n, dim)).astype("float32") for n in (rows, classes))
+    assert largest_array(plain(targets, weights), x, table) >= rows * classes
+    assert largest_array(fused(targets, weights, chunk_rows=32), x, table) <= 32 * classes
+    summed = lambda x, table: ops.sum(linear_nll(x, table, targets, chunk_rows=32))  # noqa: E731
+    assert largest_array(summed, x, table) <= 32 * classes
+
+
+@pytest.mark.parametrize("columns", [1, 5_000, 60_000, 1_000_000])
+def test_default_chunks_are_bounded(columns):
+    assert MIN_CHUNK_ROWS <= default_chunk_rows(columns) <= MAX_CHUNK_ROWS
+
+
+def test_takes_whatever_converts_to_tensors(arrays):
+    x, table, extra = (array.tolist() for array in arrays)
+    value = linear_cross_entropy(x, table, ORDINARY.tolist(), [1.0] * ROWS, extra)
+    assert keras.backend.standardize_dtype(value.dtype) == "float32"
+    close(numpy(value), oracle.linear_cross_entropy(*arrays[:2], ORDINARY, np.ones(ROWS), arrays[2])[0])

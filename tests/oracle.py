@@ -1,0 +1,93 @@
+"""The formulas in NumPy float64, written for reading: what every layer and backend is held against."""
+
+import math
+
+import numpy as np
+
+
+def log_softmax(logits):
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+def linear_cross_entropy(x, table, targets, weights, extra_logits=None):
+    """Σ weight · −log softmax([x·tableᵀ ; extra])[target] over the rows with a target, and its gradients."""
+    x, table, weights = (np.asarray(array, "float64") for array in (x, table, weights))
+    logits = x @ table.T
+    if extra_logits is not None:
+        logits = np.concatenate([logits, np.asarray(extra_logits, "float64")], axis=1)
+    log_probs = log_softmax(logits)
+    inside = (targets >= 0) & (targets < logits.shape[1])
+    weights, rows = np.where(inside, weights, 0.0), np.arange(len(x))
+    picks = np.where(inside, targets, 0)
+    slopes = np.exp(log_probs)
+    slopes[rows, picks] -= 1.0
+    slopes *= weights[:, None]
+    words = slopes[:, : len(table)]
+    gradients = [words @ table, words.T @ x, *([] if extra_logits is None else [slopes[:, len(table) :]])]
+    return -np.sum(weights * log_probs[rows, picks]), gradients
+
+
+def adaptive_embedding(ids, tables, projections):
+    """The word vectors of `ids`, one by one."""
+    starts = np.cumsum([0, *map(len, tables)])
+    vectors = []
+    for word in np.ravel(ids):
+        band = int(np.searchsorted(starts, word, side="right")) - 1
+        vectors.append(tables[band][word - starts[band]] @ projections[band])
+    return np.reshape(vectors, (*np.shape(ids), projections[0].shape[1]))
+
+
+def adaptive_log_probs(hidden, tables, projections, class_table=None):
+    """log p of every word, as the product of its band's probability and its own within the band."""
+    scores = [
+        (hidden if projection is None else hidden @ projection) @ table.T
+        for table, projection in zip(tables, projections, strict=True)
+    ]
+    if class_table is None:
+        return log_softmax(scores[0])
+    head = log_softmax(np.concatenate([scores[0], hidden @ class_table.T], axis=-1))
+    size = len(tables[0])
+    tails = [log_softmax(score) + head[..., size + i, None] for i, score in enumerate(scores[1:])]
+    return np.concatenate([head[..., :size], *tails], axis=-1)
+
+
+def positions(length, dim, first=2):
+    frequencies = [math.exp(-k * math.log(10000.0) / (dim // 2 - 1)) for k in range(dim // 2)]
+    angles = np.outer(np.arange(length) + first, frequencies)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+
+
+def layer_norm(x, scale, shift):
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5) * scale + shift
+
+
+def attention(x, weights, heads):
+    """Each position of each sequence attends to itself and to those before it."""
+    query, key, value = (x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"] for name in ("query", "key", "value"))
+    size = x.shape[-1] // heads
+    mixed = np.zeros_like(x)
+    for row, i, head in np.ndindex(*x.shape[:2], heads):
+        part = slice(head * size, (head + 1) * size)
+        scores = key[row, : i + 1, part] @ query[row, i, part] / math.sqrt(size)
+        mixed[row, i, part] = np.exp(log_softmax(scores)) @ value[row, : i + 1, part]
+    return mixed @ weights["out/kernel"] + weights["out/bias"]
+
+
+def block(x, weights, heads):
+    x = x + attention(layer_norm(x, weights["attention_norm/gamma"], weights["attention_norm/beta"]), weights, heads)
+    inner = layer_norm(x, weights["ffn_norm/gamma"], weights["ffn_norm/beta"])
+    inner = np.maximum(inner @ weights["ffn_in/kernel"] + weights["ffn_in/bias"], 0.0)
+    return x + inner @ weights["ffn_out/kernel"] + weights["ffn_out/bias"]
+
+
+def decoder(x, blocks, heads, projection=None, first_position=2):
+    """The outputs [input of the first block, of block 1, of block 2, …] of a pre-norm decoder."""
+    dim = x.shape[-1] if projection is None else projection.shape[1]
+    x = x * math.sqrt(dim)
+    x = x if projection is None else x @ projection
+    outputs = [x + positions(x.shape[1], dim, first_position)]
+    for weights in blocks:
+        outputs.append(block(outputs[-1], weights, heads))
+    return outputs

@@ -1,0 +1,174 @@
+"""Who may import whom. Read from the sources, so that a rule breaks here before it breaks for somebody."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "keras_adaptive"
+
+# What each part of keras_adaptive may import of the others, in any line of any of its modules.
+LEAVES = {"data", "metrics", "optimizers", "callbacks", "generation"}
+TOP = {"export", "distribution", "fairseq"}
+MAY_IMPORT = {
+    "ops": set(),
+    "layers": {"ops"},
+    "models": {"ops", "layers", "metrics", "generation"},
+    **{name: {"ops"} for name in LEAVES},
+    "callbacks": {"ops", "optimizers"},
+    **{name: {"ops", "layers", "models"} | LEAVES for name in TOP},
+}
+HEAVY = {"tensorflow", "tensorflow_text", "jax", "jaxlib", "torch", "keras_hub", "keras_nlp"}
+NEVER = {"absl", "trainers", "scripts", "tests", "configs"}
+
+
+def modules():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(path, root=ROOT):
+    """keras_adaptive/ops/bands.py -> keras_adaptive.ops.bands; a package's __init__.py -> the package."""
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(source, name, is_package=False):
+    """Yields (absolute module name, line, whether it runs when the module is imported)."""
+    tree = ast.parse(source)
+    later = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = list(from_names(node, name, is_package))
+        else:
+            continue
+        for imported in names:
+            yield imported, node.lineno, node not in later
+
+
+def from_names(node, name, is_package):
+    """`from .a import b` may import the module a.b, so b counts as part of the name."""
+    base = node.module or ""
+    if node.level:
+        package = name.split(".")
+        package = package[: len(package) - node.level + is_package]
+        base = ".".join([*package, base] if base else package)
+    for alias in node.names:
+        yield f"{base}.{alias.name}"
+
+
+def part_of(name):
+    """keras_adaptive.layers.outputs.softmax -> layers; None outside the package and for its __init__.py."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == PACKAGE.name and len(parts) > 1 else None
+
+
+def violations(source, name, is_package=False):
+    """One line for every import of this module that breaks a rule."""
+    part = part_of(name)
+    for imported, line, at_import in imports_of(source, name, is_package):
+        top = imported.split(".")[0]
+        other = part_of(imported)
+        where = f"{name}:{line} imports {imported}: "
+        if top in NEVER:
+            yield where + f"{top} belongs to the programs, outside {PACKAGE.name}"
+        elif top in HEAVY and at_import:
+            yield where + f"import {top} inside the function that needs it"
+        elif part is None or other is None or other == part or other not in MAY_IMPORT:
+            continue
+        elif other not in MAY_IMPORT[part]:
+            allowed = ", ".join(sorted(MAY_IMPORT[part])) or "nothing"
+            yield where + f"{part} may import {allowed} of the package"
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_imports_of_module(path):
+    name = name_of(path)
+    if (part := part_of(name)) is not None:
+        assert part in MAY_IMPORT, f"{part} is new: say in MAY_IMPORT what it may import"
+    found = violations(path.read_text(encoding="utf-8"), name, path.name == "__init__.py")
+    assert list(found) == []
+
+
+def test_there_are_modules():
+    assert PACKAGE / "__init__.py" in modules()
+
+
+@pytest.mark.parametrize(
+    "name, source",
+    [
+        ("keras_adaptive.ops.bands", "from keras_adaptive.layers.positions import Positions"),
+        ("keras_adaptive.ops.bands", "from keras_adaptive import layers"),
+        ("keras_adaptive.ops.bands", "def later():\n    import keras_adaptive.models"),
+        ("keras_adaptive.layers.bodies.attention", "from ...models import language_model"),
+        ("keras_adaptive.models.language_model", "import keras_adaptive.data.batching"),
+        ("keras_adaptive.data.corpus", "import keras_adaptive.metrics"),
+        ("keras_adaptive.optimizers.nag", "from ..callbacks import sgdr"),
+        ("keras_adaptive.callbacks.sgdr", "from absl import logging"),
+        ("keras_adaptive.export", "def main():\n    from trainers import train"),
+        ("keras_adaptive.data.batching", "import tensorflow as tf"),
+        ("keras_adaptive.ops.bands", "import jax.numpy as jnp"),
+        ("keras_adaptive.ops.bands", "try:\n    from torch import nn\nexcept ImportError:\n    nn = None"),
+        ("keras_adaptive", "import keras_hub"),
+    ],
+)
+def test_forbidden_imports_are_found(name, source):
+    assert len(list(violations(source, name))) == 1
+
+
+@pytest.mark.parametrize(
+    "name, source",
+    [
+        ("keras_adaptive.layers.outputs.softmax", "from keras_adaptive.ops import bands\nimport keras"),
+        ("keras_adaptive.layers.outputs.softmax", "from ..inputs import adaptive_embedding"),
+        (
+            "keras_adaptive.callbacks.sgdr",
+            "from keras_adaptive.optimizers.cosine_restarts import CosineRestarts",
+        ),
+        ("keras_adaptive.ops.bands", "def fast():\n    import torch"),
+        ("keras_adaptive.fairseq", "from keras_adaptive.models import transformer_lm"),
+        ("keras_adaptive", "from keras_adaptive import callbacks, models"),
+    ],
+)
+def test_allowed_imports_pass(name, source):
+    assert list(violations(source, name)) == []
+
+
+def test_relative_imports_of_a_package_start_in_it():
+    names = [imported for imported, _, _ in imports_of("from . import bands", "keras_adaptive.ops", True)]
+    assert names == ["keras_adaptive.ops.bands"]
+
+
+IMPORT_EVERYTHING = """
+import importlib, pkgutil, sys
+import keras_adaptive
+for module in pkgutil.walk_packages(keras_adaptive.__path__, "keras_adaptive."):
+    importlib.import_module(module.name)
+import keras
+print(keras.backend.backend(), *sorted(set(sys.modules) & set(sys.argv[1:])))
+"""
+
+
+def test_every_module_imports_without_what_it_does_not_need():
+    backend = keras.backend.backend()
+    unwanted = {"tensorflow", "tensorflow_text", "keras_hub", "keras_nlp"} - {backend}
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_EVERYTHING, *sorted(unwanted)],
+        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [backend]

@@ -1,0 +1,87 @@
+"""The weights of layers: by name, as float64 arrays for the oracle, and under the names of the published code."""
+
+import keras
+import numpy as np
+
+
+def value(variable):
+    return np.asarray(keras.ops.convert_to_numpy(variable.value), "float64")
+
+
+def block_variables(block):
+    """The variables of a TransformerBlock by the names that tests/oracle.py uses."""
+    attention = block.attention
+    parts = {name: getattr(attention, name) for name in ("query", "key", "value", "out")}
+    parts |= {"ffn_in": block.ffn_in, "ffn_out": block.ffn_out}
+    named = {f"{name}/{kind}": getattr(part, kind) for name, part in parts.items() for kind in ("kernel", "bias")}
+    norms = {"attention_norm": block.attention_norm, "ffn_norm": block.ffn_norm}
+    return named | {f"{name}/{kind}": getattr(norm, kind) for name, norm in norms.items() for kind in ("gamma", "beta")}
+
+
+def block_weights(block):
+    return {name: value(variable) for name, variable in block_variables(block).items()}
+
+
+def softmax_weights(softmax):
+    """The arguments of `oracle.adaptive_log_probs` behind `hidden`."""
+    tied = softmax.tied_to
+    projections = [None if own is None else value(own) for own in softmax.projections]
+    for band in range(1, len(projections)):
+        if projections[band] is None:
+            projections[band] = value(tied.projections[band]).T
+    classes = None if softmax.class_table is None else value(softmax.class_table)
+    return [value(table) for table in softmax.tables], projections, classes
+
+
+def embedding_weights(embedding):
+    return [value(table) for table in embedding.tables], [value(projection) for projection in embedding.projections]
+
+
+def randomize(layer, seed=0):
+    """Gives every weight a random value, biases and norms too; the same on every backend."""
+    random = np.random.default_rng(seed)
+    for variable in layer.trainable_variables:
+        size = 1.0 if len(variable.shape) == 1 else variable.shape[-1] ** -0.5
+        variable.assign(random.normal(0.0, size, variable.shape))
+
+
+PUBLISHED_BLOCK = {  # ours -> the published name and whether to transpose
+    **{f"{ours}/kernel": (f"self_attn.{theirs}_proj.weight", True) for ours, theirs in
+       (("query", "q"), ("key", "k"), ("value", "v"), ("out", "out"))},
+    **{f"{ours}/bias": (f"self_attn.{theirs}_proj.bias", False) for ours, theirs in
+       (("query", "q"), ("key", "k"), ("value", "v"), ("out", "out"))},
+    "ffn_in/kernel": ("fc1.weight", True),
+    "ffn_in/bias": ("fc1.bias", False),
+    "ffn_out/kernel": ("fc2.weight", True),
+    "ffn_out/bias": ("fc2.bias", False),
+    "attention_norm/gamma": ("self_attn_layer_norm.weight", False),
+    "attention_norm/beta": ("self_attn_layer_norm.bias", False),
+    "ffn_norm/gamma": ("final_layer_norm.weight", False),
+    "ffn_norm/beta": ("final_layer_norm.bias", False),
+}  # fmt: skip
+
+
+def published(embedding, softmax, body=None, prefix=""):
+    """[(variable, how to read it from the published arrays: `read(arrays, kind)` with kind "param" or "grad…")]."""
+    pairs = []
+
+    def add(variable, name, change=lambda array: array):
+        pairs.append((variable, lambda arrays, kind: change(arrays[f"{kind}/{prefix}{name}"])))
+
+    for band, (table, projection) in enumerate(zip(embedding.tables, embedding.projections, strict=True)):
+        add(table, f"embed_tokens.embeddings.{band}.0.weight")
+        add(projection, f"embed_tokens.embeddings.{band}.1.weight", np.transpose)
+    head = len(softmax.tables[0])
+    if softmax.tied_to is not None:
+        add(softmax.class_table, "adaptive_softmax.head.class_proj.weight")
+    else:
+        add(softmax.tables[0], "adaptive_softmax.head.weight", lambda array: array[:head])
+        add(softmax.class_table, "adaptive_softmax.head.weight", lambda array: array[head:])
+        for tail in range(softmax.tails):
+            add(softmax.projections[tail + 1], f"adaptive_softmax.tail.{tail}.0.weight", np.transpose)
+            add(softmax.tables[tail + 1], f"adaptive_softmax.tail.{tail}.2.weight")
+    for number, one in enumerate(body.blocks if body is not None else ()):
+        for ours, variable in block_variables(one).items():
+            theirs, transpose = PUBLISHED_BLOCK[ours]
+            add(variable, f"layers.{number}.{theirs}", np.transpose if transpose else lambda array: array)
+    return pairs

@@ -1,0 +1,5 @@
+"""Programs with absl flags: train, evaluate, score and generate."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes about the processor

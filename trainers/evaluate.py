@@ -1,0 +1,66 @@
+"""Evaluates a trained run on a split of its corpus.
+
+python -m trainers.evaluate --run_dir=runs/quickstart --split=valid
+python -m trainers.evaluate --run_dir=runs/wikitext103 --split=test --block=512 --context=2560
+"""
+
+import numpy as np
+from absl import flags
+
+from keras_adaptive.data import ContextWindows
+from keras_adaptive.metrics import loss_by_frequency
+from trainers import command_line
+from trainers.run_folder import RunFolder
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
+    flags.DEFINE_string("data_dir", None, "Another corpus of the same vocabulary; by default that of the run.")
+    flags.DEFINE_enum("split", "valid", ["train", "valid", "test"], "What to evaluate on.")
+    flags.DEFINE_integer("block", None, "Tokens scored at a time; by default the length of training.", lower_bound=1)
+    flags.DEFINE_integer(
+        "context",
+        None,
+        "Evaluate blocks of whole lines behind up to so many previous tokens, instead of plain blocks.",
+        0,
+    )
+    flags.DEFINE_integer("batch_size", 16, "Blocks at a time.", lower_bound=1)
+    flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
+
+
+def main():
+    run = RunFolder(FLAGS.run_dir)
+    corpus, model = run.corpus(FLAGS.data_dir), run.model(FLAGS.model)
+    block = FLAGS.block or int(run.flags()["length"])
+    tokens = corpus.tokens(FLAGS.split)
+    windows = ContextWindows(tokens, block, FLAGS.context or 0, FLAGS.batch_size, by_lines=FLAGS.context is not None)
+    nll = np.concatenate([losses(model, *batch) for batch in windows])
+    result = {
+        "split": FLAGS.split,
+        "perplexity": float(np.exp(nll.mean())),
+        "loss": float(nll.mean()),
+        "unit": corpus.metadata["unit"],
+        "block": block,
+        "blocks_of": "tokens" if FLAGS.context is None else "whole lines",
+        "context": FLAGS.context or 0,
+        "tokens": len(nll),
+        "model": FLAGS.model,
+        "by_frequency": loss_by_frequency(nll, np.asarray(tokens), corpus.vocabulary.counts),
+    }
+    path = run.write_json(f"evaluation_{FLAGS.split}.json", result)
+    print(
+        "{split} perplexity {perplexity:.2f} per {unit} ({loss:.4f} nats): {tokens:,} tokens counted, blocks of "
+        "{block} {blocks_of}, context {context}".format(**result)
+    )
+    print(f"Written to {path}")
+
+
+def losses(model, inputs, targets, weights):
+    """The float64 losses of the scored tokens of a batch of windows, in order."""
+    return model.nll(inputs, targets)[weights > 0].astype("float64")
+
+
+if __name__ == "__main__":
+    command_line.run(main, define_flags)

@@ -1,0 +1,114 @@
+"""A run's folder: its flags, vocabulary, tokenizer and models; everything after training needs only this."""
+
+import json
+import os
+from pathlib import Path
+
+import keras
+from absl import flags
+
+import keras_adaptive  # noqa: F401  registers the layers that a saved model names
+from keras_adaptive.data import TOKENIZERS, Vocabulary, load_corpus
+
+FLAGS = flags.FLAGS
+
+
+class RunFolder:
+    """The files of one training run.
+
+    flags.txt (the resolved flags of the experiment, itself a flagfile), vocabulary.txt, corpus.json, log.jsonl,
+    tensorboard/, best.keras and last.keras.
+
+    Args:
+        path: the folder.
+    """
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def claim(self, experiment, corpus):
+        """Writes what the run is, or checks that the folder already is that run.
+
+        Raises:
+            ValueError: when the folder belongs to other flags or another vocabulary; nothing is changed then.
+        """
+        text = _flags_text(experiment)
+        if self._file("flags.txt").exists():
+            self._compare_flags(text)
+            self._compare_vocabulary(corpus)
+            return
+        if self.path.exists() and any(self.path.iterdir()):
+            raise ValueError(f"{self.path} is not empty and holds no run: pass another --run_dir.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        corpus.vocabulary.save(self._file("vocabulary.txt"))
+        self._file("corpus.json").write_text(json.dumps(corpus.metadata, indent=2), encoding="utf-8")
+        self._file("flags.txt").write_text(text, encoding="utf-8")
+
+    def _compare_flags(self, text):
+        old, new = (dict(line.split("=", 1) for line in t.splitlines()) for t in (self._read("flags.txt"), text))
+        changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+        if changed:
+            listed = ", ".join(f"{name}={new.get(name)} (was {old.get(name)})" for name in changed)
+            raise ValueError(
+                f"{self.path} is a run of other flags: {listed}. Pass another --run_dir, or the same flags."
+            )
+
+    def _compare_vocabulary(self, corpus):
+        if self.vocabulary().sha256 != corpus.vocabulary.sha256:
+            raise ValueError(
+                f"{self.path} is a run of another vocabulary than that of {corpus.data_dir}: pass another --run_dir."
+            )
+
+    def flags(self):
+        """The flags of the experiment: a dict of strings."""
+        lines = self._read("flags.txt").splitlines()
+        return dict(line.removeprefix("--").split("=", 1) for line in lines)
+
+    def vocabulary(self):
+        """The vocabulary that the model was trained with."""
+        return Vocabulary.load(self._file("vocabulary.txt"))
+
+    def tokenize(self):
+        """The tokenizer of the training text: a function from a line to its words."""
+        return TOKENIZERS[json.loads(self._read("corpus.json"))["tokenizer"]]
+
+    def corpus(self, data_dir=None):
+        """The corpus of the run, or another one prepared with the same vocabulary."""
+        corpus = load_corpus(data_dir or self.flags()["data_dir"])
+        self._compare_vocabulary(corpus)
+        return corpus
+
+    def model(self, name="best"):
+        """The best or the last model of the run."""
+        path = self._file(f"{name}.keras")
+        if not path.exists():
+            raise ValueError(f"{self.path} holds no {path.name} yet: train it with trainers.train.")
+        return keras.saving.load_model(path)
+
+    def write_json(self, name, value):
+        """Writes a result into the folder, whole or not at all."""
+        partial = self._file(f"partial_{name}")
+        partial.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        os.replace(partial, self._file(name))
+        return self._file(name)
+
+    def _file(self, name):
+        return self.path / name
+
+    def _read(self, name):
+        path = self._file(name)
+        if not path.is_file():
+            raise ValueError(f"{self.path} holds no run ({name} is missing): pass the --run_dir of a trained model.")
+        return path.read_text(encoding="utf-8")
+
+
+def _flags_text(experiment):
+    """The flags that the module `experiment` defines, one a line, resolved."""
+    names = sorted(flag.name for flag in FLAGS.get_flags_for_module(experiment.__name__))
+    values = {name: FLAGS[name].value for name in names}
+    values["data_dir"] = os.path.abspath(FLAGS.data_dir)
+    return "".join(f"--{name}={_plain(value)}\n" for name, value in values.items())
+
+
+def _plain(value):
+    return ",".join(value) if isinstance(value, list) else str(value)
