@@ -3,7 +3,7 @@
     python scripts/plot_run.py runs/docstrings [RUN_DIR ...]
 
 - learning_curve.png from log.jsonl: loss and perplexity, training and validation, above the learning rate;
-- loss_by_frequency.png from evaluation.json: the loss of rare and of frequent words, above their share;
+- loss_by_frequency_SPLIT.png from evaluation_SPLIT.json: the loss of rare and of frequent words, and their share;
 - surprisal.png from score.jsonl: a passage, each word shaded by how little the model expected it.
 
 A file that the run has not written is named and left out.
@@ -67,19 +67,23 @@ def plot_learning_curve(records, title):
     updates, losses = curve(records, "val_loss")
     if losses:
         best = min(losses)
-        label = f"validation, best perplexity {math.exp(best):,.1f}"
+        label = f"validation, best perplexity {perplexity(best):,.1f}"
         top.plot(updates, losses, "o-", color=VALID, linewidth=1.3, markersize=5, label=label)
     top.set(title=title, ylabel="loss (nats per token)")
     top.legend()
     right = top.secondary_yaxis("right")
     right.set_ylabel("perplexity")
-    perplexities = round_numbers(*(math.exp(loss) for loss in top.get_ylim()))
+    perplexities = round_numbers(*map(perplexity, top.get_ylim()))
     right.set_yticks([math.log(one) for one in perplexities], [f"{one:,}" for one in perplexities])
     bottom.plot(*curve(records, "learning_rate"), color=MUTED, linewidth=1.3)
     bottom.set(xlabel="update", ylabel="learning rate")
     bottom.set_ylim(bottom=0)
     bottom.ticklabel_format(axis="y", style="sci", scilimits=(-2, 2))
     return figure
+
+
+def perplexity(loss):
+    return math.exp(min(loss, 50))  # a run that diverged is drawn all the same
 
 
 def round_numbers(low, high):
@@ -163,7 +167,7 @@ def plot_surprisal(records, title, width=76):
         axes.text(column + size / 2, row - 0.14, word, fontsize=10.5, **style)
         axes.text(column + size / 2, row + 0.26, f"{bits:.1f}", fontsize=6.5, **style)
     mean = sum(bits for *_, bits in placed) / len(placed)
-    axes.set_title(f"{title}: {len(placed)} words, {mean:.2f} bits a word", fontsize=11)
+    axes.set_title(f"{title}: {len(placed)} tokens, {mean:.2f} bits a token", fontsize=11)
     label = "surprisal (bits): how little the model expected the word"
     figure.colorbar(shades, ax=axes, location="bottom", extend="max", aspect=50, shrink=0.6, pad=0.01, label=label)
     return figure
@@ -183,9 +187,9 @@ def read_surprisal(path):
     return records if passage(records) else None
 
 
-PICTURES = [
+PICTURES = [  # what the run wrote, the picture of it (the star of the one is the star of the other), how to make it
     ("log.jsonl", "learning_curve.png", read_learning_curve, plot_learning_curve),
-    ("evaluation.json", "loss_by_frequency.png", read_loss_by_frequency, plot_loss_by_frequency),
+    ("evaluation_*.json", "loss_by_frequency_*.png", read_loss_by_frequency, plot_loss_by_frequency),
     ("score.jsonl", "surprisal.png", read_surprisal, plot_surprisal),
 ]
 
@@ -196,17 +200,20 @@ def plot_run(run_dir):
     if not run_dir.is_dir():
         raise ValueError(f"`{run_dir}` is not a folder. Give the --run_dir of a run.")
     drawn = []
-    for source, picture, read, plot in PICTURES:
-        content = read(run_dir / source) if (run_dir / source).exists() else None
-        if not content:
-            print(f"{run_dir / picture}: not drawn, there is nothing in {source}")
-            continue
-        with plt.rc_context(STYLE):
-            figure = plot(content, run_dir.resolve().name)
-            figure.savefig(run_dir / picture)
-            plt.close(figure)
-        print(run_dir / picture)
-        drawn.append(run_dir / picture)
+    for pattern, picture, read, plot in PICTURES:
+        sources = {source: content for source in sorted(run_dir.glob(pattern)) if (content := read(source))}
+        if not sources:
+            print(f"{run_dir / picture}: not drawn, there is nothing in {pattern}")
+        for source, content in sources.items():
+            split = source.stem.partition("_")[2]
+            title = f"{run_dir.resolve().name}, {split}" if split else run_dir.resolve().name
+            path = run_dir / picture.replace("*", split)
+            with plt.rc_context(STYLE):
+                figure = plot(content, title)
+                figure.savefig(path)
+                plt.close(figure)
+            print(path)
+            drawn.append(path)
     if not drawn:
         raise ValueError(f"`{run_dir}` holds nothing to draw. Train, evaluate or score with this --run_dir first.")
     return drawn

@@ -16,38 +16,8 @@ venv=${VENV:-$root/.venv-test}
 # One thread a process, since pytest runs one process a core; readable output; no window for plots.
 export OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1
 export TF_CPP_MIN_LOG_LEVEL=3 MPLBACKEND=Agg
-export PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-unset PYTHONPATH PYTHONDONTWRITEBYTECODE
 
-find_python() {
-  local name
-  for name in python3 python3.11 python3.12 python3.13 python; do
-    if "$name" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-      command -v "$name"
-      return
-    fi
-  done
-  echo "test.sh: no Python 3.11 or newer with venv was found. Install one and put it on PATH." >&2
-  return 1
-}
-
-install() {
-  local python stamp
-  python=$(find_python)
-  stamp=$({ "$python" -VV; echo "$root"; cat constraints.txt setup.cfg pyproject.toml; } | cksum)
-  if [[ -f $venv/stamp && $(cat "$venv/stamp") == "$stamp" ]]; then
-    echo "Using $venv."
-    return
-  fi
-  echo "Making $venv with $("$python" -V): Keras, its three backends and the test tools."
-  rm -rf "$venv"
-  "$python" -m venv "$venv"
-  "$venv/bin/pip" install --quiet --constraint constraints.txt setuptools
-  "$venv/bin/pip" install --quiet --constraint constraints.txt --no-build-isolation \
-    --editable ".[tensorflow-cpu,jax,torch,plots,tensorboard,test]"
-  "$venv/bin/pip" check
-  echo "$stamp" >"$venv/stamp"
-}
+source scripts/environment.sh
 
 style() {
   "$venv/bin/ruff" check && "$venv/bin/ruff" format --check
@@ -117,7 +87,7 @@ finish() {
   exit "$failed"
 }
 
-stage install install
+stage environment make_environment "$venv" "[tensorflow-cpu,jax,torch,plots,tensorboard,test]"
 ((failed)) && finish
 stage style style
 for backend in $backends; do

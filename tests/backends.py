@@ -27,10 +27,21 @@ def numpy(tree):
     return keras.tree.map_structure(lambda x: np.asarray(ops.convert_to_numpy(x)), tree)
 
 
+def runner(function, mode=MODES[0]):
+    """`function` of tensors as one of NumPy arrays, in the mode that is the fastest to test (JAX is slow in eager)."""
+    function = compiled(function, mode)
+    return lambda *arrays: numpy(function(*keras.tree.map_structure(ops.convert_to_tensor, arrays)))
+
+
 def value_and_gradients(function, arrays, mode=MODES[0]):
     """The float value of `function(*tensors)` and its gradients with respect to `arrays`, as NumPy arrays."""
-    tensors = [ops.convert_to_tensor(array) for array in arrays]
-    return numpy(compiled(_differentiated(function), mode)(*tensors))
+    return runner(_differentiated(function), mode)(*arrays)
+
+
+def gradient_function(function):
+    """`arrays -> gradients`: of the float `function(*tensors)` with respect to each."""
+    run = runner(_differentiated(function))
+    return lambda *arrays: run(*arrays)[1]
 
 
 def _differentiated(function):

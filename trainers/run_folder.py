@@ -46,7 +46,8 @@ class RunFolder:
 
     def _compare_flags(self, text):
         old, new = (dict(line.split("=", 1) for line in t.splitlines()) for t in (self._read("flags.txt"), text))
-        changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+        names = (old.keys() | new.keys()) - {"--data_dir"}  # a corpus may move; its vocabulary is compared
+        changed = sorted(name for name in names if old.get(name) != new.get(name))
         if changed:
             listed = ", ".join(f"{name}={new.get(name)} (was {old.get(name)})" for name in changed)
             raise ValueError(
@@ -66,7 +67,7 @@ class RunFolder:
 
     def vocabulary(self):
         """The vocabulary that the model was trained with."""
-        return Vocabulary.load(self._file("vocabulary.txt"))
+        return Vocabulary.load(self._existing("vocabulary.txt"))
 
     def tokenize(self):
         """The tokenizer of the training text: a function from a line to its words."""
@@ -95,11 +96,14 @@ class RunFolder:
     def _file(self, name):
         return self.path / name
 
-    def _read(self, name):
+    def _existing(self, name):
         path = self._file(name)
         if not path.is_file():
             raise ValueError(f"{self.path} holds no run ({name} is missing): pass the --run_dir of a trained model.")
-        return path.read_text(encoding="utf-8")
+        return path
+
+    def _read(self, name):
+        return self._existing(name).read_text(encoding="utf-8")
 
 
 def _flags_text(experiment):

@@ -69,7 +69,7 @@ def fit(run, model, train, valid, schedule):
     best = math.inf
     if (run.path / "last.keras").exists():
         model, best = run.model("last"), best_loss(run.path / "log.jsonl")
-    done = int(keras.ops.convert_to_numpy(model.optimizer.iterations))
+    done = int(keras.ops.convert_to_numpy(model.optimizer.iterations.value))
     print(
         f"{'Continuing' if done else 'Training'} {run.path} on {keras.config.backend()}: {model.count_params():,} "
         f"parameters, update {done} of {FLAGS.updates}, {train.tokens_per_epoch:,} tokens an epoch",
@@ -111,7 +111,7 @@ def print_summary(vocabulary_size):
 
 def best_loss(log):
     """The lowest validation loss in a run's log."""
-    records = [json.loads(line) for line in open(log, encoding="utf-8")]
+    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     return min((record["val_loss"] for record in records if record.get("val_loss") is not None), default=math.inf)
 
 

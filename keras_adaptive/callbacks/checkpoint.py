@@ -8,8 +8,9 @@ import keras
 class Checkpoint(keras.callbacks.Callback):
     """Saves the model after every epoch as `last.keras`, and the best so far as `best.keras`.
 
-    The best is the one with the lowest `val_loss`; an epoch without validation is never the best. A file appears
-    under its name only when it is complete, and the one before it stays until then.
+    The best is the one with the lowest `val_loss`, the later one of equals; an epoch without validation is never
+    the best. A file appears under its name only when it is complete, and the one before it stays until then. The
+    best is in place before the last, so a run that breaks off between the two and repeats the epoch loses neither.
 
     Args:
         run_dir: Folder to save in; made if need be.
@@ -32,14 +33,15 @@ class Checkpoint(keras.callbacks.Callback):
         os.makedirs(self.run_dir, exist_ok=True)
 
     def on_epoch_end(self, epoch, logs=None):
-        self._replace("last.keras", self.model.save)
+        last, best = (os.path.join(self.run_dir, name) for name in ("last.keras", "best.keras"))
+        self.model.save(partial(last))
         val_loss = (logs or {}).get("val_loss", math.nan)
-        if val_loss < self.best:
+        if val_loss <= self.best:
             self.best = val_loss
-            last = os.path.join(self.run_dir, "last.keras")
-            self._replace("best.keras", lambda path: shutil.copyfile(last, path))
+            shutil.copyfile(partial(last), partial(best))
+            os.replace(partial(best), best)
+        os.replace(partial(last), last)
 
-    def _replace(self, name, write):
-        partial = os.path.join(self.run_dir, f"partial_{name}")
-        write(partial)
-        os.replace(partial, os.path.join(self.run_dir, name))
+
+def partial(path):
+    return os.path.join(os.path.dirname(path), f"partial_{os.path.basename(path)}")

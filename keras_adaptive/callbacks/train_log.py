@@ -11,21 +11,21 @@ from keras import ops
 class TrainLog(keras.callbacks.Callback):
     """Writes training as JSON lines: one object every so many updates, one for each validation.
 
-    An object of training holds `update` (updates done), `loss` and `perplexity` over the tokens since the object
-    before it (not since the start of the epoch, as in Keras' logs), `learning_rate`, `gradient_norm`,
+    An object of training holds `update` (updates done), `loss` and `perplexity` over the tokens since the
+    object before it (not since the start of the epoch, as in Keras' logs), `learning_rate`, `gradient_norm`,
     `tokens_per_second`, `tokens` (trained on in this `fit`) and `seconds` (since `fit` began). An object of
-    validation holds `update`, `val_loss`, `val_perplexity` and whatever else was validated, `tokens` and `seconds`.
-    Losses are in nats per token. A value that is unknown or not finite is null. Each line is flushed; a file that
-    exists is continued.
+    validation holds `update`, `val_loss`, `val_perplexity` and whatever else was validated, `tokens` and
+    `seconds`. Losses are in nats per token. A value that is unknown or not finite is null. Each line is
+    flushed; a file that exists is continued.
 
-    The model must have a `loss_tracker`, a `keras.metrics.Mean` weighted by tokens, as a `LanguageModel` has. The
-    other values come from the logs: list `SGDR` and `Throughput` before this callback.
+    The model must have a `loss_tracker`, a `keras.metrics.Mean` weighted by tokens, as a `LanguageModel` has.
+    The other values come from the logs: list `SGDR` and `Throughput` before this callback.
 
     Args:
         path: Path of the file to write; its folder is made if need be.
         every: Number of updates between two objects.
-        tensorboard_dir: Folder to write the same numbers to for TensorBoard, optional. Needs the package tensorboard,
-            not TensorFlow.
+        tensorboard_dir: Folder to write the same numbers to for TensorBoard, optional. Needs the package
+            tensorboard, not TensorFlow.
 
     Raises:
         ValueError: If `every` is below 1, or at the start of `fit` if the model has no `loss_tracker`.

@@ -12,7 +12,7 @@ class ContextWindows:
     before them.
 
     Reference: Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019,
-    section 4.4 (blocks of 512 with a context of 2,560 there).
+    section 5.3 (blocks of 512 with a context of 2,560 there).
 
     Args:
         tokens: ids of a split, `(tokens,)`.

@@ -6,8 +6,9 @@ from keras import ops
 class Perplexity(keras.metrics.Mean):
     """Perplexity over all tokens seen: exp of their weighted mean negative log-likelihood.
 
-    Every token counts alike, however the tokens are divided into batches and rows: it is never a mean of batches'
-    perplexities, nor of batches' losses. The result is not bounded: a mean above 88 nats overflows float32 to inf.
+    Every token counts alike, however the tokens are divided into batches and rows: it is never a mean of
+    batches' perplexities, nor of batches' losses. The result is not bounded: a mean above 88 nats overflows
+    float32 to inf.
 
     Example:
 

@@ -195,6 +195,19 @@ class LanguageModel(keras.Model):
             self._compiled_functions[key] = compiled(function, self.variables)
         return self._compiled_functions[key]
 
+    def save_own_variables(self, store):
+        """Keras leaves out the state of dropout's random numbers; with it a loaded model trains on bit for bit."""
+        for number, seed in enumerate(self._seeds()):
+            store[str(number)] = ops.convert_to_numpy(seed.value)
+
+    def load_own_variables(self, store):
+        for number, seed in enumerate(self._seeds()):
+            seed.assign(store[str(number)])
+
+    def _seeds(self):
+        weights = {id(variable) for variable in self.non_trainable_weights}
+        return [variable for variable in self.non_trainable_variables if id(variable) not in weights]
+
     def get_config(self):
         parts = {"word_input": self.word_input, "body": self.body, "word_output": self.word_output}
         return {"name": self.name, **{key: keras.saving.serialize_keras_object(part) for key, part in parts.items()}}

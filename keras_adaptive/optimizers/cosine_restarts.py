@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 LAST_UPDATE = 2**31 - 1
+COUNT = "{} must be an integer of at least {}, a number of updates"
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -15,18 +16,18 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
 
         rate(t) = warmup_rate + t * (max_rate - warmup_rate) / warmup
 
-    and after it, `c` updates into cycle `i` (0, 1, ...), which is `T = period * period_mult ** i` updates long,
+    and after it, `c` updates into cycle `i` (0, 1, ...), which has `T = period * period_mult ** i` updates,
 
         rate(t) = shrink ** i * (min_rate + (max_rate - min_rate) * (1 + cos(pi * c / T)) / 2)
 
-    Both ends shrink from cycle to cycle, and the first update of a cycle has its highest rate. The bounds of the
-    cycles are compared as integers: logarithms round to the wrong side of some restarts.
+    Both ends shrink from cycle to cycle, and the first update of a cycle has its highest rate. The bounds of
+    the cycles are compared as integers: logarithms round to the wrong side of some restarts.
 
     An integer, or a NumPy array of integers, gives the rate in float64; a tensor gives it in float32.
 
-    Source: Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts (2017), section 3; the warm-up
-    and the shrinking are those of Baevski & Auli, Adaptive Input Representations for Neural Language Modeling
-    (2019), section 4.5.
+    Source: Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts (2017), section 3; the
+    warm-up and the shrinking are those of Baevski & Auli, Adaptive Input Representations for Neural Language
+    Modeling (2019), section 4.5.
 
     Args:
         max_rate: Rate at the end of the warm-up and at the start of the first cycle.
@@ -62,16 +63,14 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
         self._starts, self._lengths = self._cycles()
 
     def _check(self):
-        rates = f"min_rate={self.min_rate}, max_rate={self.max_rate}"
-        require(self.max_rate > 0, "`max_rate` must be positive", f"max_rate={self.max_rate}")
-        require(0 <= self.min_rate <= self.max_rate, "`min_rate` must be between 0 and `max_rate`", rates)
-        require(self.warmup_rate >= 0, "`warmup_rate` must not be negative", f"warmup_rate={self.warmup_rate}")
-        is_integer = isinstance(self.period, numbers.Integral) and self.period > 0
-        require(is_integer, "`period` must be a positive integer (updates)", f"period={self.period!r}")
-        is_integer = isinstance(self.warmup, numbers.Integral) and self.warmup >= 0
-        require(is_integer, "`warmup` must be 0 or a positive integer (updates)", f"warmup={self.warmup!r}")
-        require(self.period_mult >= 1, "`period_mult` must be at least 1", f"period_mult={self.period_mult}")
-        require(0 < self.shrink <= 1, "`shrink` must be above 0 and at most 1", f"shrink={self.shrink}")
+        require(self.max_rate > 0, "`max_rate` must be positive", max_rate=self.max_rate)
+        rates = {"min_rate": self.min_rate, "max_rate": self.max_rate}
+        require(0 <= self.min_rate <= self.max_rate, "`min_rate` must be between 0 and `max_rate`", **rates)
+        require(self.warmup_rate >= 0, "`warmup_rate` must not be negative", warmup_rate=self.warmup_rate)
+        require(is_count(self.period) and self.period > 0, COUNT.format("`period`", 1), period=self.period)
+        require(is_count(self.warmup), COUNT.format("`warmup`", 0), warmup=self.warmup)
+        require(self.period_mult >= 1, "`period_mult` must be at least 1", period_mult=self.period_mult)
+        require(0 < self.shrink <= 1, "`shrink` must be above 0 and at most 1", shrink=self.shrink)
 
     def _cycles(self):
         """Start and length of every cycle that a 32-bit number of updates can reach."""
@@ -111,6 +110,11 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
         return {name: getattr(self, name) for name in names}
 
 
-def require(condition, message, received):
+def is_count(value):
+    return isinstance(value, numbers.Integral) and value >= 0
+
+
+def require(condition, message, **received):
     if not condition:
-        raise ValueError(f"{message}. Received: {received}")
+        values = ", ".join(f"{name}={value!r}" for name, value in received.items())
+        raise ValueError(f"{message}. Received: {values}")

@@ -14,21 +14,21 @@ class NAG(keras.optimizers.Optimizer):
     ```
 
     The buffer `u` holds gradients and no rate, so a change of rate acts on the whole step at once.
-    `keras.optimizers.SGD(nesterov=True)` keeps the rate inside its buffer: the two agree only while the rate is
-    constant, and part ways under a warm-up or an annealing. `torch.optim.SGD(nesterov=True)` is this form.
+    `keras.optimizers.SGD(nesterov=True)` keeps the rate inside its buffer: the two agree only while the rate
+    is constant, and part ways under a warm-up or an annealing. `torch.optim.SGD(nesterov=True)` is this form.
 
     `weight_decay` is decoupled: `p` is multiplied by `1 - lr * weight_decay` before the step.
 
-    Source: Sutskever et al., On the importance of initialization and momentum in deep learning (2013), section 2;
-    the training set-up is that of Baevski & Auli, Adaptive Input Representations for Neural Language Modeling
-    (2019), section 4.5.
+    Source: Sutskever et al., On the importance of initialization and momentum in deep learning (2013),
+    section 2; used by Baevski & Auli, Adaptive Input Representations for Neural Language Modeling (2019),
+    section 4.5.
 
     Args:
         learning_rate: A float, a `keras.optimizers.schedules.LearningRateSchedule`, or a callable without
             arguments that returns the rate.
         momentum: A float, 0 <= momentum < 1.
-        **kwargs: The arguments of `keras.optimizers.Optimizer`: `weight_decay`, `global_clipnorm`, `clipnorm`,
-            `clipvalue`, `use_ema`, `name` and so on.
+        **kwargs: The arguments of `keras.optimizers.Optimizer`: `weight_decay`, `global_clipnorm`,
+            `clipnorm`, `clipvalue`, `use_ema`, `name` and so on.
 
     Raises:
         ValueError: If `momentum` is outside [0, 1).
@@ -74,7 +74,7 @@ class NAG(keras.optimizers.Optimizer):
             super()._backend_update_step(grads, trainable_variables, learning_rate)
 
     def _torch_update_step(self, grads, variables, learning_rate):
-        """One pass over memory for all variables; the kernel ignores strides, so it only gets contiguous ones."""
+        """One pass over memory for all; the kernel ignores strides, so it gets contiguous tensors only."""
         import torch
         from torch.optim.sgd import sgd
 

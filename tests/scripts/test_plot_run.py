@@ -1,6 +1,7 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 
@@ -34,7 +35,7 @@ def json_lines(records):
 @pytest.fixture
 def run_dir(tmp_path):
     (tmp_path / "log.jsonl").write_text(json_lines(LOG))
-    (tmp_path / "evaluation.json").write_text(json.dumps({"loss": 3.6, "by_frequency": BINS}))
+    (tmp_path / "evaluation_valid.json").write_text(json.dumps({"loss": 3.6, "by_frequency": BINS}))
     (tmp_path / "score.jsonl").write_text(json_lines(SCORES))
     return tmp_path
 
@@ -46,8 +47,10 @@ def close_figures():
 
 
 def test_every_picture_is_drawn_into_the_run_folder(run_dir):
+    shutil.copy(run_dir / "evaluation_valid.json", run_dir / "evaluation_test.json")
     drawn = plot_run.plot_run(run_dir)
-    assert [path.name for path in drawn] == ["learning_curve.png", "loss_by_frequency.png", "surprisal.png"]
+    by_frequency = ["loss_by_frequency_test.png", "loss_by_frequency_valid.png"]
+    assert [path.name for path in drawn] == ["learning_curve.png", *by_frequency, "surprisal.png"]
     for path in drawn:
         image = plt.imread(path)
         assert path.parent == run_dir
@@ -56,11 +59,11 @@ def test_every_picture_is_drawn_into_the_run_folder(run_dir):
 
 
 def test_what_the_run_has_not_written_is_named_and_left_out(run_dir, capsys):
-    (run_dir / "evaluation.json").unlink()
+    (run_dir / "evaluation_valid.json").unlink()
     (run_dir / "score.jsonl").write_text("")
     assert [path.name for path in plot_run.plot_run(run_dir)] == ["learning_curve.png"]
     printed = capsys.readouterr().out
-    assert "loss_by_frequency.png: not drawn" in printed
+    assert "loss_by_frequency_*.png: not drawn" in printed
     assert "surprisal.png: not drawn" in printed
 
 
@@ -79,6 +82,10 @@ def test_perplexities_stand_at_their_losses():
     right = figure.axes[0].child_axes[0]
     labels = {text.get_text(): text.get_position()[1] for text in right.get_yticklabels()}
     assert labels == {"100": pytest.approx(math.log(100)), "200": pytest.approx(math.log(200))}
+
+
+def test_a_run_that_diverged_is_drawn():
+    plot_run.plot_learning_curve([{"update": update, "loss": 900.0 * update} for update in (1, 2)], "run")
 
 
 def test_updates_done_again_after_a_resume_count_once():
@@ -104,11 +111,12 @@ def test_surprisal_is_in_bits_and_in_order():
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert texts[::2] == ["The", "$cat$", "sat", "</s>", "incomprehensibly", "so", "</s>"]
     assert texts[1::2] == ["1.4", "28.9", "4.3", "0.1", "13.0", "2.9", "0.1"]
+    assert not any(text.get_parse_math() for text in figure.axes[0].texts)
 
 
 def test_words_of_surprisal_are_readable():
-    words = [f"{'w' * (1 + number % 17)}{number}" for number in range(150)]
-    figure = plot_run.plot_surprisal([{"tokens": words, "log_probs": [-2.5] * 150}], "run")
+    words = ["w" * (1 + number % 17) for number in range(150)]
+    figure = plot_run.plot_surprisal([{"tokens": words, "log_probs": [-20.0] * 150}], "run")
     figure.canvas.draw()
     axes = figure.axes[0]
     boxes = [box.get_window_extent() for box in axes.patches]

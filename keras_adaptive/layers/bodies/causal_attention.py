@@ -2,6 +2,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.layers.initializers import fan_in_uniform
+from keras_adaptive.layers.seeded_dropout import seeded_dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -28,7 +29,7 @@ class CausalAttention(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.dropout = dropout
-        self._drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self._drop = seeded_dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape):
         dim = input_shape[-1]

@@ -2,6 +2,7 @@ import keras
 
 from keras_adaptive.layers.bodies.causal_attention import CausalAttention
 from keras_adaptive.layers.initializers import fan_in_uniform
+from keras_adaptive.layers.seeded_dropout import seeded_dropout
 
 NORM_EPSILON = 1e-5
 
@@ -33,8 +34,8 @@ class TransformerBlock(keras.layers.Layer):
         self.attention_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)
         self.attention = CausalAttention(num_heads, attention_dropout, **policy)
         self.ffn_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)
-        self._drop = keras.layers.Dropout(dropout, **policy)
-        self._drop_relu = keras.layers.Dropout(relu_dropout, **policy)
+        self._drop = seeded_dropout(dropout, **policy)
+        self._drop_relu = seeded_dropout(relu_dropout, **policy)
 
     def build(self, input_shape):
         dim = input_shape[-1]

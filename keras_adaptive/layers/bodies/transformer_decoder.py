@@ -3,6 +3,7 @@ from keras import ops
 
 from keras_adaptive.layers.bodies.transformer_block import TransformerBlock
 from keras_adaptive.layers.inputs.positions import SinusoidalPositions
+from keras_adaptive.layers.seeded_dropout import seeded_dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -62,7 +63,7 @@ class TransformerDecoder(keras.layers.Layer):
         self.first_position = first_position
         policy = {"dtype": self.dtype_policy}
         self.positions = SinusoidalPositions(first_position, **policy)
-        self._drop = keras.layers.Dropout(dropout, **policy)
+        self._drop = seeded_dropout(dropout, **policy)
         self.blocks = [
             TransformerBlock(ffn_dim, num_heads, dropout, attention_dropout, relu_dropout, **policy)
             for _ in range(num_blocks)

@@ -2,6 +2,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.layers.outputs.draw import draw
+from keras_adaptive.layers.seeded_dropout import seeded_dropout
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions
 from keras_adaptive.ops.linear_cross_entropy import linear_cross_entropy, linear_nll
 
@@ -79,8 +80,8 @@ class AdaptiveSoftmax(keras.layers.Layer):
                 "`tied_to` must be an embedding with the same vocabulary and cutoffs. "
                 f"Received: boundaries {tied_to.boundaries}, expected {self.boundaries}."
             )
-        self._drop_input = keras.layers.Dropout(input_dropout, dtype=self.dtype_policy)
-        self._drop_tail = keras.layers.Dropout(tail_dropout, dtype=self.dtype_policy)
+        self._drop_input = seeded_dropout(input_dropout, dtype=self.dtype_policy)
+        self._drop_tail = seeded_dropout(tail_dropout, dtype=self.dtype_policy)
         self.tables, self.projections, self.class_table = [], [], None
 
     @property

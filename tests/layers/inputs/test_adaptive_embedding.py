@@ -1,0 +1,72 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.layers import AdaptiveEmbedding
+from tests import oracle
+from tests.backends import numpy, runner
+from tests.weights import embedding_weights, randomize
+
+IDS = np.array([[0, 4, 5, 11, 12, 39], [39, 5, 4, 3, 11, 12]])
+
+
+@pytest.mark.parametrize("cutoffs", [(), (5, 12), (5, 12, 39)])
+@pytest.mark.parametrize("output_dim", [None, 6])
+def test_equals_the_oracle(cutoffs, output_dim):
+    embedding = AdaptiveEmbedding(40, 16, cutoffs, output_dim=output_dim, factor=2)
+    embedding.build()
+    randomize(embedding)
+    vectors = runner(embedding)(IDS)
+    assert vectors.shape == (2, 6, output_dim or 16)
+    np.testing.assert_allclose(vectors, oracle.adaptive_embedding(IDS, *embedding_weights(embedding)), atol=5e-6)
+
+
+def test_attributes_of_the_public_contract():
+    embedding = AdaptiveEmbedding(40, 16, (5, 12), output_dim=6)
+    embedding.build()
+    assert [tuple(table.shape) for table in embedding.tables] == [(5, 16), (7, 4), (28, 1)]
+    assert [tuple(projection.shape) for projection in embedding.projections] == [(16, 6), (4, 6), (1, 6)]
+    assert len(embedding.trainable_variables) == 6
+
+
+def test_starting_values():
+    embedding = AdaptiveEmbedding(3000, 64, (1000,))
+    embedding.build()
+    for table, dim in zip(embedding.tables, (64, 16), strict=True):
+        np.testing.assert_allclose(np.std(numpy(table.value)), dim**-0.5, rtol=0.02)
+    bound = np.sqrt(6 / (64 + 64))
+    projection = numpy(embedding.projections[0].value)
+    assert 0.9 * bound < np.abs(projection).max() <= bound
+
+
+def test_ids_outside_the_vocabulary_give_zero_vectors():
+    embedding = AdaptiveEmbedding(40, 16, (5, 12))
+    assert not numpy(embedding(np.array([40, -1, 1000]))).any()
+
+
+def test_rank_of_ids_is_free():
+    embedding = AdaptiveEmbedding(40, 16, (5, 12))
+    assert embedding(np.array(7)).shape == (16,)
+    assert embedding(np.array([[[7], [8]]])).shape == (1, 2, 1, 16)
+    assert embedding.compute_output_shape((3, None)) == (3, None, 16)
+
+
+def test_mixed_precision_stays_close():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    embedding = AdaptiveEmbedding(40, 16, (5, 12))
+    vectors = embedding(IDS)
+    assert keras.backend.standardize_dtype(vectors.dtype) == "bfloat16"
+    expected = oracle.adaptive_embedding(IDS, *embedding_weights(embedding))
+    np.testing.assert_allclose(numpy(vectors).astype("float64"), expected, atol=0.02 * np.abs(expected).max())
+
+
+def test_config_makes_the_same_layer():
+    embedding = AdaptiveEmbedding(40, 16, [5, 12], output_dim=6, factor=2, name="words")
+    copy = AdaptiveEmbedding.from_config(embedding.get_config())
+    assert copy.get_config() == embedding.get_config()
+
+
+@pytest.mark.parametrize("arguments, message", [((40, 16, (12, 5)), "`cutoffs`"), ((40, 3, (5, 12)), "at least 1")])
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        AdaptiveEmbedding(*arguments)

@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keras_adaptive.ops.bands import band_boundaries, band_dimensions, check_ids
+
+
+@given(st.integers(1, 1000), st.sets(st.integers(1, 999), max_size=6))
+def test_bands_cut_the_vocabulary_into_parts(vocabulary_size, cutoffs):
+    cutoffs = sorted(cutoff for cutoff in cutoffs if cutoff < vocabulary_size)
+    if len(cutoffs) > 1 and sum(cutoffs) == vocabulary_size:
+        return  # these could be sizes
+    boundaries = band_boundaries(vocabulary_size, cutoffs)
+    ids = [word for low, high in zip(boundaries, boundaries[1:], strict=False) for word in range(low, high)]
+    assert ids == list(range(vocabulary_size))
+    assert list(boundaries[1:-1]) == cutoffs
+
+
+@pytest.mark.parametrize(
+    "vocabulary_size, cutoffs, message",
+    [
+        (100, (20, 10), r"strictly increasing.* Received: cutoffs=\(20, 10\), vocabulary_size=100"),
+        (100, (20, 20), "strictly increasing"),
+        (100, (0, 20), "positive and strictly increasing"),
+        (100, (-5,), "positive"),
+        (100, (20, 100), r"below `vocabulary_size`.* Received: cutoffs=\(20, 100\)"),
+        (100, (200,), "below `vocabulary_size`"),
+        (100, (10, 30, 60), r"not the sizes of the bands: pass \(10, 40\)"),
+        (100, (60, 30, 10), r"not the sizes of the bands: pass \(60, 90\)"),
+        (0, (), "`vocabulary_size` must be at least 1"),
+    ],
+)
+def test_bad_cutoffs(vocabulary_size, cutoffs, message):
+    with pytest.raises(ValueError, match=message) as error:
+        band_boundaries(vocabulary_size, cutoffs)
+    assert "\n" not in str(error.value)
+
+
+def test_dimensions_shrink_and_are_rounded_down():
+    assert band_dimensions(1024, 4, 3) == (1024, 256, 64)
+    assert band_dimensions(10, 3, 3) == (10, 3, 1)
+    assert band_dimensions(10, 1.5, 3) == (10, 6, 4)
+    assert band_dimensions(8, 1, 2) == (8, 8)
+
+
+@pytest.mark.parametrize(
+    "dim, factor, message",
+    [
+        (8, 4, r"at least 1.* Received: dim=8, factor=4, which gives \(8, 2, 0\)"),
+        (8, 0.5, "`factor` must be at least 1"),
+    ],
+)
+def test_bad_dimensions(dim, factor, message):
+    with pytest.raises(ValueError, match=message):
+        band_dimensions(dim, factor, 3)
+
+
+def test_ids_are_returned_as_int32():
+    ids = check_ids([[0, 9], [3, 4]], 10)
+    assert ids.dtype == "int32"
+    np.testing.assert_array_equal(ids, [[0, 9], [3, 4]])
+
+
+@pytest.mark.parametrize(
+    "ids, message",
+    [
+        ([[0, 10]], r"`targets` must be ids from 0 to 9: .* Received: 10 at \(0, 1\)"),
+        ([[0, 1], [-1, 0]], r"Received: -1 at \(1, 0\)"),
+        ([[0.5]], "`targets` must be integers. Received: dtype=float64"),
+        ([[2**40]], "Received: 1099511627776"),
+    ],
+)
+def test_ids_outside_the_vocabulary(ids, message):
+    with pytest.raises(ValueError, match=message):
+        check_ids(ids, 10, "targets")

@@ -1,0 +1,205 @@
+"""The programs end to end: the real quick-start configuration, shrunk, from a prepared corpus to generated text."""
+
+import io
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from absl import flags
+
+from keras_adaptive.data import load_corpus, prepare
+from trainers import evaluate, generate, score, train
+from trainers.run_folder import RunFolder
+
+ROOT = Path(__file__).parents[2]
+SHRUNK = [
+    f"--flagfile={ROOT}/configs/quickstart.flags",
+    *("--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs=20,40"),
+    *("--length=8", "--batch_size=4", "--updates=6", "--evaluate_every=3", "--log_every=2", "--warmup=0"),
+]
+
+
+def call(program, *arguments):
+    """Runs a program's main with these arguments, as its command line would."""
+    before = set(flags.FLAGS)
+    program.define_flags()
+    try:
+        flags.FLAGS(["program", *map(str, arguments)])
+        program.main()
+    finally:
+        for name in set(flags.FLAGS) - before:
+            delattr(flags.FLAGS, name)
+        flags.FLAGS.unparse_flags()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    random = np.random.default_rng(1)
+    for split, lines in (("train", 60), ("valid", 12), ("test", 12)):
+        ranks = random.zipf(1.3, (lines, 7)) % 80
+        (folder / f"{split}.txt").write_text("\n".join(" ".join(f"w{r}" for r in row) for row in ranks) + "\n")
+    prepare(folder, folder / "corpus", min_count=1)
+    return folder / "corpus"
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory):
+    keras.utils.set_random_seed(1)
+    run_dir = tmp_path_factory.mktemp("runs") / "run"
+    call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={run_dir}")
+    return run_dir
+
+
+def records(run_dir):
+    return [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
+
+
+def test_training_leaves_everything_that_follows_needs(trained):
+    names = {path.name for path in trained.iterdir()}
+    assert {"flags.txt", "vocabulary.txt", "corpus.json", "log.jsonl", "best.keras", "last.keras"} <= names
+    assert any((trained / "tensorboard").iterdir())
+
+
+def test_log_has_every_update_with_its_rate(trained):
+    lines = records(trained)
+    trains = [line for line in lines if "loss" in line]
+    assert [line["update"] for line in trains] == [2, 4, 6]
+    # Cosine from 1 over 6 updates: update t uses the rate of t − 1 updates done.
+    expected = [1e-5 + (1 - 1e-5) * (1 + math.cos(math.pi * (t - 1) / 6)) / 2 for t in (2, 4, 6)]
+    np.testing.assert_allclose([line["learning_rate"] for line in trains], expected, rtol=1e-6)
+    assert all(line["gradient_norm"] > 0 and line["loss"] > 0 for line in trains)
+    assert [line["update"] for line in lines if "val_loss" in line] == [3, 6]
+
+
+def test_evaluation_counts_every_token_and_agrees_with_the_model(trained, corpus, capsys):
+    call(evaluate, f"--run_dir={trained}", "--split=valid", "--block=8", "--batch_size=3")
+    printed = capsys.readouterr().out
+    result = json.loads((trained / "evaluation_valid.json").read_text())
+    tokens = np.asarray(load_corpus(corpus).tokens("valid"), "int32")
+    assert result["tokens"] == len(tokens) == 12 * 8
+    model = RunFolder(trained).model()
+    stream = np.append(2, tokens)
+    nll = model.nll(stream[:-1].reshape(-1, 8), tokens.reshape(-1, 8))
+    assert result["loss"] == pytest.approx(nll.mean(), rel=1e-5)
+    assert result["perplexity"] == pytest.approx(math.exp(nll.mean()), rel=1e-4)
+    for fact in (f"{result['perplexity']:.2f}", "per word", "96 tokens counted", "blocks of 8 tokens", "context 0"):
+        assert fact in printed
+    assert sum(row["tokens"] for row in result["by_frequency"]) == len(tokens)
+
+
+def test_context_windows_score_the_same_tokens(trained, capsys):
+    call(evaluate, f"--run_dir={trained}", "--split=test", "--block=10", "--context=6")
+    result = json.loads((trained / "evaluation_test.json").read_text())
+    assert (result["tokens"], result["context"], result["blocks_of"]) == (12 * 8, 6, "whole lines")
+
+
+def test_score_gives_the_log_probability_of_each_token(trained, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"w1 w2 qqq\n\n")))
+    call(score, f"--run_dir={trained}", "--format=json")
+    first, blank = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert first["tokens"] == ["w1", "w2", "qqq", "</s>"] and first["unknown"] == ["qqq"]
+    assert blank["tokens"] == ["</s>"]
+    vocabulary, model = RunFolder(trained).vocabulary(), RunFolder(trained).model()
+    ids = np.append(vocabulary.encode(["w1", "w2", "qqq"]), 2)
+    log_probs = model.log_probs(np.append(2, ids[:-1])[None])[0]
+    np.testing.assert_allclose(first["log_probs"], log_probs[np.arange(4), ids], atol=1e-5)
+    assert first["perplexity"] == pytest.approx(math.exp(-np.mean(first["log_probs"])), rel=1e-5)
+
+
+def test_score_table_names_the_unknown_word(trained, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"w1 qqq\n")))
+    call(score, f"--run_dir={trained}")
+    printed = capsys.readouterr().out
+    assert "qqq  (scored as <unk>)" in printed and "3 tokens, perplexity" in printed
+
+
+def test_generate_streams_one_text_per_seed(trained, capsys):
+    texts = []
+    for seed in (1, 1, 2):
+        call(generate, f"--run_dir={trained}", "--prompt=w1 qqq", "--length=12", f"--seed={seed}", "--temperature=1")
+        captured = capsys.readouterr()
+        texts.append(captured.out)
+        assert "Not in the vocabulary, read as <unk>: qqq" in captured.err
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[0].startswith("w1 qqq")
+
+
+def test_the_same_command_continues_and_other_flags_are_refused(trained, corpus, capsys):
+    before = (trained / "last.keras").read_bytes()
+    call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={trained}")
+    assert "Continuing" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"other flags: --dim=32 \(was 16\)"):
+        call(train, *SHRUNK, "--dim=32", f"--data_dir={corpus}", f"--run_dir={trained}")
+    assert (trained / "last.keras").read_bytes() == before
+
+
+def test_a_run_cut_at_a_checkpoint_ends_with_the_same_weights(trained, corpus, tmp_path, monkeypatch):
+    arguments = [*SHRUNK, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
+    fit = keras.Model.fit
+    monkeypatch.setattr(keras.Model, "fit", lambda self, *a, **k: fit(self, *a, **{**k, "epochs": 1}))
+    call(train, *arguments)
+    monkeypatch.setattr(keras.Model, "fit", fit)
+    call(train, *arguments)
+    cut, whole = (RunFolder(folder).model("last") for folder in (tmp_path / "run", trained))
+    for one, other in zip(cut.variables, whole.variables):
+        np.testing.assert_array_equal(*(keras.ops.convert_to_numpy(v.value) for v in (one, other)))
+
+
+def test_a_corpus_of_another_vocabulary_is_refused(trained, tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text(" ".join(f"other{n}" for n in range(80)) + "\n")
+    prepare(tmp_path, tmp_path / "corpus", min_count=1)
+    with pytest.raises(ValueError, match="another vocabulary"):
+        call(train, *SHRUNK, f"--data_dir={tmp_path}/corpus", f"--run_dir={trained}")
+    with pytest.raises(ValueError, match="another vocabulary"):
+        call(evaluate, f"--run_dir={trained}", f"--data_dir={tmp_path}/corpus")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--cutoffs=40,20"], "strictly increasing"),
+        (["--cutoffs=20,4000"], "below `vocabulary_size`"),
+        (["--factor=8", "--dim=32"], "dimension of at least 1"),
+        (["--length=100000"], "number of tokens"),
+        (["--updates=7"], "multiple of --evaluate_every"),
+    ],
+)
+def test_bad_flags_leave_no_run_behind(corpus, tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        call(train, *SHRUNK, *arguments, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_sentences_train_too(corpus, tmp_path, capsys):
+    call(
+        train, *SHRUNK, "--batching=sentences", "--micro_batches=2", f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"
+    )
+    assert records(tmp_path / "run")[-1]["val_loss"] > 0
+
+
+def test_summary_counts_without_training(corpus, capsys):
+    call(train, *SHRUNK, "--summary", f"--data_dir={corpus}")
+    printed = capsys.readouterr().out
+    size, dim = len(load_corpus(corpus).vocabulary), 16
+    tables = 20 * dim + 20 * 4 + (size - 40) * 1 + (16 + 4 + 1) * dim
+    block = 4 * (dim * dim + dim) + (dim * 32 + 32) + (32 * dim + dim) + 4 * dim
+    assert f"{tables:,}" in printed and f"{tables + block + 2 * dim:,}" in printed
+
+
+def test_the_command_line_tells_of_bad_input_in_one_line(tmp_path):
+    def run(*arguments):
+        return subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+    missing = run("trainers.score", f"--run_dir={tmp_path}/nothing")
+    assert missing.returncode == 1
+    assert missing.stderr.splitlines()[-1].startswith(f"score: {tmp_path}/nothing holds no run")
+    assert "Traceback" not in missing.stderr
+    unknown = run("trainers.train", "--no_such_flag=1")
+    assert unknown.returncode == 1 and "no_such_flag" in unknown.stderr and "Traceback" not in unknown.stderr
