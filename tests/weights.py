@@ -71,7 +71,7 @@ def published(embedding, softmax, body=None, prefix=""):
     for band, (table, projection) in enumerate(zip(embedding.tables, embedding.projections, strict=True)):
         add(table, f"embed_tokens.embeddings.{band}.0.weight")
         add(projection, f"embed_tokens.embeddings.{band}.1.weight", np.transpose)
-    head = len(softmax.tables[0])
+    head = softmax.tables[0].shape[0]
     if softmax.tied_to is not None:
         add(softmax.class_table, "adaptive_softmax.head.class_proj.weight")
     else:

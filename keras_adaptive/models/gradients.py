@@ -15,6 +15,20 @@ def value_and_gradients(function, arguments, model):
     return _BACKENDS[keras.config.backend()](lambda: function(*arguments), model)
 
 
+def apply_gradients(gradients, model):
+    """One step of the model's optimizer; under JAX in the pure form, the only one that loss scaling works in."""
+    optimizer, trainable = model.optimizer, model.trainable_variables
+    if keras.config.backend() != "jax":
+        optimizer.apply(gradients, trainable)
+        return
+    new = optimizer.stateless_apply(
+        [variable.value for variable in optimizer.variables], gradients, [variable.value for variable in trainable]
+    )
+    for variables, values in zip((trainable, optimizer.variables), new):
+        for variable, value in zip(variables, values):
+            variable.assign(value)
+
+
 def _tensorflow(function, model):
     import tensorflow as tf
 

@@ -4,7 +4,7 @@ from keras import ops
 
 from keras_adaptive import generation
 from keras_adaptive.metrics.perplexity import Perplexity
-from keras_adaptive.models.gradients import value_and_gradients
+from keras_adaptive.models.gradients import apply_gradients, value_and_gradients
 from keras_adaptive.ops.bands import check_ids
 from keras_adaptive.ops.compiled import compiled
 
@@ -74,7 +74,15 @@ class LanguageModel(keras.Model):
                     f"A LanguageModel has its own loss and metrics: leave out `{name}`. Received: {kwargs[name]}."
                 )
         self.micro_batches = micro_batches
-        super().compile(optimizer=optimizer, **kwargs)
+        super().compile(optimizer=self._with_loss_scale(optimizer), **kwargs)
+
+    def _with_loss_scale(self, optimizer):
+        """Keras wraps the optimizer by the policy of the model, but it is its layers' policy that decides."""
+        optimizer = keras.optimizers.get(optimizer)
+        scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        if self.body.dtype_policy.name != "mixed_float16" or scales:
+            return optimizer
+        return keras.optimizers.LossScaleOptimizer(optimizer)
 
     def get_compile_config(self):
         config = super().get_compile_config()
@@ -95,12 +103,12 @@ class LanguageModel(keras.Model):
         return check_ids(ids, self.vocabulary_size, name) if isinstance(ids, (np.ndarray, list)) else ids
 
     def train_step(self, *arguments):
-        return self._step(self._train, arguments, [*self.variables, *self.optimizer.variables])
+        return self._step(self._train, arguments)
 
     def test_step(self, *arguments):
-        return self._step(self._test, arguments, self.variables)
+        return self._step(self._test, arguments)
 
-    def _step(self, function, arguments, variables):
+    def _step(self, function, arguments):
         """Runs `function(data)`; under JAX as a pure function of the state that `fit` carries."""
         if keras.config.backend() != "jax":
             return function(*arguments)
@@ -115,16 +123,16 @@ class LanguageModel(keras.Model):
 
     def _train(self, data):
         tokens, targets, weights, count = _unpack(data)
-        shares = weights / ops.maximum(count, 1e-9)  # of the mean over the whole update
+        scale = self._loss_scale()
+        shares = weights * scale / ops.maximum(count, 1e-9)  # of the mean over the whole update
         parts = [_parts(array, self.micro_batches) for array in (tokens, targets, shares)]
         loss, gradients = 0.0, None
         for micro_batch in zip(*parts):
-            part, new = value_and_gradients(self._scaled_loss, micro_batch, self)
+            part, new = value_and_gradients(self._loss, micro_batch, self)
             loss = loss + part
             gradients = new if gradients is None else [old + one for old, one in zip(gradients, new)]
-        scale = self._loss_scale()
         norm = ops.sqrt(sum(ops.square(ops.norm(gradient)) for gradient in gradients)) / scale
-        self.optimizer.apply(gradients, self.trainable_variables)
+        apply_gradients(gradients, self)
         return {**self._track(loss / scale, count), "gradient_norm": norm}
 
     def _test(self, data):
@@ -132,14 +140,14 @@ class LanguageModel(keras.Model):
         nll = self.word_output.nll(self(tokens, training=False), targets)
         return self._track(ops.sum(nll * weights) / ops.maximum(count, 1e-9), count)
 
-    def _scaled_loss(self, tokens, targets, shares):
+    def _loss(self, tokens, targets, shares):
         hidden = self(tokens, training=True)
-        loss = self.word_output.total_nll(hidden, targets, shares, training=True)
-        return loss * self._loss_scale()
+        return self.word_output.total_nll(hidden, targets, shares, training=True)
 
     def _loss_scale(self):
         """What float16 training multiplies the loss by and the optimizer divides the gradients by."""
-        return getattr(self.optimizer, "dynamic_scale", None) or 1.0
+        scale = getattr(self.optimizer, "dynamic_scale", None)
+        return 1.0 if scale is None else ops.convert_to_tensor(scale)
 
     def _track(self, loss, count):
         for metric in (self.loss_tracker, self.perplexity_tracker):

@@ -220,9 +220,9 @@ class AdaptiveSoftmax(keras.layers.Layer):
         if temperature != 1:
             return draw(self.log_probs(hidden) / temperature, uniform[0])
         words, classes = self._head(hidden)
-        ids = draw(ops.concatenate([words, classes], axis=-1), uniform[0])
+        columns = ids = draw(ops.concatenate([words, classes], axis=-1), uniform[0])
         for tail in range(self.tails):
-            ids = self._draw_within(tail, hidden, ids, uniform[1])
+            ids = self._draw_within(tail, hidden, columns, ids, uniform[1])
         return ids
 
     def _prepare(self, hidden):
@@ -270,9 +270,9 @@ class AdaptiveSoftmax(keras.layers.Layer):
             lambda: (best, ids),
         )
 
-    def _draw_within(self, tail, hidden, ids, uniform):
-        """Replaces the head's column of a tail, wherever it was drawn, by a word of that tail."""
-        drawn = ids == self.boundaries[1] + tail
+    def _draw_within(self, tail, hidden, columns, ids, uniform):
+        """Replaces the id by a word of the tail wherever the tail's column of the head was drawn."""
+        drawn = columns == self.boundaries[1] + tail
         first = self.boundaries[tail + 1]
         return ops.cond(
             ops.any(drawn),

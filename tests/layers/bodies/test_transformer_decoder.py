@@ -14,14 +14,12 @@ def build(decoder, dim):
 
 
 @pytest.mark.parametrize("input_dim, first_position", [(8, 2), (6, 0)])
-def test_every_block_equals_the_oracle(input_dim, first_position):
-    decoder = build(TransformerDecoder(3, 8, 12, 2, first_position=first_position), input_dim)
+def test_equals_the_oracle(input_dim, first_position):
+    decoder = build(TransformerDecoder(2, 8, 12, 2, first_position=first_position), input_dim)
     x = np.random.default_rng(0).normal(size=(2, 5, input_dim)).astype("float32")
     projection = None if decoder.projection is None else value(decoder.projection.kernel)
     expected = oracle.decoder(x, map(block_weights, decoder.blocks), 2, projection, first_position)
     np.testing.assert_allclose(runner(decoder)(x), expected[-1], atol=1e-5)
-    for block, before, after in zip(decoder.blocks, expected, expected[1:], strict=False):
-        np.testing.assert_allclose(runner(block)(before.astype("float32")), after, atol=1e-5)
 
 
 def test_number_of_weights():

@@ -1,0 +1,234 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
+from keras_adaptive.ops.linear_cross_entropy import MAX_CHUNK_ROWS
+from tests import oracle
+from tests.backends import MODES, largest_array, numpy, runner, value_and_gradients, weight_gradients
+from tests.weights import randomize, softmax_weights
+
+VOCABULARY, DIM = 20, 8
+KINDS = {  # cutoffs, arguments of the softmax, arguments of the embedding that it is tied to
+    "untied": ((5, 12), {"factor": 2}, None),
+    "tied": ((5, 12), {}, {}),
+    "tied words": ((5, 12), {"tie_projections": False}, {"embedding_dim": 16}),
+    "other dimensions": ((5, 12), {}, {"embedding_dim": 16, "output_dim": DIM}),
+    "one band": ((), {}, None),
+    "one word in the last band": ((5, 12, 19), {"factor": 2}, None),
+    "tied, plain": ((), {}, {}),
+}
+TARGETS = {
+    "all bands": np.array([[0, 4, 5, 11, 12], [19, 6, 18, 2, 5]]),
+    "empty band": np.array([[0, 4, 12, 13, 12], [19, 3, 18, 2, 3]]),
+    "head only": np.array([[0, 4, 1, 2, 3], [0, 1, 2, 3, 4]]),
+    "outside": np.array([[0, -1, 5, 20, 12], [99, 6, -100, 2, 5]]),
+}
+
+
+def make(kind, **kwargs):
+    cutoffs, arguments, tied = KINDS[kind]
+    if tied is not None:
+        tied = AdaptiveEmbedding(VOCABULARY, **{"embedding_dim": DIM, "factor": 2, **tied}, cutoffs=cutoffs)
+    softmax = AdaptiveSoftmax(VOCABULARY, cutoffs, tied_to=tied, **arguments, **kwargs)
+    softmax.build((None, DIM))
+    randomize(softmax)
+    return softmax
+
+
+@pytest.fixture
+def hidden():
+    return np.random.default_rng(1).normal(size=(2, 5, DIM)).astype("float32")
+
+
+def truth(softmax, hidden):
+    return oracle.adaptive_log_probs(hidden.astype("float64"), *softmax_weights(softmax))
+
+
+def picked(log_probs, targets):
+    """−log p of the targets, 0 where there is none."""
+    inside = (targets >= 0) & (targets < VOCABULARY)
+    nll = -np.take_along_axis(log_probs, np.where(inside, targets, 0)[..., None], axis=-1)[..., 0]
+    return np.where(inside, nll, 0.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_the_oracle(kind, hidden):
+    softmax, targets = make(kind), TARGETS["all bands"]
+    weights = np.linspace(0, 2, 10).reshape(2, 5).astype("float32")
+    log_probs, nll, total = runner(
+        lambda h: (softmax.log_probs(h), softmax.nll(h, targets), softmax.total_nll(h, targets, weights))
+    )(hidden)
+    expected = truth(softmax, hidden)
+    np.testing.assert_allclose(log_probs, expected, atol=5e-6)
+    np.testing.assert_allclose(nll, picked(expected, targets), atol=5e-6)
+    np.testing.assert_allclose(total, np.sum(weights * picked(expected, targets)), atol=5e-5)
+    np.testing.assert_allclose(np.exp(log_probs.astype("float64")).sum(axis=-1), 1.0, atol=1e-5)
+    np.testing.assert_allclose(nll, picked(log_probs, targets), atol=5e-6)
+
+
+def test_one_band_is_the_plain_softmax(hidden):
+    softmax = make("one band")
+    assert len(softmax.trainable_variables) == 1 and softmax.class_table is None
+    logits = hidden.astype("float64") @ softmax_weights(softmax)[0][0].T
+    np.testing.assert_allclose(runner(softmax.log_probs)(hidden), oracle.log_softmax(logits), atol=5e-6)
+
+
+@pytest.mark.parametrize("mode", MODES[:2])
+@pytest.mark.parametrize("case", TARGETS)
+def test_gradients(case, mode, hidden):
+    """Against differences of the oracle in a random direction of all weights and of the hidden vectors."""
+    softmax, targets = make("tied"), TARGETS[case]
+    variables = softmax.trainable_variables
+    weights = np.random.default_rng(0).integers(0, 3, targets.shape).astype("float32")
+    total = lambda *tensors: softmax.total_nll(tensors[-1], targets, weights)  # noqa: E731
+    if mode == MODES[0]:
+        value, gradients = weight_gradients(total, variables, [hidden])
+    else:
+        variables = []
+        value, gradients = value_and_gradients(total, [hidden], mode)
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+    arrays = [*(numpy(variable.value) for variable in variables), hidden]
+    direction = [np.random.default_rng(n).normal(size=array.shape) for n, array in enumerate(arrays)]
+
+    def value_at(step):
+        for variable, array, towards in zip(variables, arrays, direction, strict=False):
+            variable.assign(array + step * towards)
+        parts = [np.asarray(part, "float64") for part in (arrays[-1] + step * direction[-1],)]
+        return np.sum(weights * picked(oracle.adaptive_log_probs(parts[0], *softmax_weights(softmax)), targets))
+
+    np.testing.assert_allclose(value, value_at(0.0), atol=5e-5)
+    slope = (value_at(1e-3) - value_at(-1e-3)) / 2e-3
+    along = sum(np.sum(g * towards) for g, towards in zip(gradients, direction, strict=True))
+    np.testing.assert_allclose(along, slope, rtol=1e-3, atol=1e-3)
+
+
+def test_a_band_without_targets_gets_no_gradient(hidden):
+    softmax = make("untied")
+    total = lambda hidden: softmax.total_nll(hidden, TARGETS["empty band"])  # noqa: E731
+    _, gradients = weight_gradients(total, [*softmax.tables, *softmax.projections[1:]], [hidden])
+    assert [bool(gradient.any()) for gradient in gradients] == [True, False, True, False, True, True]
+
+
+def test_a_batch_of_one_token():
+    softmax, hidden = make("tied"), np.ones((1, 1, DIM), "float32")
+    expected = truth(softmax, hidden)
+    nll = runner(lambda h, t: (softmax.nll(h, t), softmax.total_nll(h, t)))
+    for target in (3, 5, 19):
+        one, total = nll(hidden, np.array([[target]], "int32"))
+        np.testing.assert_allclose([one[0, 0], total], -expected[0, 0, target], atol=5e-6)
+
+
+def test_weight_zero_is_as_good_as_absent(hidden):
+    softmax, targets = make("tied"), TARGETS["all bands"]
+    weights = np.array([[1, 1, 1, 0, 0], [1, 0, 0, 0, 0]], "float32")
+    keep = weights.astype(bool)
+    variables = softmax.trainable_variables
+    padded = weight_gradients(lambda h: softmax.total_nll(h, targets, weights), variables, [hidden])
+    absent = weight_gradients(lambda h: softmax.total_nll(h, targets[keep]), variables, [hidden[keep]])
+    np.testing.assert_allclose(padded[0], absent[0], rtol=1e-6)
+    for one, other in zip(padded[1][:-1], absent[1][:-1], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    np.testing.assert_allclose(padded[1][-1][keep], absent[1][-1], atol=1e-6)
+    assert not padded[1][-1][~keep].any()
+
+
+def test_no_array_holds_the_logits_of_a_batch():
+    rows, vocabulary = 4 * MAX_CHUNK_ROWS, 64
+    softmax = AdaptiveSoftmax(vocabulary, (40,), factor=2)
+    softmax.build((None, DIM))
+    random = np.random.default_rng(0)
+    targets = random.integers(0, vocabulary, rows).astype("int32")
+    hidden = random.normal(size=(rows, DIM)).astype("float32")
+    limit = MAX_CHUNK_ROWS * 48
+    assert largest_array(lambda h: softmax.total_nll(h, targets), hidden) <= limit
+    assert largest_array(lambda h: ops.sum(softmax.nll(h, targets)), hidden) <= limit
+    assert largest_array(lambda h: ops.sum(softmax.log_probs(h)), hidden) >= rows * vocabulary
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_is_as_good_as_the_plain_form(policy, hidden):
+    softmax, targets = make("tied", dtype=policy), TARGETS["all bands"]
+    dtype = policy.removeprefix("mixed_")
+    hidden = numpy(ops.cast(hidden, dtype))
+
+    def plain(hidden):
+        picks = ops.take_along_axis(softmax.log_probs(hidden), ops.convert_to_tensor(targets)[..., None], axis=-1)
+        return -ops.sum(picks)
+
+    fused = weight_gradients(lambda h: softmax.total_nll(h, targets), softmax.trainable_variables, [hidden])
+    unfused = weight_gradients(plain, softmax.trainable_variables, [hidden])
+    exact = make("tied", dtype="float32")
+    exact = weight_gradients(
+        lambda h: exact.total_nll(h, targets), exact.trainable_variables, [hidden.astype("float32")]
+    )
+    epsilon = {"bfloat16": 2**-8, "float16": 2**-11}[dtype]
+    results = ([value, *gradients] for value, gradients in (fused, unfused, exact))
+    for actual, other, expected in zip(*results, strict=True):
+        error, allowed = (np.abs(one.astype("float32") - expected).max() for one in (actual, other))
+        assert error <= allowed + epsilon * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("kind", ["input_dropout", "tail_dropout"])
+def test_dropout_only_in_training(kind, hidden):
+    softmax, targets = make("tied", **{kind: 0.5}), TARGETS["all bands"]
+    plain, trained, head = runner(
+        lambda h: (
+            softmax.total_nll(h, targets),
+            softmax.total_nll(h, targets, training=True),
+            softmax.total_nll(h, TARGETS["head only"], training=True) - softmax.total_nll(h, TARGETS["head only"]),
+        )
+    )(hidden)
+    np.testing.assert_allclose(plain, picked(truth(softmax, hidden), targets).sum(), atol=5e-5)
+    assert abs(trained - plain) > 1e-3
+    assert (abs(head) > 1e-3) == (kind == "input_dropout")
+
+
+def test_attributes_of_the_public_contract():
+    softmax = AdaptiveSoftmax(VOCABULARY, (5, 12), factor=2)
+    softmax.build((None, DIM))
+    assert [tuple(table.shape) for table in softmax.tables] == [(5, 8), (7, 4), (8, 2)]
+    assert softmax.projections[0] is None
+    assert [tuple(projection.shape) for projection in softmax.projections[1:]] == [(8, 4), (8, 2)]
+    assert tuple(softmax.class_table.shape) == (2, 8)
+
+
+def test_tied_weights_are_the_same_variables():
+    softmax = make("tied")
+    assert all(own is tied for own, tied in zip(softmax.tables, softmax.tied_to.tables, strict=True))
+    assert softmax.projections == [None, None, None]
+    own = {id(v) for v in softmax.trainable_variables} - {id(v) for v in softmax.tied_to.trainable_variables}
+    assert own == {id(softmax.class_table)}
+    assert tuple(make("other dimensions").projections[0].shape) == (DIM, 16)
+
+
+@pytest.mark.parametrize(
+    "cutoffs, kwargs, message",
+    [
+        ((12, 5), {}, "`cutoffs` must be positive and strictly increasing"),
+        ((5, 25), {}, "below `vocabulary_size`"),
+        ((5, 12), {"tied_to": (VOCABULARY, 8, (5, 13))}, r"`tied_to` must be .* Received: boundaries \(0, 5, 13, 20\)"),
+        ((5, 12), {"tied_to": (21, 8, (5, 12))}, "same vocabulary and cutoffs"),
+    ],
+)
+def test_bad_arguments(cutoffs, kwargs, message):
+    if "tied_to" in kwargs:
+        kwargs = {"tied_to": AdaptiveEmbedding(*kwargs["tied_to"], factor=2)}
+    with pytest.raises(ValueError, match=message):
+        AdaptiveSoftmax(VOCABULARY, cutoffs, **kwargs)
+
+
+def test_bad_dimensions():
+    with pytest.raises(ValueError, match="at least 1.*dim=8, factor=4"):
+        AdaptiveSoftmax(VOCABULARY, (5, 12)).build((None, 8))
+    tied = AdaptiveEmbedding(VOCABULARY, 16, (5, 12))
+    with pytest.raises(ValueError, match="pass tie_projections=False. Received: hidden vectors of dimension 8"):
+        AdaptiveSoftmax(VOCABULARY, (5, 12), tied_to=tied).build((None, 8))
+
+
+def test_config_makes_the_same_layer():
+    softmax = make("tied", tail_dropout=0.1)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(softmax))
+    assert copy.get_config() == softmax.get_config()
+    assert copy.tied_to.get_config() == softmax.tied_to.get_config()

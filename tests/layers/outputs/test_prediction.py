@@ -1,0 +1,112 @@
+"""The most probable words and draws from the exact distribution."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
+from tests import oracle
+from tests.backends import numpy, runner
+from tests.weights import randomize, softmax_weights
+
+VOCABULARY, DIM, CUTOFFS = 20, 8, (5, 9, 15)
+
+
+@pytest.fixture(scope="module")
+def softmax():
+    embedding = AdaptiveEmbedding(VOCABULARY, DIM, CUTOFFS, factor=2, dtype="float32")
+    softmax = AdaptiveSoftmax(VOCABULARY, CUTOFFS, tied_to=embedding, dtype="float32")
+    softmax.build((None, DIM))
+    randomize(softmax)
+    return softmax
+
+
+@pytest.fixture
+def hidden():
+    return np.random.default_rng(1).normal(size=(3, 4, DIM)).astype("float32")
+
+
+def truth(softmax, hidden):
+    return oracle.adaptive_log_probs(hidden.astype("float64"), *softmax_weights(softmax))
+
+
+@pytest.mark.parametrize("k", [1, 3, 5, 8, VOCABULARY])
+def test_top_k_are_the_best_of_all(softmax, hidden, k):
+    log_probs, ids = runner(lambda h: softmax.top_k(h, k))(hidden)
+    expected = truth(softmax, hidden)
+    order = np.argsort(-expected, axis=-1)[..., :k]
+    np.testing.assert_array_equal(ids, order)
+    np.testing.assert_allclose(log_probs, np.take_along_axis(expected, order, axis=-1), atol=5e-6)
+
+
+@pytest.mark.parametrize("tail", [0, 1, 2])
+def test_top_k_finds_words_of_every_tail(softmax, tail):
+    """A hidden vector along a tail's class vector, alone in its batch, so that other tails can be skipped."""
+    hidden = (4 * numpy(softmax.class_table.value)[tail])[None]
+    _, ids = runner(lambda h: softmax.top_k(h, 1))(hidden)
+    assert ids[0, 0] == truth(softmax, hidden).argmax() >= CUTOFFS[tail]
+
+
+@pytest.mark.parametrize("k", [0, VOCABULARY + 1])
+def test_bad_k(softmax, hidden, k):
+    with pytest.raises(ValueError, match=f"`k` must be between 1 and 20. Received: k={k}"):
+        softmax.top_k(hidden, k)
+
+
+DRAWS = 20_000
+CASES = [(1.0, None), (0.7, None), (1.0, 7), (1.3, 3)]
+
+
+@pytest.mark.parametrize("temperature, top_k", CASES)
+def test_frequencies_are_the_probabilities(softmax, temperature, top_k):
+    hidden = 0.5 * np.random.default_rng(2).normal(size=(1, DIM)).astype("float32")
+    uniform = np.random.default_rng(3).random((2, DRAWS)).astype("float32")
+    many = np.repeat(hidden, DRAWS, axis=0)
+    ids = runner(lambda h, u: softmax.sample_with(h, u, temperature, top_k))(many, uniform)
+    scores = truth(softmax, hidden)[0] / temperature
+    if top_k is not None:
+        scores[np.argsort(-scores)[top_k:]] = -np.inf
+    chi_square(ids, np.exp(oracle.log_softmax(scores)))
+
+
+def chi_square(ids, probabilities):
+    counts = np.bincount(ids, minlength=VOCABULARY)
+    assert not counts[probabilities == 0].any()
+    expected = probabilities[probabilities > 0] * len(ids)
+    statistic = np.sum((counts[probabilities > 0] - expected) ** 2 / expected)
+    freedom = len(expected) - 1
+    assert expected.min() > 5 and statistic < freedom + 4 * np.sqrt(2 * freedom)  # far beyond the 99.9 % point
+
+
+def test_sample_draws_rows_independently_and_by_seed(softmax):
+    hidden = np.zeros((DRAWS, DIM), "float32")  # all words of a band are alike
+    first, second, again = runner(lambda h: [softmax.sample(h, seed=seed) for seed in (1, 2, 1)])(hidden)
+    assert first.shape == (DRAWS,) and first.dtype == "int32"
+    probabilities = np.exp(truth(softmax, hidden[:1])[0])
+    chi_square(first, probabilities)
+    np.testing.assert_array_equal(first, again)
+    alike = np.mean(first == second), np.mean(first[1:] == first[:-1])
+    np.testing.assert_allclose(alike, np.sum(probabilities**2), atol=0.01)
+
+
+def test_a_seed_generator_goes_on(softmax):
+    hidden, seed = np.zeros((200, DIM), "float32"), keras.random.SeedGenerator(1)
+    assert np.any(numpy(softmax.sample(hidden, seed=seed)) != numpy(softmax.sample(hidden, seed=seed)))
+
+
+def test_temperature_zero_takes_the_best(softmax, hidden):
+    ids = numpy(softmax.sample(hidden, temperature=0))
+    np.testing.assert_array_equal(ids, truth(softmax, hidden).argmax(axis=-1))
+
+
+@pytest.mark.parametrize("top_k", [None, 1, 3])
+def test_extreme_numbers_give_words_of_the_vocabulary(softmax, hidden, top_k):
+    run = runner(lambda h, u: softmax.sample_with(h, u, 1.0, top_k))
+    for number in (0.0, np.nextafter(np.float32(1), np.float32(0))):
+        ids = run(hidden, np.full((2, 3, 4), number, "float32"))
+        assert ids.min() >= 0 and ids.max() < VOCABULARY
+
+
+def test_negative_temperature(softmax, hidden):
+    with pytest.raises(ValueError, match="`temperature` must not be negative. Received: temperature=-1"):
+        softmax.sample(hidden, temperature=-1)

@@ -1,0 +1,68 @@
+"""Adaptive input and adaptive softmax against the numbers of the published implementation."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
+from tests.backends import runner, weight_gradients
+from tests.weights import published
+
+
+@pytest.fixture(params=["adaptive_tied", "adaptive_untied"])
+def case(request, golden):
+    arrays, config = golden(request.param)
+    config = config["config"]
+    embedding = AdaptiveEmbedding(config["vocab"], config["initial_dim"], config["cutoff_arg"], factor=config["factor"])
+    tied = embedding if config["tie_adaptive_weights"] else None
+    softmax = AdaptiveSoftmax(config["vocab"], config["cutoff_arg"], config["factor"], tied_to=tied)
+    embedding.build()
+    softmax.build((None, None, config["model_dim"]))
+    for variable, read in published(embedding, softmax):
+        variable.assign(read(arrays, "param"))
+    return arrays, embedding, softmax
+
+
+def test_values(case):
+    arrays, embedding, softmax = case
+    targets = arrays["in/targets"].astype("int32")
+    vectors, log_probs, nll = runner(
+        lambda ids, hidden: (embedding(ids), softmax.log_probs(hidden), softmax.nll(hidden, targets))
+    )(arrays["in/ids"].astype("int32"), arrays["in/hidden"])
+    np.testing.assert_allclose(vectors, arrays["out/embedding"], atol=1e-5)
+    expected = arrays["out/log_probs"]
+    np.testing.assert_allclose(log_probs[: len(expected)], expected, atol=1e-4)
+    np.testing.assert_allclose(np.where(targets == 1, 0, nll), arrays["out/nll_exact"], atol=1e-4)
+
+
+def close(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
+def test_gradients_of_the_softmax(case):
+    arrays, embedding, softmax = case
+    targets = arrays["in/targets"].astype("int32")
+    weights = (targets != 1).astype("float32")
+    pairs = published(embedding, softmax)
+    variables = [variable for variable, _ in pairs]
+    value, gradients = weight_gradients(
+        lambda hidden: softmax.total_nll(hidden, targets, weights), variables, [arrays["in/hidden"]]
+    )
+    np.testing.assert_allclose(value, arrays["out/loss_sum_exact"], rtol=1e-5)
+    close(gradients[-1], arrays["grad_exact/hidden"])
+    for (_, read), gradient in zip(pairs, gradients, strict=False):
+        close(gradient, read(arrays, "grad_exact"))
+
+
+def test_gradients_of_the_embedding(case):
+    arrays, embedding, softmax = case
+    ids = arrays["in/ids"].astype("int32")
+    pairs = published(embedding, softmax)
+    variables = [variable for variable, _ in pairs]
+    _, gradients = weight_gradients(
+        lambda: ops.sum(ops.multiply(embedding(ids), arrays["in/emb_cotangent"])), variables
+    )
+    for number, ((_, read), gradient) in enumerate(zip(pairs, gradients, strict=True)):
+        if number == 0:
+            gradient = np.where(np.arange(len(gradient))[:, None] == 1, 0, gradient)  # published: no gradient for padding
+        close(gradient, read(arrays, "grad_input"))

@@ -1,0 +1,86 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, TransformerDecoder
+from keras_adaptive.models import LanguageModel
+from tests import oracle
+from tests.backends import runner
+from tests.tiny import LENGTH, VOCABULARY, batch, language_model
+from tests.weights import block_weights, embedding_weights, randomize, softmax_weights
+
+
+@pytest.fixture(scope="module")
+def model():
+    return language_model(dtype="float32")
+
+
+def test_equals_the_oracle(model):
+    tokens, targets, _ = batch(2)
+    vectors = oracle.adaptive_embedding(tokens, *embedding_weights(model.word_input))
+    hidden = oracle.decoder(vectors, map(block_weights, model.body.blocks), heads=2)[-1]
+    expected = oracle.adaptive_log_probs(hidden, *softmax_weights(model.word_output))
+    log_probs = model.log_probs(tokens)
+    assert log_probs.shape == (2, LENGTH, VOCABULARY)
+    np.testing.assert_allclose(log_probs, expected, atol=5e-6)
+    np.testing.assert_allclose(np.exp(log_probs).sum(axis=-1), 1.0, atol=1e-5)
+    nll = model.nll(tokens, targets)
+    np.testing.assert_allclose(nll, -np.take_along_axis(expected, targets[..., None], axis=-1)[..., 0], atol=5e-6)
+
+
+def test_weights_are_read_at_every_call():
+    model = language_model()
+    tokens, targets, _ = batch(2)
+    before = model.nll(tokens, targets)
+    randomize(model, seed=9)
+    assert np.abs(model.nll(tokens, targets) - before).max() > 0.1
+
+
+@pytest.mark.parametrize("temperature, top_k", [(1.0, None), (0.7, 6), (0, None)])
+def test_generation_with_the_cache_equals_the_full_pass(model, temperature, top_k):
+    prompt, length = batch(3)[0][:, :2], 4
+    ids = model.generate(prompt, length, temperature, top_k, seed=5)
+    assert ids.shape == (3, length) and ids.dtype == "int32"
+    random = np.random.default_rng(5)
+    full = np.zeros((3, 2 + length), "int32")  # behind the words so far stands anything
+    full[:, :2] = prompt
+    sample = runner(
+        lambda tokens, place, uniform: model.word_output.sample_with(
+            keras.ops.take(model(tokens), place, axis=1), uniform, temperature, top_k
+        )
+    )
+    for step in range(length):
+        full[:, 2 + step] = sample(full, np.int32(1 + step), random.random((2, 3), dtype="float32"))
+    np.testing.assert_array_equal(ids, full[:, 2:])
+
+
+def test_seeds_of_generation(model):
+    prompt = np.full((4, 1), 2)
+    first, again, other = (model.generate(prompt, 4, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert np.any(first != other)
+    assert np.any(first != first[:1])  # rows are drawn independently
+    greedy = model.generate(prompt, 4, temperature=0)
+    np.testing.assert_array_equal(greedy, model.generate(prompt, 4, top_k=1, seed=3))
+
+
+def test_stream_yields_the_words_of_generate(model):
+    prompt = batch(3)[0][:, :2]
+    words = list(model.stream(prompt, 4, seed=5))
+    np.testing.assert_array_equal(np.stack(words, axis=1), model.generate(prompt, 4, seed=5))
+
+
+@pytest.mark.parametrize("prompt", [np.zeros((1, 0), "int32"), np.zeros(3, "int32")], ids=["empty", "flat"])
+def test_bad_prompts(model, prompt):
+    with pytest.raises(ValueError, match=r"`prompt` must have shape \(batch, length\), neither of them 0. Received: "):
+        model.generate(prompt, 2)
+
+
+def test_untied_parts_of_other_dimensions():
+    words = AdaptiveEmbedding(VOCABULARY, 12, (5, 12), factor=2)
+    model = LanguageModel(words, TransformerDecoder(1, 8, 12, 2), AdaptiveSoftmax(VOCABULARY, (), factor=2))
+    tokens, targets, _ = batch(2)
+    log_probs = model.log_probs(tokens)
+    picked = np.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0]
+    np.testing.assert_allclose(model.nll(tokens, targets), -picked, atol=5e-6)
+    assert model.vocabulary_size == VOCABULARY

@@ -1,0 +1,45 @@
+import numpy as np
+
+from keras_adaptive import generation
+from tests.backends import numpy
+
+
+def counting(calls):
+    """A step whose words are how many tokens came so far, and which writes down what it is given."""
+
+    def step(tokens, state, uniform):
+        calls.append((numpy(tokens).copy(), state, numpy(uniform).copy()))
+        state = state + tokens.shape[1]
+        return np.full(len(tokens), state, "int32"), state
+
+    return step
+
+
+def test_the_prompt_goes_in_at_once_and_every_word_once():
+    calls, prompt = [], np.array([[1, 2, 3], [4, 5, 6]], "int32")
+    words = list(generation.stream(counting(calls), 0, prompt, length=3, seed=1))
+    np.testing.assert_array_equal(np.stack(words, axis=1), [[3, 4, 5]] * 2)
+    np.testing.assert_array_equal(calls[0][0], prompt)
+    for number, (tokens, state, _) in enumerate(calls[1:], 1):
+        np.testing.assert_array_equal(tokens, words[number - 1][:, None])
+        assert state == 2 + number
+
+
+def test_draws_follow_the_seed_and_differ_between_rows_and_steps():
+    def numbers(seed):
+        calls = []
+        list(generation.stream(counting(calls), 0, np.zeros((2, 1), "int32"), length=4, seed=seed))
+        return np.array([uniform for _, _, uniform in calls])
+
+    first = numbers(1)
+    assert first.shape == (4, 2, 2) and first.dtype == "float32"
+    assert len(np.unique(first)) == first.size and first.min() >= 0 and first.max() < 1
+    np.testing.assert_array_equal(first, numbers(1))
+    assert not np.intersect1d(first, numbers(2)).size
+
+
+def test_words_come_one_by_one():
+    calls = []
+    words = generation.stream(counting(calls), 0, np.zeros((1, 1), "int32"), length=5, seed=1)
+    next(words)
+    assert len(calls) == 1
