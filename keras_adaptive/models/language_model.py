@@ -42,6 +42,7 @@ class LanguageModel(keras.Model):
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         hidden = body(word_input(tokens))
         super().__init__(inputs=tokens, outputs=hidden, **kwargs)
+        self.dtype_policy = body.dtype_policy  # by which Keras decides to scale the loss
         word_output.build(hidden.shape)
         self.word_input = word_input
         self.body = body
@@ -132,8 +133,9 @@ class LanguageModel(keras.Model):
             loss = loss + part
             gradients = new if gradients is None else [old + one for old, one in zip(gradients, new)]
         norm = ops.sqrt(sum(ops.square(ops.norm(gradient)) for gradient in gradients)) / scale
-        apply_gradients(gradients, self)
-        return {**self._track(loss / scale, count), "gradient_norm": norm}
+        logs = {**self._track(loss / scale, count), "gradient_norm": norm}
+        apply_gradients(gradients, self)  # changes the scale
+        return logs
 
     def _test(self, data):
         tokens, targets, weights, count = _unpack(data)
@@ -230,16 +232,27 @@ class LanguageModel(keras.Model):
 
 
 def _unpack(data):
-    """(tokens, targets, weights, number of targets) of a batch; without weights each target counts 1."""
-    tokens, targets, weights = keras.utils.unpack_x_y_sample_weight(data)
-    weights = ops.ones(ops.shape(targets)) if weights is None else ops.cast(weights, "float32")
+    """(tokens, targets, weights, number of targets) of a batch; without weights each target counts 1.
+
+    Weights are one per target or, as elsewhere in Keras, one per sequence.
+    """
+    tokens, targets, given = keras.utils.unpack_x_y_sample_weight(data)
+    weights = ops.ones(ops.shape(targets))
+    if given is not None:
+        given = ops.cast(given, "float32")
+        weights = weights * (given[:, None] if len(given.shape) == 1 else given)
     return tokens, targets, weights, ops.sum(weights)
 
 
 def _parts(array, count):
     """`array` in `count` equal parts along its first axis."""
     rows = ops.shape(array)[0]
-    if isinstance(rows, int) and rows % count:
-        raise ValueError(f"`micro_batches` must divide the batch. Received: micro_batches={count}, batch of {rows}.")
+    message = f"`micro_batches` must divide the batch. Received: micro_batches={count}, batch of"
+    if not isinstance(rows, int):  # in a graph of TensorFlow, which finds out when it runs
+        import tensorflow as tf
+
+        tf.debugging.assert_equal(rows % count, 0, f"{message} another size.")
+    elif rows % count:
+        raise ValueError(f"{message} {rows}.")
     size = rows // count
     return [array[part * size : (part + 1) * size] for part in range(count)]

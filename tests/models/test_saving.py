@@ -1,0 +1,124 @@
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
+from keras_adaptive.models import LanguageModel
+from keras_adaptive.optimizers import NAG
+from tests.backends import BACKEND
+from tests.tiny import LENGTH, VOCABULARY, batch, language_model, largest_difference
+from tests.weights import randomize
+
+ROOT = Path(__file__).parents[2]
+READ = """
+import sys, json, numpy as np, keras, keras_adaptive
+folder, data = sys.argv[1], np.load(sys.argv[1] + "/data.npz")
+model = keras.saving.load_model(folder + "/model.keras")
+plain = keras.saving.load_model(folder + "/plain.keras")
+results = {
+    "nll": model.nll(data["tokens"], data["targets"]),
+    "log_probs": model.log_probs(data["tokens"]),
+    "words": model.generate(data["tokens"][:, :2], 3, seed=1),
+    "hidden": plain.predict([data["tokens"], data["targets"]], verbose=0),
+}
+assert plain.get_layer("softmax").tied_to is plain.get_layer("words")
+np.savez(folder + "/" + keras.backend.backend() + ".npz", **results)
+"""
+
+
+def plain_model():
+    """A functional model of Keras that ends in an AdaptiveSoftmax."""
+    tokens, targets = (keras.Input((LENGTH,), dtype="int32", name=name) for name in ("tokens", "targets"))
+    words = AdaptiveEmbedding(VOCABULARY, 8, (5, 12), factor=2, name="words")
+    softmax = AdaptiveSoftmax(VOCABULARY, (5, 12), tied_to=words, name="softmax")
+    hidden = keras.layers.Dense(8, activation="tanh", name="body")(words(tokens))
+    model = keras.Model([tokens, targets], softmax(hidden, targets))
+    randomize(model)
+    return model
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The folder of a model that was trained for a step, and what it says."""
+    folder = tmp_path_factory.mktemp("saved")
+    tokens, targets, _ = batch(3)
+    model, plain = language_model(dtype="float32", dropout=0.1), plain_model()
+    model.compile(NAG(0.5, momentum=0.9, global_clipnorm=1.0), micro_batches=3, run_eagerly=BACKEND == "tensorflow")
+    model.fit(tokens, targets, verbose=0)
+    model.save(folder / "model.keras")
+    plain.save(folder / "plain.keras")
+    np.savez(folder / "data.npz", tokens=tokens, targets=targets)
+    said = {
+        "nll": model.nll(tokens, targets),
+        "log_probs": model.log_probs(tokens),
+        "words": model.generate(tokens[:, :2], 3, seed=1),
+        "hidden": plain.predict([tokens, targets], verbose=0),
+    }
+    return folder, model, said
+
+
+@pytest.mark.parametrize("backend", sorted({"tensorflow", "jax", "torch"} - {BACKEND}))
+def test_another_backend_says_the_same(saved, backend):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    folder, _, said = saved
+    environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", READ, str(folder)], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    with np.load(folder / f"{backend}.npz") as results:
+        np.testing.assert_array_equal(results["words"], said["words"])
+        for name in ("nll", "log_probs", "hidden"):
+            np.testing.assert_allclose(results[name], said[name], atol=1e-5)
+
+
+def test_a_loaded_model_is_the_saved_one(saved):
+    folder, model, said = saved
+    tokens, targets, _ = batch(3)
+    loaded = keras.saving.load_model(folder / "model.keras")
+    assert isinstance(loaded, LanguageModel) and loaded.name == model.name
+    np.testing.assert_array_equal(loaded.nll(tokens, targets), said["nll"])
+    assert loaded.word_output.tied_to is loaded.word_input
+    assert loaded.count_params() == model.count_params()
+
+
+def test_training_goes_on_where_it_was(tmp_path):
+    tokens, targets, weights = batch(4)
+    model = language_model()
+    model.compile(NAG(0.5, momentum=0.9, global_clipnorm=0.1), micro_batches=2, run_eagerly=BACKEND == "tensorflow")
+    fit = {"sample_weight": weights, "batch_size": 4, "verbose": 0}
+    model.fit(tokens, targets, **fit)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.micro_batches == 2 and loaded.optimizer.momentum == 0.9
+    model.fit(tokens, targets, **fit)
+    loaded.fit(tokens, targets, **fit)
+    assert int(keras.ops.convert_to_numpy(loaded.optimizer.iterations)) == 2
+    assert largest_difference(model, loaded) < 1e-6
+
+
+def test_a_copy_from_the_config_is_tied_too():
+    model = language_model()
+    copy = LanguageModel.from_config(model.get_config())
+    assert copy.word_output.tied_to is copy.word_input
+    assert copy.count_params() == model.count_params()
+    json.dumps(model.get_config())
+
+
+def test_weights_are_stored_once(tmp_path):
+    model = language_model()
+    model.save_weights(tmp_path / "model.weights.h5")
+    import h5py
+
+    sizes = []
+    with h5py.File(tmp_path / "model.weights.h5") as file:
+        file.visititems(lambda _, item: sizes.append(item.size) if isinstance(item, h5py.Dataset) else None)
+    assert sum(sizes) == model.count_params()

@@ -1,0 +1,36 @@
+"""The README's examples, run as they stand there; only the sizes shrink."""
+
+import os
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+SIZES = {"1_000_000": "3_000", "100_000": "900", "50_000": "2_000", "16_000": "400", "10_000": "300", "4_000": "100"}
+SIZES |= {"1_000": "40", "size=(256,": "size=(64,", "size=(64, 33)": "size=(16, 17)"}
+
+
+def shrink(example):
+    pattern = "|".join(re.escape(size) for size in sorted(SIZES, key=len, reverse=True))
+    return re.sub(pattern, lambda match: SIZES[match[0]], example)
+
+
+def test_every_use_has_an_example():
+    assert [name in text for name, text in zip(("LSTM", "recommended", "transformer_lm"), EXAMPLES)] == [True] * 3
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=["language_model", "recommender", "transformer_lm"])
+def test_example(example, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(shrink(example), "README.md", "exec"), names)
+    if "loss" in names:
+        assert np.isfinite(names["loss"]) and names["perplexity"] == pytest.approx(np.exp(names["loss"]), rel=1e-4)
+        assert os.path.exists("model.keras")
+    else:
+        best = keras.ops.convert_to_numpy(names["log_probs"])
+        assert best.shape[-1] in (5, 10) and (np.diff(best) <= 0).all()
