@@ -98,7 +98,7 @@ def fit(run, model, train, valid, schedule):
 
 def print_summary(vocabulary_size):
     """Parameters per part, counted without making them."""
-    with keras.StatelessScope():
+    with keras.StatelessScope(initialize_variables=False):
         model = experiment.build_model(vocabulary_size)
     parts = {"words in": model.word_input, "body": model.body, "words out": model.word_output}
     counted = set()

@@ -224,10 +224,12 @@ class LanguageModel(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        parts = {
-            key: keras.saving.deserialize_keras_object(config[key], custom_objects=custom_objects)
-            for key in ("word_input", "body", "word_output")
-        }
+        parts = {}
+        for key in ("word_input", "body", "word_output"):
+            part = config[key]
+            if (part["config"].get("tied_to") or {}).get("config") == config["word_input"]["config"]:
+                part = {**part, "config": {**part["config"], "tied_to": parts["word_input"]}}
+            parts[key] = keras.saving.deserialize_keras_object(part, custom_objects=custom_objects)
         return cls(**{**config, **parts})
 
 

@@ -147,7 +147,8 @@ def _while_loop(x, table, targets, weights, extra, active, chunk_rows, with_grad
     order = ops.pad(order, [[0, padding]])
     live = ops.pad(ops.take(active, order[:rows], axis=0), [[0, padding]])
 
-    def body(start, nll, gradients):
+    def body(chunk, nll, gradients):
+        start = chunk * chunk_rows
         index = ops.slice(order, [start], [chunk_rows])
         keep = ops.slice(live, [start], [chunk_rows])
         gathered = [ops.take(tensor, index, axis=0) for tensor in (x, targets, weights, *extra)]
@@ -161,16 +162,17 @@ def _while_loop(x, table, targets, weights, extra, active, chunk_rows, with_grad
             else ops.slice_update(total, [start, 0], ops.cast(part, "float32"))
             for number, (total, part) in enumerate(zip(gradients, chunk_gradients))
         )
-        return start + chunk_rows, nll, gradients
+        return chunk + 1, nll, gradients
 
-    end = ops.sum(ops.cast(active, "int32"))
+    # Counted in steps of 1: XLA takes a constant bound that the step does not divide for a loop of no steps.
+    chunks = (ops.sum(ops.cast(active, "int32")) + chunk_rows - 1) // chunk_rows
     nll = ops.zeros((rows + padding,), "float32")
     gradients = ()
     if with_gradients:
         shapes = [(rows + padding, x.shape[1]), table.shape, *((rows + padding, e.shape[1]) for e in extra)]
         gradients = tuple(ops.zeros(shape, "float32") for shape in shapes)
     state = (ops.zeros((), "int32"), nll, gradients)
-    _, nll, gradients = ops.while_loop(lambda start, *_: start < end, body, state)
+    _, nll, gradients = ops.while_loop(lambda chunk, *_: chunk < chunks, body, state)
     back = [nll, *gradients]
     back = [part if number == 2 else ops.take(part, place, axis=0) for number, part in enumerate(back)]
     return back[0], tuple(back[1:])

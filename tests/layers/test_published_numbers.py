@@ -64,5 +64,6 @@ def test_gradients_of_the_embedding(case):
     )
     for number, ((_, read), gradient) in enumerate(zip(pairs, gradients, strict=True)):
         if number == 0:
-            gradient = np.where(np.arange(len(gradient))[:, None] == 1, 0, gradient)  # published: no gradient for padding
+            # Published: no gradient for the padding row.
+            gradient = np.where(np.arange(len(gradient))[:, None] == 1, 0, gradient)
         close(gradient, read(arrays, "grad_input"))

@@ -43,12 +43,12 @@ def test_logs_are_over_all_targets_of_uneven_batches():
     still = lambda: keras.optimizers.SGD(0.0)  # noqa: E731
     model, logs = trained((tokens, targets, weights), batch_size=4, optimizer=still, run_eagerly=False)
     nll = model.nll(tokens, targets)
-    for weights, found in [
+    for counted, found in [
         (weights, logs),
         (weights, model.evaluate(tokens, targets, sample_weight=weights, batch_size=4, verbose=0, return_dict=True)),
         (None, model.evaluate(tokens, targets, batch_size=4, verbose=0, return_dict=True)),
     ]:
-        expected = np.average(nll, weights=weights)
+        expected = np.average(nll, weights=counted)
         np.testing.assert_allclose(found["loss"], expected, rtol=1e-6)
         np.testing.assert_allclose(found["perplexity"], np.exp(expected), rtol=1e-5)
     assert set(logs) == {"loss", "perplexity", "gradient_norm"} and set(found) == {"loss", "perplexity"}
@@ -132,8 +132,8 @@ def test_dropout_is_drawn_anew_at_every_update():
     tokens, targets, _ = batch(4)
     losses = model.fit(tokens, targets, epochs=3, batch_size=4, verbose=0).history["loss"]
     assert len(set(losses)) == 3
-    expected = np.mean(model.nll(tokens, targets))
-    np.testing.assert_allclose(model.evaluate(tokens, targets, verbose=0, return_dict=True)["loss"], expected, rtol=1e-6)
+    evaluated = model.evaluate(tokens, targets, verbose=0, return_dict=True)
+    np.testing.assert_allclose(evaluated["loss"], np.mean(model.nll(tokens, targets)), rtol=1e-6)
 
 
 def test_fit_takes_batches_from_a_generator():
@@ -155,7 +155,7 @@ def test_ids_outside_the_vocabulary():
     model = compile(language_model(), "sgd")
     outside = tokens.copy()
     outside[1, 2] = VOCABULARY
-    message = rf"must be ids from 0 to 19: .* Received: 20 at \(1, 2\)"
+    message = r"must be ids from 0 to 19: .* Received: 20 at \(1, 2\)"
     for call in (model.fit, model.evaluate, model.nll):
         with pytest.raises(ValueError, match=f"`tokens` {message}"):
             call(outside, targets)

@@ -82,12 +82,17 @@ class AdaptiveSoftmax(keras.layers.Layer):
             )
         self._drop_input = seeded_dropout(input_dropout, dtype=self.dtype_policy)
         self._drop_tail = seeded_dropout(tail_dropout, dtype=self.dtype_policy)
-        self.tables, self.projections, self.class_table = [], [], None
+        self._own_tables, self.projections, self.class_table = [], [], None
 
     @property
     def tails(self):
         """Number of bands behind the head."""
         return len(self.boundaries) - 2
+
+    @property
+    def tables(self):
+        """One variable per band. The tied ones belong to the embedding, or files would hold them twice."""
+        return self._own_tables if self.tied_to is None else self.tied_to.tables
 
     def build(self, hidden_shape, targets_shape=None, weights_shape=None):
         if self.built:
@@ -107,15 +112,15 @@ class AdaptiveSoftmax(keras.layers.Layer):
             if self._ties_projection() and self.tails and self.tied_to.output_dim != hidden_dim:
                 raise ValueError(
                     "`tie_projections` needs hidden vectors of the embedding's `output_dim`, "
-                    f"{self.tied_to.output_dim}: pass tie_projections=False. Received: hidden vectors of dimension {hidden_dim}."
+                    f"{self.tied_to.output_dim}: pass tie_projections=False. "
+                    f"Received: hidden vectors of dimension {hidden_dim}."
                 )
-            self.tables = list(self.tied_to.tables)
             return
         dimensions = band_dimensions(hidden_dim, self.factor, self.tails + 1)
         for band, dim in enumerate(dimensions):
             size = self.boundaries[band + 1] - self.boundaries[band]
             normal = keras.initializers.RandomNormal(stddev=dim**-0.5)
-            self.tables.append(
+            self._own_tables.append(
                 self.add_weight(shape=(size, dim), initializer=normal, name=f"table_{band}", autocast=False)
             )
 
