@@ -1,12 +1,16 @@
 """Cross-entropy of a linear layer without its logits: the primitive under every word loss."""
 
+import functools
+
 import keras
 from keras import ops
 
+from keras_adaptive.ops.active_rows import over_active_rows
+from keras_adaptive.ops.after import after
 from keras_adaptive.ops.custom_vjp import custom_vjp
 
-CHUNK_BYTES = 32 * 2**20  # of float32 logits held at a time; measured on two CPU cores
-MIN_CHUNK_ROWS, MAX_CHUNK_ROWS = 128, 1024
+CHUNK_BYTES = 56 * 2**20  # of float32 logits held at a time; measured on two CPU cores
+MIN_CHUNK_ROWS, MAX_CHUNK_ROWS = 16, 1024
 
 
 def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_rows=None):
@@ -28,8 +32,7 @@ def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_ro
         weights: float tensor (rows,). They are constants: no gradient flows to them.
         extra_logits: float tensor (rows, extras) of further classes (the clusters of an adaptive softmax), whose ids
             follow those of the table.
-        chunk_rows: rows a chunk. By default as many as make `CHUNK_BYTES` of logits, within
-            `MIN_CHUNK_ROWS` and `MAX_CHUNK_ROWS`.
+        chunk_rows: rows a chunk, by default those of `default_chunk_rows`.
 
     Returns:
         A float32 scalar, in nats. Its gradients with respect to `x`, `table` and `extra_logits` are exact; second
@@ -41,7 +44,7 @@ def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_ro
         return ops.sum(nll * ops.cast(weights, "float32")), gradients
 
     def backward(gradients, upstream):
-        return _arrange([upstream * gradient for gradient in gradients], dtypes)
+        return _arrange(_scaled(gradients, upstream), dtypes)
 
     arguments, dtypes = _arguments(x, table, targets, weights, extra_logits)
     return custom_vjp(forward, backward)(*arguments)
@@ -80,6 +83,13 @@ def _arguments(x, table, targets, weights, extra_logits):
     return tensors, [keras.backend.standardize_dtype(tensor.dtype) for tensor in (x, table)] + ["float32"]
 
 
+def _scaled(gradients, factor):
+    """The gradients times a scalar; compilers leave out a product with 1, and eager torch is spared it here."""
+    if keras.config.backend() == "torch" and factor.device.type == "cpu" and factor == 1:
+        return gradients
+    return [factor * gradient for gradient in gradients]
+
+
 def _arrange(gradients, dtypes):
     """Gradients of (x, table[, extra]) as those of (x, table, targets, weights[, extra]), in their dtypes."""
     gradient_x, gradient_table, *extra = (ops.cast(g, d) for g, d in zip(gradients, dtypes))
@@ -88,112 +98,131 @@ def _arrange(gradients, dtypes):
 
 def _chunked(x, table, targets, weights, extra, chunk_rows, with_gradients):
     """Per-row nll (rows,) and, if asked, the gradients of Σ weight·nll with respect to x, table and extra."""
-    classes = table.shape[0]
-    columns = classes + (extra[0].shape[-1] if extra else 0)
+    columns = table.shape[0] + sum(logits.shape[-1] for logits in extra)
     active = (targets >= 0) & (targets < columns) & (weights != 0)
-    chunk_rows = chunk_rows or default_chunk_rows(columns)
-    loop = _torch_loop if keras.config.backend() == "torch" else _while_loop
-    return loop(x, table, targets, weights, extra, active, chunk_rows, with_gradients)
+    chunk_rows = chunk_rows or default_chunk_rows(x.shape[0], columns)
+    of_rows, of_table = ((targets, x, *extra), (table,)) if with_gradients else ((targets,), ())
+    outputs, carry = ([ops.zeros(ops.shape(t), "float32") for t in tensors] for tensors in (of_rows, of_table))
+    make = _torch_chunk if keras.config.backend() == "torch" else _chunk
+    body = make(table, keras.backend.standardize_dtype(x.dtype), with_gradients)
+    outputs, carry = over_active_rows(body, active, (x, targets, weights, *extra), outputs, carry, chunk_rows)
+    nll, *slopes = outputs
+    return nll, (*slopes[:1], *carry, *slopes[1:])
 
 
-def default_chunk_rows(columns):
-    """Rows whose float32 logits take `CHUNK_BYTES`, as a multiple of 128 within the bounds."""
-    rows = CHUNK_BYTES // (4 * columns) // 128 * 128
-    return min(max(rows, MIN_CHUNK_ROWS), MAX_CHUNK_ROWS)
+def default_chunk_rows(rows, columns):
+    """Rows of a chunk: those whose float32 logits take `CHUNK_BYTES`, evened out over the batch.
 
-
-def _chunk(x, table, targets, weights, extra, with_gradients):
-    """One chunk, plainly: nll (rows,) and the gradients of Σ weight·nll with respect to x, table and extra."""
-    classes = table.shape[0]
-    logits = ops.cast(ops.matmul(x, ops.transpose(table)), "float32")  # (rows, classes)
-    peak = ops.max(logits, axis=-1, keepdims=True)
-    if extra:
-        peak = ops.maximum(peak, ops.max(extra[0], axis=-1, keepdims=True))
-    exps = [ops.exp(part - peak) for part in (logits, *extra)]
-    total = sum(ops.sum(part, axis=-1, keepdims=True) for part in exps)
-    picks = [targets, *(targets - classes for _ in extra)]
-    hits = [(pick >= 0) & (pick < part.shape[-1]) for pick, part in zip(picks, (logits, *extra))]
-    picks = [ops.where(hit, pick, 0)[:, None] for hit, pick in zip(hits, picks)]
-    target_logit = sum(
-        ops.where(hit[:, None], ops.take_along_axis(part, pick, axis=-1), 0.0)
-        for part, pick, hit in zip((logits, *extra), picks, hits)
-    )
-    nll = (peak + ops.log(total) - target_logit)[:, 0]
-    if not with_gradients:
-        return nll, ()
-    # d(weight·nll)/d(logits) = weight·(softmax − onehot)
-    scale = weights[:, None] / total
-    rows = ops.arange(ops.shape(x)[0])[:, None]
-    slopes = [
-        ops.scatter_update(
-            part * scale, ops.concatenate([rows, pick], axis=-1), -ops.where(hit, weights, 0.0), reduction="add"
-        )
-        for part, pick, hit in zip(exps, picks, hits)
-    ]
-    product_dtype = "float32" if keras.backend.standardize_dtype(x.dtype) == "float16" else x.dtype
-    slope, x, table = (ops.cast(tensor, product_dtype) for tensor in (slopes[0], x, table))
-    return nll, (ops.matmul(slope, table), ops.matmul(ops.transpose(slope), x), *slopes[1:])
-
-
-def _while_loop(x, table, targets, weights, extra, active, chunk_rows, with_gradients):
-    """The chunks under TensorFlow and JAX: every shape static, the number of chunks a run-time value.
-
-    The active rows are moved to the front and the loop ends behind them.
+    Between `MIN_CHUNK_ROWS`, where a matrix product is still one, and `MAX_CHUNK_ROWS`; then the batch (its `rows`,
+    None where they are not known) is cut into equal chunks of a multiple of 8, since a last chunk that is not full
+    costs as much as a full one where shapes are static.
     """
-    rows = ops.shape(x)[0]
-    order = ops.argsort(ops.cast(~active, "int32"))  # rows by place: the active ones first
-    place = ops.argsort(order)
-    padding = -rows % chunk_rows
-    order = ops.pad(order, [[0, padding]])
-    live = ops.pad(ops.take(active, order[:rows], axis=0), [[0, padding]])
-
-    def body(chunk, nll, gradients):
-        start = chunk * chunk_rows
-        index = ops.slice(order, [start], [chunk_rows])
-        keep = ops.slice(live, [start], [chunk_rows])
-        gathered = [ops.take(tensor, index, axis=0) for tensor in (x, targets, weights, *extra)]
-        x_chunk, target, weight, *extra_chunk = gathered
-        weight = ops.where(keep, weight, 0.0)
-        chunk_nll, chunk_gradients = _chunk(x_chunk, table, target, weight, extra_chunk, with_gradients)
-        nll = ops.slice_update(nll, [start], ops.where(keep, chunk_nll, 0.0))
-        gradients = tuple(
-            total + ops.cast(part, "float32")
-            if number == 1
-            else ops.slice_update(total, [start, 0], ops.cast(part, "float32"))
-            for number, (total, part) in enumerate(zip(gradients, chunk_gradients))
-        )
-        return chunk + 1, nll, gradients
-
-    # Counted in steps of 1: XLA takes a constant bound that the step does not divide for a loop of no steps.
-    chunks = (ops.sum(ops.cast(active, "int32")) + chunk_rows - 1) // chunk_rows
-    nll = ops.zeros((rows + padding,), "float32")
-    gradients = ()
-    if with_gradients:
-        shapes = [(rows + padding, x.shape[1]), table.shape, *((rows + padding, e.shape[1]) for e in extra)]
-        gradients = tuple(ops.zeros(shape, "float32") for shape in shapes)
-    state = (ops.zeros((), "int32"), nll, gradients)
-    _, nll, gradients = ops.while_loop(lambda chunk, *_: chunk < chunks, body, state)
-    back = [nll, *gradients]
-    back = [part if number == 2 else ops.take(part, place, axis=0) for number, part in enumerate(back)]
-    return back[0], tuple(back[1:])
+    most = min(max(CHUNK_BYTES // (4 * columns), MIN_CHUNK_ROWS), MAX_CHUNK_ROWS)
+    if rows:
+        most = -(-rows // -(-rows // most))
+    return -(-most // 8) * 8
 
 
-def _torch_loop(x, table, targets, weights, extra, active, chunk_rows, with_gradients):
-    """The chunks under eager torch: shapes may follow the data, and sums are made in place."""
+def _chunk(table, dtype, with_gradients):
+    """One chunk, plainly, for `over_active_rows`.
+
+    With e = exp(logits − peak) and total = Σ e over the classes and the extra columns of a row,
+
+        nll = peak + log total − logits[target]
+        ∂(weight·nll)/∂logits = weight / total · (e − total·onehot)
+
+    and the factor of a row goes to the thin matrices, so that e is touched as seldom as can be. Under XLA the logits
+    stand classes first, (classes, rows): on a CPU it sums over the first axis several times as fast as over the last.
+    """
+    classes = table.shape[0]
+    axis = 0 if keras.config.backend() == "jax" else 1  # that of the classes
+    narrow, wide = ops.cast(table, dtype), ops.cast(table, _slope_dtype(dtype))
+
+    def turned(matrix):
+        """From (rows, classes) to the order of the logits, or back."""
+        return matrix if axis else ops.transpose(matrix)
+
+    def body(inputs, live, carry):
+        x, target, weight, *extra = inputs
+        logits = ops.matmul(x, ops.transpose(narrow)) if axis else ops.matmul(narrow, ops.transpose(x))
+        parts = [ops.cast(logits, "float32"), *map(turned, extra)]
+        peak = functools.reduce(ops.maximum, (ops.max(part, axis, keepdims=True) for part in parts))
+        picks = [_Pick(target - first, part.shape[axis], axis) for part, first in zip(parts, (0, classes))]
+        picked = sum(pick.of(part) for part, pick in zip(parts, picks))
+        exps = [ops.exp(after(part, picked) - peak) for part in parts]
+        total = sum(ops.sum(part, axis, keepdims=True) for part in exps)
+        nll, total = ops.reshape(peak + ops.log(total) - picked, [-1]), ops.reshape(total, [-1])
+        if not with_gradients:
+            return [nll], carry
+        share = (ops.where(live, weight, 0.0) / total)[:, None]
+        slope, *of_extra = (turned(pick.less(after(part, total), total)) for part, pick in zip(exps, picks))
+        slope, scaled = (ops.cast(part, wide.dtype) for part in (slope, share * ops.cast(x, "float32")))
+        of_table = carry[0] + ops.cast(ops.matmul(ops.transpose(slope), scaled), "float32")
+        of_x = share * ops.cast(ops.matmul(slope, wide), "float32")
+        return [nll, of_x, *(share * part for part in of_extra)], [of_table]
+
+    return body
+
+
+def _slope_dtype(dtype):
+    """That of the products with the gradient of the logits: float16 cannot hold a probability below 6e-8."""
+    return "float32" if dtype == "float16" else dtype
+
+
+class _Pick:
+    """One column of every row of a matrix whose columns run along `axis`; none where `columns` lies outside."""
+
+    def __init__(self, columns, width, axis):
+        self.inside = (columns >= 0) & (columns < width)
+        self.columns = ops.where(self.inside, columns, 0)
+        self.axis = axis
+
+    def of(self, matrix):
+        """What is there, or 0: (rows, 1) or (1, rows)."""
+        found = ops.take_along_axis(matrix, ops.expand_dims(self.columns, self.axis), self.axis)
+        return ops.where(ops.expand_dims(self.inside, self.axis), found, 0.0)
+
+    def less(self, matrix, amounts):
+        """The matrix after `amounts` (rows,) was taken from there."""
+        if self.axis == 0:
+            hit = ops.arange(matrix.shape[0])[:, None] == ops.where(self.inside, self.columns, -1)
+            return matrix - ops.where(hit, amounts, 0.0)
+        places = [ops.arange(ops.shape(self.columns)[0]), self.columns]
+        places = ops.stack(places if self.axis else places[::-1], axis=-1)
+        return ops.scatter_update(matrix, places, ops.where(self.inside, -amounts, 0.0), reduction="add")
+
+
+def _torch_chunk(table, dtype, with_gradients):
+    """As `_chunk`, in place: one buffer of logits, which become probabilities and then slopes."""
     import torch
 
-    rows = active.nonzero()[:, 0]
-    nll = x.new_zeros(x.shape[0], dtype=torch.float32)
-    gradients = ()
-    if with_gradients:
-        gradients = tuple(torch.zeros_like(tensor, dtype=torch.float32) for tensor in (x, table, *extra))
-    for index in rows.split(chunk_rows) if len(rows) else ():
-        arguments = [tensor[index] for tensor in (x, targets, weights, *extra)]
-        chunk_nll, parts = _chunk(arguments[0], table, *arguments[1:3], arguments[3:], with_gradients)
-        nll[index] = chunk_nll
-        for number, (total, part) in enumerate(zip(gradients, parts)):
-            if number == 1:
-                total += part
-            else:
-                total[index] = part.float()
-    return nll, gradients
+    classes = table.shape[0]
+    narrow, wide = ops.cast(table, dtype), ops.cast(table, _slope_dtype(dtype))
+    buffer = None
+
+    def body(inputs, live, carry):
+        nonlocal buffer
+        x, target, weight, *extra = inputs
+        if buffer is None:  # the first chunk is the largest
+            buffer = torch.empty(len(x), classes + sum(part.shape[1] for part in extra), device=x.device)
+        logits, words = buffer[: len(x)], buffer[: len(x), :classes]
+        if x.dtype == torch.float32:
+            torch.mm(x, narrow.T, out=words)
+        else:
+            words.copy_(x @ narrow.T)
+        for part in extra:
+            logits[:, classes:] = part
+        torch.log_softmax(logits, -1, out=logits)
+        target, weight = target.long()[:, None], weight[:, None]
+        nll = -logits.gather(1, target)[:, 0]
+        if not with_gradients:
+            return [nll], carry
+        slope = logits.exp_().scatter_add_(1, target, logits.new_full((1, 1), -1.0).expand(len(x), 1))
+        words, scaled = words.to(wide.dtype), (weight * x).to(wide.dtype)
+        if wide.dtype == torch.float32:
+            carry[0].addmm_(words.T, scaled)
+        else:
+            carry[0].add_(words.T @ scaled)
+        return [nll, weight * (words @ wide), *(weight * slope[:, classes:] for _ in extra)], carry
+
+    return body

@@ -3,8 +3,11 @@ from keras import ops
 
 from keras_adaptive.layers.outputs.draw import draw
 from keras_adaptive.layers.seeded_dropout import seeded_dropout
+from keras_adaptive.ops.after import after
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions
-from keras_adaptive.ops.linear_cross_entropy import linear_cross_entropy, linear_nll
+from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows, linear_cross_entropy, linear_nll
+
+TAIL_ROWS = 16  # a tail has fewer rows than the batch, and a chunk of it is at most one so-manieth of the batch
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -134,9 +137,9 @@ class AdaptiveSoftmax(keras.layers.Layer):
         if targets is None:
             return self.log_probs(hidden)
         weights = ops.ones(ops.shape(targets)) if weights is None else ops.cast(weights, "float32")
-        total = self.total_nll(hidden, targets, weights, training=training)
         count = ops.sum(weights)
-        self.add_loss(total / ops.where(count == 0, 1.0, count))
+        shares = weights / ops.where(count == 0, 1.0, count)
+        self.add_loss(self.total_nll(hidden, targets, shares, training=training))
         return hidden
 
     def compute_output_spec(self, hidden, targets=None, weights=None, training=None):
@@ -157,14 +160,16 @@ class AdaptiveSoftmax(keras.layers.Layer):
         """
         targets = ops.reshape(targets, [-1])
         weights = ops.ones(ops.shape(targets)) if weights is None else ops.reshape(weights, [-1])
-        terms = self._terms(hidden, targets, training)
-        return sum(linear_cross_entropy(x, table, ids, weights, extra) for x, table, ids, extra in terms)
+        total = 0.0
+        for x, table, ids, *rest in self._terms(hidden, targets, training):
+            total = total + linear_cross_entropy(after(x, total), table, ids, weights, *rest)
+        return total
 
     def nll(self, hidden, targets):
         """−log p(target) in nats: (…, hidden_dim) and (…) ids to (…) float32. For evaluation: no dropout."""
         shape = ops.shape(targets)
         terms = self._terms(hidden, ops.reshape(targets, [-1]), training=False)
-        return ops.reshape(sum(linear_nll(x, table, ids, extra) for x, table, ids, extra in terms), shape)
+        return ops.reshape(sum(linear_nll(*term) for term in terms), shape)
 
     def log_probs(self, hidden):
         """The log-probability of every word: (…, hidden_dim) to (…, vocabulary_size) float32."""
@@ -294,7 +299,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return values, ops.take_along_axis(candidates, order, axis=-1)
 
     def _terms(self, hidden, targets, training):
-        """The arguments of one linear cross-entropy per band: (x, table, targets in the band, class logits)."""
+        """The arguments of one linear cross-entropy per band: (x, table, targets in it, class logits, chunk_rows)."""
         hidden = self._prepare(hidden)
         hidden = self._drop_input(ops.reshape(hidden, [-1, hidden.shape[-1]]), training=training)
         targets = ops.cast(targets, "int32")
@@ -303,11 +308,13 @@ class AdaptiveSoftmax(keras.layers.Layer):
         head = ops.where(targets < bounds[1], targets, bounds[1] - 1 + tail)
         head = ops.where(targets < bounds[-1], head, -1)
         class_logits = self._class_logits(hidden) if self.tails else None
-        yield self._project(hidden, 0), self._cast(self.tables[0]), head, class_logits
+        yield self._project(hidden, 0), self.tables[0], head, class_logits, None
+        rows = hidden.shape[0] and hidden.shape[0] // TAIL_ROWS
         for band in range(1, self.tails + 1):
             x = self._drop_tail(self._project(hidden, band), training=training)
             inside = (targets >= bounds[band]) & (targets < bounds[band + 1])
-            yield x, self._cast(self.tables[band]), ops.where(inside, targets - bounds[band], -1), None
+            chunk_rows = default_chunk_rows(rows, self.tables[band].shape[0])
+            yield x, self.tables[band], ops.where(inside, targets - bounds[band], -1), None, chunk_rows
 
     def get_config(self):
         return {

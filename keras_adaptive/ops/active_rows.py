@@ -1,0 +1,71 @@
+"""Work on the rows of a batch that need it, a chunk at a time."""
+
+import keras
+from keras import ops
+
+
+def over_active_rows(body, active, inputs, outputs, carry, chunk_rows):
+    """Runs `body` over the active rows in chunks; rows that are not active cost nothing.
+
+    Every shape is static and the number of chunks is a run-time value, so that the same loop runs under `tf.function`,
+    XLA and `jax.jit`; under eager torch the last chunk is as short as it needs to be, and tensors are changed in place.
+
+    Args:
+        body: `(inputs, live, carry) → (outputs, carry)` of one chunk: tensors with `chunk_rows` rows at the most,
+            `live` (chunk_rows,) bool, False for a row that only fills the last chunk up and whose outputs are thrown
+            away. Under torch it may change `carry` in place.
+        active: (rows,) bool.
+        inputs: tensors of `rows` rows, gathered chunk by chunk.
+        outputs: tensors of `rows` rows, what the rows that are not active return. They are not used again.
+        carry: tensors that go from chunk to chunk.
+        chunk_rows: rows of a chunk.
+
+    Returns:
+        `(outputs, carry)`.
+    """
+    loop = _torch_loop if keras.config.backend() == "torch" else _while_loop
+    return loop(body, active, tuple(inputs), tuple(outputs), tuple(carry), chunk_rows)
+
+
+def _torch_loop(body, active, inputs, outputs, carry, chunk_rows):
+    rows = active.nonzero()[:, 0]
+    for index in rows.split(chunk_rows) if len(rows) else ():
+        results, carry = body([tensor[index] for tensor in inputs], active[index], carry)
+        for output, result in zip(outputs, results, strict=True):
+            output[index] = result.to(output.dtype)
+    return outputs, carry
+
+
+def _while_loop(body, active, inputs, outputs, carry, chunk_rows):
+    rows = ops.shape(active)[0]
+    count = ops.sum(ops.cast(active, "int32"))
+    order = ops.cast(ops.argsort(ops.cast(~active, "int32")), "int32")  # the active rows first
+    order = ops.pad(order, [[0, -rows % chunk_rows]])
+    # One more row for what fills up the last chunk.
+    outputs = tuple(ops.pad(output, [[0, 1]] + [[0, 0]] * (len(output.shape) - 1)) for output in outputs)
+
+    def step(chunk, outputs, carry):
+        start = chunk * chunk_rows
+        index = ops.slice(order, [start], [chunk_rows])
+        live = start + ops.arange(chunk_rows) < count
+        results, carry = body([ops.take(tensor, index, axis=0) for tensor in inputs], live, carry)
+        place = ops.where(live, index, rows)[:, None]
+        outputs = tuple(
+            ops.scatter_update(output, place, ops.cast(result, output.dtype))
+            for output, result in zip(outputs, results, strict=True)
+        )
+        return chunk + 1, outputs, tuple(carry)
+
+    # Counted in steps of 1: XLA takes a constant bound that the step does not divide for a loop of no steps.
+    chunks = (count + chunk_rows - 1) // chunk_rows
+    _, outputs, carry = _one_by_one(lambda chunk, *_: chunk < chunks, step, (0, outputs, carry))
+    return tuple(output[:rows] for output in outputs), carry
+
+
+def _one_by_one(condition, body, state):
+    """`ops.while_loop`, which under TensorFlow works on ten chunks at a time, and holds ten chunks' logits."""
+    if keras.config.backend() != "tensorflow":
+        return ops.while_loop(condition, body, state)
+    import tensorflow as tf
+
+    return tf.while_loop(condition, body, state, parallel_iterations=1)

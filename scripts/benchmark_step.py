@@ -1,0 +1,151 @@
+"""A whole training step – forward, backward, clip, NAG – against the PyTorch program in scripts/peers.
+
+    python scripts/benchmark_step.py --backend=torch --results=scripts/results/step_torch.json
+    python scripts/benchmark_step.py --backend=jax
+    python scripts/benchmark_step.py --backend=torch --dtype=mixed_bfloat16 --profile
+
+The default shape is the paper's WikiText-103 model scaled to fit two cores: its vocabulary and cutoffs, 8 blocks of
+512/2,048/8 heads, 8 × 128 tokens by Zipf's law. Both models train without dropout on the same tokens, in turns of one
+update in one process. --profile says how much of our step each part takes, by leaving the parts out one by one.
+"""
+
+import numpy as np
+from absl import app, flags
+
+import benchmarking
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    flags.DEFINE_enum("backend", "torch", ["tensorflow", "jax", "torch"], "Of ours.")
+    flags.DEFINE_string("dtype", "float32", "Keras dtype policy of ours; the peer runs in float32.")
+    flags.DEFINE_integer("vocabulary", 267_744, "Number of words.", lower_bound=1)
+    flags.DEFINE_list("cutoffs", ["20000", "60000"], "First id of every tail.")
+    flags.DEFINE_integer("blocks", 8, "Transformer blocks.", lower_bound=1)
+    flags.DEFINE_integer("dim", 512, "Width of the model.", lower_bound=4)
+    flags.DEFINE_integer("ffn", 2048, "Width of the feed-forward layers.", lower_bound=1)
+    flags.DEFINE_integer("heads", 8, "Attention heads.", lower_bound=1)
+    flags.DEFINE_integer("length", 128, "Tokens of a block.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", 8, "Blocks of an update.", lower_bound=1)
+    flags.DEFINE_bool("tie_words", True, "Tie words and projections, as ADP-T does; the peer cannot.")
+    flags.DEFINE_bool("peers", True, "Time the peer too.")
+    flags.DEFINE_bool("profile", False, "Time the parts of our step too.")
+    flags.DEFINE_integer("repeats", 7, "Timed turns.", lower_bound=1)
+    flags.DEFINE_string("results", None, "JSON file to write.")
+
+
+def our_model():
+    from keras_adaptive.models import transformer_lm
+    from keras_adaptive.optimizers import NAG
+
+    model = transformer_lm(
+        FLAGS.vocabulary,
+        FLAGS.dim,
+        FLAGS.blocks,
+        FLAGS.heads,
+        FLAGS.ffn,
+        [int(cutoff) for cutoff in FLAGS.cutoffs],
+        tie_words=FLAGS.tie_words,
+        tie_projections=FLAGS.tie_words,
+        dtype=FLAGS.dtype,
+    )
+    model.compile(NAG(1e-3, momentum=0.99, global_clipnorm=0.1))
+    return model
+
+
+def our_step(model, tokens, targets):
+    """One update through `fit`'s own training function, as a function without arguments."""
+    import keras
+
+    batch = [keras.ops.convert_to_tensor(array) for array in (tokens, targets)]
+    model.train_on_batch(*batch)  # makes the function and the optimizer's variables
+    if keras.config.backend() == "jax":
+        return _jax_step(model, batch)
+    data = iter(lambda: tuple(batch), None)
+    return lambda: keras.tree.map_structure(float, model.train_function(data))
+
+
+def _jax_step(model, batch):
+    """Under JAX the state goes in and comes out; `fit` gives it to the function in the same way."""
+    import jax
+
+    state = model._get_jax_state(
+        trainable_variables=True, non_trainable_variables=True, optimizer_variables=True, metrics_variables=True
+    )
+    held = [tuple(jax.tree.map(lambda value: value + 0, group) for group in state)]  # the function takes them over
+    data = tuple(batch)
+
+    def step():
+        logs, state = model.train_function(held[0], iter([data]))
+        held[0] = state
+        jax.block_until_ready(state)
+        return logs
+
+    return step
+
+
+def peer_step(tokens, targets):
+    """The peer's model with `torch.optim.SGD(nesterov=True)` and `clip_grad_norm_`, not tied."""
+    import torch
+
+    from peers.torch_lm import TransformerLM
+
+    cutoffs = [int(cutoff) for cutoff in FLAGS.cutoffs]
+    model = TransformerLM(FLAGS.vocabulary, cutoffs, FLAGS.blocks, FLAGS.dim, FLAGS.ffn, FLAGS.heads, 0.0, FLAGS.length)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.99, nesterov=True, fused=True)
+    tokens, targets = (torch.from_numpy(array).long() for array in (tokens, targets))
+    weights = torch.ones(targets.shape)
+
+    def step():
+        loss = model(tokens, targets, weights) / targets.numel()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        return loss.item()
+
+    return step, sum(parameter.numel() for parameter in model.parameters())
+
+
+def main(argv):
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    benchmarking.choose_backend(FLAGS.backend)
+    random = np.random.default_rng(0)
+    probabilities = 1.0 / (np.arange(FLAGS.vocabulary) + 2.7)
+    shape = FLAGS.batch_size, FLAGS.length + 1
+    text = random.choice(FLAGS.vocabulary, size=shape, p=probabilities / probabilities.sum()).astype("int32")
+    tokens, targets = np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
+
+    model = our_model()
+    candidates, parameters = {"ours": our_step(model, tokens, targets)}, {"ours": model.count_params()}
+    if FLAGS.peers:
+        candidates["torch_lm"], parameters["torch_lm"] = peer_step(tokens, targets)
+    seconds = benchmarking.in_turns(candidates, FLAGS.repeats)
+    report(seconds, parameters, tokens.size)
+
+
+def report(seconds, parameters, tokens):
+    results, rows = {}, []
+    own = benchmarking.spread(seconds["ours"])["median"]
+    for name, times in seconds.items():
+        time = benchmarking.spread(times)
+        results[name] = {"seconds": time, "tokens_per_second": tokens / time["median"], "parameters": parameters[name]}
+        span = f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}"
+        speed = f"{tokens / time['median']:,.0f}"
+        rows.append(
+            [name, f"{parameters[name]:,}", f"{1e3 * time['median']:.0f}", span, speed, f"{time['median'] / own:.2f}"]
+        )
+    benchmarking.print_table(["", "parameters", "ms", "span", "tokens/s", "speed of ours / its"], rows)
+    if FLAGS.results:
+        names = ("backend", "dtype", "vocabulary", "cutoffs", "blocks", "dim", "ffn", "heads", "length", "batch_size")
+        settings = {name: FLAGS[name].value for name in (*names, "tie_words")}
+        benchmarking.save(
+            FLAGS.results, {"machine": benchmarking.machine(), "settings": settings, "candidates": results}
+        )
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)

@@ -1,0 +1,108 @@
+"""What the benchmarks share: timing in turns, memory above a baseline, the machine, tables and JSON."""
+
+import ctypes
+import gc
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "torch", "numpy")
+SETTLE = 0.25  # seconds between two turns, in which the threads of the one before go to sleep
+
+
+def in_turns(candidates, repeats, warmup=2):
+    """Times functions without arguments, one call each in turn: `{name: [seconds of every call]}`.
+
+    A call must return only when its result is there. The machine's drifts fall on all of them alike, so ratios
+    of medians hold where single times do not.
+    """
+    seconds = {name: [] for name in candidates}
+    for turn in range(warmup + repeats):
+        for name, function in candidates.items():
+            gc.collect()
+            time.sleep(SETTLE)
+            start = time.perf_counter()
+            function()
+            if turn >= warmup:
+                seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def spread(values):
+    """Median, least and largest of some measurements."""
+    return {"median": statistics.median(values), "low": min(values), "high": max(values), "repeats": len(values)}
+
+
+def peak_bytes(function):
+    """How far the resident memory rises above its level of before while `function` runs, on Linux.
+
+    What `function` returns counts as long as it runs. Call it once before, so that compilers and thread pools have what
+    they keep.
+    """
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to the present level
+    before = _status("VmRSS")
+    result = function()
+    peak = _status("VmHWM")
+    del result
+    return peak - before
+
+
+def _status(field):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def machine(device=None):
+    """The hardware, the versions and the commit that a result belongs to."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
+    return {"device": device or processor(), "cores": os.cpu_count(), "versions": versions, "commit": commit}
+
+
+def processor():
+    """The name of the processor where Linux tells it, and what it multiplies in bfloat16 with."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(": ")[1] for line in lines if line.startswith("model name")]
+    units = {unit for line in lines if line.startswith("flags") for unit in line.split()} & {"amx_bf16", "avx512_bf16"}
+    return ", ".join([names[0] if names else platform.processor(), *sorted(units)])
+
+
+def save(path, results):
+    """Writes `results` as JSON, whole or not at all."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"partial_{path.name}")
+    partial.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+    print(f"Written to {path}", flush=True)
+
+
+def print_table(header, rows):
+    """Prints columns as wide as their longest cell, the first to the left and the others to the right."""
+    rows = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))
+        print("  ".join([row[0].ljust(widths[0]), *cells]), flush=True)
+
+
+def choose_backend(name):
+    """Makes Keras use a backend; must come before the first import of Keras in this process."""
+    if "keras" in sys.modules:
+        raise RuntimeError("The backend is chosen when Keras is imported, and it was.")
+    os.environ["KERAS_BACKEND"] = name
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
