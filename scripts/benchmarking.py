@@ -16,11 +16,11 @@ PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "torch", "
 SETTLE = 0.25  # seconds between two turns, in which the threads of the one before go to sleep
 
 
-def in_turns(candidates, repeats, warmup=2):
+def in_turns(candidates, repeats, warmup=2, timed=False):
     """Times functions without arguments, one call each in turn: `{name: [seconds of every call]}`.
 
-    A call must return only when its result is there. The machine's drifts fall on all of them alike, so ratios
-    of medians hold where single times do not.
+    A call must return only when its result is there, and with `timed` it returns a list of the seconds that count.
+    The machine's drifts fall on all of them alike, so ratios of medians hold where single times do not.
     """
     seconds = {name: [] for name in candidates}
     for turn in range(warmup + repeats):
@@ -28,9 +28,10 @@ def in_turns(candidates, repeats, warmup=2):
             gc.collect()
             time.sleep(SETTLE)
             start = time.perf_counter()
-            function()
+            result = function()
+            measured = result if timed else [time.perf_counter() - start]
             if turn >= warmup:
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name] += measured
     return seconds
 
 

@@ -16,7 +16,7 @@ def over_active_rows(body, active, inputs, outputs, carry, chunk_rows):
             away. Under torch it may change `carry` in place.
         active: (rows,) bool.
         inputs: tensors of `rows` rows, gathered chunk by chunk.
-        outputs: tensors of `rows` rows, what the rows that are not active return. They are not used again.
+        outputs: tensors of `rows` rows, what the rows that are not active return.
         carry: tensors that go from chunk to chunk.
         chunk_rows: rows of a chunk.
 
@@ -28,7 +28,7 @@ def over_active_rows(body, active, inputs, outputs, carry, chunk_rows):
 
 
 def _torch_loop(body, active, inputs, outputs, carry, chunk_rows):
-    rows = active.nonzero()[:, 0]
+    rows, outputs = active.nonzero()[:, 0], [output.clone() for output in outputs]
     for index in rows.split(chunk_rows) if len(rows) else ():
         results, carry = body([tensor[index] for tensor in inputs], active[index], carry)
         for output, result in zip(outputs, results, strict=True):

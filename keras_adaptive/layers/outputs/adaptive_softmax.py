@@ -1,13 +1,15 @@
 import keras
 from keras import ops
 
-from keras_adaptive.layers.outputs.draw import draw
 from keras_adaptive.layers.seeded_dropout import seeded_dropout
+from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.after import after
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions
 from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows, linear_cross_entropy, linear_nll
+from keras_adaptive.ops.long_rows import draw, top_k
 
 TAIL_ROWS = 16  # a tail has fewer rows than the batch, and a chunk of it is at most one so-manieth of the batch
+UNKNOWN_ROWS = 8  # that a tail is computed for at a time when the number of rows is not known
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -189,14 +191,15 @@ class AdaptiveSoftmax(keras.layers.Layer):
         """
         if not 0 < k <= self.vocabulary_size:
             raise ValueError(f"`k` must be between 1 and {self.vocabulary_size}. Received: k={k}.")
-        hidden = self._prepare(hidden)
+        shape = ops.shape(hidden)[:-1]
+        hidden = self._flat(hidden)
         words, classes = self._head(hidden)
-        best, ids = ops.top_k(words, min(k, self.boundaries[1]))
-        missing = [[0, 0]] * (len(hidden.shape) - 1) + [[0, k - best.shape[-1]]]
-        best, ids = ops.pad(best, missing, constant_values=-float("inf")), ops.pad(ops.cast(ids, "int32"), missing)
+        best, ids = top_k(words, min(k, self.boundaries[1]))
+        missing = [[0, 0], [0, k - best.shape[-1]]]
+        best, ids = ops.pad(best, missing, constant_values=-float("inf")), ops.pad(ids, missing)
         for tail in range(self.tails):
-            best, ids = self._consider(tail, hidden, classes[..., tail, None], best, ids)
-        return best, ids
+            best, ids = self._consider(tail, hidden, classes[:, tail, None], best, ids)
+        return ops.reshape(best, (*shape, k)), ops.reshape(ids, (*shape, k))
 
     def sample(self, hidden, temperature=1.0, top_k=None, seed=None):
         """Draws one word per hidden vector from the exact distribution.
@@ -220,7 +223,6 @@ class AdaptiveSoftmax(keras.layers.Layer):
         """As `sample`, from given numbers: `uniform` (2, …) in [0, 1), a function of which the draw is."""
         if temperature < 0:
             raise ValueError(f"`temperature` must not be negative. Received: temperature={temperature}.")
-        hidden = self._prepare(hidden)
         if temperature == 0:
             return self.top_k(hidden, 1)[1][..., 0]
         if top_k is not None:
@@ -229,11 +231,16 @@ class AdaptiveSoftmax(keras.layers.Layer):
             return ops.take_along_axis(ids, choice[..., None], axis=-1)[..., 0]
         if temperature != 1:
             return draw(self.log_probs(hidden) / temperature, uniform[0])
-        words, classes = self._head(hidden)
-        columns = ids = draw(ops.concatenate([words, classes], axis=-1), uniform[0])
+        shape = ops.shape(hidden)[:-1]
+        hidden, uniform = self._flat(hidden), ops.reshape(uniform, [2, -1])
+        ids = columns = draw(self._head_logits(hidden), uniform[0])
         for tail in range(self.tails):
-            ids = self._draw_within(tail, hidden, columns, ids, uniform[1])
-        return ids
+            ids = self._draw_within(tail, hidden, columns == self.boundaries[1] + tail, ids, uniform[1])
+        return ops.reshape(ids, shape)
+
+    def _flat(self, hidden):
+        """Hidden vectors in the compute dtype as (rows, hidden_dim)."""
+        return ops.reshape(self._prepare(hidden), [-1, hidden.shape[-1]])
 
     def _prepare(self, hidden):
         """Hidden vectors in the compute dtype, with the weights made if this is the first call."""
@@ -260,12 +267,14 @@ class AdaptiveSoftmax(keras.layers.Layer):
         table = self._cast(self.tables[band])
         return ops.cast(ops.matmul(self._project(hidden, band), ops.transpose(table)), "float32")
 
+    def _head_logits(self, hidden):
+        """(…, cutoff_0 + number of tails): the words of the head and behind them the tails."""
+        logits = self._logits(hidden, 0)
+        return ops.concatenate([logits, self._class_logits(hidden)], axis=-1) if self.tails else logits
+
     def _head(self, hidden):
         """Log-probabilities of the head's words (…, cutoff_0) and of the tails (…, number of tails)."""
-        logits = self._logits(hidden, 0)
-        if not self.tails:
-            return ops.log_softmax(logits), None
-        both = ops.log_softmax(ops.concatenate([logits, self._class_logits(hidden)], axis=-1))
+        both = ops.log_softmax(self._head_logits(hidden))
         return both[..., : self.boundaries[1]], both[..., self.boundaries[1] :]
 
     def _tail(self, hidden, tail):
@@ -273,30 +282,31 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return ops.log_softmax(self._logits(hidden, tail + 1))
 
     def _consider(self, tail, hidden, cluster, best, ids):
-        """The best words after a tail of log-probability `cluster`, which no word of it can exceed."""
-        return ops.cond(
-            ops.any(cluster > best[..., -1:]),
-            lambda: self._merge(best, ids, self._tail(hidden, tail) + cluster, self.boundaries[tail + 1]),
-            lambda: (best, ids),
-        )
+        """The best words after a tail of log-probability `cluster` (rows, 1), which no word of it can exceed."""
+        k, first = best.shape[-1], self.boundaries[tail + 1]
 
-    def _draw_within(self, tail, hidden, columns, ids, uniform):
-        """Replaces the id by a word of the tail wherever the tail's column of the head was drawn."""
-        drawn = columns == self.boundaries[1] + tail
+        def merge(rows, live, carry):
+            hidden, cluster, best, ids = rows
+            logits = self._logits(hidden, tail + 1)
+            values, places = top_k(logits, min(k, logits.shape[-1]))
+            values = values - ops.logsumexp(logits, axis=-1, keepdims=True) + cluster
+            best, order = ops.top_k(ops.concatenate([best, values], axis=-1), k)
+            ids = ops.take_along_axis(ops.concatenate([ids, places + first], axis=-1), order, axis=-1)
+            return [best, ids], carry
+
+        return self._where(tail, cluster[:, 0] > best[:, -1], merge, [hidden, cluster, best, ids], [best, ids])
+
+    def _draw_within(self, tail, hidden, drawn, ids, uniform):
+        """`ids` (rows,) with a word of the tail wherever its column of the head was drawn."""
         first = self.boundaries[tail + 1]
-        return ops.cond(
-            ops.any(drawn),
-            lambda: ops.where(drawn, first + draw(self._tail(hidden, tail), uniform), ids),
-            lambda: ids,
-        )
+        within = lambda rows, live, carry: ([first + draw(self._logits(rows[0], tail + 1), rows[1])], carry)  # noqa: E731
+        return self._where(tail, drawn, within, [hidden, uniform], [ids])[0]
 
-    def _merge(self, best, ids, log_probs, first_id):
-        """The k best of (best, ids) and of a tail's words, whose ids start at `first_id`."""
-        k = best.shape[-1]
-        values, places = ops.top_k(log_probs, min(k, log_probs.shape[-1]))
-        values, order = ops.top_k(ops.concatenate([best, values], axis=-1), k)
-        candidates = ops.concatenate([ids, ops.cast(places, "int32") + first_id], axis=-1)
-        return values, ops.take_along_axis(candidates, order, axis=-1)
+    def _where(self, tail, active, body, inputs, outputs):
+        """`outputs` with those of `body` in the rows that are active: the rows that a tail is computed for."""
+        rows, columns = active.shape[0], self.tables[tail + 1].shape[0]
+        chunk_rows = min(rows, default_chunk_rows(-(-rows // 2), columns)) if rows else UNKNOWN_ROWS
+        return over_active_rows(body, active, inputs, outputs, [], chunk_rows)[0]
 
     def _terms(self, hidden, targets, training):
         """The arguments of one linear cross-entropy per band: (x, table, targets in it, class logits, chunk_rows)."""

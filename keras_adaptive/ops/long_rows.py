@@ -1,0 +1,61 @@
+"""The largest entries of long rows, and draws by them: block by block, since sorting and summing up rows of a
+hundred thousand entries costs more than the matrix product that made them."""
+
+import math
+
+from keras import ops
+
+BLOCK, SMALLEST_BLOCK = 512, 64
+BELOW_ONE = 1 - 2.0**-22  # so that a product with it is below the other factor in float32
+
+
+def top_k(x, k):
+    """The k largest entries of every row, (…, columns) to `(values, columns)`, (…, k) each, in descending order.
+
+    They lie in the k blocks with the largest maxima. Equal entries come in any order.
+    """
+    size = _block_size(x.shape[-1])
+    if x.shape[-1] <= 2 * k * size:
+        values, columns = ops.top_k(x, k)
+        return values, ops.cast(columns, "int32")
+    blocks = _in_blocks(x, size, -float("inf"))
+    _, best = ops.top_k(ops.max(blocks, axis=-1), k)
+    candidates = ops.take_along_axis(blocks, best[..., None], axis=-2)  # (…, k, size)
+    values, places = ops.top_k(ops.reshape(candidates, (*ops.shape(x)[:-1], k * size)), k)
+    best = ops.take_along_axis(best, places // size, axis=-1)
+    return values, ops.cast(best * size + places % size, "int32")
+
+
+def draw(logits, uniform):
+    """Draws from softmax(logits) by its cumulative distribution: (…, columns) and (…) in [0, 1) to (…) int32."""
+    odds = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
+    size = _block_size(odds.shape[-1])
+    blocks = _in_blocks(odds, size, 0.0)
+    sums = ops.sum(blocks, axis=-1)
+    block, rest = _find(sums, ops.minimum(uniform, BELOW_ONE))
+    inside = ops.take_along_axis(blocks, block[..., None, None], axis=-2)[..., 0, :]  # (…, size)
+    column, _ = _find(inside, ops.minimum(rest, BELOW_ONE))
+    return ops.cast(block * size + column, "int32")
+
+
+def _find(odds, uniform):
+    """The column where the cumulative odds pass `uniform` of their sum, and what part of that column it takes."""
+    cumulative = ops.cumsum(odds, axis=-1)
+    goal = uniform[..., None] * cumulative[..., -1:]
+    column = ops.sum(ops.cast(cumulative <= goal, "int32"), axis=-1, keepdims=True)
+    own, end = (ops.take_along_axis(values, column, axis=-1) for values in (odds, cumulative))
+    return column[..., 0], ops.maximum((goal - (end - own)) / own, 0.0)[..., 0]
+
+
+def _block_size(columns):
+    """One that divides the columns if it can, so that they need not be copied."""
+    divisor = math.gcd(columns, BLOCK)
+    return divisor if divisor >= SMALLEST_BLOCK else BLOCK
+
+
+def _in_blocks(x, size, fill):
+    """(…, columns) to (…, blocks, size), the last block filled up."""
+    missing = -x.shape[-1] % size
+    if missing:
+        x = ops.pad(x, [[0, 0]] * (len(x.shape) - 1) + [[0, missing]], constant_values=fill)
+    return ops.reshape(x, (*ops.shape(x)[:-1], x.shape[-1] // size, size))

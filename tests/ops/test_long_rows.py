@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+
+from keras_adaptive.ops.long_rows import BLOCK, draw, top_k
+from tests.backends import runner
+
+COLUMNS = [5, BLOCK, 3 * BLOCK + 7, 40 * 64, 9 * BLOCK]
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize("k", [1, 3])
+def test_top_k_finds_the_largest(columns, k):
+    x = np.random.default_rng(0).permutation(6 * columns).reshape(2, 3, columns).astype("float32")
+    values, ids = runner(lambda x: top_k(x, k))(x)
+    order = np.argsort(-x, axis=-1)[..., :k]
+    np.testing.assert_array_equal(ids, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, order, axis=-1))
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_draw_inverts_the_cumulative_distribution(columns):
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(1, columns))
+    logits[0, columns // 2] = -np.inf  # never drawn
+    uniform = random.random(4_000).astype("float32")
+    ids = runner(draw)(np.repeat(logits, len(uniform), axis=0).astype("float32"), uniform)
+    ends = np.cumsum(np.exp(logits[0].astype("float32"), dtype="float64"))
+    ends /= ends[-1]
+    starts = np.concatenate([[0], ends[:-1]])
+    assert np.all((starts[ids] - 1e-5 <= uniform) & (uniform <= ends[ids] + 1e-5))
+    assert columns // 2 not in ids
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_the_ends_of_the_unit_interval(columns):
+    logits = np.full((2, columns), -np.inf, "float32")
+    logits[:, columns // 3] = 0.0  # the only one, whatever is drawn
+    ids = runner(draw)(logits, np.array([0.0, np.nextafter(np.float32(1), np.float32(0))], "float32"))
+    np.testing.assert_array_equal(ids, columns // 3)
