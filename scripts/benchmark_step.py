@@ -9,6 +9,9 @@ The default shape is the paper's WikiText-103 model scaled to fit two cores: its
 turn in one process: ours by `fit`, the peer in a loop of its own.
 """
 
+import itertools
+import time
+
 import numpy as np
 from absl import app, flags
 
@@ -67,7 +70,7 @@ def our_turn(model, tokens, targets):
 
     def turn():
         times.clear()
-        batches = itertools.repeat((tokens, targets))
+        batches = (batch for batch in itertools.repeat((tokens, targets)))  # fit takes generators
         model.fit(batches, steps_per_epoch=UPDATES + 1, verbose=0, callbacks=[Clock()])
         return [end - start for start, end in itertools.pairwise(times)]
 
@@ -75,7 +78,7 @@ def our_turn(model, tokens, targets):
 
 
 def peer_turn(tokens, targets):
-    """As `our_turn`, of the peer's model with `torch.optim.SGD(nesterov=True)` and `clip_grad_norm_`, not tied; and its size."""
+    """As `our_turn`, of the peer's model, not tied, with PyTorch's Nesterov and clipping; and its parameters."""
     import torch
 
     from peers.torch_lm import TransformerLM

@@ -1,6 +1,7 @@
 import keras
 from keras import ops
 
+from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.seeded_dropout import seeded_dropout
 
@@ -44,9 +45,7 @@ class CausalAttention(keras.layers.Layer):
 
     def _dense(self, dim, name, mode, scale, bias):
         kernel = keras.initializers.VarianceScaling(scale, mode, "uniform")
-        return keras.layers.Dense(
-            dim, kernel_initializer=kernel, bias_initializer=bias, name=name, dtype=self.dtype_policy
-        )
+        return FlatDense(dim, kernel_initializer=kernel, bias_initializer=bias, name=name, dtype=self.dtype_policy)
 
     def call(self, x, training=None):
         query, key, value = self._project(x)

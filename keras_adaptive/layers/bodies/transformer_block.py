@@ -1,6 +1,7 @@
 import keras
 
 from keras_adaptive.layers.bodies.causal_attention import CausalAttention
+from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.seeded_dropout import seeded_dropout
 
@@ -48,7 +49,7 @@ class TransformerBlock(keras.layers.Layer):
 
     def _dense(self, units, fan_in, **kwargs):
         uniform = fan_in_uniform(fan_in)
-        return keras.layers.Dense(
+        return FlatDense(
             units, kernel_initializer=uniform, bias_initializer=uniform.clone(), dtype=self.dtype_policy, **kwargs
         )
 

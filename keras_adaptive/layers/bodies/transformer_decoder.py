@@ -2,6 +2,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.layers.bodies.transformer_block import TransformerBlock
+from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.inputs.positions import SinusoidalPositions
 from keras_adaptive.layers.seeded_dropout import seeded_dropout
 
@@ -73,7 +74,7 @@ class TransformerDecoder(keras.layers.Layer):
     def build(self, input_shape):
         shape = (*input_shape[:-1], self.dim)
         if input_shape[-1] != self.dim:
-            self.projection = keras.layers.Dense(self.dim, use_bias=False, name="projection", dtype=self.dtype_policy)
+            self.projection = FlatDense(self.dim, use_bias=False, name="projection", dtype=self.dtype_policy)
             self.projection.build(input_shape)
         self.positions.build(shape)
         for block in self.blocks:
