@@ -26,7 +26,8 @@ def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_ro
 
     Args:
         x: float tensor (rows, dim), the hidden vectors.
-        table: float tensor (classes, dim), one vector per class, in the dtype of `x`.
+        table: float tensor (classes, dim), one vector per class, in the dtype of `x` or in float32; its gradient is
+            in its own dtype, so that float32 loses nothing to a narrower `x`.
         targets: int tensor (rows,). A target below 0, or not below `classes` plus the number of extra columns, takes
             its row out of the sum.
         weights: float tensor (rows,). They are constants: no gradient flows to them.
@@ -184,11 +185,10 @@ class _Pick:
 
     def less(self, matrix, amounts):
         """The matrix after `amounts` (rows,) was taken from there."""
-        if self.axis == 0:
+        if self.axis == 0:  # XLA makes one pass of this, and would copy the matrix before it scatters
             hit = ops.arange(matrix.shape[0])[:, None] == ops.where(self.inside, self.columns, -1)
             return matrix - ops.where(hit, amounts, 0.0)
-        places = [ops.arange(ops.shape(self.columns)[0]), self.columns]
-        places = ops.stack(places if self.axis else places[::-1], axis=-1)
+        places = ops.stack([ops.arange(ops.shape(self.columns)[0]), self.columns], axis=-1)
         return ops.scatter_update(matrix, places, ops.where(self.inside, -amounts, 0.0), reduction="add")
 
 

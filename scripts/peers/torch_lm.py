@@ -34,7 +34,7 @@ def define_flags():
     flags.DEFINE_float("minutes", 15.0, "Time for training, evaluation not counted.", lower_bound=0.0)
     flags.DEFINE_integer("updates", None, "Train for this many updates instead of --minutes.", lower_bound=1)
     flags.DEFINE_float("learning_rate", 1e-3, "Rate at the start of the cosine, which ends at zero.")
-    flags.DEFINE_float("dropout", 0.1, "Dropout everywhere in the blocks and on the input.")
+    flags.DEFINE_float("dropout", 0.0, "Dropout everywhere in the blocks and on the input.")
     flags.DEFINE_integer("blocks", 4, "Transformer blocks.")
     flags.DEFINE_integer("dim", 256, "Width of the model.")
     flags.DEFINE_integer("ffn", 1024, "Width of the feed-forward layers.")

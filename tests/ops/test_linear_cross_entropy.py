@@ -1,3 +1,8 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -242,6 +247,57 @@ def test_default_chunks(rows, columns):
     if rows:  # no more than 7 rows of a chunk are idle
         chunks = -(-rows // chunk)
         assert chunks * chunk - rows < 8 * chunks
+
+
+def test_a_float32_table_keeps_a_float32_gradient(arrays):
+    x, table, _ = arrays
+    targets, weights = CASES["padding"]
+    _, (slope_x, slope_table) = value_and_gradients(
+        lambda x, table: fused(targets, weights)(ops.cast(x, "bfloat16"), table), [x, table]
+    )
+    _, slopes = oracle.linear_cross_entropy(x, table, targets, weights)
+    assert slope_x.dtype == slope_table.dtype == np.float32
+    assert np.any(slope_table != numpy(ops.cast(ops.cast(slope_table, "bfloat16"), "float32")))
+    close(slope_table, slopes[1], 2e-2)
+
+
+MIRRORED = """
+import numpy as np, tensorflow as tf
+processor = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
+from keras_adaptive.ops import linear_cross_entropy
+random = np.random.default_rng(0)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    table = tf.Variable(random.normal(size=(7, 4)).astype("float32"))
+x, targets = random.normal(size=(10, 4)).astype("float32"), random.integers(-1, 7, 10)
+
+def step(x, targets):
+    with tf.GradientTape() as tape:
+        ones = tf.ones_like(targets, "float32")
+        total = linear_cross_entropy(x, tf.convert_to_tensor(table), targets, ones, chunk_rows=2)
+    return total, tape.gradient(total, table)
+
+@tf.function
+def mirrored(parts):
+    return [strategy.reduce("SUM", one, axis=None) for one in strategy.run(step, parts)]
+
+halves = lambda array: strategy.experimental_distribute_values_from_function(
+    lambda context: array[context.replica_id_in_sync_group :: 2]
+)
+parts = [halves(array) for array in (x, targets)]
+for one, other in zip(mirrored(parts), step(tf.constant(x), tf.constant(targets))):
+    np.testing.assert_allclose(one, other, atol=1e-5)
+print("equal")
+"""
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="MirroredStrategy is TensorFlow's")
+def test_two_mirrored_devices_give_the_sums_of_one():
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", MIRRORED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.stdout.split() == ["equal"], done.stderr
 
 
 def test_takes_whatever_converts_to_tensors(arrays):

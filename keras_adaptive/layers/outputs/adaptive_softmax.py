@@ -8,8 +8,8 @@ from keras_adaptive.ops.bands import band_boundaries, band_dimensions
 from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows, linear_cross_entropy, linear_nll
 from keras_adaptive.ops.long_rows import draw, top_k
 
-TAIL_ROWS = 16  # a tail has fewer rows than the batch, and a chunk of it is at most one so-manieth of the batch
-UNKNOWN_ROWS = 8  # that a tail is computed for at a time when the number of rows is not known
+TAIL_CHUNKS = 16  # into how many chunks a tail's loss would cut the whole batch, at least: it has a few of its rows
+UNKNOWN_ROWS = 8  # predicted at a time in a tail when the size of the batch is not known
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -319,7 +319,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         head = ops.where(targets < bounds[-1], head, -1)
         class_logits = self._class_logits(hidden) if self.tails else None
         yield self._project(hidden, 0), self.tables[0], head, class_logits, None
-        rows = hidden.shape[0] and hidden.shape[0] // TAIL_ROWS
+        rows = hidden.shape[0] and hidden.shape[0] // TAIL_CHUNKS
         for band in range(1, self.tails + 1):
             x = self._drop_tail(self._project(hidden, band), training=training)
             inside = (targets >= bounds[band]) & (targets < bounds[band + 1])
