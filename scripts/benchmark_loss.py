@@ -57,7 +57,6 @@ def ours(hidden, targets, weights):
 
     from keras_adaptive.layers import AdaptiveSoftmax
     from keras_adaptive.models.gradients import value_and_gradients
-    from keras_adaptive.ops.compiled import compiled
 
     class Problem(keras.layers.Layer):
         """Hidden vectors as a weight, beside the weights of the loss."""
@@ -79,7 +78,7 @@ def ours(hidden, targets, weights):
         loss = lambda: problem.softmax.total_nll(problem.hidden.value, targets, training=True)  # noqa: E731
         return value_and_gradients(loss, (), problem)
 
-    step = ready(function if FLAGS.backend == "torch" else compiled(function, problem.variables))
+    step = benchmarking.compiled_step(function, problem.variables)
     place = [variable.path for variable in problem.trainable_variables].index(problem.hidden.path)
 
     def values():
@@ -89,36 +88,10 @@ def ours(hidden, targets, weights):
     return step, values
 
 
-def ready(function):
-    """`function` of no arguments, returning only when its results are there."""
-    import keras
-
-    if keras.config.backend() == "torch":
-        import torch
-
-        def run():
-            result = function()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            return result
-
-    elif keras.config.backend() == "jax":
-        import jax
-
-        def run():
-            return jax.block_until_ready(function())
-
-    else:
-        run = function  # a tf.function returns when it is done
-    return run
-
-
 def floor(hidden, targets, weights):
     """Three matrix products for every band and projection, in our dtype, chained so that none can be left out."""
     import keras
     from keras import ops
-
-    from keras_adaptive.ops.compiled import compiled
 
     dtype = keras.dtype_policies.get(FLAGS.dtype).compute_dtype
     cast = lambda array: keras.Variable(array, dtype=dtype, trainable=False)  # noqa: E731
@@ -146,7 +119,7 @@ def floor(hidden, targets, weights):
             results += products(part, table)[1:]
         return results
 
-    return ready(compiled(function, variables))
+    return benchmarking.compiled_step(function, variables)
 
 
 def torch_adaptive(hidden, targets, weights):

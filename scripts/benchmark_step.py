@@ -6,7 +6,8 @@
 
 The default shape is the paper's WikiText-103 model scaled to fit two cores: its vocabulary and cutoffs, 8 blocks of
 512/2,048/8 heads, 8 × 128 tokens by Zipf's law. Both models train without dropout on the same tokens, a few updates in
-turn in one process: ours by `fit`, the peer in a loop of its own.
+turn in one process: ours by `fit`, the peer in a loop of its own. What our step takes beyond its two parts goes into
+the sum of tied gradients, the clip, NAG, the metrics and `fit`.
 """
 
 import itertools
@@ -34,6 +35,7 @@ def define_flags():
     flags.DEFINE_integer("batch_size", 8, "Blocks of an update.", lower_bound=1)
     flags.DEFINE_bool("tie_words", True, "Tie words and projections, as ADP-T does; the peer cannot.")
     flags.DEFINE_bool("peers", True, "Time the peer too.")
+    flags.DEFINE_bool("parts", True, "Time the gradients of the loss alone and of all before it too.")
     flags.DEFINE_integer("repeats", 7, "Timed turns.", lower_bound=1)
     flags.DEFINE_string("results", None, "JSON file to write.")
 
@@ -77,6 +79,33 @@ def our_turn(model, tokens, targets):
     return turn
 
 
+def part_turns(model, tokens, targets):
+    """The gradients of the two parts of our step, each alone: of input and body, and of the word loss."""
+    import keras
+
+    from keras_adaptive.models.gradients import value_and_gradients
+
+    tokens, targets = (keras.ops.convert_to_tensor(array) for array in (tokens, targets))
+    hidden = keras.ops.convert_to_tensor(keras.ops.convert_to_numpy(model(tokens)))
+    weights = keras.ops.ones(targets.shape)
+    parts = {
+        "input and body": lambda: keras.ops.sum(model(tokens, training=True)),
+        "word loss": lambda: model.word_output.total_nll(hidden, targets, weights, training=True),
+    }
+
+    def turn(part):
+        step = benchmarking.compiled_step(lambda: value_and_gradients(part, (), model), model.variables)
+
+        def seconds():
+            start = time.perf_counter()
+            step()
+            return [time.perf_counter() - start]
+
+        return seconds
+
+    return {name: turn(part) for name, part in parts.items()}
+
+
 def peer_turn(tokens, targets):
     """As `our_turn`, of the peer's model, not tied, with PyTorch's Nesterov and clipping; and its parameters."""
     import torch
@@ -118,27 +147,30 @@ def main(argv):
     turns, parameters = {"ours": our_turn(model, tokens, targets)}, {"ours": model.count_params()}
     if FLAGS.peers:
         turns["torch_lm"], parameters["torch_lm"] = peer_turn(tokens, targets)
+    if FLAGS.parts:
+        turns |= part_turns(model, tokens, targets)
     report(benchmarking.in_turns(turns, FLAGS.repeats, timed=True), parameters, tokens.size)
 
 
 def report(seconds, parameters, tokens):
-    results, rows = {}, []
+    results, parts, rows = {}, {}, []
     own = benchmarking.spread(seconds["ours"])["median"]
     for name, times in seconds.items():
         time = benchmarking.spread(times)
-        results[name] = {"seconds": time, "tokens_per_second": tokens / time["median"], "parameters": parameters[name]}
-        span = f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}"
-        speed = f"{tokens / time['median']:,.0f}"
-        rows.append(
-            [name, f"{parameters[name]:,}", f"{1e3 * time['median']:.0f}", span, speed, f"{time['median'] / own:.2f}"]
-        )
+        row = [name, "", f"{1e3 * time['median']:.0f}", f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}", "", ""]
+        if name in parameters:
+            speed, size = tokens / time["median"], parameters[name]
+            results[name] = {"seconds": time, "tokens_per_second": speed, "parameters": size}
+            row[1], row[4], row[5] = f"{size:,}", f"{speed:,.0f}", f"{time['median'] / own:.2f}"
+        else:
+            parts[name] = time
+        rows.append(row)
     benchmarking.print_table(["", "parameters", "ms", "span", "tokens/s", "speed of ours / its"], rows)
     if FLAGS.results:
         names = ("backend", "dtype", "vocabulary", "cutoffs", "blocks", "dim", "ffn", "heads", "length", "batch_size")
         settings = {name: FLAGS[name].value for name in (*names, "tie_words")}
-        benchmarking.save(
-            FLAGS.results, {"machine": benchmarking.machine(), "settings": settings, "candidates": results}
-        )
+        results = {"settings": settings, "candidates": results, "parts": parts}
+        benchmarking.save(FLAGS.results, {"machine": benchmarking.machine(), **results})
 
 
 if __name__ == "__main__":

@@ -35,6 +35,30 @@ def in_turns(candidates, repeats, warmup=2, timed=False):
     return seconds
 
 
+def compiled_step(function, variables):
+    """`function` of no arguments, compiled as in training; it returns when its results are there."""
+    import keras
+
+    from keras_adaptive.ops.compiled import compiled
+
+    if keras.config.backend() == "tensorflow":
+        return compiled(function, variables)  # which waits by itself
+    if keras.config.backend() == "jax":
+        import jax
+
+        pure = compiled(function, variables)
+        return lambda: jax.block_until_ready(pure())
+    import torch
+
+    def run():
+        result = function()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return result
+
+    return run
+
+
 def spread(values):
     """Median, least and largest of some measurements."""
     return {"median": statistics.median(values), "low": min(values), "high": max(values), "repeats": len(values)}

@@ -1,0 +1,57 @@
+"""Each benchmark on tiny shapes: what it compares must agree, and what it writes can be read."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import benchmarking
+from tests.backends import BACKEND
+
+ROOT = Path(__file__).parents[2]
+WORDS = ["--vocabulary=2000", "--cutoffs=200,800"]
+PROGRAMS = {
+    "loss": [*WORDS, "--dim=32", "--rows=48", "--repeats=1", "--nomemory"],
+    "loss, one band": ["--vocabulary=300", "--cutoffs=", "--dim=32", "--rows=48", "--repeats=1", "--nomemory"],
+    "step": [*WORDS, "--dim=32", "--blocks=1", "--ffn=64", "--heads=2", "--length=16", "--batch_size=2", "--repeats=1"],
+    "generation": [*WORDS, "--dim=64", "--batch_sizes=1,3", "--repeats=1"],
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_it_runs_and_writes_its_figures(program, tmp_path):
+    script = ROOT / "scripts" / f"benchmark_{program.split(',')[0]}.py"
+    flags = [f"--backend={BACKEND}", f"--results={tmp_path / 'results.json'}", *PROGRAMS[program]]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, script, *flags], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["settings"]["backend"] == BACKEND and results["machine"]["versions"]["keras"]
+    for case in results.get("cases", [results]):
+        for figures in case["candidates"].values():
+            time = figures.get("seconds", figures)
+            assert 0 < time["low"] <= time["median"] <= time["high"]
+
+
+def test_turns_are_taken_in_turns_without_the_first():
+    calls = []
+    seconds = benchmarking.in_turns({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 2, warmup=1)
+    assert calls == ["a", "b"] * 3
+    assert [len(seconds[name]) for name in "ab"] == [2, 2]
+
+
+def test_the_functions_own_seconds():
+    assert benchmarking.in_turns({"a": lambda: [1.0, 2.0]}, 2, warmup=0, timed=True) == {"a": [1.0, 2.0] * 2}
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read as Linux tells it")
+def test_peak_bytes_sees_what_is_held_for_a_moment():
+    size = 64 * 2**20
+    peak = benchmarking.peak_bytes(lambda: np.ones(size, "uint8").sum())
+    assert 0.9 * size < peak < 1.5 * size
