@@ -8,7 +8,8 @@ def over_active_rows(body, active, inputs, outputs, carry, chunk_rows):
     """Runs `body` over the active rows in chunks; rows that are not active cost nothing.
 
     Every shape is static and the number of chunks is a run-time value, so that the same loop runs under `tf.function`,
-    XLA and `jax.jit`; under eager torch the last chunk is as short as it needs to be, and tensors are changed in place.
+    XLA and `jax.jit`. There the last chunk is filled up with copies of an active row; under eager torch it is as short
+    as it needs to be.
 
     Args:
         body: `(inputs, live, carry) → (outputs, carry)` of one chunk: tensors with `chunk_rows` rows at the most,
@@ -37,6 +38,8 @@ def _torch_loop(body, active, inputs, outputs, carry, chunk_rows):
 
 
 def _while_loop(body, active, inputs, outputs, carry, chunk_rows):
+    if active.shape[0] == 0:
+        return outputs, carry
     rows = ops.shape(active)[0]
     count = ops.sum(ops.cast(active, "int32"))
     order = ops.cast(ops.argsort(ops.cast(~active, "int32")), "int32")  # the active rows first
@@ -46,8 +49,8 @@ def _while_loop(body, active, inputs, outputs, carry, chunk_rows):
 
     def step(chunk, outputs, carry):
         start = chunk * chunk_rows
-        index = ops.slice(order, [start], [chunk_rows])
         live = start + ops.arange(chunk_rows) < count
+        index = ops.where(live, ops.slice(order, [start], [chunk_rows]), order[0])
         results, carry = body([ops.take(tensor, index, axis=0) for tensor in inputs], live, carry)
         place = ops.where(live, index, rows)[:, None]
         outputs = tuple(

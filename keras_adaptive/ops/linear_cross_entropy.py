@@ -112,7 +112,7 @@ def _chunked(x, table, targets, weights, extra, chunk_rows, with_gradients):
 
 
 def default_chunk_rows(rows, columns):
-    """Rows of a chunk: those whose float32 logits take `CHUNK_BYTES`, evened out over the batch.
+    """Rows of a chunk: those whose float32 logits take about `CHUNK_BYTES`, evened out over the batch.
 
     Between `MIN_CHUNK_ROWS`, where a matrix product is still one, and `MAX_CHUNK_ROWS`; then the batch (its `rows`,
     None where they are not known) is cut into equal chunks of a multiple of 8, since a last chunk that is not full
@@ -132,8 +132,8 @@ def _chunk(table, dtype, with_gradients):
         nll = peak + log total − logits[target]
         ∂(weight·nll)/∂logits = weight / total · (e − total·onehot)
 
-    and the factor of a row goes to the thin matrices, so that e is touched as seldom as can be. Under XLA the logits
-    stand classes first, (classes, rows): on a CPU it sums over the first axis several times as fast as over the last.
+    and the factor of a row goes to the thin matrices, so that e is touched as seldom as can be. Under JAX the logits
+    stand classes first, (classes, rows): on a CPU XLA sums over the first axis several times as fast as over the last.
     """
     classes = table.shape[0]
     axis = 0 if keras.config.backend() == "jax" else 1  # that of the classes
@@ -204,7 +204,8 @@ def _torch_chunk(table, dtype, with_gradients):
         nonlocal buffer
         x, target, weight, *extra = inputs
         if buffer is None:  # the first chunk is the largest
-            buffer = torch.empty(len(x), classes + sum(part.shape[1] for part in extra), device=x.device)
+            columns = classes + sum(part.shape[1] for part in extra)
+            buffer = torch.empty(len(x), columns, dtype=torch.float32, device=x.device)
         logits, words = buffer[: len(x)], buffer[: len(x), :classes]
         if x.dtype == torch.float32:
             torch.mm(x, narrow.T, out=words)

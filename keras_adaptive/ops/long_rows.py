@@ -12,7 +12,7 @@ BELOW_ONE = 1 - 2.0**-22  # so that a product with it is below the other factor 
 def top_k(x, k):
     """The k largest entries of every row, (…, columns) to `(values, columns)`, (…, k) each, in descending order.
 
-    They lie in the k blocks with the largest maxima. Equal entries come in any order.
+    They lie in the k blocks with the largest maxima. Equal entries come in any order, and the entries must be finite.
     """
     size = _block_size(x.shape[-1])
     if x.shape[-1] <= 2 * k * size:
@@ -28,6 +28,7 @@ def top_k(x, k):
 
 def draw(logits, uniform):
     """Draws from softmax(logits) by its cumulative distribution: (…, columns) and (…) in [0, 1) to (…) int32."""
+    uniform = ops.cast(uniform, logits.dtype)
     odds = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
     size = _block_size(odds.shape[-1])
     blocks = _in_blocks(odds, size, 0.0)
@@ -35,7 +36,7 @@ def draw(logits, uniform):
     block, rest = _find(sums, ops.minimum(uniform, BELOW_ONE))
     inside = ops.take_along_axis(blocks, block[..., None, None], axis=-2)[..., 0, :]  # (…, size)
     column, _ = _find(inside, ops.minimum(rest, BELOW_ONE))
-    return ops.cast(block * size + column, "int32")
+    return ops.cast(ops.minimum(block * size + column, logits.shape[-1] - 1), "int32")
 
 
 def _find(odds, uniform):
@@ -43,6 +44,7 @@ def _find(odds, uniform):
     cumulative = ops.cumsum(odds, axis=-1)
     goal = uniform[..., None] * cumulative[..., -1:]
     column = ops.sum(ops.cast(cumulative <= goal, "int32"), axis=-1, keepdims=True)
+    column = ops.minimum(column, odds.shape[-1] - 1)  # a parallel sum need not be monotone to the last digit
     own, end = (ops.take_along_axis(values, column, axis=-1) for values in (odds, cumulative))
     return column[..., 0], ops.maximum((goal - (end - own)) / own, 0.0)[..., 0]
 

@@ -261,6 +261,24 @@ def test_a_float32_table_keeps_a_float32_gradient(arrays):
     close(slope_table, slopes[1], 2e-2)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_rows_that_do_not_count_may_hold_anything(arrays, mode):
+    x, table, extra = arrays
+    targets, weights = CASES["padding"]
+    dirty = np.where(weights[:, None] == 0, np.nan, x).astype("float32")
+    value, (slope_x, slope_table, _) = value_and_gradients(fused(targets, weights), [dirty, table, extra], mode)
+    expected, slopes = oracle.linear_cross_entropy(x, table, targets, weights, extra)
+    close(value, expected)
+    close(slope_x, slopes[0])
+    close(slope_table, slopes[1])
+
+
+def test_a_batch_of_no_rows(arrays):
+    _, table, extra = arrays
+    value, gradients = value_and_gradients(fused([], []), [np.zeros((0, DIM), "float32"), table, extra[:0]])
+    assert value == 0 and not gradients[1].any()
+
+
 MIRRORED = """
 import numpy as np, tensorflow as tf
 processor = tf.config.list_physical_devices("CPU")[0]

@@ -138,7 +138,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
     def call(self, hidden, targets=None, weights=None, training=None):
         if targets is None:
             return self.log_probs(hidden)
-        weights = ops.ones(ops.shape(targets)) if weights is None else ops.cast(weights, "float32")
+        weights = ops.ones(ops.shape(targets), "float32") if weights is None else ops.cast(weights, "float32")
         count = ops.sum(weights)
         shares = weights / ops.where(count == 0, 1.0, count)
         self.add_loss(self.total_nll(hidden, targets, shares, training=training))
@@ -216,7 +216,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         """
         hidden = self._prepare(hidden)
         shape = ops.shape(hidden)[:-1]
-        uniform = keras.random.uniform((2, *shape), seed=seed)
+        uniform = keras.random.uniform((2, *shape), dtype="float32", seed=seed)
         return self.sample_with(hidden, uniform, temperature, top_k)
 
     def sample_with(self, hidden, uniform, temperature=1.0, top_k=None):
@@ -319,7 +319,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         head = ops.where(targets < bounds[-1], head, -1)
         class_logits = self._class_logits(hidden) if self.tails else None
         yield self._project(hidden, 0), self.tables[0], head, class_logits, None
-        rows = hidden.shape[0] and hidden.shape[0] // TAIL_CHUNKS
+        rows = hidden.shape[0] and -(-hidden.shape[0] // TAIL_CHUNKS)
         for band in range(1, self.tails + 1):
             x = self._drop_tail(self._project(hidden, band), training=training)
             inside = (targets >= bounds[band]) & (targets < bounds[band + 1])
