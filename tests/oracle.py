@@ -91,3 +91,24 @@ def decoder(x, blocks, heads, projection=None, first_position=2):
     for weights in blocks:
         outputs.append(block(outputs[-1], weights, heads))
     return outputs
+
+
+def char_cnn(word, weights, highways, max_bytes):
+    """The vector of one word (bytes), over all of its `max_bytes` slots; `weights` in the order of the layer."""
+    count = (len(weights) - 4 - 2 * highways) // 2
+    table, _, kernels, biases = weights[0], weights[1], weights[2 : 2 + count], weights[2 + count : 2 + 2 * count]
+    *highway_weights, projection, projection_bias = weights[2 + 2 * count :]
+    slots = np.zeros((max_bytes, table.shape[1]))
+    for slot, byte in enumerate(word[:max_bytes]):
+        slots[slot] = table[byte + 1]
+    features = []
+    for kernel, bias in zip(kernels, biases, strict=True):
+        width = len(kernel)
+        windows = [np.tensordot(slots[s : s + width], kernel, 2) + bias for s in range(max_bytes - width + 1)]
+        features.append(np.maximum(np.max(windows, axis=0), 0.0))
+    x = np.concatenate(features)
+    for kernel, bias in zip(highway_weights[::2], highway_weights[1::2], strict=True):
+        value, gate = np.split(x @ kernel + bias, 2)
+        gate = 1 / (1 + np.exp(-gate))
+        x = gate * x + (1 - gate) * np.maximum(value, 0.0)
+    return x @ projection + projection_bias

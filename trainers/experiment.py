@@ -4,7 +4,8 @@ import keras
 from absl import flags
 
 from keras_adaptive.data import BlockBatches, SentenceBatches
-from keras_adaptive.models import transformer_lm
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, TransformerDecoder, WordEmbedding
+from keras_adaptive.models import LanguageModel
 from keras_adaptive.optimizers import NAG, CosineRestarts
 
 FLAGS = flags.FLAGS
@@ -14,7 +15,12 @@ def define_flags():
     """The flags of an experiment: together with the corpus they decide every number of a run."""
     flags.DEFINE_string("data_dir", None, "Folder made by scripts/prepare_corpus.py.")
 
-    flags.DEFINE_integer("dim", 256, "Dimension of the hidden vectors and of the first band's words.", lower_bound=4)
+    flags.DEFINE_enum("input", "adaptive", list(INPUTS), "How words enter: in bands, in one table, or by their bytes.")
+    flags.DEFINE_enum("output", "adaptive", ["adaptive", "softmax"], "How words leave: in bands, or all alike.")
+    flags.DEFINE_integer("input_dim", 0, "Dimension of the (first band's) words that enter; 0 for --dim.", 0)
+    flags.DEFINE_integer("output_dim", 0, "Dimension of the vectors given to the output; 0 for --dim.", 0)
+    flags.DEFINE_integer("highways", 1, "Highway layers of --input=char_cnn.", lower_bound=0)
+    flags.DEFINE_integer("dim", 256, "Dimension of the hidden vectors.", lower_bound=4)
     flags.DEFINE_integer("num_blocks", 4, "Transformer blocks.", lower_bound=1)
     flags.DEFINE_integer("num_heads", 8, "Attention heads.", lower_bound=1)
     flags.DEFINE_integer("ffn_dim", 1024, "Width of the feed-forward layers.", lower_bound=1)
@@ -49,25 +55,71 @@ def define_flags():
     flags.DEFINE_integer("seed", 1, "Of the starting weights, the order of the data and dropout.", lower_bound=0)
 
 
-def build_model(vocabulary_size):
-    """The model of the flags, with random weights."""
-    return transformer_lm(
-        vocabulary_size,
-        dim=FLAGS.dim,
-        num_blocks=FLAGS.num_blocks,
-        num_heads=FLAGS.num_heads,
-        ffn_dim=FLAGS.ffn_dim,
-        cutoffs=tuple(int(cutoff) for cutoff in FLAGS.cutoffs),
-        factor=FLAGS.factor,
-        tie_words=FLAGS.tie_words,
-        tie_projections=FLAGS.tie_projections,
-        dropout=FLAGS.dropout,
-        attention_dropout=FLAGS.attention_dropout,
-        relu_dropout=FLAGS.relu_dropout,
-        tail_dropout=FLAGS.tail_dropout,
-        input_dropout=FLAGS.input_dropout,
+def build_model(vocabulary):
+    """The model of the flags for a `Vocabulary`, with random weights."""
+    word_input = INPUTS[FLAGS.input](vocabulary, FLAGS.input_dim or FLAGS.dim)
+    body = TransformerDecoder(
+        FLAGS.num_blocks,
+        FLAGS.dim,
+        FLAGS.ffn_dim,
+        FLAGS.num_heads,
+        FLAGS.dropout,
+        FLAGS.attention_dropout,
+        FLAGS.relu_dropout,
+        output_dim=FLAGS.output_dim or None,
         dtype=FLAGS.dtype,
+        name="body",
     )
+    word_output = AdaptiveSoftmax(
+        len(vocabulary),
+        cutoffs() if FLAGS.output == "adaptive" else (),
+        FLAGS.factor,
+        FLAGS.tail_dropout,
+        FLAGS.input_dropout,
+        tied_to=tied(word_input),
+        tie_projections=FLAGS.tie_projections,
+        dtype=FLAGS.dtype,
+        name="word_output",
+    )
+    return LanguageModel(word_input, body, word_output)
+
+
+def tied(word_input):
+    """The layer whose words the output shares, or None.
+
+    Raises:
+        ValueError: when input and output have no words of one kind.
+    """
+    if not FLAGS.tie_words:
+        return None
+    pairs = {"adaptive": "adaptive", "word": "softmax"}
+    if pairs.get(FLAGS.input) != FLAGS.output:
+        raise ValueError(
+            f"--tie_words needs --input=adaptive --output=adaptive or --input=word --output=softmax: pass "
+            f"--notie_words. Received: --input={FLAGS.input} --output={FLAGS.output}."
+        )
+    return word_input
+
+
+def cutoffs():
+    return tuple(int(cutoff) for cutoff in FLAGS.cutoffs)
+
+
+def adaptive_input(vocabulary, dim):
+    return AdaptiveEmbedding(
+        len(vocabulary), dim, cutoffs(), FLAGS.dim, FLAGS.factor, dtype=FLAGS.dtype, name="word_input"
+    )
+
+
+def word_input(vocabulary, dim):
+    return WordEmbedding(len(vocabulary), dim, dtype=FLAGS.dtype, name="word_input")
+
+
+def char_cnn_input(vocabulary, dim):
+    return CharCNN(vocabulary.words, dim, FLAGS.highways, dtype=FLAGS.dtype, name="word_input")
+
+
+INPUTS = {"adaptive": adaptive_input, "word": word_input, "char_cnn": char_cnn_input}
 
 
 def build_schedule():

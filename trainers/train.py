@@ -12,7 +12,7 @@ from absl import flags
 
 from keras_adaptive.callbacks import SGDR, Checkpoint, Throughput, TrainLog
 from keras_adaptive.data import load_corpus
-from trainers import command_line, experiment
+from trainers import command_line, experiment, summary
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
@@ -23,7 +23,8 @@ def define_flags():
     flags.DEFINE_string("run_dir", None, "Folder of the run: new, or one of the same flags, which is then continued.")
     flags.DEFINE_integer("log_every", 10, "Updates between two lines of log.jsonl.", lower_bound=1)
     flags.DEFINE_bool("tensorboard", True, "Write the log for TensorBoard too.")
-    flags.DEFINE_bool("summary", False, "Print the parameter counts and stop.")
+    flags.DEFINE_integer("vocabulary_size", 0, "Words that --summary assumes where there is no --data_dir.", 0)
+    flags.DEFINE_bool("summary", False, "Print parameters and an estimate of the memory, and stop.")
 
 
 class Validation(keras.utils.PyDataset):
@@ -41,11 +42,13 @@ class Validation(keras.utils.PyDataset):
 
 
 def main():
+    if FLAGS.summary and FLAGS.vocabulary_size and not FLAGS.data_dir:
+        return summary.print_summary(summary.stand_in(FLAGS.vocabulary_size))
     if not FLAGS.data_dir:
         raise ValueError("--data_dir is missing: make a corpus with scripts/prepare_corpus.py and pass its folder.")
     corpus = load_corpus(FLAGS.data_dir)
     if FLAGS.summary:
-        return print_summary(len(corpus.vocabulary))
+        return summary.print_summary(corpus.vocabulary)
     if not FLAGS.run_dir:
         raise ValueError("--run_dir is missing: pass the folder to keep the run in.")
     if FLAGS.updates % FLAGS.evaluate_every:
@@ -58,7 +61,7 @@ def main():
     run = RunFolder(FLAGS.run_dir)
     keras.utils.set_random_seed(FLAGS.seed)
     schedule = experiment.build_schedule()
-    model = experiment.build_model(len(corpus.vocabulary))
+    model = experiment.build_model(corpus.vocabulary)
     model.compile(experiment.build_optimizer(), micro_batches=FLAGS.micro_batches)
     run.claim(experiment, corpus)
     fit(run, model, train, valid, schedule)
@@ -94,19 +97,6 @@ def fit(run, model, train, valid, schedule):
         )
     best = best_loss(run.path / "log.jsonl")
     print(f"Trained {FLAGS.updates} updates; best validation perplexity {math.exp(best):.2f}, in {run.path}/best.keras")
-
-
-def print_summary(vocabulary_size):
-    """Parameters per part, counted without making them."""
-    with keras.StatelessScope(initialize_variables=False):
-        model = experiment.build_model(vocabulary_size)
-    parts = {"words in": model.word_input, "body": model.body, "words out": model.word_output}
-    counted = set()
-    for name, part in parts.items():
-        new = [variable for variable in part.trainable_variables if id(variable) not in counted]
-        counted.update(map(id, new))
-        print(f"{name:10} {sum(math.prod(variable.shape) for variable in new):15,}")
-    print(f"{'all':10} {sum(math.prod(variable.shape) for variable in model.trainable_variables):15,}")
 
 
 def best_loss(log):

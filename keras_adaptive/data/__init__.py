@@ -9,6 +9,7 @@ from keras_adaptive.data.sentence_batches import SentenceBatches as SentenceBatc
 from keras_adaptive.data.vocabulary import BOS as BOS
 from keras_adaptive.data.vocabulary import EOS as EOS
 from keras_adaptive.data.vocabulary import PAD as PAD
+from keras_adaptive.data.vocabulary import SPECIAL_WORDS as SPECIAL_WORDS
 from keras_adaptive.data.vocabulary import UNK as UNK
 from keras_adaptive.data.vocabulary import Vocabulary as Vocabulary
 from keras_adaptive.data.words import TOKENIZERS as TOKENIZERS

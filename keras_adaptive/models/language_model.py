@@ -54,8 +54,32 @@ class LanguageModel(keras.Model):
 
     @property
     def vocabulary_size(self):
-        """Number of ids that go in and come out."""
+        """Number of ids that come out."""
         return self.word_output.vocabulary_size
+
+    @property
+    def words_in(self):
+        """Number of ids that go in: more than come out when a model for inference was given extra words."""
+        return getattr(self.word_input, "vocabulary_size", self.vocabulary_size)
+
+    def for_inference(self, extra_words=()):
+        """The model with all word vectors computed: itself, or for a `CharCNN` one that looks them up, of the same body
+        and output.
+
+        Args:
+            extra_words: words outside the vocabulary, which get the ids behind it as tokens; `CharCNN` only.
+
+        Raises:
+            ValueError: on extra words for an input that knows words by their ids alone.
+        """
+        if hasattr(self.word_input, "lookup"):
+            return LanguageModel(self.word_input.lookup(extra_words), self.body, self.word_output)
+        if extra_words:
+            raise ValueError(
+                "Only a model of `CharCNN` input can read words outside its vocabulary: leave them out, or map them to "
+                f"`<unk>`. Received: {list(extra_words)[:3]}, word_input={self.word_input.__class__.__name__}."
+            )
+        return self
 
     @property
     def metrics(self):
@@ -195,7 +219,8 @@ class LanguageModel(keras.Model):
         return generation.stream(step, state, prompt, length, seed)
 
     def _ids(self, ids, name):
-        ids = check_ids(ids, self.vocabulary_size, name)
+        size = self.vocabulary_size if name == "targets" else self.words_in
+        ids = check_ids(ids, size, name)
         if ids.ndim != 2 or not ids.size:
             raise ValueError(f"`{name}` must have shape (batch, length), neither of them 0. Received: {ids.shape}.")
         return ids

@@ -3,6 +3,11 @@
 import keras
 
 
+def is_float(tensor):
+    """Whether a tensor can have a gradient."""
+    return keras.backend.is_float_dtype(keras.backend.standardize_dtype(tensor.dtype))
+
+
 def custom_vjp(forward, backward):
     """Returns `f(*tensors)` whose value and gradient are computed by two functions.
 
@@ -64,3 +69,39 @@ def _torch(forward, backward):
 
 
 _ADAPTERS = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
+
+
+def vjp(function, arguments, upstream):
+    """The gradients of Σ upstream·function(*arguments), a list, `None` for integers; TensorFlow and JAX.
+
+    For the `backward` of a function that recomputes its values. Where an argument plays no part it is zeros.
+    """
+    floats = [i for i, argument in enumerate(arguments) if is_float(argument)]
+    gradients = _VJPS[keras.config.backend()](function, list(arguments), floats, upstream)
+    found = dict(zip(floats, gradients))
+    return [found.get(i) for i in range(len(arguments))]
+
+
+def _tensorflow_vjp(function, arguments, floats, upstream):
+    import tensorflow as tf
+
+    sources = [arguments[i] for i in floats]
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(sources)
+        value = function(*arguments)
+    gradients = tape.gradient(value, sources, tf.cast(upstream, value.dtype), tf.UnconnectedGradients.ZERO)
+    return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def _jax_vjp(function, arguments, floats, upstream):
+    import jax
+
+    def of_floats(*values):
+        mixed = dict(zip(floats, values))
+        return function(*(mixed.get(i, argument) for i, argument in enumerate(arguments)))
+
+    value, pull = jax.vjp(of_floats, *(arguments[i] for i in floats))
+    return pull(upstream.astype(value.dtype))
+
+
+_VJPS = {"tensorflow": _tensorflow_vjp, "jax": _jax_vjp}

@@ -10,9 +10,9 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from absl import flags
 
 from keras_adaptive.data import load_corpus, prepare
+from tests.programs import call
 from trainers import evaluate, generate, score, train
 from trainers.run_folder import RunFolder
 
@@ -22,19 +22,6 @@ SHRUNK = [
     *("--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs=20,40"),
     *("--length=8", "--batch_size=4", "--updates=6", "--evaluate_every=3", "--log_every=2", "--warmup=0"),
 ]
-
-
-def call(program, *arguments):
-    """Runs a program's main with these arguments, as its command line would."""
-    before = set(flags.FLAGS)
-    program.define_flags()
-    try:
-        flags.FLAGS(["program", *map(str, arguments)])
-        program.main()
-    finally:
-        for name in set(flags.FLAGS) - before:
-            delattr(flags.FLAGS, name)
-        flags.FLAGS.unparse_flags()
 
 
 @pytest.fixture(scope="module")

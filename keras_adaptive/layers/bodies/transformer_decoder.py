@@ -12,7 +12,8 @@ class TransformerDecoder(keras.layers.Layer):
     """A body: word vectors to hidden vectors through causal Transformer blocks.
 
     The word vectors are scaled by √dim, projected without bias if their dimension differs, and given sinusoidal
-    positions; there is no LayerNorm behind the last block.
+    positions; there is no LayerNorm behind the last block. What leaves may be projected to another dimension, that
+    of the output's words.
 
     Baevski & Auli 2019, section 4.1.
 
@@ -25,9 +26,10 @@ class TransformerDecoder(keras.layers.Layer):
         attention_dropout: rate on the attention probabilities.
         relu_dropout: rate behind the ReLU.
         first_position: position of the first token: 2 in the published models.
+        output_dim: dimension of the output, by default `dim`; any other takes a projection without bias.
 
     Input shape: (batch, length, input_dim).
-    Output shape: (batch, length, dim).
+    Output shape: (batch, length, output_dim).
 
     The same function a few tokens at a time: `initial_state(batch_size, length)` makes the state and
     `step(x, state)` returns the output for the next tokens and the state behind them.
@@ -51,6 +53,7 @@ class TransformerDecoder(keras.layers.Layer):
         attention_dropout=0.0,
         relu_dropout=0.0,
         first_position=2,
+        output_dim=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -62,6 +65,7 @@ class TransformerDecoder(keras.layers.Layer):
         self.attention_dropout = attention_dropout
         self.relu_dropout = relu_dropout
         self.first_position = first_position
+        self.output_dim = output_dim or dim
         policy = {"dtype": self.dtype_policy}
         self.positions = SinusoidalPositions(first_position, **policy)
         self._drop = seeded_dropout(dropout, **policy)
@@ -69,23 +73,30 @@ class TransformerDecoder(keras.layers.Layer):
             TransformerBlock(ffn_dim, num_heads, dropout, attention_dropout, relu_dropout, **policy)
             for _ in range(num_blocks)
         ]
-        self.projection = None
+        self.projection, self.output_projection = None, None
 
     def build(self, input_shape):
         shape = (*input_shape[:-1], self.dim)
-        if input_shape[-1] != self.dim:
-            self.projection = FlatDense(self.dim, use_bias=False, name="projection", dtype=self.dtype_policy)
-            self.projection.build(input_shape)
+        self.projection = self._between(input_shape, self.dim, "projection")
+        self.output_projection = self._between(shape, self.output_dim, "output_projection")
         self.positions.build(shape)
         for block in self.blocks:
             block.build(shape)
         self.built = True
 
+    def _between(self, input_shape, dim, name):
+        """A linear layer without bias where the dimensions differ."""
+        if input_shape[-1] == dim:
+            return None
+        layer = FlatDense(dim, use_bias=False, name=name, dtype=self.dtype_policy)
+        layer.build(input_shape)
+        return layer
+
     def call(self, x, training=None):
         x = self._drop(self._enter(x, 0), training=training)
         for block in self.blocks:
             x = block(x, training=training)
-        return x
+        return self._leave(x)
 
     def initial_state(self, batch_size, length):
         """The state before the first token, with room for `length` tokens."""
@@ -99,14 +110,17 @@ class TransformerDecoder(keras.layers.Layer):
         for block, cache in zip(self.blocks, caches):
             y, cache = block.step(y, cache, position)
             after.append(cache)
-        return y, (position + ops.shape(x)[1], after)
+        return self._leave(y), (position + ops.shape(x)[1], after)
 
     def _enter(self, x, position):
         x = ops.cast(x, self.compute_dtype) * self.dim**0.5
         return self.positions(x if self.projection is None else self.projection(x), start=position)
 
+    def _leave(self, x):
+        return x if self.output_projection is None else self.output_projection(x)
+
     def compute_output_shape(self, input_shape):
-        return (*input_shape[:-1], self.dim)
+        return (*input_shape[:-1], self.output_dim)
 
     def get_config(self):
         return {
@@ -119,4 +133,5 @@ class TransformerDecoder(keras.layers.Layer):
             "attention_dropout": self.attention_dropout,
             "relu_dropout": self.relu_dropout,
             "first_position": self.first_position,
+            "output_dim": self.output_dim,
         }

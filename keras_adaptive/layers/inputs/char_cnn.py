@@ -1,0 +1,196 @@
+import functools
+import itertools
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_adaptive.layers.initializers import fan_in_uniform
+from keras_adaptive.layers.inputs.word_embedding import WordEmbedding
+from keras_adaptive.ops.compiled import compiled
+from keras_adaptive.ops.map_rows import map_rows
+from keras_adaptive.ops.word_bytes import convolve_bytes, encode_words, highway
+
+FILTERS = (128, 256, 384, 512, 512, 512, 512)  # of widths 1, 2, …
+SPECIAL_WORDS = ["<s>", "<pad>", "</s>", "<unk>"]  # which have no bytes
+BOS, PAD, EOS, UNK = range(4)
+SLOTS = (5, 8, 12)  # by which words are sorted for the convolutions, and the longest into `max_bytes`
+CONVOLVED_ROWS, HIGHWAY_ROWS = 64, 256  # words at a time
+LOOKUP_ROWS = 4096
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class CharCNN(keras.layers.Layer):
+    """Word vectors computed from the bytes of the words: convolutions, maximum over time, highway layers, projection.
+
+    Whatever the number of times that a word occurs in a batch, it is computed once, from about as many bytes as it
+    has. `</s>` and `<unk>` are learned vectors, `<pad>` is zeros, and `<s>` a word without bytes.
+
+    Kim et al. 2016; Jozefowicz et al. 2016, section 3.2; in the arrangement of Baevski & Auli 2019, section 4.1 (CNN).
+    Character table and highway layers start from xavier normal with gate biases 1, the convolutions from U(±1/√fan_in),
+    the projection from xavier uniform.
+
+    Args:
+        words: list of all words in the order of their ids, the first four `<s>`, `<pad>`, `</s>` and `<unk>`.
+        output_dim: dimension of the vectors.
+        highways: number of highway layers.
+        char_dim: dimension of the vectors of bytes.
+        filters: number of filters of the widths 1, 2, …
+        max_bytes: words are cut here. At least the number of widths.
+
+    Input shape: any shape of integer ids. An id outside the vocabulary gives a zero vector.
+    Output shape: (…, output_dim).
+
+    Raises:
+        ValueError: on an empty word, or when the first four are not the special ones.
+
+    Example:
+
+    >>> words = ["<s>", "<pad>", "</s>", "<unk>", "the", "cat"]
+    >>> layer = CharCNN(words, 64)
+    >>> layer(np.array([[4, 5, 2]])).shape
+    (1, 3, 64)
+    >>> layer.vectors(["incerdible"]).shape
+    (1, 64)
+    >>> layer.neighbors("incerdible", k=1)[0][0]
+    'the'
+    """
+
+    def __init__(self, words, output_dim, highways=1, char_dim=128, filters=FILTERS, max_bytes=50, **kwargs):
+        super().__init__(**kwargs)
+        self.words = list(words)
+        self.vocabulary_size = len(self.words)
+        self.output_dim = output_dim
+        self.highways = highways
+        self.char_dim = char_dim
+        self.filters = tuple(filters)
+        self.max_bytes = max_bytes
+        if self.words[:4] != SPECIAL_WORDS:
+            raise ValueError(f"`words` must begin with {SPECIAL_WORDS}. Received: {self.words[:4]}.")
+        if max_bytes < len(self.filters):
+            raise ValueError(f"`max_bytes` must be at least {len(self.filters)}, the widest. Received: {max_bytes}.")
+        self.characters = np.zeros((self.vocabulary_size, max_bytes), np.uint16)
+        self.characters[4:] = encode_words(self.words[4:], max_bytes)
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        width = sum(self.filters)
+        self.table = self._weight((257, self.char_dim), "glorot_normal", "table")
+        self.symbols = self._weight((2, self.output_dim), "glorot_normal", "symbols")
+        sizes = [(i + 1, self.char_dim, filters) for i, filters in enumerate(self.filters)]
+        starts = [fan_in_uniform(size[0] * size[1]) for size in sizes]
+        self.kernels = [self._weight(s, u, f"kernel_{s[0]}") for s, u in zip(sizes, starts)]
+        self.biases = [self._weight(s[2:], u.clone(), f"bias_{s[0]}") for s, u in zip(sizes, starts)]
+        self.highway_kernels, self.highway_biases = [], []
+        for i in range(self.highways):
+            self.highway_kernels.append(self._weight((width, 2 * width), "glorot_normal", f"highway_kernel_{i}"))
+            self.highway_biases.append(self._weight((2 * width,), _open_gates, f"highway_bias_{i}"))
+        self.projection = self._weight((width, self.output_dim), "glorot_uniform", "projection")
+        self.projection_bias = self._weight((self.output_dim,), "zeros", "projection_bias")
+        self.built = True
+
+    def _weight(self, shape, initializer, name):
+        return self.add_weight(shape=shape, initializer=initializer, name=name)
+
+    def call(self, ids):
+        flat = ops.reshape(ops.cast(ids, "int32"), [-1])
+        in_order = ops.sort(flat)
+        first = ops.concatenate([in_order[:1] == in_order[:1], in_order[1:] != in_order[:-1]])
+        inside = first & (in_order >= 0) & (in_order < self.vocabulary_size)
+        spelled = inside & ((in_order == BOS) | (in_order > UNK))
+        characters = ops.take(ops.convert_to_tensor(self.characters), ops.where(inside, in_order, 0), axis=0)
+        vectors = self._compute(ops.cast(characters, "int32"), spelled)
+        for place, id in enumerate((EOS, UNK)):
+            vectors = ops.where((in_order == id)[:, None], self.symbols[place], vectors)
+        vectors = ops.take(vectors, ops.searchsorted(in_order, flat), axis=0)
+        return ops.reshape(vectors, (*ops.shape(ids), self.output_dim))
+
+    def vectors(self, words):
+        """The vectors of any words, in the vocabulary or not: list of strings to NumPy array (words, output_dim)."""
+        self.build()
+        if not words:
+            return np.zeros((0, self.output_dim), "float32")
+        characters = encode_words(words, self.max_bytes).astype("int32")
+        function = compiled(lambda x: self._compute(x, ops.ones(ops.shape(x)[0], "bool")), self.variables)
+        return ops.convert_to_numpy(function(ops.convert_to_tensor(characters)))
+
+    def lookup(self, extra_words=()):
+        """The vectors of all words, computed once, as a `WordEmbedding`: what evaluation and generation look up.
+
+        Args:
+            extra_words: words outside the vocabulary, whose ids follow it.
+        """
+        self.build()
+        function = compiled(self, self.variables)
+        starts = range(0, self.vocabulary_size, LOOKUP_ROWS)
+        ids = [np.arange(start, start + LOOKUP_ROWS, dtype="int32") for start in starts]
+        parts = [ops.convert_to_numpy(function(ops.convert_to_tensor(one))) for one in ids]
+        table = np.concatenate([np.concatenate(parts)[: self.vocabulary_size], self.vectors(extra_words)])
+        layer = WordEmbedding(len(table), self.output_dim, dtype=self.dtype_policy, name=self.name)
+        layer.build()
+        layer.tables[0].assign(table)
+        return layer
+
+    def neighbors(self, word, k=10):
+        """The k words of the vocabulary whose vectors are nearest to that of any string, by cosine: [(word, cosine)].
+
+        Jozefowicz et al. 2016, table 4.
+        """
+        table = ops.convert_to_numpy(self.lookup([word]).tables[0].value)[4:].astype("float64")
+        table /= np.linalg.norm(table, axis=1, keepdims=True)
+        cosines = table[:-1] @ table[-1]
+        order = np.argsort(-cosines, kind="stable")
+        words = ((self.words[4 + place], float(cosines[place])) for place in order)
+        return list(itertools.islice((pair for pair in words if pair[0] != word), k))
+
+    def _compute(self, characters, active):
+        """(rows, max_bytes) to (rows, output_dim) in the rows that are active."""
+        width = sum(self.filters)
+        lengths = ops.sum(ops.cast(characters > 0, "int32"), axis=-1)
+        cases, low = [], -1
+        for slots in (*(s for s in SLOTS if s + len(self.filters) <= self.max_bytes), self.max_bytes):
+            function = functools.partial(_convolve, slots=slots, max_bytes=self.max_bytes)
+            cases.append((function, active & (lengths > low) & (lengths <= slots), CONVOLVED_ROWS))
+            low = slots
+        weights = [self.table, *self.kernels, *self.biases]
+        features = map_rows(cases, [characters], self._cast(weights), width)
+        weights = [*self.highway_kernels, *self.highway_biases, self.projection, self.projection_bias]
+        features = ops.cast(features, self.compute_dtype)
+        vectors = map_rows([(_finish, active, HIGHWAY_ROWS)], [features], self._cast(weights), self.output_dim)
+        return ops.cast(vectors, self.compute_dtype)
+
+    def _cast(self, weights):
+        return [ops.cast(weight, self.compute_dtype) for weight in weights]
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.output_dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "words": self.words,
+            "output_dim": self.output_dim,
+            "highways": self.highways,
+            "char_dim": self.char_dim,
+            "filters": self.filters,
+            "max_bytes": self.max_bytes,
+        }
+
+
+def _open_gates(shape, dtype=None):
+    """Biases of 0 for the values of a highway layer and of 1 for its gates, which then carry its input through."""
+    return ops.concatenate([ops.zeros(shape[0] // 2, dtype), ops.ones(shape[0] // 2, dtype)])
+
+
+def _convolve(characters, *weights, slots, max_bytes):
+    return convolve_bytes(characters[:, :slots], *weights, max_bytes=max_bytes)
+
+
+def _finish(features, *weights):
+    """Highway layers and the projection."""
+    *highways, projection, bias = weights
+    count = len(highways) // 2
+    for kernel, highway_bias in zip(highways[:count], highways[count:]):
+        features = highway(features, kernel, highway_bias)
+    return ops.matmul(features, projection) + bias

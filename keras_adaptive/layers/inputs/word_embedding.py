@@ -1,0 +1,64 @@
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class WordEmbedding(keras.layers.Layer):
+    """A vector for each word, all of one dimension: what an adaptive embedding is compared with.
+
+    It can be tied to an `AdaptiveSoftmax` of `cutoffs=()`, the plain softmax. Nothing is scaled or added: positions
+    and the factor √d belong to the body.
+
+    Baevski & Auli 2019, section 4.1 (SM, SM-T, BPE, BPE-T and the input of ASM). The table starts from N(0, dim^−½).
+
+    Args:
+        vocabulary_size: number of ids.
+        output_dim: dimension of the vectors.
+
+    Attributes:
+        tables: a list of one variable (vocabulary_size, output_dim).
+
+    Input shape: any shape of integer ids. An id outside the vocabulary gives a zero vector.
+    Output shape: (…, output_dim).
+
+    Raises:
+        ValueError: on a size or dimension below 1.
+
+    Example:
+
+    >>> WordEmbedding(10_000, 64)(np.array([[1, 2_000, 9_999]])).shape
+    (1, 3, 64)
+    """
+
+    def __init__(self, vocabulary_size, output_dim, **kwargs):
+        super().__init__(**kwargs)
+        if vocabulary_size < 1 or output_dim < 1:
+            raise ValueError(
+                "`vocabulary_size` and `output_dim` must be at least 1. "
+                f"Received: vocabulary_size={vocabulary_size}, output_dim={output_dim}."
+            )
+        self.vocabulary_size = vocabulary_size
+        self.output_dim = output_dim
+        self.boundaries = (0, vocabulary_size)
+        self.tables = []
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        normal = keras.initializers.RandomNormal(stddev=self.output_dim**-0.5)
+        # Gathered before it is cast, so that mixed precision never casts a whole table.
+        shape = (self.vocabulary_size, self.output_dim)
+        self.tables.append(self.add_weight(shape=shape, initializer=normal, name="table", autocast=False))
+        self.built = True
+
+    def call(self, ids):
+        ids = ops.cast(ids, "int32")
+        inside = (ids >= 0) & (ids < self.vocabulary_size)
+        vectors = ops.take(self.tables[0], ops.where(inside, ids, 0), axis=0)
+        return ops.cast(ops.where(inside[..., None], vectors, 0), self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.output_dim)
+
+    def get_config(self):
+        return {**super().get_config(), "vocabulary_size": self.vocabulary_size, "output_dim": self.output_dim}

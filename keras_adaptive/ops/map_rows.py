@@ -1,0 +1,80 @@
+"""Functions of single rows, applied to the rows of a batch that need them, with exact gradients."""
+
+import keras
+from keras import ops
+
+from keras_adaptive.ops.active_rows import over_active_rows
+from keras_adaptive.ops.custom_vjp import custom_vjp, is_float, vjp
+
+
+def map_rows(cases, inputs, weights, width):
+    """`function(*input rows, *weights)`, (rows, width), in the rows that are active; the others are 0 and cost nothing.
+
+    The cases share weights and are worked off one after the other, each in chunks, so that rows of different kinds
+    (words of different lengths) can be treated by functions of different static shapes. Under TensorFlow and JAX the
+    backward pass computes each chunk once more, which is what lets the number of chunks be a run-time value; under
+    torch, whose shapes are dynamic, autograd needs neither chunks nor a second computation.
+
+    Args:
+        cases: list of `(function, active, chunk_rows)`: a function of tensors with some number of rows and of the
+            weights, the rows (rows,) bool that it is for, and how many of them it gets at a time. No row may
+            be active in two cases.
+        inputs: list of tensors of `rows` rows, float or int.
+        weights: list of float tensors.
+        width: that of the rows that the functions return.
+
+    Returns:
+        (rows, width) float32, differentiable once with respect to the float inputs and the weights.
+    """
+    functions, masks, sizes = zip(*cases)
+    if keras.config.backend() == "torch":
+        return _torch(functions, masks, inputs, weights, width)
+    ends = (len(inputs), len(inputs) + len(weights))
+
+    def parts(tensors):
+        return tensors[: ends[0]], tensors[ends[0] : ends[1]], zip(functions, tensors[ends[1] :], sizes)
+
+    def forward(*tensors):
+        inputs, weights, cases = parts(tensors)
+        outputs = [ops.zeros((ops.shape(inputs[0])[0], width), "float32")]
+        for function, active, chunk_rows in cases:
+            outputs, _ = over_active_rows(_forward(function, weights), active, inputs, outputs, [], chunk_rows)
+        return outputs[0], tensors
+
+    def backward(tensors, upstream):
+        inputs, weights, cases = parts(tensors)
+        of_inputs = [ops.zeros(ops.shape(tensor), "float32") for tensor in inputs if is_float(tensor)]
+        of_weights = [ops.zeros(weight.shape, "float32") for weight in weights]
+        for function, active, chunk_rows in cases:
+            rows, body = (*inputs, upstream), _backward(function, weights)
+            of_inputs, of_weights = over_active_rows(body, active, rows, of_inputs, of_weights, chunk_rows)
+        found = iter((*of_inputs, *of_weights))
+        gradients = [ops.cast(next(found), t.dtype) if is_float(t) else None for t in (*inputs, *weights)]
+        return gradients + [None] * len(masks)
+
+    return custom_vjp(forward, backward)(*inputs, *weights, *masks)
+
+
+def _forward(function, weights):
+    return lambda rows, live, carry: ([function(*rows, *weights)], carry)
+
+
+def _backward(function, weights):
+    def body(rows, live, carry):
+        *rows, slope = rows
+        slope = ops.where(live[:, None], slope, 0.0)  # a row that fills up is a copy of a real one
+        gradients = vjp(function, (*rows, *weights), slope)
+        of_rows = [gradient for row, gradient in zip(rows, gradients) if is_float(row)]
+        return of_rows, [old + ops.cast(new, "float32") for old, new in zip(carry, gradients[len(rows) :])]
+
+    return body
+
+
+def _torch(functions, masks, inputs, weights, width):
+    import torch
+
+    places = [active.nonzero()[:, 0] for active in masks]
+    work = [(function, index) for function, index in zip(functions, places) if len(index)]
+    results = [function(*(tensor[index] for tensor in inputs), *weights).float() for function, index in work]
+    outputs = torch.zeros(len(inputs[0]), width, device=inputs[0].device)
+    return outputs.index_copy(0, torch.cat(places), torch.cat(results)) if work else outputs

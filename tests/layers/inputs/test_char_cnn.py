@@ -1,0 +1,149 @@
+"""Char-CNN inputs against the formula over all slots, one word at a time."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.layers import CharCNN
+from keras_adaptive.ops.map_rows import map_rows
+from keras_adaptive.ops.word_bytes import encode_words
+from tests import oracle
+from tests.backends import MODES, runner, weight_gradients
+from tests.weights import randomize, value
+
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+WORDS = ["a", "the", "cat", "naïve", "日本語", "sixteen_bytes_ab", "seventeen_bytes_a", "twenty_bytes_of_word"]
+FILTERS, MAX_BYTES, DIM = (3, 4, 5), 20, 6
+LONG = "x" * 19 + "é"  # whose last byte falls behind the 20th
+
+
+def make(highways=1, words=(*WORDS, LONG), **kwargs):
+    options = {"char_dim": 4, "filters": FILTERS, "max_bytes": MAX_BYTES} | kwargs
+    layer = CharCNN([*SPECIAL, *words], DIM, highways, **options)
+    layer.build()
+    randomize(layer)
+    return layer
+
+
+def expected(layer, word_bytes):
+    weights = [value(variable) for variable in layer.trainable_variables]
+    return oracle.char_cnn(word_bytes, weights, layer.highways, layer.max_bytes)
+
+
+def spelled(layer, id):
+    return b"" if id == 0 else layer.words[id].encode()
+
+
+@pytest.mark.parametrize("highways, mode", [(0, MODES[0]), (2, MODES[0]), *((1, mode) for mode in MODES)])
+def test_vectors_are_those_of_the_formula(highways, mode):
+    layer = make(highways)
+    symbols = value(layer.symbols)
+    vectors = runner(layer, mode)(np.arange(len(layer.words), dtype="int32")[None])[0]
+    for id, vector in enumerate(vectors):
+        special = {1: np.zeros(DIM), 2: symbols[0], 3: symbols[1]}
+        np.testing.assert_allclose(
+            vector, special[id] if id in special else expected(layer, spelled(layer, id)), atol=2e-5
+        )
+
+
+def test_the_published_sizes():
+    """The count of reference sizes: char-CNN of one highway to 1,024 dimensions."""
+    with keras.StatelessScope(initialize_variables=False):
+        layer = CharCNN([*SPECIAL, "word"], 1024)
+        layer.build()
+    assert sum(np.prod(variable.shape) for variable in layer.trainable_variables) == 20_458_880
+
+
+def test_places_and_repetitions():
+    layer = make()
+    run = runner(layer)
+    ids = np.random.default_rng(0).integers(0, len(layer.words), size=(5, 40)).astype("int32")
+    table = run(np.arange(len(layer.words), dtype="int32"))
+    np.testing.assert_allclose(run(ids), table[ids], atol=1e-6)
+    outside = run(np.array([[-1, 4, len(layer.words)]], "int32"))[0]
+    np.testing.assert_array_equal(outside[[0, 2]], 0)
+
+
+@pytest.mark.parametrize("rows, mode", [(3, MODES[0]), *((1, mode) for mode in MODES if mode != "eager")])
+def test_gradients_are_those_of_finite_differences(rows, mode, monkeypatch):
+    """Of Σ slope·vector over words that repeat, in more than one chunk, one length of word without any."""
+    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.CONVOLVED_ROWS", rows)
+    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.HIGHWAY_ROWS", rows)
+    layer = make(highways=2)
+    random = np.random.default_rng(1)
+    ids = np.array([4, 5, 5, 6, 2, 2, 3, 1, 0, 8, 9, 10, 11, 12, 5], "int32")
+    slopes = random.normal(size=(len(ids), DIM))
+
+    def total(ids):
+        return keras.ops.sum(layer(ids) * keras.ops.convert_to_tensor(slopes.astype("float32")))
+
+    variables = layer.trainable_variables
+    _, gradients = weight_gradients(lambda: total(keras.ops.convert_to_tensor(ids)), variables)
+    weights = [value(variable) for variable in variables]
+
+    def truth(weights):
+        rows = {1: np.zeros(DIM), 2: weights[1][0], 3: weights[1][1]}
+        vectors = [rows[id] if id in rows else oracle.char_cnn(spelled(layer, id), weights, 2, MAX_BYTES) for id in ids]
+        return np.sum(np.stack(vectors) * slopes)
+
+    for place, gradient in enumerate(gradients):
+        for _ in range(3):
+            direction = random.normal(size=gradient.shape)
+            ahead, behind = (
+                [w + (step * direction if i == place else 0) for i, w in enumerate(weights)] for step in (1e-5, -1e-5)
+            )
+            difference = (truth(ahead) - truth(behind)) / 2e-5
+            assert np.sum(gradient * direction) == pytest.approx(difference, rel=2e-3, abs=2e-3), variables[place].path
+
+
+def test_each_distinct_word_is_computed_once_from_the_bytes_it_has(monkeypatch):
+    """Counted where the rows are chosen, which is the same on every backend: words that are active, by length."""
+    layer, seen = make(words=["a", "the", "twenty_bytes_of_word"]), {}
+
+    def counting(cases, inputs, weights, width):
+        for function, active, _ in cases:
+            seen[str(getattr(function, "keywords", "highways"))] = int(keras.ops.sum(keras.ops.cast(active, "int32")))
+        return map_rows(cases, inputs, weights, width)
+
+    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.map_rows", counting)
+    layer(np.array([[4, 5, 4, 5, 4, 4, 6, 6, 2]], "int32"))
+    counts = {5: 2, 8: 0, 12: 0, 20: 1}
+    assert seen == {**{str({"slots": s, "max_bytes": 20}): n for s, n in counts.items()}, "highways": 3}
+
+
+def test_any_string_has_a_vector():
+    layer = make()
+    vectors = layer.vectors(["cat", "catt", LONG])
+    np.testing.assert_allclose(vectors[0], expected(layer, b"cat"), atol=2e-5)
+    np.testing.assert_allclose(vectors[1], expected(layer, b"catt"), atol=2e-5)
+    np.testing.assert_allclose(vectors[2], expected(layer, LONG.encode()[:MAX_BYTES]), atol=2e-5)
+
+
+def test_neighbors_are_those_of_the_cosine():
+    layer = make(highways=0)
+    table = np.stack([expected(layer, word.encode()) for word in layer.words[4:]])
+    query = expected(layer, b"catt")
+    cosines = table @ query / np.linalg.norm(table, axis=1) / np.linalg.norm(query)
+    found = layer.neighbors("catt", k=3)
+    assert [word for word, _ in found] == [layer.words[4 + i] for i in np.argsort(-cosines)[:3]]
+    np.testing.assert_allclose([cosine for _, cosine in found], np.sort(cosines)[::-1][:3], atol=1e-5)
+    assert "cat" not in [word for word, _ in layer.neighbors("cat", k=20)]
+
+
+def test_bytes():
+    characters = encode_words(["a\0b", LONG], 20)
+    assert characters[0, :4].tolist() == [98, 1, 99, 0]
+    assert characters[1, -1] == "é".encode()[0] + 1
+
+
+@pytest.mark.parametrize(
+    "words, options, message",
+    [
+        ([*SPECIAL, "a", ""], {}, "empty word"),
+        (["the", "cat"], {}, "must begin with"),
+        (SPECIAL, {"max_bytes": 2, "filters": FILTERS}, "at least 3"),
+    ],
+)
+def test_bad_input(words, options, message):
+    with pytest.raises(ValueError, match=message):
+        CharCNN(words, DIM, **options)

@@ -1,0 +1,27 @@
+import numpy as np
+import pytest
+
+from keras_adaptive.layers import WordEmbedding
+from tests.backends import MODES, runner
+from tests.weights import randomize, value
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_vectors_are_rows_of_the_table(mode):
+    layer = WordEmbedding(9, 4)
+    layer.build()
+    randomize(layer)
+    ids = np.array([[0, 8, 3], [3, -1, 9]], "int32")
+    table = np.concatenate([value(layer.tables[0]), np.zeros((1, 4))])
+    np.testing.assert_allclose(runner(layer, mode)(ids), table[np.where((ids < 0) | (ids > 8), 9, ids)], atol=1e-6)
+
+
+def test_starting_values():
+    layer = WordEmbedding(2_000, 64)
+    layer.build()
+    assert np.std(value(layer.tables[0])) == pytest.approx(64**-0.5, rel=0.02)
+
+
+def test_bad_sizes():
+    with pytest.raises(ValueError, match="at least 1"):
+        WordEmbedding(0, 4)

@@ -1,0 +1,96 @@
+"""Language models of every input and output: training, files, prediction, and the model for inference."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.layers import AdaptiveSoftmax, CharCNN, TransformerDecoder, WordEmbedding
+from keras_adaptive.models import LanguageModel
+from keras_adaptive.optimizers import NAG
+from tests.tiny import VOCABULARY, batch, weights_of
+from tests.weights import randomize
+
+WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"word{'x' * i}" for i in range(VOCABULARY - 4))]
+DIM, CUTOFFS = 8, (5, 12)
+
+
+def make(name, dtype=None):
+    """SM, SM-T, ASM or CNN, of a thousand weights; the same on every backend."""
+    if name == "CNN":
+        words = CharCNN(WORDS, 6, char_dim=4, filters=(3, 4), max_bytes=24, dtype=dtype)
+    else:
+        words = WordEmbedding(VOCABULARY, 4, dtype=dtype)
+    plain = name.startswith("SM")
+    body = TransformerDecoder(1, DIM, 12, 2, output_dim=4 if plain else None, dtype=dtype)
+    softmax = AdaptiveSoftmax(
+        VOCABULARY, () if plain else CUTOFFS, 2, tied_to=words if name == "SM-T" else None, dtype=dtype
+    )
+    model = LanguageModel(words, body, softmax)
+    randomize(model)
+    for variable in model.body.trainable_variables:
+        variable.assign(0.3 * variable.value)
+    return model
+
+
+@pytest.fixture(params=["SM", "SM-T", "ASM", "CNN"])
+def model(request):
+    return make(request.param)
+
+
+def test_training_reduces_the_loss_and_files_keep_the_model(model, tmp_path):
+    tokens, targets, weights = batch(8)
+    model.compile(NAG(0.02, momentum=0.9, global_clipnorm=1.0), micro_batches=2)
+    before = model.evaluate(tokens, targets, sample_weight=weights, verbose=0)[0]
+    model.fit(tokens, targets, sample_weight=weights, batch_size=8, epochs=12, verbose=0)
+    after = model.evaluate(tokens, targets, sample_weight=weights, verbose=0)[0]
+    assert after < 0.95 * before
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for one, other in zip(weights_of(model), weights_of(loaded), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(loaded.nll(tokens, targets), model.nll(tokens, targets), atol=1e-6)
+
+
+def test_predictions_agree(model):
+    tokens, targets, _ = batch(2)
+    log_probs, nll = model.log_probs(tokens), model.nll(tokens, targets)
+    np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, atol=1e-5)
+    np.testing.assert_allclose(-np.take_along_axis(log_probs, targets[..., None], -1)[..., 0], nll, atol=1e-5)
+    changed = np.array(tokens)
+    changed[:, 3] = (changed[:, 3] + 1) % VOCABULARY
+    np.testing.assert_array_equal(model.log_probs(changed)[:, :3], log_probs[:, :3])
+
+
+def test_the_model_for_inference_is_the_same_function(model):
+    tokens, targets, _ = batch(2)
+    inference = model.for_inference()
+    assert isinstance(inference.word_input, WordEmbedding)
+    np.testing.assert_allclose(inference.nll(tokens, targets), model.nll(tokens, targets), atol=1e-5)
+    np.testing.assert_array_equal(inference.generate(tokens, 4, seed=3), model.generate(tokens, 4, seed=3))
+
+
+def test_words_outside_the_vocabulary_enter_by_their_bytes():
+    model = make("CNN")
+    inference = model.for_inference(["word", "other"])
+    tokens, targets, _ = batch(1)
+    known, extra, unknown = (np.array(tokens) for _ in range(3))
+    known[0, 2], extra[0, 2], unknown[0, 2] = 4, VOCABULARY, 3  # WORDS[4] is "word"
+    np.testing.assert_allclose(inference.nll(extra, targets), model.nll(known, targets), atol=1e-5)
+    assert np.abs(inference.nll(extra, targets) - model.nll(unknown, targets)).max() > 1e-3
+    with pytest.raises(ValueError, match="targets"):
+        inference.nll(tokens, extra)
+    with pytest.raises(ValueError, match="CharCNN"):
+        make("ASM").for_inference(["word"])
+
+
+@pytest.mark.parametrize("name", ["SM-T", "CNN"])
+def test_bfloat16_is_near_float32(name):
+    tokens, targets, _ = batch(2)
+    narrow, wide = make(name, "mixed_bfloat16").nll(tokens, targets), make(name).nll(tokens, targets)
+    np.testing.assert_allclose(narrow, wide, atol=0.15)
+
+
+def test_tied_words_are_stored_once():
+    tied, untied = make("SM-T"), make("SM")
+    assert untied.count_params() - tied.count_params() == VOCABULARY * 4
+    assert tied.word_output.tables[0] is tied.word_input.tables[0]

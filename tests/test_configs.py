@@ -1,0 +1,61 @@
+"""Every file in configs/: the sizes of the papers, counted by the program without memory for the weights."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.programs import call
+from trainers import train
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+EXACT = {
+    "wikitext103_sm": 476_758_016,
+    "wikitext103_sm_t": 339_673_088,
+    "wikitext103_bpe": 269_813_760,
+    "wikitext103_bpe_t": 235_676_672,
+    "wikitext103_asm": 263_086_080,
+    "wikitext103_cnn": 266_343_808,
+    "wikitext103_adp": 291_276_800,
+    "wikitext103_adp_t": 246_933_504,
+    "wikitext103_adp_t_3072": 246_933_504,
+    "wikitext103_adp_t_published": 246_933_504,
+}
+MILLIONS = {
+    "billion_word_bpe_t": 234.7,
+    "billion_word_bpe": 267.8,
+    "billion_word_asm": 532.8,
+    "billion_word_cnn": 365.8,
+    "billion_word_adp": 458.4,
+    "billion_word_adp_t": 330.8,
+    "billion_word_large": 465.1,
+    "billion_word_very_large": 1026.2,
+}
+
+
+def summary(capsys, *arguments):
+    call(train, "--summary", *arguments)
+    lines = (line.rsplit(maxsplit=1) for line in capsys.readouterr().out.split("\n\n")[0].splitlines())
+    return {name.strip(): int(number.replace(",", "")) for name, number in lines}
+
+
+@pytest.mark.parametrize("name", [*EXACT, *MILLIONS])
+def test_parameters_of_the_papers(name, capsys):
+    counts = summary(capsys, f"--flagfile={CONFIGS}/{name}.flags")
+    assert sum(counts[part] for part in ("words in", "body", "words out")) == counts["all"]
+    if name in EXACT:
+        assert counts["all"] == EXACT[name]
+    else:
+        assert round(counts["all"] / 1e6, 1) == MILLIONS[name]
+
+
+def test_every_config_is_named_in_its_command_and_counted():
+    for path in CONFIGS.glob("*_*.flags"):
+        assert path.stem in {*EXACT, *MILLIONS, "books_adaptive_tied"}
+        if path.stem.startswith(("wikitext103", "billion_word")):
+            assert f"--flagfile=configs/{path.name}" in path.read_text()
+
+
+@pytest.mark.parametrize("options", [["--input=char_cnn", "--output=adaptive"], ["--input=word", "--output=adaptive"]])
+def test_what_cannot_be_tied_is_refused(options):
+    with pytest.raises(ValueError, match="--notie_words"):
+        call(train, "--summary", "--vocabulary_size=100", "--cutoffs=20,40", "--tie_words", *options)
