@@ -2,40 +2,66 @@
 
 python scripts/prepare_corpus.py --data_dir=data/docstrings
 python scripts/prepare_corpus.py --source=wikitext-103 --data_dir=data/wikitext-103
+python scripts/prepare_corpus.py --source=FOLDER --data_dir=data/mine
 """
 
+import functools
 import os
 import sys
 import tempfile
 
 from absl import app, flags
 
-from keras_adaptive.data import TOKENIZERS, prepare, write_docstrings
+from keras_adaptive.data import PUBLIC_CORPORA, TOKENIZERS, prepare, prepare_public, write_docstrings
 
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string(
-    "source", "docstrings", "docstrings (of this Python), or a folder with train.txt, valid.txt and test.txt."
+    "source",
+    "docstrings",
+    f"docstrings (of this Python); {', '.join(PUBLIC_CORPORA)} (downloaded); or a folder with train.txt, valid.txt "
+    "and test.txt.",
 )
 flags.DEFINE_list("packages", [], "Installed packages whose docstrings come on top, such as numpy,keras.")
 flags.DEFINE_enum("tokenizer", None, list(TOKENIZERS), "By default words for docstrings, whitespace for a folder.")
-flags.DEFINE_integer("min_count", 3, "Rarer words of the training text become <unk>.", lower_bound=1)
+flags.DEFINE_integer(
+    "min_count",
+    None,
+    "Rarer words of the training text become <unk>. By default 3; for a public corpus, as it was published.",
+    lower_bound=1,
+)
 flags.DEFINE_string("data_dir", None, "The folder to make.", required=True)
+flags.DEFINE_string("download_dir", "data/downloads", "Where archives of public corpora and their texts are kept.")
+flags.DEFINE_list("mirrors", [], "Addresses to download a public corpus from instead of the public ones.")
+
+say = functools.partial(print, flush=True)
 
 
 def prepare_docstrings():
     with tempfile.TemporaryDirectory() as folder:
-        print("Reading the docstrings of", ", ".join(["Python", *FLAGS.packages]), flush=True)
+        say("Reading the docstrings of", ", ".join(["Python", *FLAGS.packages]))
         write_docstrings(folder, FLAGS.packages)
         source = ", ".join(["docstrings of Python " + sys.version.split()[0], *FLAGS.packages])
-        return prepare(folder, FLAGS.data_dir, FLAGS.tokenizer or "words", FLAGS.min_count, source)
+        return prepare(folder, FLAGS.data_dir, FLAGS.tokenizer or "words", FLAGS.min_count or 3, source)
+
+
+def prepare_download():
+    if FLAGS.tokenizer == "words":
+        raise ValueError(f"--source={FLAGS.source} is tokenised already. Leave --tokenizer out.")
+    return prepare_public(FLAGS.source, FLAGS.download_dir, FLAGS.data_dir, FLAGS.min_count, FLAGS.mirrors, report=say)
 
 
 def prepare_folder():
+    say("Reading", FLAGS.source)
+    return prepare(FLAGS.source, FLAGS.data_dir, FLAGS.tokenizer or "whitespace", FLAGS.min_count or 3)
+
+
+def prepare_source():
+    if FLAGS.source == "docstrings":
+        return prepare_docstrings()
     if FLAGS.packages:
         raise ValueError("--packages belongs to --source=docstrings.")
-    print("Reading", FLAGS.source, flush=True)
-    return prepare(FLAGS.source, FLAGS.data_dir, FLAGS.tokenizer or "whitespace", FLAGS.min_count)
+    return prepare_download() if FLAGS.source in PUBLIC_CORPORA else prepare_folder()
 
 
 def print_summary(corpus):
@@ -51,7 +77,7 @@ def main(argv):
         raise app.UsageError(f"Unknown arguments: {argv[1:]}")
     kept = os.path.exists(os.path.join(FLAGS.data_dir, "corpus.json"))
     try:
-        corpus = prepare_docstrings() if FLAGS.source == "docstrings" else prepare_folder()
+        corpus = prepare_source()
     except (ValueError, OSError) as error:
         sys.exit(f"prepare_corpus: {error}")
     print(f"{'Kept' if kept else 'Made'} {FLAGS.data_dir} from {corpus.metadata['source']}")

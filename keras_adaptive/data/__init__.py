@@ -5,6 +5,8 @@ from keras_adaptive.data.corpus import Corpus as Corpus
 from keras_adaptive.data.corpus import load_corpus as load_corpus
 from keras_adaptive.data.docstrings import write_docstrings as write_docstrings
 from keras_adaptive.data.preparation import prepare as prepare
+from keras_adaptive.data.public_corpora import PUBLIC_CORPORA as PUBLIC_CORPORA
+from keras_adaptive.data.public_corpora import prepare_public as prepare_public
 from keras_adaptive.data.sentence_batches import SentenceBatches as SentenceBatches
 from keras_adaptive.data.vocabulary import BOS as BOS
 from keras_adaptive.data.vocabulary import EOS as EOS

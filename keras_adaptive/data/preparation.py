@@ -1,15 +1,14 @@
-import contextlib
 import hashlib
 import itertools
 import json
 import os
-import shutil
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
 from keras_adaptive.data.corpus import SPLITS, Corpus
+from keras_adaptive.data.folders import complete_or_absent
 from keras_adaptive.data.text import read_words
 from keras_adaptive.data.vocabulary import EOS, UNK, Vocabulary
 from keras_adaptive.data.words import TOKENIZERS
@@ -18,7 +17,7 @@ _CHUNK = 1 << 18  # tokens in memory at a time
 _NAMES = ("{}.txt", "wiki.{}.tokens")
 
 
-def prepare(folder, data_dir, tokenizer="whitespace", min_count=3, source=None):
+def prepare(folder, data_dir, tokenizer="whitespace", min_count=3, source=None, check=None):
     """Turns the text files of a folder into a corpus: token ids on disk and their vocabulary.
 
     The text is streamed, so memory holds the distinct words and little else. Each line ends with `</s>`,
@@ -33,12 +32,14 @@ def prepare(folder, data_dir, tokenizer="whitespace", min_count=3, source=None):
         min_count: occurrences that a word needs in `train`. WikiText and Billion Word were published with 3;
             with 1, raw text has no `<unk>` to learn.
         source: what `corpus.json` gives as the source; the folder by default.
+        check: called with the finished `Corpus` before `data_dir` appears; if it raises, nothing stays.
 
     Returns:
         The `Corpus`.
 
     Raises:
-        ValueError: if a file is missing, empty or not UTF-8, or `data_dir` holds something else.
+        ValueError: if a file is missing, empty or not UTF-8, or `data_dir` holds something else; and whatever
+            `check` raises.
     """
     if tokenizer not in TOKENIZERS:
         raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {tokenizer!r}")
@@ -46,12 +47,14 @@ def prepare(folder, data_dir, tokenizer="whitespace", min_count=3, source=None):
     recipe = {"tokenizer": tokenizer, "unit": "word", "min_count": min_count}
     inputs = {split: _identity(path) for split, path in texts.items()}
     if not _is_free(data_dir):
-        return _existing(data_dir, recipe, inputs)
-    with _complete_or_absent(data_dir) as new:
+        return _existing(data_dir, recipe, inputs, check)
+    with complete_or_absent(data_dir) as new:
         contents = _write_corpus(texts, new, TOKENIZERS[tokenizer], min_count)
         splits = {split: inputs[split] | contents["splits"][split] for split in SPLITS}
         metadata = {"source": str(source or folder), **recipe, **contents, "splits": splits}
         (new / "corpus.json").write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
+        if check:
+            check(Corpus(new))
     return Corpus(data_dir)
 
 
@@ -75,29 +78,17 @@ def _is_free(data_dir):
     return not os.path.exists(data_dir) or os.path.isdir(data_dir) and not os.listdir(data_dir)
 
 
-def _existing(data_dir, recipe, inputs):
+def _existing(data_dir, recipe, inputs, check):
     """Returns the corpus in `data_dir` if it is what `prepare` would write."""
     if os.path.exists(os.path.join(data_dir, "corpus.json")):
         corpus = Corpus(data_dir)
         splits = corpus.metadata["splits"]
         same_text = all(inputs[split].items() <= splits[split].items() for split in SPLITS)
         if same_text and recipe.items() <= corpus.metadata.items():
+            if check:
+                check(corpus)
             return corpus
     raise ValueError(f"{data_dir} exists and is not this corpus. Remove it, or choose another data_dir.")
-
-
-@contextlib.contextmanager
-def _complete_or_absent(data_dir):
-    """Gives a temporary sibling of `data_dir` to write into, which takes its name if all goes well."""
-    data_dir = Path(os.path.abspath(data_dir))
-    new = data_dir.with_name(f"{data_dir.name}.{os.getpid()}.partial")
-    shutil.rmtree(new, ignore_errors=True)  # from a process of this number that was killed
-    new.mkdir(parents=True)
-    try:
-        yield new
-        new.replace(data_dir)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
 
 
 def _write_corpus(texts, folder, tokenize, min_count):

@@ -1,0 +1,112 @@
+import glob
+import http.client
+import json
+import time
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+_CHUNK = 1 << 20  # bytes in memory at a time
+_TIMEOUT = 60  # seconds of silence after which a server counts as down
+_REPORT_EVERY = 5  # seconds between two lines of progress
+_HEADERS = {"User-Agent": "keras-adaptive", "Accept-Encoding": "identity"}  # some servers refuse urllib's own name
+
+
+def download(url, path, report=print):
+    """Downloads a file, which appears under its name only when all of it is there.
+
+    Until then it carries the server's name and `.partial`, with a note beside it of its address, version and
+    size. If the connection breaks, the next call asks for the rest only. It starts anew if the file has changed
+    on the server since then, or if the server names no version or cannot send parts.
+
+    Args:
+        url: http or https address.
+        path: file to make, in a folder that is made too.
+        report: called with a line of progress every few seconds.
+
+    Returns:
+        The path.
+
+    Raises:
+        OSError: if the server cannot be reached, refuses, or stops before the end.
+        ValueError: if `url` is no address.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{urlsplit(url).hostname}.partial")
+    try:
+        _transfer(url, partial, report)
+    except http.client.HTTPException as error:
+        raise OSError(f"not an answer that can be used: {error!r}") from error
+    partial.replace(path)
+    for left in path.parent.glob(f"{glob.escape(path.name)}.*.partial*"):  # the note, and what other servers began
+        left.unlink()
+    return path
+
+
+def _transfer(url, partial, report):
+    """Fills the partial file up, from where it stands if that is safe."""
+    note, have = _resumable(url, partial)
+    if have and have == note["size"]:
+        return
+    part = {"Range": f"bytes={have}-", "If-Range": note["version"]} if have else {}
+    request = urllib.request.Request(url, headers=_HEADERS | part)
+    with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+        resumed = have and response.status == http.client.PARTIAL_CONTENT
+        if resumed and not _continues(response.headers, note, have):
+            partial.unlink()
+            return _transfer(url, partial, report)
+        if not resumed:
+            note, have = _start(url, partial, response.headers), 0
+        have = _append(response, partial, have, note["size"], report)
+    if note["size"] not in (None, have):
+        raise OSError(f"stopped after {have:,} of {note['size']:,} bytes; the next call goes on from there")
+
+
+def _resumable(url, partial):
+    """Returns the note and the size of a partial file that the rest may be added to, else (None, 0)."""
+    try:
+        note = json.loads(_note_path(partial).read_text(encoding="utf-8"))
+        have = partial.stat().st_size
+    except (OSError, ValueError):
+        return None, 0
+    safe = note["url"] == url and note["version"] and note["size"] and have <= note["size"]
+    return (note, have) if safe else (None, 0)
+
+
+def _continues(headers, note, have):
+    """Whether an answer is the rest of the same version: not every server heeds If-Range."""
+    rest = f"bytes {have}-{note['size'] - 1}/{note['size']}"
+    return headers["Content-Range"] == rest and _version(headers) in (None, note["version"])
+
+
+def _start(url, partial, headers):
+    """Empties the partial file, then notes what goes into it: never the other way round."""
+    partial.write_bytes(b"")
+    size = headers["Content-Length"]
+    note = {"url": url, "version": _version(headers), "size": int(size) if size else None}
+    _note_path(partial).write_text(json.dumps(note), encoding="utf-8")
+    return note
+
+
+def _version(headers):
+    """What tells two versions of a file apart, None without it; a weak ETag does not vouch for the bytes."""
+    etag = headers["ETag"]
+    return etag if etag and not etag.startswith("W/") else headers["Last-Modified"]
+
+
+def _append(response, partial, have, size, report):
+    """Adds what the server sends to the partial file; returns its size then."""
+    reported = time.monotonic()
+    with open(partial, "ab") as file:
+        while chunk := response.read1(_CHUNK):
+            file.write(chunk)
+            have += len(chunk)
+            if time.monotonic() - reported >= _REPORT_EVERY:
+                reported = time.monotonic()
+                report(f"{have / 1e6:,.1f} MB" + (f" of {size / 1e6:,.1f} MB" if size else ""))
+    return have
+
+
+def _note_path(partial):
+    return partial.with_name(f"{partial.name}.json")
