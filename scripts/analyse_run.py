@@ -75,7 +75,7 @@ class Run:
 
     def settings(self):
         """The flags of the run, and how the text became words; where the corpus lies makes no difference."""
-        recipe = {name: str(self.corpus.metadata[name]) for name in RECIPE}
+        recipe = {name: str(self.corpus.metadata.get(name)) for name in RECIPE}
         return {name: value for name, value in self.flags.items() if name != "data_dir"} | recipe
 
     def losses(self, model, split, block, context=None):
