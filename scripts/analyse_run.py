@@ -6,8 +6,8 @@ Prints a table of the runs, the best first, and writes analysis.json and picture
 
 - loss_by_frequency.png and loss_by_previous.png: the loss of words by how frequent they are in the training text, and
   by how frequent the word before them is;
-- contexts.png: perplexity against context, where whole lines are scored behind so many previous tokens and together
-  with them fill the length of training, or --lengths; a line that is too long for the rest is read all the same;
+- contexts.png: perplexity against context, so many tokens at the beginning of what is read at a time that are not
+  scored; what is read is as long as in training, or --lengths, and cut where tokens end, not lines;
 - perplexity.png: the runs side by side, and perplexity_by_FLAG.png where they differ in the number of one flag only.
 
 The runs must be of one text. Each run's folder keeps its losses (losses_*.npz), so that a second call evaluates only
@@ -78,9 +78,9 @@ class Run:
         recipe = {name: str(self.corpus.metadata.get(name)) for name in RECIPE}
         return {name: value for name, value in self.flags.items() if name != "data_dir"} | recipe
 
-    def losses(self, model, split, block, context=None):
-        """The `WordLosses` of a split in the blocks of `evaluate.word_losses`; `model()` makes them if need be."""
-        path = self.folder.path / f"losses_{split}_{block}{'' if context is None else f'_behind_{context}'}.npz"
+    def losses(self, model, split, block, context=0):
+        """The `WordLosses` of a split in blocks behind so much context; `model()` makes them if need be."""
+        path = self.folder.path / f"losses_{split}_{block}_behind_{context}.npz"
         of = f"model {self.model_digest}, text {self.texts()[split]}"
         if path.is_file():
             with np.load(path) as kept:
@@ -153,7 +153,7 @@ def analyse(run, split, pairs):
 
 
 def by_context(losses_of, split, length, context):
-    """The perplexity of whole lines, in windows of `length` tokens of which the first `context` are not scored."""
+    """The perplexity in windows of `length` tokens, of which the first `context` are not scored."""
     loss = float(losses_of(split, length - context, context).nll.mean())
     return {"length": length, "context": context, "loss": loss, "perplexity": perplexity(loss)}
 

@@ -49,7 +49,7 @@ def plot_losses(analysis, key, words):
     axes[2].margins(y=0.3)
     axes[2].grid(axis="x", visible=False)
     every = {low: one for own in bins for low, one in own.items()}
-    axes[2].set_xticks(range(len(lows)), [bin_label(every[low]) for low in lows])
+    axes[2].set_xticks(range(len(lows)), [bin_label(every[low]).replace("– ", "–\n") for low in lows])
     axes[0].set(title=f"Loss by frequency of {words}, {split}", ylabel="loss (nats per word)")
     axes[1].set(ylabel="above the best run")
     axes[2].set(ylabel="share of words", xlabel=f"occurrences of {words} in the training text")

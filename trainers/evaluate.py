@@ -34,7 +34,8 @@ def main():
     run = RunFolder(FLAGS.run_dir)
     corpus, model = run.corpus(FLAGS.data_dir), run.model(FLAGS.model)
     block = FLAGS.block or int(run.flags()["length"])
-    nll, words = word_losses(model, corpus, FLAGS.split, block, FLAGS.context, FLAGS.batch_size)
+    by_lines = FLAGS.context is not None
+    nll, words = word_losses(model, corpus, FLAGS.split, block, FLAGS.context or 0, FLAGS.batch_size, by_lines)
     result = {
         "split": FLAGS.split,
         "perplexity": float(np.exp(nll.mean())),
@@ -55,14 +56,13 @@ def main():
     print(f"Written to {path}")
 
 
-def word_losses(model, corpus, split, block, context=None, batch_size=16):
+def word_losses(model, corpus, split, block, context, batch_size, by_lines=False):
     """The float64 loss of every word of a split, in order, and the id of every word.
 
-    Plain blocks of `block` tokens; with a context, blocks of whole lines behind up to so many previous tokens. Words
-    are tokens here, and their ids those of the vocabulary.
+    The arguments are those of `ContextWindows`. Words are tokens here, and their ids those of the vocabulary.
     """
     tokens = corpus.tokens(split)
-    windows = ContextWindows(tokens, block, context or 0, batch_size, by_lines=context is not None)
+    windows = ContextWindows(tokens, block, context, batch_size, by_lines)
     nll = np.concatenate([losses(model, *batch) for batch in windows])
     return nll, np.asarray(tokens)
 
