@@ -34,9 +34,8 @@ def main():
     run = RunFolder(FLAGS.run_dir)
     corpus, model = run.corpus(FLAGS.data_dir), run.model(FLAGS.model)
     block = FLAGS.block or int(run.flags()["length"])
-    tokens = corpus.tokens(FLAGS.split)
-    windows = ContextWindows(tokens, block, FLAGS.context or 0, FLAGS.batch_size, by_lines=FLAGS.context is not None)
-    nll = np.concatenate([losses(model, *batch) for batch in windows])
+    by_lines = FLAGS.context is not None
+    nll, words = word_losses(model, corpus, FLAGS.split, block, FLAGS.context or 0, FLAGS.batch_size, by_lines)
     result = {
         "split": FLAGS.split,
         "perplexity": float(np.exp(nll.mean())),
@@ -47,7 +46,7 @@ def main():
         "context": FLAGS.context or 0,
         "tokens": len(nll),
         "model": FLAGS.model,
-        "by_frequency": loss_by_frequency(nll, np.asarray(tokens), corpus.vocabulary.counts),
+        "by_frequency": by_frequency(nll, words, corpus),
     }
     path = run.write_json(f"evaluation_{FLAGS.split}.json", result)
     print(
@@ -55,6 +54,22 @@ def main():
         "{block} {blocks_of}, context {context}".format(**result)
     )
     print(f"Written to {path}")
+
+
+def word_losses(model, corpus, split, block, context, batch_size, by_lines=False):
+    """The float64 loss of every word of a split, in order, and the id of every word.
+
+    The arguments are those of `ContextWindows`. Words are tokens here, and their ids those of the vocabulary.
+    """
+    tokens = corpus.tokens(split)
+    windows = ContextWindows(tokens, block, context, batch_size, by_lines)
+    nll = np.concatenate([losses(model, *batch) for batch in windows])
+    return nll, np.asarray(tokens)
+
+
+def by_frequency(nll, words, corpus, edges=None):
+    """`loss_by_frequency` of losses that belong to these words, the scored ones or others, by the corpus' counts."""
+    return loss_by_frequency(nll, words, corpus.vocabulary.counts, edges)
 
 
 def losses(model, inputs, targets, weights):

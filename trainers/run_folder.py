@@ -81,10 +81,14 @@ class RunFolder:
 
     def model(self, name="best"):
         """The best or the last model of the run."""
+        return keras.saving.load_model(self.model_file(name))
+
+    def model_file(self, name="best"):
+        """The path of the best or the last model."""
         path = self._file(f"{name}.keras")
         if not path.exists():
             raise ValueError(f"{self.path} holds no {path.name} yet: train it with trainers.train.")
-        return keras.saving.load_model(path)
+        return path
 
     def write_json(self, name, value):
         """Writes a result into the folder, whole or not at all."""

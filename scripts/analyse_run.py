@@ -1,0 +1,229 @@
+"""Compares runs: which words they gain on, what context is worth, and what the flags do that they differ in.
+
+    python scripts/analyse_run.py [--split=test] [--contexts=0,128,480] [--output_dir=runs/analysis] RUN [RUN ...]
+
+Prints a table of the runs, the best first, and writes analysis.json and pictures of it into --output_dir:
+
+- loss_by_frequency.png and loss_by_previous.png: the loss of words by how frequent they are in the training text, and
+  by how frequent the word before them is;
+- contexts.png: perplexity against context, so many tokens at the beginning of what is read at a time that are not
+  scored; what is read is as long as in training, or --lengths, and cut where tokens end, not lines;
+- perplexity.png: the runs side by side, and perplexity_by_FLAG.png where they differ in the number of one flag only.
+
+The runs must be of one text. Each run's folder keeps its losses (losses_*.npz), so that a second call evaluates only
+what is new.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from absl import app, flags
+
+import plot_analysis
+from keras_adaptive.data import EOS
+from plot_run import perplexity, read_json_lines
+from trainers import evaluate
+from trainers.run_folder import RunFolder
+
+FLAGS = flags.FLAGS
+SPLITS = ("valid", "test")
+EDGES = [0, *(10**power for power in range(9))]  # the same for all runs; bins without a word are left out
+RECIPE = ("unit", "tokenizer", "min_count")  # of a corpus: how its text became words
+
+
+def define_flags():
+    flags.DEFINE_enum("split", "valid", SPLITS, "Whose losses are taken apart.")
+    flags.DEFINE_list("lengths", [], "Tokens that are read at a time, context included; by default those of training.")
+    flags.DEFINE_list("contexts", [], "How many of these are context; by default none, one, two and three quarters.")
+    flags.DEFINE_integer("batch_size", 16, "Blocks at a time.", lower_bound=1)
+    flags.DEFINE_string("output_dir", "runs/analysis", "Folder for analysis.json and the pictures.")
+
+
+class WordLosses(NamedTuple):
+    """What is kept of an evaluation."""
+
+    nll: np.ndarray  # (words,)
+    words: np.ndarray  # (words,), their ids
+    parameters: int  # of the model
+
+
+class Run:
+    """A run, whose folder keeps the losses of its best model."""
+
+    def __init__(self, path, name):
+        self.folder = RunFolder(path)
+        self.name = name
+        self.flags = self.folder.flags()
+        self.corpus = self.folder.corpus()
+        self.length = int(self.flags["length"])
+        self.model_file = self.folder.model_file()
+
+    @functools.cached_property
+    def model_digest(self):
+        with open(self.model_file, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def texts(self):
+        """The digest of each split's text."""
+        return {split: facts["sha256"] for split, facts in self.corpus.metadata["splits"].items()}
+
+    def settings(self):
+        """The flags of the run, and how the text became words; where the corpus lies makes no difference."""
+        recipe = {name: str(self.corpus.metadata.get(name)) for name in RECIPE}
+        return {name: value for name, value in self.flags.items() if name != "data_dir"} | recipe
+
+    def losses(self, model, split, block, context=0):
+        """The `WordLosses` of a split in blocks behind so much context; `model()` makes them if need be."""
+        path = self.folder.path / f"losses_{split}_{block}_behind_{context}.npz"
+        of = f"model {self.model_digest}, text {self.texts()[split]}"
+        if path.is_file():
+            with np.load(path) as kept:
+                if kept["of"] == of:
+                    return WordLosses(*(kept[name] for name in WordLosses._fields))
+        print(f"Evaluating for {path}", flush=True)
+        nll, words = evaluate.word_losses(model(), self.corpus, split, block, context, FLAGS.batch_size)
+        result = WordLosses(nll, words, model().count_params())
+        write_arrays(path, of=of, **result._asdict())
+        return result
+
+
+def write_arrays(path, **arrays):
+    """Writes an .npz file, whole or not at all."""
+    partial = path.with_name(f"partial_{path.name}")
+    np.savez(partial, **arrays)
+    os.replace(partial, path)
+
+
+def open_runs(paths):
+    """The `Run`s of these folders, if they can be compared."""
+    folders = [Path(path).resolve() for path in paths]
+    bases = [folder.name for folder in folders]
+    runs = []
+    for path, folder in zip(paths, folders):
+        if folders.count(folder) > 1:
+            raise ValueError(f"{path} is given twice: name each run once.")
+        runs.append(Run(path, folder.name if bases.count(folder.name) == 1 else str(path)))
+        if runs[-1].texts() != runs[0].texts():
+            raise ValueError(
+                f"{path} is a run of another text than {paths[0]}: only runs of one corpus can be compared. "
+                "Analyse them apart, with another --output_dir."
+            )
+    return runs
+
+
+def windows(run, lengths, contexts):
+    """The pairs of a length and a context below it that a run is evaluated with."""
+    pairs = []
+    for length in lengths or [run.length]:
+        quarters = sorted({length * part // 4 for part in range(4)})
+        pairs += [(length, context) for context in contexts or quarters if 0 <= context < length]
+    if not pairs:
+        raise ValueError(
+            f"--contexts must hold one from 0 to below the length that is read at a time. Received: {contexts} for "
+            f"{lengths or [run.length]} tokens of {run.folder.path}. Pass 0 too, or longer --lengths."
+        )
+    return pairs
+
+
+def analyse(run, split, pairs):
+    """Everything about one run."""
+    losses_of = functools.partial(run.losses, functools.cache(run.folder.model))  # a model at a time, if any
+    plain = {one: losses_of(one, run.length) for one in SPLITS}
+    nll, words, parameters = plain[split]
+    previous = np.append(EOS, words[:-1])
+    return {
+        "name": run.name,
+        "path": str(run.folder.path),
+        "settings": run.settings(),
+        "parameters": int(parameters),
+        **training(run.folder.path / "log.jsonl"),
+        "words": {one: len(losses.nll) for one, losses in plain.items()},
+        "loss": {one: float(losses.nll.mean()) for one, losses in plain.items()},
+        "perplexity": {one: perplexity(losses.nll.mean()) for one, losses in plain.items()},
+        "by_frequency": evaluate.by_frequency(nll, words, run.corpus, EDGES),
+        "by_previous": evaluate.by_frequency(nll, previous, run.corpus, EDGES),
+        "contexts": [by_context(losses_of, split, *pair) for pair in pairs],
+    }
+
+
+def by_context(losses_of, split, length, context):
+    """The perplexity in windows of `length` tokens, of which the first `context` are not scored."""
+    loss = float(losses_of(split, length - context, context).nll.mean())
+    return {"length": length, "context": context, "loss": loss, "perplexity": perplexity(loss)}
+
+
+def training(log):
+    """Tokens and seconds of every `fit` in a log, the updates done again after a resume counted again."""
+    records = [one for one in read_json_lines(log) if "seconds" in one] if log.exists() else []
+    ends = [one for one, after in zip(records, records[1:]) if after["seconds"] < one["seconds"]] + records[-1:]
+    return {name: sum(one[name] for one in ends) if ends else None for name in ("tokens", "seconds")}
+
+
+def compare(runs, split):
+    """The runs, best first, with the names of the settings in which they differ."""
+    for run in runs[1:]:
+        if run["words"] != runs[0]["words"]:
+            raise ValueError(
+                f"{run['path']} has other words than {runs[0]['path']} ({run['words']} and {runs[0]['words']}), so "
+                "their perplexities cannot be compared: prepare both corpora with one --tokenizer."
+            )
+    names = sorted({name for run in runs for name in run["settings"]})
+    differing = [name for name in names if len({run["settings"].get(name) for run in runs}) > 1]
+    return {
+        "split": split,
+        "differing": differing,
+        "runs": sorted(runs, key=lambda run: run["perplexity"][split]),
+    }
+
+
+def table(analysis):
+    """The comparison as lines of text."""
+    rows = [["run", *analysis["differing"], "parameters", "tokens", "seconds", *SPLITS]]
+    for run in analysis["runs"]:
+        settings = [run["settings"].get(name) or "–" for name in analysis["differing"]]
+        numbers = ["–" if run[name] is None else f"{run[name]:,.0f}" for name in ("parameters", "tokens", "seconds")]
+        rows.append([run["name"], *settings, *numbers, *(f"{run['perplexity'][one]:,.2f}" for one in SPLITS)])
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+
+
+def integers(name):
+    """The value of a list flag."""
+    try:
+        return [int(one) for one in FLAGS[name].value]
+    except ValueError:
+        received = ",".join(FLAGS[name].value)
+        raise ValueError(f"--{name} must be numbers of tokens such as 0,128. Received: {received}") from None
+
+
+def analyse_runs(paths):
+    """Compares the runs in these folders as the flags say, and returns what is in analysis.json."""
+    runs = open_runs(paths)
+    pairs = [windows(run, integers("lengths"), integers("contexts")) for run in runs]
+    analysis = compare([analyse(run, FLAGS.split, one) for run, one in zip(runs, pairs)], FLAGS.split)
+    folder = Path(FLAGS.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "analysis.json").write_text(json.dumps(analysis, indent=2) + "\n", encoding="utf-8")
+    print(*table(analysis), "perplexities in blocks of the length of training", sep="\n")
+    print(*plot_analysis.draw(analysis, folder), folder / "analysis.json", sep="\n")
+    return analysis
+
+
+def main(argv):
+    if len(argv) < 2:
+        raise app.UsageError("Give at least one RUN, the --run_dir of a training.")
+    try:
+        analyse_runs(argv[1:])
+    except (OSError, ValueError) as error:
+        sys.exit(f"analyse_run: {error}")
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)
