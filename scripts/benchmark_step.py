@@ -59,8 +59,8 @@ def our_model():
     return model
 
 
-def our_turn(model, tokens, targets):
-    """A function that trains for a few updates by `fit` and returns the seconds of each but the first."""
+def fit_turn(model, batches):
+    """A function that trains for a few updates by `fit`, on the next `batches`; the seconds of each but the first."""
     import keras
 
     class Clock(keras.callbacks.Callback):
@@ -72,8 +72,8 @@ def our_turn(model, tokens, targets):
 
     def turn():
         times.clear()
-        batches = (batch for batch in itertools.repeat((tokens, targets)))  # fit takes generators
-        model.fit(batches, steps_per_epoch=UPDATES + 1, verbose=0, callbacks=[Clock()])
+        some = (batch for batch in itertools.islice(batches, UPDATES + 1))  # fit takes generators
+        model.fit(some, steps_per_epoch=UPDATES + 1, verbose=0, callbacks=[Clock()])
         return [end - start for start, end in itertools.pairwise(times)]
 
     return turn
@@ -107,7 +107,7 @@ def part_turns(model, tokens, targets):
 
 
 def peer_turn(tokens, targets):
-    """As `our_turn`, of the peer's model, not tied, with PyTorch's Nesterov and clipping; and its parameters."""
+    """As `fit_turn`, of the peer's model, not tied, with PyTorch's Nesterov and clipping; and its parameters."""
     import torch
 
     from peers.torch_lm import TransformerLM
@@ -144,7 +144,7 @@ def main(argv):
     tokens, targets = np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
 
     model = our_model()
-    turns, parameters = {"ours": our_turn(model, tokens, targets)}, {"ours": model.count_params()}
+    turns, parameters = {"ours": fit_turn(model, itertools.repeat((tokens, targets)))}, {"ours": model.count_params()}
     if FLAGS.peers:
         turns["torch_lm"], parameters["torch_lm"] = peer_turn(tokens, targets)
     if FLAGS.parts:
