@@ -3,6 +3,7 @@ from keras_adaptive.data.context_windows import ContextWindows as ContextWindows
 from keras_adaptive.data.corpus import SPLITS as SPLITS
 from keras_adaptive.data.corpus import Corpus as Corpus
 from keras_adaptive.data.corpus import load_corpus as load_corpus
+from keras_adaptive.data.corpus import load_subwords as load_subwords
 from keras_adaptive.data.docstrings import write_docstrings as write_docstrings
 from keras_adaptive.data.graph_subwords import GraphSubwords as GraphSubwords
 from keras_adaptive.data.preparation import prepare as prepare
