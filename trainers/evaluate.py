@@ -1,4 +1,7 @@
-"""Evaluates a trained run on a split of its corpus.
+"""Evaluates a trained run on a split of its corpus: the perplexity of a word.
+
+A run of sub-words is measured by words too, those that a run of words has: the loss of a word is the sum over its
+pieces.
 
 python -m trainers.evaluate --run_dir=runs/quickstart --split=valid
 python -m trainers.evaluate --run_dir=runs/wikitext103 --split=test --block=512 --context=2560
@@ -37,22 +40,29 @@ def main():
     tokens = corpus.tokens(FLAGS.split)
     windows = ContextWindows(tokens, block, FLAGS.context or 0, FLAGS.batch_size, by_lines=FLAGS.context is not None)
     nll = np.concatenate([losses(model, *batch) for batch in windows])
+    nll_of_words = np.add.reduceat(nll, corpus.word_starts(FLAGS.split))
     result = {
         "split": FLAGS.split,
-        "perplexity": float(np.exp(nll.mean())),
-        "loss": float(nll.mean()),
-        "unit": corpus.metadata["unit"],
+        "perplexity": float(np.exp(nll_of_words.mean())),
+        "loss": float(nll_of_words.mean()),
+        "unit": "word" if corpus.metadata["unit"] == "word" else "word (of sub-words)",
         "block": block,
         "blocks_of": "tokens" if FLAGS.context is None else "whole lines",
         "context": FLAGS.context or 0,
         "tokens": len(nll),
+        "words": len(nll_of_words),
         "model": FLAGS.model,
-        "by_frequency": loss_by_frequency(nll, np.asarray(tokens), corpus.vocabulary.counts),
+        "by_frequency": loss_by_frequency(
+            nll_of_words, np.asarray(corpus.words(FLAGS.split)), corpus.word_vocabulary.counts
+        ),
     }
     path = run.write_json(f"evaluation_{FLAGS.split}.json", result)
+    counted = "{tokens:,} tokens" if result["unit"] == "word" else "{words:,} words in {tokens:,} tokens"
     print(
-        "{split} perplexity {perplexity:.2f} per {unit} ({loss:.4f} nats): {tokens:,} tokens counted, blocks of "
-        "{block} {blocks_of}, context {context}".format(**result)
+        (
+            "{split} perplexity {perplexity:.2f} per {unit} ({loss:.4f} nats): " + counted + " counted, blocks of "
+            "{block} {blocks_of}, context {context}"
+        ).format(**result)
     )
     print(f"Written to {path}")
 

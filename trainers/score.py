@@ -1,5 +1,7 @@
 """Scores lines of text: the log-probability of every token and the perplexity of every line.
 
+The tokens are words or, in a run of sub-words, pieces of words; the perplexity is per word in either.
+
 echo "The function returns a list ." | python -m trainers.score --run_dir=runs/quickstart
 """
 
@@ -31,12 +33,14 @@ def main():
     run = RunFolder(FLAGS.run_dir)
     vocabulary, tokenize, model = run.vocabulary(), run.tokenize(), run.model(FLAGS.model)
     for number, line in enumerate(read_lines(), 1):
-        words = [*tokenize(line), "</s>"]
-        log_probs = score(model, vocabulary.encode(words[:-1]))
-        unknown = vocabulary.unknown(words[:-1])
-        print_json(words, log_probs, unknown) if FLAGS.format == "json" else print_table(
-            number, words, log_probs, unknown
-        )
+        tokens = [*tokenize(line), "</s>"]
+        log_probs = score(model, vocabulary.encode(tokens[:-1]))
+        unknown = vocabulary.unknown(tokens[:-1])
+        words = run.count_words(tokens)
+        if FLAGS.format == "json":
+            print_json(tokens, log_probs, unknown, words)
+        else:
+            print_table(number, tokens, log_probs, unknown, words)
 
 
 def read_lines():
@@ -60,22 +64,24 @@ def score(model, ids):
     return -model.nll(inputs.astype("int32"), padded)[0, : len(targets)].astype("float64")
 
 
-def print_table(number, words, log_probs, unknown):
-    for word, log_prob in zip(words, log_probs):
-        print(f"{log_prob:10.4f}  {word}{'  (scored as <unk>)' if word in unknown else ''}")
+def print_table(number, tokens, log_probs, unknown, words):
+    for token, log_prob in zip(tokens, log_probs):
+        print(f"{log_prob:10.4f}  {token}{'  (scored as <unk>)' if token in unknown else ''}")
+    counted = f"{len(tokens)} tokens" if words == len(tokens) else f"{words} words in {len(tokens)} tokens"
     print(
-        f"line {number}: log-probability {log_probs.sum():.4f}, {len(words)} tokens, perplexity "
-        f"{math.exp(-log_probs.mean()):.2f}\n",
+        f"line {number}: log-probability {log_probs.sum():.4f}, {counted}, perplexity "
+        f"{math.exp(-log_probs.sum() / words):.2f}\n",
         flush=True,
     )
 
 
-def print_json(words, log_probs, unknown):
+def print_json(tokens, log_probs, unknown, words):
     record = {
-        "tokens": words,
+        "tokens": tokens,
+        "words": words,
         "log_probs": [round(value, 6) for value in log_probs.tolist()],
         "log_prob": float(log_probs.sum()),
-        "perplexity": math.exp(-log_probs.mean()),
+        "perplexity": math.exp(-log_probs.sum() / words),
         "unknown": unknown,
     }
     print(json.dumps(record, ensure_ascii=False), flush=True)
