@@ -3,6 +3,7 @@
 python scripts/prepare_corpus.py --data_dir=data/docstrings
 python scripts/prepare_corpus.py --source=wikitext-103 --data_dir=data/wikitext-103
 python scripts/prepare_corpus.py --source=FOLDER --data_dir=data/mine
+python scripts/prepare_corpus.py --source=FOLDER --subwords=32000 --data_dir=data/mine_bpe
 """
 
 import functools
@@ -30,6 +31,7 @@ flags.DEFINE_integer(
     "Rarer words of the training text become <unk>. By default 3; for a public corpus, as it was published.",
     lower_bound=1,
 )
+flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, such as 32000; 0 for words.", lower_bound=0)
 flags.DEFINE_string("data_dir", None, "The folder to make.", required=True)
 flags.DEFINE_string("download_dir", "data/downloads", "Where archives of public corpora and their texts are kept.")
 flags.DEFINE_list("mirrors", [], "Addresses to download a public corpus from instead of the public ones.")
@@ -42,18 +44,20 @@ def prepare_docstrings():
         say("Reading the docstrings of", ", ".join(["Python", *FLAGS.packages]))
         write_docstrings(folder, FLAGS.packages)
         source = ", ".join(["docstrings of Python " + sys.version.split()[0], *FLAGS.packages])
-        return prepare(folder, FLAGS.data_dir, FLAGS.tokenizer or "words", FLAGS.min_count or 3, source)
+        return prepare(folder, FLAGS.data_dir, FLAGS.tokenizer or "words", FLAGS.min_count or 3, source, FLAGS.subwords)
 
 
 def prepare_download():
     if FLAGS.tokenizer == "words":
         raise ValueError(f"--source={FLAGS.source} is tokenised already. Leave --tokenizer out.")
-    return prepare_public(FLAGS.source, FLAGS.download_dir, FLAGS.data_dir, FLAGS.min_count, FLAGS.mirrors, report=say)
+    names = FLAGS.source, FLAGS.download_dir, FLAGS.data_dir
+    return prepare_public(*names, FLAGS.min_count, FLAGS.subwords, FLAGS.mirrors, report=say)
 
 
 def prepare_folder():
     say("Reading", FLAGS.source)
-    return prepare(FLAGS.source, FLAGS.data_dir, FLAGS.tokenizer or "whitespace", FLAGS.min_count or 3)
+    tokenizer, min_count = FLAGS.tokenizer or "whitespace", FLAGS.min_count or 3
+    return prepare(FLAGS.source, FLAGS.data_dir, tokenizer, min_count, subwords=FLAGS.subwords)
 
 
 def prepare_source():
@@ -65,11 +69,16 @@ def prepare_source():
 
 
 def print_summary(corpus):
-    min_count = corpus.metadata["min_count"]
-    print(f"{len(corpus.vocabulary):,} words in the vocabulary, those with at least {min_count} occurrences")
-    print(f"{'':8}{'tokens':>14}{'lines':>12}{'<unk>':>10}")
-    for split, facts in corpus.metadata["splits"].items():
-        print(f"{split:8}{facts['tokens']:14,}{facts['lines']:12,}{facts['unknown_share']:10.2%}")
+    metadata, size = corpus.metadata, len(corpus.vocabulary)
+    if metadata["unit"] == "word":
+        columns = ["tokens", "lines"]
+        print(f"{size:,} words in the vocabulary, those with at least {metadata['min_count']} occurrences")
+    else:
+        columns = ["tokens", "words", "lines"]
+        print(f"{size:,} pieces of words in the vocabulary, from {metadata['merges']['number']:,} merges")
+    print(f"{'':8}" + "".join(f"{column:>14}" for column in columns) + f"{'<unk>':>10}")
+    for split, facts in metadata["splits"].items():
+        print(f"{split:8}" + "".join(f"{facts[column]:14,}" for column in columns) + f"{facts['unknown_share']:10.2%}")
 
 
 def main(argv):
@@ -78,7 +87,7 @@ def main(argv):
     kept = os.path.exists(os.path.join(FLAGS.data_dir, "corpus.json"))
     try:
         corpus = prepare_source()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ModuleNotFoundError) as error:
         sys.exit(f"prepare_corpus: {error}")
     print(f"{'Kept' if kept else 'Made'} {FLAGS.data_dir} from {corpus.metadata['source']}")
     print_summary(corpus)

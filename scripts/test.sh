@@ -87,7 +87,10 @@ finish() {
   exit "$failed"
 }
 
-stage environment make_environment "$venv" "[tensorflow-cpu,jax,torch,plots,tensorboard,test]"
+# The extra `serving` without its dependencies: they would bring the full tensorflow, gigabytes in the very folder of
+# tensorflow-cpu, which is all that they need.
+stage environment make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,tensorboard,test]" \
+  keras-nlp keras-hub regex tensorflow-text
 ((failed)) && finish
 stage style style
 for backend in $backends; do

@@ -1,4 +1,7 @@
-"""Evaluates a trained run on a split of its corpus.
+"""Evaluates a trained run on a split of its corpus: the perplexity of a word.
+
+A run of sub-words is measured by words too, those that a run of words has: the loss of a word is the sum over its
+pieces.
 
 python -m trainers.evaluate --run_dir=runs/quickstart --split=valid
 python -m trainers.evaluate --run_dir=runs/wikitext103 --split=test --block=512 --context=2560
@@ -32,7 +35,7 @@ def define_flags():
 
 def main():
     run = RunFolder(FLAGS.run_dir)
-    corpus, model = run.corpus(FLAGS.data_dir), run.model(FLAGS.model)
+    corpus, model = run.corpus(FLAGS.data_dir), run.model(FLAGS.model).for_inference()
     block = FLAGS.block or int(run.flags()["length"])
     by_lines = FLAGS.context is not None
     nll, words = word_losses(model, corpus, FLAGS.split, block, FLAGS.context or 0, FLAGS.batch_size, by_lines)
@@ -40,18 +43,22 @@ def main():
         "split": FLAGS.split,
         "perplexity": float(np.exp(nll.mean())),
         "loss": float(nll.mean()),
-        "unit": corpus.metadata["unit"],
+        "unit": "word" if corpus.metadata["unit"] == "word" else "word (of sub-words)",
         "block": block,
         "blocks_of": "tokens" if FLAGS.context is None else "whole lines",
         "context": FLAGS.context or 0,
-        "tokens": len(nll),
+        "tokens": len(corpus.tokens(FLAGS.split)),
+        "words": len(nll),
         "model": FLAGS.model,
         "by_frequency": by_frequency(nll, words, corpus),
     }
     path = run.write_json(f"evaluation_{FLAGS.split}.json", result)
+    counted = "{tokens:,} tokens" if result["unit"] == "word" else "{words:,} words in {tokens:,} tokens"
     print(
-        "{split} perplexity {perplexity:.2f} per {unit} ({loss:.4f} nats): {tokens:,} tokens counted, blocks of "
-        "{block} {blocks_of}, context {context}".format(**result)
+        (
+            "{split} perplexity {perplexity:.2f} per {unit} ({loss:.4f} nats): " + counted + " counted, blocks of "
+            "{block} {blocks_of}, context {context}"
+        ).format(**result)
     )
     print(f"Written to {path}")
 
@@ -59,17 +66,17 @@ def main():
 def word_losses(model, corpus, split, block, context, batch_size, by_lines=False):
     """The float64 loss of every word of a split, in order, and the id of every word.
 
-    The arguments are those of `ContextWindows`. Words are tokens here, and their ids those of the vocabulary.
+    The arguments are those of `ContextWindows`. The loss of a word of sub-words is the sum of those of its pieces.
     """
     tokens = corpus.tokens(split)
     windows = ContextWindows(tokens, block, context, batch_size, by_lines)
     nll = np.concatenate([losses(model, *batch) for batch in windows])
-    return nll, np.asarray(tokens)
+    return np.add.reduceat(nll, corpus.word_starts(split)), np.asarray(corpus.words(split))
 
 
 def by_frequency(nll, words, corpus, edges=None):
     """`loss_by_frequency` of losses that belong to these words, the scored ones or others, by the corpus' counts."""
-    return loss_by_frequency(nll, words, corpus.vocabulary.counts, edges)
+    return loss_by_frequency(nll, words, corpus.word_vocabulary.counts, edges)
 
 
 def losses(model, inputs, targets, weights):

@@ -1,4 +1,4 @@
-"""Continues a prompt, word by word.
+"""Continues a prompt, word by word or, in a run of sub-words, piece by piece.
 
 python -m trainers.generate --run_dir=runs/quickstart --prompt="The function returns" --length=50 --seed=1
 """
@@ -18,25 +18,29 @@ FLAGS = flags.FLAGS
 def define_flags():
     flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
     flags.DEFINE_string("prompt", "", "Text to continue; it is read as the start of a line.")
-    flags.DEFINE_integer("length", 50, "Words to generate.", lower_bound=1)
+    flags.DEFINE_integer("length", 50, "Words, or pieces of words, to generate.", lower_bound=1)
     flags.DEFINE_float("temperature", 1.0, "Below 1 sharpens the distribution, 0 takes the most probable word.", 0)
     flags.DEFINE_integer("top_k", None, "Draw among the k most probable words only.", lower_bound=1)
     flags.DEFINE_integer("seed", None, "One seed gives one text.", lower_bound=0)
+    flags.DEFINE_bool("open_vocabulary", False, "Unknown words of the prompt enter by their bytes (char_cnn models).")
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
 
 
 def main():
     run = RunFolder(FLAGS.run_dir)
-    vocabulary, model = run.vocabulary(), run.model(FLAGS.model)
-    words = run.tokenize()(FLAGS.prompt)
-    unknown = vocabulary.unknown(words)
+    vocabulary = run.vocabulary()
+    tokens = run.tokenize()(FLAGS.prompt)
+    unknown = vocabulary.unknown(tokens)
     if unknown:
-        print(f"Not in the vocabulary, read as <unk>: {' '.join(unknown)}", file=sys.stderr)
-    prompt = np.concatenate([[EOS], vocabulary.encode(words)])[None]
-    print(" ".join(words), end="", flush=True)
-    for ids in model.stream(prompt, FLAGS.length, FLAGS.temperature, FLAGS.top_k, FLAGS.seed):
-        word = vocabulary.words[ids[0]]
-        print("\n" if word == "</s>" else f" {word}", end="", flush=True)
+        way = "by their bytes" if FLAGS.open_vocabulary else "as <unk>"
+        print(f"Not in the vocabulary, read {way}: {' '.join(unknown)}", file=sys.stderr)
+    extra = list(dict.fromkeys(unknown)) if FLAGS.open_vocabulary else []
+    model = run.model(FLAGS.model).for_inference(extra)
+    prompt = np.concatenate([[EOS], vocabulary.encode(tokens, extra)])[None]
+    print("".join(run.join(tokens))[1:], end="", flush=True)
+    stream = model.stream(prompt, FLAGS.length, FLAGS.temperature, FLAGS.top_k, FLAGS.seed)
+    for text in run.join(vocabulary.words[ids[0]] for ids in stream):
+        print(text, end="", flush=True)
     print()
 
 

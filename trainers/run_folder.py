@@ -1,5 +1,6 @@
 """A run's folder: its flags, vocabulary, tokenizer and models; everything after training needs only this."""
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -8,7 +9,7 @@ import keras
 from absl import flags
 
 import keras_adaptive  # noqa: F401  registers the layers that a saved model names
-from keras_adaptive.data import TOKENIZERS, Vocabulary, load_corpus
+from keras_adaptive.data import TOKENIZERS, Vocabulary, begins_word, join_pieces, load_corpus, load_subwords
 
 FLAGS = flags.FLAGS
 
@@ -17,7 +18,7 @@ class RunFolder:
     """The files of one training run.
 
     flags.txt (the resolved flags of the experiment, itself a flagfile), vocabulary.txt, corpus.json, log.jsonl,
-    tensorboard/, best.keras and last.keras.
+    tensorboard/, best.keras and last.keras; of sub-words also merges.txt.
 
     Args:
         path: the folder.
@@ -30,7 +31,7 @@ class RunFolder:
         """Writes what the run is, or checks that the folder already is that run.
 
         Raises:
-            ValueError: when the folder belongs to other flags or another vocabulary; nothing is changed then.
+            ValueError: when the folder belongs to other flags, sub-words or words; nothing is changed then.
         """
         text = _flags_text(experiment)
         if self._file("flags.txt").exists():
@@ -41,6 +42,8 @@ class RunFolder:
             raise ValueError(f"{self.path} is not empty and holds no run: pass another --run_dir.")
         self.path.mkdir(parents=True, exist_ok=True)
         corpus.vocabulary.save(self._file("vocabulary.txt"))
+        if (subwords := corpus.subwords()) is not None:
+            subwords.save(self._file("merges.txt"))
         self._file("corpus.json").write_text(json.dumps(corpus.metadata, indent=2), encoding="utf-8")
         self._file("flags.txt").write_text(text, encoding="utf-8")
 
@@ -55,6 +58,11 @@ class RunFolder:
             )
 
     def _compare_vocabulary(self, corpus):
+        if self._metadata.get("merges") != corpus.metadata.get("merges"):
+            raise ValueError(
+                f"{self.path} is a run of another BPE model than that of {corpus.data_dir}, or only one of them is of "
+                "sub-words: pass the corpus of the run, or another --run_dir."
+            )
         if self.vocabulary().sha256 != corpus.vocabulary.sha256:
             raise ValueError(
                 f"{self.path} is a run of another vocabulary than that of {corpus.data_dir}: pass another --run_dir."
@@ -70,8 +78,25 @@ class RunFolder:
         return Vocabulary.load(self._existing("vocabulary.txt"))
 
     def tokenize(self):
-        """The tokenizer of the training text: a function from a line to its words."""
-        return TOKENIZERS[json.loads(self._read("corpus.json"))["tokenizer"]]
+        """The tokenizer of the training text: a function from a line to its words, or to the pieces of its words."""
+        words, subwords = TOKENIZERS[self._metadata["tokenizer"]], load_subwords(self.path, self._metadata)
+        if subwords is None:
+            return words
+        return lambda line: [piece for pieces in subwords.pieces(words(line)) for piece in pieces]
+
+    def join(self, tokens):
+        """Yields the text of words, or of pieces, as they come; behind `</s>` it begins a line."""
+        if self._metadata["unit"] == "sub-word":
+            return join_pieces(tokens)
+        return ("\n" if word == "</s>" else f" {word}" for word in tokens)
+
+    def count_words(self, tokens):
+        """How many words these tokens make up."""
+        return sum(map(begins_word, tokens)) if self._metadata["unit"] == "sub-word" else len(tokens)
+
+    @functools.cached_property
+    def _metadata(self):
+        return json.loads(self._read("corpus.json"))
 
     def corpus(self, data_dir=None):
         """The corpus of the run, or another one prepared with the same vocabulary."""

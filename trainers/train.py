@@ -1,5 +1,8 @@
 """Trains a language model on a prepared corpus, into a run folder.
 
+Losses and perplexities are per token of the corpus here: per word, or per piece of a word in a corpus of sub-words.
+trainers.evaluate gives the perplexity per word of both.
+
 python -m trainers.train --flagfile=configs/quickstart.flags --data_dir=data/docstrings --run_dir=runs/quickstart
 """
 

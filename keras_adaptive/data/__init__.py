@@ -3,11 +3,16 @@ from keras_adaptive.data.context_windows import ContextWindows as ContextWindows
 from keras_adaptive.data.corpus import SPLITS as SPLITS
 from keras_adaptive.data.corpus import Corpus as Corpus
 from keras_adaptive.data.corpus import load_corpus as load_corpus
+from keras_adaptive.data.corpus import load_subwords as load_subwords
 from keras_adaptive.data.docstrings import write_docstrings as write_docstrings
+from keras_adaptive.data.graph_subwords import GraphSubwords as GraphSubwords
 from keras_adaptive.data.preparation import prepare as prepare
 from keras_adaptive.data.public_corpora import PUBLIC_CORPORA as PUBLIC_CORPORA
 from keras_adaptive.data.public_corpora import prepare_public as prepare_public
 from keras_adaptive.data.sentence_batches import SentenceBatches as SentenceBatches
+from keras_adaptive.data.subwords import Subwords as Subwords
+from keras_adaptive.data.subwords import begins_word as begins_word
+from keras_adaptive.data.subwords import join_pieces as join_pieces
 from keras_adaptive.data.vocabulary import BOS as BOS
 from keras_adaptive.data.vocabulary import EOS as EOS
 from keras_adaptive.data.vocabulary import PAD as PAD

@@ -1,3 +1,4 @@
+import array
 import hashlib
 import itertools
 import json
@@ -9,6 +10,7 @@ import numpy as np
 
 from keras_adaptive.data.corpus import SPLITS, Corpus
 from keras_adaptive.data.folders import complete_or_absent
+from keras_adaptive.data.subwords import Subwords
 from keras_adaptive.data.text import read_words
 from keras_adaptive.data.vocabulary import EOS, UNK, Vocabulary
 from keras_adaptive.data.words import TOKENIZERS
@@ -17,7 +19,7 @@ _CHUNK = 1 << 18  # tokens in memory at a time
 _NAMES = ("{}.txt", "wiki.{}.tokens")
 
 
-def prepare(folder, data_dir, tokenizer="whitespace", min_count=3, source=None, check=None):
+def prepare(folder, data_dir, tokenizer="whitespace", min_count=3, source=None, subwords=0, check=None):
     """Turns the text files of a folder into a corpus: token ids on disk and their vocabulary.
 
     The text is streamed, so memory holds the distinct words and little else. Each line ends with `</s>`,
@@ -32,6 +34,9 @@ def prepare(folder, data_dir, tokenizer="whitespace", min_count=3, source=None, 
         min_count: occurrences that a word needs in `train`. WikiText and Billion Word were published with 3;
             with 1, raw text has no `<unk>` to learn.
         source: what `corpus.json` gives as the source; the folder by default.
+        subwords: 0 makes a corpus of words. Otherwise its units are the pieces of a byte-pair encoding with so
+            many merges, learned on `train` (`Subwords`); no piece is too rare, and `min_count` is for the words,
+            whose counts a corpus of pieces has too.
         check: called with the finished `Corpus` before `data_dir` appears; if it raises, nothing stays.
 
     Returns:
@@ -40,16 +45,24 @@ def prepare(folder, data_dir, tokenizer="whitespace", min_count=3, source=None, 
     Raises:
         ValueError: if a file is missing, empty or not UTF-8, or `data_dir` holds something else; and whatever
             `check` raises.
+        ModuleNotFoundError: if sub-words are asked for and `tokenizers` is not installed.
     """
+    if subwords < 0:
+        raise ValueError(f"`subwords` must be a number of merges, or 0 for words. Received: {subwords}")
     if tokenizer not in TOKENIZERS:
         raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {tokenizer!r}")
     texts = {split: _find(folder, split) for split in SPLITS}
-    recipe = {"tokenizer": tokenizer, "unit": "word", "min_count": min_count}
+    recipe = {"tokenizer": tokenizer, "unit": "sub-word" if subwords else "word", "min_count": min_count}
+    if subwords:
+        recipe["subwords"] = subwords
     inputs = {split: _identity(path) for split, path in texts.items()}
     if not _is_free(data_dir):
         return _existing(data_dir, recipe, inputs, check)
     with complete_or_absent(data_dir) as new:
-        contents = _write_corpus(texts, new, TOKENIZERS[tokenizer], min_count)
+        if subwords:
+            contents = _write_subword_corpus(texts, new, TOKENIZERS[tokenizer], min_count, subwords)
+        else:
+            contents = _write_corpus(texts, new, TOKENIZERS[tokenizer], min_count)
         splits = {split: inputs[split] | contents["splits"][split] for split in SPLITS}
         metadata = {"source": str(source or folder), **recipe, **contents, "splits": splits}
         (new / "corpus.json").write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
@@ -98,31 +111,84 @@ def _write_corpus(texts, folder, tokenize, min_count):
     appear, and the numbers become ids when all words are counted.
     """
     numbers = folder / "numbers"
-    words, counts = _number_words(read_words(texts["train"], tokenize), numbers)
-    vocabulary = Vocabulary.from_counts(dict(zip(words, counts.tolist(), strict=True)), min_count)
+    counts = _number_words(read_words(texts["train"], tokenize), numbers)
+    vocabulary = Vocabulary.from_counts(counts, min_count)
     vocabulary.save(folder / "vocabulary.txt")
-    ids = vocabulary.encode(words)
+    ids = vocabulary.encode(list(counts))
     chunks = {"train": (ids[chunk] for chunk in _read_numbers(numbers))}
     for split in SPLITS[1:]:
         chunks[split] = map(vocabulary.encode, read_words(texts[split], tokenize))
-    dtype = "uint16" if len(vocabulary) < 1 << 16 else "int32"
+    dtype = _dtype(vocabulary)
     splits = {split: _write_tokens(chunks[split], folder / f"{split}.tokens", dtype) for split in SPLITS}
     numbers.unlink()
+    return {"vocabulary": _facts(vocabulary), "dtype": dtype, "splits": splits}
+
+
+def _write_subword_corpus(texts, folder, tokenize, min_count, merges):
+    """As `_write_corpus`, for pieces: also writes the merges, and the words of every split with their vocabulary.
+
+    The words of every split are numbered, so that each distinct word is cut once, whatever its occurrences.
+    """
+    numbers = {split: folder / f"{split}.numbers" for split in SPLITS}
+    counts = {split: _number_words(read_words(texts[split], tokenize), numbers[split]) for split in SPLITS}
+    words = Vocabulary.from_counts(counts["train"], min_count)
+    subwords = Subwords.learn(counts["train"], merges)
+    vocabulary = subwords.vocabulary(counts["train"])
+    words.save(folder / "words.txt")
+    subwords.save(folder / "merges.txt")
+    vocabulary.save(folder / "vocabulary.txt")
+    dtype, words_dtype = _dtype(vocabulary), _dtype(words)
+    splits = {}
+    for split in SPLITS:
+        ids, starts = _cut(counts[split], subwords, vocabulary)
+        word_ids = words.encode(list(counts[split]))
+        pieces = (_gather(chunk, ids, starts) for chunk in _read_numbers(numbers[split]))
+        in_words = (word_ids[chunk] for chunk in _read_numbers(numbers[split]))
+        splits[split] = _write_tokens(pieces, folder / f"{split}.tokens", dtype)
+        facts = _write_tokens(in_words, folder / f"{split}.words", words_dtype)
+        splits[split] |= {"words": facts["tokens"], "unknown_words": facts["unknown"]}
+        numbers[split].unlink()
     return {
-        "vocabulary": {"size": len(vocabulary), "sha256": vocabulary.sha256},
+        "vocabulary": _facts(vocabulary),
+        "merges": {"number": len(subwords.merges), "sha256": subwords.sha256},
+        "words": _facts(words) | {"dtype": words_dtype},
         "dtype": dtype,
         "splits": splits,
     }
 
 
+def _dtype(vocabulary):
+    return "uint16" if len(vocabulary) < 1 << 16 else "int32"
+
+
+def _facts(vocabulary):
+    return {"size": len(vocabulary), "sha256": vocabulary.sha256}
+
+
+def _cut(words, subwords, vocabulary):
+    """Returns the ids of the pieces of all words, one behind the other, and where each word's start, and the end."""
+    ids, lengths = array.array("i"), array.array("i")
+    for pieces in subwords.pieces(words):
+        ids.frombytes(vocabulary.encode(pieces).tobytes())
+        lengths.append(len(pieces))
+    return np.frombuffer(ids, np.int32), np.append(0, np.cumsum(lengths))
+
+
+def _gather(numbers, ids, starts):
+    """Returns the ids of the pieces of a text, given as the numbers of its words."""
+    lengths = np.diff(starts)[numbers]
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return ids[np.repeat(starts[numbers], lengths) + within]
+
+
 def _number_words(chunks, path):
-    """Writes words as numbers in the order of their first appearance; returns the words and their counts."""
+    """Writes words as numbers in the order of their first appearance; returns how often each occurs."""
     numbers = defaultdict(itertools.count().__next__)
     with open(path, "wb") as file:
         for words in chunks:
             np.fromiter(map(numbers.__getitem__, words), np.int32, len(words)).tofile(file)
     counts = sum(np.bincount(chunk, minlength=len(numbers)) for chunk in _read_numbers(path))
-    return list(numbers), counts
+    return dict(zip(numbers, counts.tolist(), strict=True))
 
 
 def _read_numbers(path):

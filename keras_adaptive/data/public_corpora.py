@@ -89,7 +89,7 @@ PUBLIC_CORPORA = {
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
 
 
-def prepare_public(name, download_dir, data_dir, min_count=None, mirrors=(), report=print):
+def prepare_public(name, download_dir, data_dir, min_count=None, subwords=0, mirrors=(), report=print):
     """Downloads one of `PUBLIC_CORPORA`, unpacks and prepares it, and holds it to its published counts.
 
     The archive and the texts stay in `download_dir`, so that the next call needs no network; both may be
@@ -101,6 +101,7 @@ def prepare_public(name, download_dir, data_dir, min_count=None, mirrors=(), rep
         data_dir: folder to make, as in `prepare`.
         min_count: occurrences that a word needs in `train`; by default as published. With another number the
             types cannot be checked, and are not.
+        subwords: merges of a byte-pair encoding, 0 for words.
         mirrors: addresses to try instead of the public ones.
         report: called with lines of progress.
 
@@ -116,7 +117,7 @@ def prepare_public(name, download_dir, data_dir, min_count=None, mirrors=(), rep
     public = PUBLIC_CORPORA[name]
     report(f"Reading {texts}")
     check = functools.partial(_check_counts, public, texts)
-    return prepare(texts, data_dir, "whitespace", min_count or public.min_count, name, check)
+    return prepare(texts, data_dir, "whitespace", min_count or public.min_count, name, subwords, check)
 
 
 def fetch_texts(name, download_dir, mirrors=(), report=print):
@@ -237,14 +238,15 @@ def _join(pieces, path):
 def _check_counts(public, texts, corpus):
     """Refuses a corpus that does not have the published counts."""
     splits = corpus.metadata["splits"]
+    splits = {split: facts | {"tokens": facts.get("words", facts["tokens"])} for split, facts in splits.items()}
     pairs = {
         f"{split} {fact}": (expected, splits[split][fact])
         for split, facts in public.published.items()
         for fact, expected in facts.items()
     }
     if public.types and corpus.metadata["min_count"] == public.min_count:
-        pairs["types"] = public.types, np.count_nonzero(corpus.vocabulary.counts)
-        pairs["vocabulary"] = public.vocabulary, len(corpus.vocabulary)
+        pairs["types"] = public.types, np.count_nonzero(corpus.word_vocabulary.counts)
+        pairs["vocabulary"] = public.vocabulary, len(corpus.word_vocabulary)
     wrong = [
         f"{what} {found:,} (published: {expected:,})" for what, (expected, found) in pairs.items() if expected != found
     ]

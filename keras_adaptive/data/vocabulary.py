@@ -78,11 +78,16 @@ class Vocabulary:
         with open(path, "wb") as file:
             file.write(self._text())
 
-    def encode(self, words):
-        """Returns the ids of a sequence of words as an int32 array; unknown words become `<unk>`."""
+    def encode(self, words, extra=()):
+        """Returns the ids of a sequence of words as an int32 array; unknown words become `<unk>`.
+
+        Those that are listed in `extra` get ids behind the vocabulary instead, as `LanguageModel.for_inference` takes
+        them.
+        """
         if isinstance(words, str):
             raise ValueError(f"`words` must be a list. Received: {words!r}. Split it into words first.")
-        return np.fromiter(map(self._ids.get, words, itertools.repeat(UNK)), np.int32)
+        ids = {**self._ids, **{word: len(self) + i for i, word in enumerate(extra)}} if extra else self._ids
+        return np.fromiter(map(ids.get, words, itertools.repeat(UNK)), np.int32)
 
     def decode(self, ids):
         """Returns the list of the words of a sequence of ids."""

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import re
@@ -7,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from keras_adaptive.data import EOS, SPLITS, UNK, prepare
+from keras_adaptive.data import EOS, SPLITS, TOKENIZERS, UNK, Subwords, join_pieces, prepare
 
 TEXTS = {
     "train": " = a = \n \nthe cat the <unk>\nthe dog\n\n",
@@ -171,3 +172,93 @@ def test_what_a_killed_run_left_is_no_hindrance(folder, tmp_path):
     (left / "train.tokens").touch()
     assert len(prepare(folder, tmp_path / "data").tokens("train")) == 14
     assert not left.exists()
+
+
+SUBWORD_FILES = {"merges.txt", "words.txt", "train.words", "valid.words", "test.words"}
+
+
+def spelled(corpus, split):
+    return "".join(join_pieces(corpus.vocabulary.decode(corpus.tokens(split))))
+
+
+@pytest.mark.parametrize("tokenizer", list(TOKENIZERS))
+def test_pieces_are_the_text(folder, tmp_path, tokenizer):
+    (folder / "test.txt").write_text("don't naïve 日本語 x<unk>\n\n zebra's <unk> <s>", encoding="utf-8")
+    corpus = prepare(folder, tmp_path / "data", tokenizer, subwords=6)
+    for split in SPLITS:
+        lines = (folder / f"{split}.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        text = "".join("".join(f" {word}" for word in TOKENIZERS[tokenizer](line)) + "\n" for line in lines)
+        assert spelled(corpus, split) == text
+    assert {path.name for path in corpus.data_dir.iterdir()} > SUBWORD_FILES
+    assert not list(corpus.data_dir.glob("*numbers"))
+
+
+@pytest.mark.parametrize("min_count", [1, 2, 3])
+def test_the_words_of_pieces_are_those_of_a_corpus_of_words(folder, tmp_path, min_count):
+    pieces = prepare(folder, tmp_path / "pieces", min_count=min_count, subwords=6)
+    words = prepare(folder, tmp_path / "words", min_count=min_count)
+    assert pieces.word_vocabulary.words == words.vocabulary.words
+    assert pieces.word_vocabulary.counts.tolist() == words.vocabulary.counts.tolist()
+    for split in SPLITS:
+        assert pieces.words(split).tolist() == words.tokens(split).tolist() == words.words(split).tolist()
+        assert pieces.metadata["splits"][split]["words"] == len(words.tokens(split))
+        starts = pieces.word_starts(split)
+        assert len(starts) == len(words.tokens(split)) and starts[0] == 0 and (np.diff(starts) > 0).all()
+        assert words.word_starts(split).tolist() == list(range(len(words.tokens(split))))
+        firsts = pieces.vocabulary.decode(pieces.tokens(split)[starts])
+        known = [word for word in firsts if word in ("</s>", "<unk>")]
+        assert known == [word for word in read_split(folder, split) if word in ("</s>", "<unk>")]
+
+
+def read_split(folder, split):
+    return (folder / f"{split}.txt").read_text().removesuffix("\n").replace("\n", " </s> ").split() + ["</s>"]
+
+
+def test_pieces_are_counted_and_never_unknown(folder, tmp_path):
+    corpus = prepare(folder, tmp_path / "data", min_count=3, subwords=6)
+    counts = np.bincount(corpus.tokens("train"), minlength=len(corpus.vocabulary))
+    assert corpus.vocabulary.counts.tolist() == counts.tolist()
+    assert [corpus.metadata["splits"][split]["unknown"] for split in SPLITS] == [1, 0, 0]
+
+
+def test_metadata_of_pieces(folder, tmp_path):
+    metadata = prepare(folder, tmp_path / "data", min_count=2, subwords=3).metadata
+    assert (metadata["unit"], metadata["subwords"], metadata["merges"]["number"]) == ("sub-word", 3, 3)
+    text = (tmp_path / "data" / "merges.txt").read_bytes()
+    assert metadata["merges"]["sha256"] == hashlib.sha256(text).hexdigest()
+    train = metadata["splits"]["train"]
+    assert (train["words"], train["unknown_words"], train["lines"]) == (14, 4, 5)
+    assert "subwords" not in prepare(folder, tmp_path / "words").metadata
+
+
+def test_a_word_is_cut_once_however_often_it_occurs(folder, tmp_path, monkeypatch):
+    cut = []
+    pieces = Subwords.pieces
+    monkeypatch.setattr(Subwords, "pieces", lambda self, words: pieces(self, cut.append(list(words)) or cut[-1]))
+    prepare(folder, tmp_path / "data", subwords=6)
+    assert all(len(set(words)) == len(words) for words in cut) and cut
+
+
+def test_long_texts_of_pieces_are_written_in_chunks(folder, tmp_path, monkeypatch):
+    whole = prepare(folder, tmp_path / "whole", subwords=6)
+    monkeypatch.setattr("keras_adaptive.data.preparation._CHUNK", 3)
+    chunks = prepare(folder, tmp_path / "chunks", subwords=6)
+    assert snapshot(whole.data_dir) == snapshot(chunks.data_dir)
+
+
+def test_the_same_pieces_are_kept_and_others_refused(folder, tmp_path):
+    prepare(folder, tmp_path / "data", subwords=6)
+    before = snapshot(tmp_path / "data")
+    assert prepare(folder, tmp_path / "data", subwords=6).metadata["unit"] == "sub-word"
+    for subwords in (0, 5):
+        with pytest.raises(ValueError, match="Remove it, or choose another"):
+            prepare(folder, tmp_path / "data", subwords=subwords)
+    assert snapshot(tmp_path / "data") == before
+    prepare(folder, tmp_path / "words")
+    with pytest.raises(ValueError, match="Remove it, or choose another"):
+        prepare(folder, tmp_path / "words", subwords=6)
+
+
+def test_a_negative_number_of_merges_is_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match="`subwords` must be a number of merges, or 0 for words. Received: -1"):
+        prepare(folder, tmp_path / "data", subwords=-1)

@@ -43,6 +43,15 @@ def test_makes_a_corpus_and_then_keeps_it(folder, tmp_path):
     ]
 
 
+def test_makes_a_corpus_of_sub_words(folder, tmp_path):
+    done = run(f"--source={folder}", f"--data_dir={tmp_path / 'data'}", "--subwords=2")
+    assert done.returncode == 0, done.stderr
+    assert "pieces of words in the vocabulary, from 2 merges" in done.stdout
+    assert [line.split() for line in done.stdout.splitlines() if line.startswith("train")] == [
+        ["train", "14", "6", "2", "0.00%"]
+    ]
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [

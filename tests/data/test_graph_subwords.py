@@ -1,0 +1,94 @@
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from keras_adaptive.data import GraphSubwords, Subwords
+from tests.data.test_subwords import NASTY
+
+# No wheel of tensorflow-text is made for some machines; scripts/test.sh installs it for its own.
+tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+pytest.importorskip("tensorflow_text", reason="tensorflow-text is not installed")
+pytest.importorskip("keras_nlp", reason="keras-nlp is not installed")
+
+CORPORA = Path(__file__).parents[3] / "shared" / "data"
+WORDS = [word for line in NASTY for word in line.split()]
+
+
+def ids_of(subwords, vocabulary, words):
+    return [vocabulary.encode(pieces).tolist() for pieces in subwords.pieces(words)]
+
+
+@pytest.fixture(scope="module")
+def subwords():
+    return Subwords.learn(Counter(WORDS * 3), merges=200)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(subwords):
+    return subwords.vocabulary(Counter(WORDS))
+
+
+@pytest.fixture(scope="module")
+def graph(subwords, vocabulary):
+    return GraphSubwords(subwords, vocabulary)
+
+
+def test_ids_are_those_of_preparation(graph, subwords, vocabulary):
+    ids = graph(tf.constant(WORDS))
+    assert ids.to_list() == ids_of(subwords, vocabulary, WORDS)
+    assert ids.dtype == tf.int32
+
+
+def test_a_line_is_the_pieces_of_its_words(graph, subwords, vocabulary):
+    line = "the <unk> cat's 3.50 don't"
+    assert graph(tf.strings.split(line)).flat_values.numpy().tolist() == sum(
+        ids_of(subwords, vocabulary, line.split()), []
+    )
+    assert graph(tf.strings.split("")).flat_values.shape == (0,)
+
+
+@pytest.mark.parametrize("word", ["१६", "६", "a६b", "a\x00b", "\x00"])
+def test_what_keras_nlp_drops_is_an_error(graph, word):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must not hold NUL or the digit"):
+        graph(tf.constant(["the", word]))
+
+
+def test_exported_tables_give_the_same_ids(graph, subwords, vocabulary, tmp_path):
+    module = tf.Module()
+    module.tables = graph.tables
+    module.ids = tf.function(
+        lambda line: graph(tf.strings.split(line)).flat_values, input_signature=[tf.TensorSpec([], tf.string)]
+    )
+    tf.saved_model.save(module, str(tmp_path / "saved"))
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    for line in NASTY:
+        expected = sum(ids_of(subwords, vocabulary, line.split()), [])
+        assert loaded.ids(tf.constant(line)).numpy().tolist() == expected
+
+
+def test_a_vocabulary_of_another_corpus_is_refused(subwords):
+    other = Subwords.learn(Counter(["another", "text"] * 3), merges=20)
+    with pytest.raises(ValueError, match=r"take both from one corpus. It lacks \d+ of their pieces"):
+        GraphSubwords(subwords, other.vocabulary(Counter(["another", "text"])))
+
+
+def test_a_missing_package_is_named_with_the_command(subwords, vocabulary, monkeypatch):
+    monkeypatch.setitem(sys.modules, "keras_nlp", None)
+    monkeypatch.setitem(sys.modules, "keras_nlp.tokenizers", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install keras-nlp tensorflow-text"):
+        GraphSubwords(subwords, vocabulary)
+
+
+@pytest.mark.parametrize("name", ["books", "wikitext-2"])
+def test_ids_of_real_text(name):
+    valid, test = (CORPORA / name / f"{split}.txt" for split in ("valid", "test"))
+    if not valid.is_file():
+        pytest.skip(f"{valid} is missing")
+    counts = Counter(valid.read_text(encoding="utf-8").split())
+    subwords = Subwords.learn(counts, merges=4000)
+    vocabulary = subwords.vocabulary(counts)
+    words = sorted(counts | Counter(test.read_text(encoding="utf-8").split()))
+    ids = GraphSubwords(subwords, vocabulary)(tf.constant(words)).to_list()
+    assert ids == ids_of(subwords, vocabulary, words)
