@@ -8,7 +8,7 @@ from keras_adaptive.ops.bands import band_boundaries, band_dimensions
 from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows, linear_cross_entropy, linear_nll
 from keras_adaptive.ops.long_rows import draw, top_k
 
-TAIL_CHUNKS = 16  # into how many chunks a tail's loss would cut the whole batch, at least: it has a few of its rows
+TAIL_CHUNKS = 16  # at least, into which a tail's loss would cut the whole batch: the tail has a few of its rows
 UNKNOWN_ROWS = 8  # predicted at a time in a tail when the size of the batch is not known
 
 
@@ -319,11 +319,13 @@ class AdaptiveSoftmax(keras.layers.Layer):
         head = ops.where(targets < bounds[-1], head, -1)
         class_logits = self._class_logits(hidden) if self.tails else None
         yield self._project(hidden, 0), self.tables[0], head, class_logits, None
-        rows = hidden.shape[0] and -(-hidden.shape[0] // TAIL_CHUNKS)
+        rows = hidden.shape[0]
         for band in range(1, self.tails + 1):
             x = self._drop_tail(self._project(hidden, band), training=training)
             inside = (targets >= bounds[band]) & (targets < bounds[band + 1])
-            chunk_rows = default_chunk_rows(rows, self.tables[band].shape[0])
+            chunk_rows = default_chunk_rows(None, self.tables[band].shape[0])
+            if rows:
+                chunk_rows = min(chunk_rows, -(-rows // TAIL_CHUNKS))
             yield x, self.tables[band], ops.where(inside, targets - bounds[band], -1), None, chunk_rows
 
     def get_config(self):
