@@ -78,8 +78,8 @@ class Run:
         recipe = {name: str(self.corpus.metadata.get(name)) for name in RECIPE}
         return {name: value for name, value in self.flags.items() if name != "data_dir"} | recipe
 
-    def losses(self, model, split, block, context=0):
-        """The `WordLosses` of a split in blocks behind so much context; `model()` makes them if need be."""
+    def losses(self, model, inference, split, block, context=0):
+        """The `WordLosses` of a split in blocks behind so much context, from the folder or by `inference()`."""
         path = self.folder.path / f"losses_{split}_{block}_behind_{context}.npz"
         of = f"model {self.model_digest}, text {self.texts()[split]}"
         if path.is_file():
@@ -87,7 +87,7 @@ class Run:
                 if kept["of"] == of:
                     return WordLosses(*(kept[name] for name in WordLosses._fields))
         print(f"Evaluating for {path}", flush=True)
-        nll, words = evaluate.word_losses(model(), self.corpus, split, block, context, FLAGS.batch_size)
+        nll, words = evaluate.word_losses(inference(), self.corpus, split, block, context, FLAGS.batch_size)
         result = WordLosses(nll, words, model().count_params())
         write_arrays(path, of=of, **result._asdict())
         return result
@@ -133,7 +133,8 @@ def windows(run, lengths, contexts):
 
 def analyse(run, split, pairs):
     """Everything about one run."""
-    losses_of = functools.partial(run.losses, functools.cache(run.folder.model))  # a model at a time, if any
+    model = functools.cache(run.folder.model)  # of one run at a time, and only if its folder lacks losses
+    losses_of = functools.partial(run.losses, model, functools.cache(lambda: model().for_inference()))
     plain = {one: losses_of(one, run.length) for one in SPLITS}
     nll, words, parameters = plain[split]
     previous = np.append(EOS, words[:-1])

@@ -154,7 +154,7 @@ def torch_step(parameters, hidden, targets, loss):
 
     def step():
         value = loss(x, targets)
-        return value.detach(), torch.autograd.grad(value, [x, *parameters])
+        return value.detach(), torch.autograd.grad(value, [x, *parameters], allow_unused=True)
 
     def values():
         loss, gradients = step()

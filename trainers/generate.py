@@ -34,9 +34,9 @@ def main():
     if unknown:
         way = "by their bytes" if FLAGS.open_vocabulary else "as <unk>"
         print(f"Not in the vocabulary, read {way}: {' '.join(unknown)}", file=sys.stderr)
-    extra = list(dict.fromkeys(unknown)) if FLAGS.open_vocabulary else []
+    extra = list(dict.fromkeys(unknown)) if FLAGS.open_vocabulary else None
     model = run.model(FLAGS.model).for_inference(extra)
-    prompt = np.concatenate([[EOS], vocabulary.encode(tokens, extra)])[None]
+    prompt = np.concatenate([[EOS], vocabulary.encode(tokens, extra or ())])[None]
     print("".join(run.join(tokens))[1:], end="", flush=True)
     stream = model.stream(prompt, FLAGS.length, FLAGS.temperature, FLAGS.top_k, FLAGS.seed)
     for text in run.join(vocabulary.words[ids[0]] for ids in stream):

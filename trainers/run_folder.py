@@ -35,7 +35,7 @@ class RunFolder:
         """
         text = _flags_text(experiment)
         if self._file("flags.txt").exists():
-            self._compare_flags(text)
+            self._compare_flags(text, _defaults(experiment))
             self._compare_vocabulary(corpus)
             return
         if self.path.exists() and any(self.path.iterdir()):
@@ -47,8 +47,9 @@ class RunFolder:
         self._file("corpus.json").write_text(json.dumps(corpus.metadata, indent=2), encoding="utf-8")
         self._file("flags.txt").write_text(text, encoding="utf-8")
 
-    def _compare_flags(self, text):
+    def _compare_flags(self, text, defaults):
         old, new = (dict(line.split("=", 1) for line in t.splitlines()) for t in (self._read("flags.txt"), text))
+        old = {**defaults, **old}  # a flag that is newer than the run
         names = (old.keys() | new.keys()) - {"--data_dir"}  # a corpus may move; its vocabulary is compared
         changed = sorted(name for name in names if old.get(name) != new.get(name))
         if changed:
@@ -133,6 +134,11 @@ class RunFolder:
 
     def _read(self, name):
         return self._existing(name).read_text(encoding="utf-8")
+
+
+def _defaults(experiment):
+    """What the flags of the module `experiment` are if they are not given."""
+    return {f"--{flag.name}": _plain(flag.default) for flag in FLAGS.get_flags_for_module(experiment.__name__)}
 
 
 def _flags_text(experiment):

@@ -33,13 +33,13 @@ LENGTH_STEP = 32  # lengths are rounded up to a multiple, since compiled backend
 def main():
     run = RunFolder(FLAGS.run_dir)
     vocabulary, tokenize = run.vocabulary(), run.tokenize()
-    lines, extra = ([*tokenize(line), "</s>"] for line in read_lines()), []
+    lines, extra = ([*tokenize(line), "</s>"] for line in read_lines()), None
     if FLAGS.open_vocabulary:
         lines = list(lines)
         extra = list(dict.fromkeys(word for tokens in lines for word in vocabulary.unknown(tokens)))
     model = run.model(FLAGS.model).for_inference(extra)
     for number, tokens in enumerate(lines, 1):
-        log_probs = score(model, vocabulary.encode(tokens), vocabulary.encode(tokens, extra))
+        log_probs = score(model, vocabulary.encode(tokens), vocabulary.encode(tokens, extra or ()))
         unknown, words = vocabulary.unknown(tokens), run.count_words(tokens)
         if FLAGS.format == "json":
             print_json(tokens, log_probs, unknown, words)

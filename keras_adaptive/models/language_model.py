@@ -62,19 +62,19 @@ class LanguageModel(keras.Model):
         """Number of ids that go in: more than come out when a model for inference was given extra words."""
         return getattr(self.word_input, "vocabulary_size", self.vocabulary_size)
 
-    def for_inference(self, extra_words=()):
+    def for_inference(self, extra_words=None):
         """The model with all word vectors computed: itself, or for a `CharCNN` one that looks them up, of the same body
         and output.
 
         Args:
-            extra_words: words outside the vocabulary, which get the ids behind it as tokens; `CharCNN` only.
+            extra_words: words outside the vocabulary, which get the ids behind it as tokens; for `CharCNN` only.
 
         Raises:
-            ValueError: on extra words for an input that knows words by their ids alone.
+            ValueError: on extra words, be it an empty list, for an input that knows words by their ids alone.
         """
         if hasattr(self.word_input, "lookup"):
-            return LanguageModel(self.word_input.lookup(extra_words), self.body, self.word_output)
-        if extra_words:
+            return LanguageModel(self.word_input.lookup(extra_words or ()), self.body, self.word_output)
+        if extra_words is not None:
             raise ValueError(
                 "Only a model of `CharCNN` input can read words outside its vocabulary: leave them out, or map them to "
                 f"`<unk>`. Received: {list(extra_words)[:3]}, word_input={self.word_input.__class__.__name__}."
@@ -125,7 +125,7 @@ class LanguageModel(keras.Model):
         return super().evaluate(self._checked(x, "tokens"), self._checked(y, "targets"), **kwargs)
 
     def _checked(self, ids, name):
-        return check_ids(ids, self.vocabulary_size, name) if isinstance(ids, (np.ndarray, list)) else ids
+        return check_ids(ids, self._size(name), name) if isinstance(ids, (np.ndarray, list)) else ids
 
     def train_step(self, *arguments):
         return self._step(self._train, arguments)
@@ -218,9 +218,11 @@ class LanguageModel(keras.Model):
         state = self.body.initial_state(prompt.shape[0], prompt.shape[1] + length)
         return generation.stream(step, state, prompt, length, seed)
 
+    def _size(self, name):
+        return self.vocabulary_size if name == "targets" else self.words_in
+
     def _ids(self, ids, name):
-        size = self.vocabulary_size if name == "targets" else self.words_in
-        ids = check_ids(ids, size, name)
+        ids = check_ids(ids, self._size(name), name)
         if ids.ndim != 2 or not ids.size:
             raise ValueError(f"`{name}` must have shape (batch, length), neither of them 0. Received: {ids.shape}.")
         return ids

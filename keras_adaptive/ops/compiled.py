@@ -1,6 +1,7 @@
 """A function of tensors and variables, compiled as the backend compiles, for use outside `fit`."""
 
 import keras
+from keras import ops
 
 
 def compiled(function, variables):
@@ -26,3 +27,19 @@ def compiled(function, variables):
             return function(*arguments)
 
     return lambda *arguments: pure([variable.value for variable in variables], *arguments)
+
+
+def constant(array):
+    """A tensor of a NumPy array, made once and outside of any graph, for every function that uses it."""
+    backend = keras.config.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        with tf.init_scope():
+            return tf.constant(array)
+    if backend == "jax":
+        import jax
+
+        with jax.ensure_compile_time_eval():
+            return ops.convert_to_tensor(array)
+    return ops.convert_to_tensor(array)

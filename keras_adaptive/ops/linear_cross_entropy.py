@@ -9,7 +9,7 @@ from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.after import after
 from keras_adaptive.ops.custom_vjp import custom_vjp
 
-CHUNK_BYTES = {"tensorflow": 48 * 2**20, "jax": 64 * 2**20, "torch": 64 * 2**20}  # measured on two CPU cores
+CHUNK_BYTES = {"tensorflow": 48 * 2**20, "jax": 60 * 2**20, "torch": 64 * 2**20}  # measured on two CPU cores
 MIN_CHUNK_ROWS, MAX_CHUNK_ROWS = 16, 1024
 
 
@@ -114,9 +114,10 @@ def _chunked(x, table, targets, weights, extra, chunk_rows, with_gradients):
 def default_chunk_rows(rows, columns):
     """Rows of a chunk: those whose float32 logits take the `CHUNK_BYTES` of the backend, evened out over the batch.
 
-    TensorFlow holds more arrays of this size at a time than the others. Between `MIN_CHUNK_ROWS`, where a matrix product is still one, and `MAX_CHUNK_ROWS`; then the batch (its `rows`,
-    None where they are not known) is cut into equal chunks of a multiple of 8, since a last chunk that is not full
-    costs as much as a full one where shapes are static.
+    TensorFlow holds more arrays of that size at a time than the others. There are at least `MIN_CHUNK_ROWS`, where a
+    matrix product is still one, and at most `MAX_CHUNK_ROWS`; then the batch (its `rows`, None where they are not
+    known) is cut into equal chunks of a multiple of 8, since a last chunk that is not full costs as much as a full one
+    where shapes are static.
     """
     most = min(max(CHUNK_BYTES[keras.config.backend()] // (4 * columns), MIN_CHUNK_ROWS), MAX_CHUNK_ROWS)
     if rows:

@@ -1,11 +1,13 @@
 """Words as bytes, and what convolutions and highway layers make of them."""
 
+import functools
+
 import numpy as np
 from keras import ops
 
 
 def encode_words(words, max_bytes):
-    """The UTF-8 bytes of words, each + 1, cut at `max_bytes` and filled up with 0: (words, max_bytes) uint16.
+    """The UTF-8 bytes of words, each + 1, cut at `max_bytes` and filled up with 0: (words, max_bytes) int16.
 
     Raises:
         ValueError: on an empty word.
@@ -13,7 +15,7 @@ def encode_words(words, max_bytes):
     encoded = [word.encode()[:max_bytes] for word in words]
     if not all(encoded):
         raise ValueError(f"`words` must not hold an empty word: leave it out. Received one at {encoded.index(b'')}.")
-    characters = np.zeros((len(encoded), max_bytes), np.uint16)
+    characters = np.zeros((len(encoded), max_bytes), np.int16)
     for row, word in zip(characters, encoded):
         row[: len(word)] = np.frombuffer(word, np.uint8)
         row[: len(word)] += 1
@@ -23,31 +25,46 @@ def encode_words(words, max_bytes):
 def convolve_bytes(characters, table, *weights, max_bytes):
     """relu(max over time(convolution)) of every width, side by side: (words, slots) ids to (words, all filters).
 
-    The value is that of `max_bytes` slots, whatever the number of slots given: windows that see padding alone have
-    the value of the bias, since padding is a vector of zeros, and one of them stands for all.
+    The value is that of `max_bytes` slots, whatever the number of slots given. Padding is a vector of zeros, so windows
+    that see padding alone have the value of the bias, one of them stands for all, and of a window that reaches over the
+    last slot only its beginning is multiplied.
 
     Args:
         characters: int (words, slots), 0 is padding, which the words of fewer bytes end with. `slots` is `max_bytes`,
             or small enough that every width has a window of padding alone.
-        table: (257, char_dim) one vector per byte; that of padding is taken for zeros.
-        weights: kernels (width, char_dim, filters) of widths 1, 2, … and as many biases (filters,).
+        table: (257, char_dim) one vector per byte, float32; that of padding is taken for zeros.
+        weights: kernels (width, char_dim, filters) of the widths 1, 2, …, their `beginnings`, and their biases.
         max_bytes: slots of a word.
     """
-    kernels, biases = weights[: len(weights) // 2], weights[len(weights) // 2 :]
-    slots, widest = characters.shape[1], len(kernels)
-    shorter = slots < max_bytes
+    count = (len(weights) + 1) // 3
+    kernels, begun, biases = weights[:count], weights[count : 2 * count - 1], weights[2 * count - 1 :]
+    slots, dim = characters.shape[1], table.shape[1]
     vectors = ops.take(table, characters, axis=0) * ops.cast(characters > 0, table.dtype)[..., None]
-    vectors = ops.pad(vectors, [[0, 0], [0, widest - 1], [0, 0]])
-    windows = ops.concatenate([vectors[:, start : start + slots] for start in range(widest)], axis=-1)
-    results = []
-    for kernel, bias in zip(kernels, biases):
-        width, dim, filters = kernel.shape
-        starts = slots if shorter else slots - width + 1
-        seen = ops.reshape(windows[:, :starts, : width * dim], [-1, width * dim])
-        values = ops.reshape(ops.matmul(seen, ops.reshape(kernel, [width * dim, filters])), [-1, starts, filters])
-        highest = ops.max(values, axis=1)
-        results.append(ops.relu((ops.maximum(highest, 0.0) if shorter else highest) + bias))
-    return ops.concatenate(results, axis=-1)
+    vectors = ops.cast(vectors, kernels[0].dtype)
+    seen = [[] for _ in kernels]  # for each width, what its windows see: (words, filters) each
+    for width, kernel in enumerate(kernels, 1):
+        starts = slots - width + 1
+        if starts > 0:
+            windows = ops.concatenate([vectors[:, i : i + starts] for i in range(width)], axis=-1)
+            values = ops.matmul(ops.reshape(windows, [-1, width * dim]), ops.reshape(kernel, [width * dim, -1]))
+            seen[width - 1].append(ops.max(ops.reshape(values, [-1, starts, kernel.shape[-1]]), axis=1))
+    for length in range(1, min(slots, count - 1) + 1) if slots < max_bytes else ():
+        ending = ops.reshape(vectors[:, slots - length :], [-1, length * dim])
+        values = ops.matmul(ending, begun[length - 1])
+        for kernel, own in zip(kernels[length:], seen[length:]):
+            own.append(values[:, : kernel.shape[-1]])
+            values = values[:, kernel.shape[-1] :]
+    if slots < max_bytes:
+        seen = [[*own, ops.zeros_like(own[0])] for own in seen]
+    highest = [functools.reduce(ops.maximum, own) + bias for own, bias in zip(seen, biases)]
+    return ops.relu(ops.concatenate(highest, axis=-1))
+
+
+def beginnings(kernels):
+    """For length 1, 2, …: the first so many slices of all wider kernels, side by side, (length · char_dim, filters)."""
+    flat = lambda kernel, length: ops.reshape(kernel[:length], [length * kernel.shape[1], kernel.shape[2]])  # noqa: E731
+    lengths = range(1, len(kernels))
+    return [ops.concatenate([flat(kernel, length) for kernel in kernels[length:]], axis=-1) for length in lengths]
 
 
 def highway(x, kernel, bias):

@@ -293,6 +293,43 @@ def test_sentences_train_too(corpus, tmp_path, capsys):
     assert records(tmp_path / "run")[-1]["val_loss"] > 0
 
 
+@pytest.fixture(scope="module")
+def spelled(corpus, tmp_path_factory):
+    """A run whose words enter by their bytes."""
+    run_dir = tmp_path_factory.mktemp("runs") / "spelled"
+    parts = ["--input=char_cnn", "--notie_words", "--updates=3", "--evaluate_every=3"]
+    call(train, *SHRUNK, *parts, f"--data_dir={corpus}", f"--run_dir={run_dir}")
+    return run_dir
+
+
+def test_words_may_enter_by_their_bytes(spelled, corpus, monkeypatch, capsys):
+    call(evaluate, f"--run_dir={spelled}")
+    printed = capsys.readouterr().out
+    tokens, loss = load_corpus(corpus).tokens("valid"), records(spelled)[-1]["val_loss"]
+    assert f"{len(tokens):,} tokens counted" in printed
+    assert json.loads((spelled / "evaluation_valid.json").read_text())["loss"] == pytest.approx(loss, abs=1e-4)
+
+
+def test_an_open_vocabulary_reads_unknown_words(spelled, monkeypatch, capsys):
+    def lines(*options):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"w1 dog w2\nw1 cat w2\nw1 w2\n")))
+        call(score, f"--run_dir={spelled}", "--format=json", *options)
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    closed, opened = lines(), lines("--open_vocabulary")
+    assert [line["log_probs"] for line in closed][0] == [line["log_probs"] for line in closed][1]
+    assert opened[0]["log_probs"][:2] == pytest.approx(closed[0]["log_probs"][:2], abs=1e-5)  # before it is read
+    assert abs(opened[0]["log_probs"][2] - opened[1]["log_probs"][2]) > 1e-6  # behind "dog" and behind "cat"
+    assert opened[2]["log_probs"] == pytest.approx(closed[2]["log_probs"], abs=1e-5)
+    call(generate, f"--run_dir={spelled}", "--prompt=w1 dog", "--length=3", "--seed=1", "--open_vocabulary")
+    assert "by their bytes: dog" in capsys.readouterr().err
+
+
+def test_an_open_vocabulary_needs_bytes(trained):
+    with pytest.raises(ValueError, match="CharCNN"):
+        call(generate, f"--run_dir={trained}", "--prompt=w1 dog", "--length=3", "--open_vocabulary")
+
+
 def test_summary_counts_without_training(corpus, capsys):
     call(train, *SHRUNK, "--summary", f"--data_dir={corpus}")
     printed = capsys.readouterr().out

@@ -7,14 +7,14 @@ from keras import ops
 
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.inputs.word_embedding import WordEmbedding
-from keras_adaptive.ops.compiled import compiled
+from keras_adaptive.ops.compiled import compiled, constant
 from keras_adaptive.ops.map_rows import map_rows
-from keras_adaptive.ops.word_bytes import convolve_bytes, encode_words, highway
+from keras_adaptive.ops.word_bytes import beginnings, convolve_bytes, encode_words, highway
 
 FILTERS = (128, 256, 384, 512, 512, 512, 512)  # of widths 1, 2, …
 SPECIAL_WORDS = ["<s>", "<pad>", "</s>", "<unk>"]  # which have no bytes
 BOS, PAD, EOS, UNK = range(4)
-SLOTS = (5, 8, 12)  # by which words are sorted for the convolutions, and the longest into `max_bytes`
+SLOTS = (5, 8, 12, 20)  # by which words are sorted for the convolutions where each of them is compiled
 CONVOLVED_ROWS, HIGHWAY_ROWS = 64, 256  # words at a time
 LOOKUP_ROWS = 4096
 
@@ -69,15 +69,17 @@ class CharCNN(keras.layers.Layer):
             raise ValueError(f"`words` must begin with {SPECIAL_WORDS}. Received: {self.words[:4]}.")
         if max_bytes < len(self.filters):
             raise ValueError(f"`max_bytes` must be at least {len(self.filters)}, the widest. Received: {max_bytes}.")
-        self.characters = np.zeros((self.vocabulary_size, max_bytes), np.uint16)
+        self.characters = np.zeros((self.vocabulary_size, max_bytes), np.int16)
         self.characters[4:] = encode_words(self.words[4:], max_bytes)
 
     def build(self, input_shape=None):
         if self.built:
             return
         width = sum(self.filters)
-        self.table = self._weight((257, self.char_dim), "glorot_normal", "table")
-        self.symbols = self._weight((2, self.output_dim), "glorot_normal", "symbols")
+        self._characters = constant(self.characters)
+        # Gathered before they are cast, so that gradients of what occurs often are summed in float32.
+        self.table = self._weight((257, self.char_dim), "glorot_normal", "table", autocast=False)
+        self.symbols = self._weight((2, self.output_dim), "glorot_normal", "symbols", autocast=False)
         sizes = [(i + 1, self.char_dim, filters) for i, filters in enumerate(self.filters)]
         starts = [fan_in_uniform(size[0] * size[1]) for size in sizes]
         self.kernels = [self._weight(s, u, f"kernel_{s[0]}") for s, u in zip(sizes, starts)]
@@ -90,8 +92,8 @@ class CharCNN(keras.layers.Layer):
         self.projection_bias = self._weight((self.output_dim,), "zeros", "projection_bias")
         self.built = True
 
-    def _weight(self, shape, initializer, name):
-        return self.add_weight(shape=shape, initializer=initializer, name=name)
+    def _weight(self, shape, initializer, name, **kwargs):
+        return self.add_weight(shape=shape, initializer=initializer, name=name, **kwargs)
 
     def call(self, ids):
         flat = ops.reshape(ops.cast(ids, "int32"), [-1])
@@ -99,12 +101,12 @@ class CharCNN(keras.layers.Layer):
         first = ops.concatenate([in_order[:1] == in_order[:1], in_order[1:] != in_order[:-1]])
         inside = first & (in_order >= 0) & (in_order < self.vocabulary_size)
         spelled = inside & ((in_order == BOS) | (in_order > UNK))
-        characters = ops.take(ops.convert_to_tensor(self.characters), ops.where(inside, in_order, 0), axis=0)
+        characters = ops.take(self._characters, ops.where(inside, in_order, 0), axis=0)
         vectors = self._compute(ops.cast(characters, "int32"), spelled)
         for place, id in enumerate((EOS, UNK)):
             vectors = ops.where((in_order == id)[:, None], self.symbols[place], vectors)
         vectors = ops.take(vectors, ops.searchsorted(in_order, flat), axis=0)
-        return ops.reshape(vectors, (*ops.shape(ids), self.output_dim))
+        return ops.reshape(ops.cast(vectors, self.compute_dtype), (*ops.shape(ids), self.output_dim))
 
     def vectors(self, words):
         """The vectors of any words, in the vocabulary or not: list of strings to NumPy array (words, output_dim)."""
@@ -145,20 +147,27 @@ class CharCNN(keras.layers.Layer):
         return list(itertools.islice((pair for pair in words if pair[0] != word), k))
 
     def _compute(self, characters, active):
-        """(rows, max_bytes) to (rows, output_dim) in the rows that are active."""
+        """(rows, max_bytes) to (rows, output_dim) float32 in the rows that are active."""
         width = sum(self.filters)
         lengths = ops.sum(ops.cast(characters > 0, "int32"), axis=-1)
         cases, low = [], -1
-        for slots in (*(s for s in SLOTS if s + len(self.filters) <= self.max_bytes), self.max_bytes):
+        for slots in self._slots():
             function = functools.partial(_convolve, slots=slots, max_bytes=self.max_bytes)
             cases.append((function, active & (lengths > low) & (lengths <= slots), CONVOLVED_ROWS))
             low = slots
-        weights = [self.table, *self.kernels, *self.biases]
-        features = map_rows(cases, [characters], self._cast(weights), width)
+        kernels = self._cast(self.kernels)
+        weights = [*kernels, *beginnings(kernels), *self._cast(self.biases)]
+        features = map_rows(cases, [characters], [ops.convert_to_tensor(self.table), *weights], width)
         weights = [*self.highway_kernels, *self.highway_biases, self.projection, self.projection_bias]
         features = ops.cast(features, self.compute_dtype)
-        vectors = map_rows([(_finish, active, HIGHWAY_ROWS)], [features], self._cast(weights), self.output_dim)
-        return ops.cast(vectors, self.compute_dtype)
+        return map_rows([(_finish, active, HIGHWAY_ROWS)], [features], self._cast(weights), self.output_dim)
+
+    def _slots(self):
+        """The numbers of slots that words are sorted into, the last for all; eager torch on a CPU can afford each."""
+        shorter = self.max_bytes - len(self.filters)
+        if keras.config.backend() == "torch" and self.table.value.device.type == "cpu":
+            return [*range(1, shorter + 1), self.max_bytes]
+        return [*(slots for slots in SLOTS if slots <= shorter), self.max_bytes]
 
     def _cast(self, weights):
         return [ops.cast(weight, self.compute_dtype) for weight in weights]
