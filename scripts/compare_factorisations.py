@@ -105,27 +105,28 @@ def updates_of(name):
 def report(analysis, wanted):
     """The table of the paper, the best first: means over the seeds of each model."""
     found = {run["name"]: run for run in analysis["runs"]}
-    rows = {name: row([found[folder(*one)] for one in wanted if one[0] == name]) for name in dict(wanted)}
-    rows = dict(sorted(rows.items(), key=lambda row: row[1]["valid"]))
+    rows = {name: means([found[folder(*one)] for one in wanted if one[0] == name]) for name in dict(wanted)}
+    rows = dict(sorted(rows.items(), key=lambda pair: pair[1]["valid"]))
     print(f"\n{'':6} {'seeds':>5} {'valid':>8} {'test':>8} {'seconds':>8} {'parameters':>12} {f'loss, < {RARE}':>10}")
     for name, row in rows.items():
-        numbers = (
-            f"{row['valid']:8.2f} {row['test']:8.2f} {row['seconds']:8,.0f} {row['parameters']:12,} {row['rare']:10.2f}"
-        )
-        print(f"{name:6} {row['seeds']:5} {numbers}")
+        numbers = [f"{row['valid']:8.2f}", f"{row['test']:8.2f}", f"{row['seconds']:8,.0f}", f"{row['parameters']:12,}"]
+        print(f"{name:6} {row['seeds']:5}", *numbers, f"{row['rare']:10.2f}")
     return rows
 
 
-def row(seeds):
+def means(seeds):
     """The figures of one model: means over its runs."""
-    means = {
+    values = {
         "valid": [run["perplexity"]["valid"] for run in seeds],
         "test": [run["perplexity"]["test"] for run in seeds],
         "seconds": [run["seconds"] for run in seeds],
         "rare": [rare_loss(run["by_frequency"]) for run in seeds],
     }
-    means = {name: float(np.mean(values)) for name, values in means.items()}
-    return {"seeds": len(seeds), "parameters": seeds[0]["parameters"], **means}
+    return {
+        "seeds": len(seeds),
+        "parameters": seeds[0]["parameters"],
+        **{name: float(np.mean(one)) for name, one in values.items()},
+    }
 
 
 def rare_loss(bins):

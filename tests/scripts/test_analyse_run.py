@@ -53,6 +53,7 @@ def make_run(run_dir, corpus, **settings):
     settings = {"data_dir": corpus.data_dir, "length": LINE, "tail_dropout": 0.0, **settings}
     (run_dir / "flags.txt").write_text("".join(f"--{name}={value}\n" for name, value in settings.items()))
     (run_dir / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in LOG))
+    (run_dir / "corpus.json").write_text(json.dumps(corpus.metadata))
     corpus.vocabulary.save(run_dir / "vocabulary.txt")
     (run_dir / "best.keras").write_bytes(b"a model")
     return run_dir
@@ -102,7 +103,8 @@ def evaluations(monkeypatch):
         words = np.asarray(corpus.tokens(split))
         return np.full(len(words), float(len(calls))), words
 
-    monkeypatch.setattr(RunFolder, "model", lambda self: SimpleNamespace(count_params=lambda: 5))
+    model = SimpleNamespace(count_params=lambda: 5, for_inference=lambda: None)
+    monkeypatch.setattr(RunFolder, "model", lambda self: model)
     monkeypatch.setattr(evaluate, "word_losses", word_losses)
     monkeypatch.setattr(plot_analysis, "draw", lambda *_: [])
     return calls
