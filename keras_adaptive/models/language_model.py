@@ -156,7 +156,8 @@ class LanguageModel(keras.Model):
             part, new = value_and_gradients(self._loss, micro_batch, self)
             loss = loss + part
             gradients = new if gradients is None else [old + one for old, one in zip(gradients, new)]
-        norm = ops.sqrt(sum(ops.square(ops.norm(gradient)) for gradient in gradients)) / scale
+        flat = (ops.reshape(gradient, [-1]) for gradient in gradients)  # Keras takes norms of matrices at most
+        norm = ops.sqrt(sum(ops.square(ops.norm(gradient)) for gradient in flat)) / scale
         logs = {**self._track(loss / scale, count), "gradient_norm": norm}
         apply_gradients(gradients, self)  # changes the scale
         return logs
