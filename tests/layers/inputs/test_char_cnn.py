@@ -17,6 +17,12 @@ FILTERS, MAX_BYTES, DIM = (3, 4, 5), 20, 6
 LONG = "x" * 19 + "é"  # whose last byte falls behind the 20th
 
 
+@pytest.fixture(autouse=True)
+def three_numbers_of_slots(monkeypatch):
+    """5, 12 and 20, to compile less."""
+    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", (5, 12))
+
+
 def make(highways=1, words=(*WORDS, LONG), **kwargs):
     options = {"char_dim": 4, "filters": FILTERS, "max_bytes": MAX_BYTES} | kwargs
     layer = CharCNN([*SPECIAL, *words], DIM, highways, **options)
