@@ -7,12 +7,14 @@
 
 Every model gets a run folder in --output_dir; the same command again continues where it stopped and trains only what
 is missing. --config holds the decoder, the batches and the optimizer. Word vectors have the decoder's dimension d,
-those of SM d/2 and the input of ASM d/16, as in the paper (Baevski & Auli 2019, table 3: 512 and 64 of 1,024).
+those of SM d/2 and the input of ASM d/16, as in the paper (Baevski & Auli 2019, table 3: 512 and 64 of 1,024), and the
+filters of CNN are as many times fewer than the paper's as d is smaller than 1,024.
 Perplexities are per word, in blocks of the length of training; `seconds` hold validations.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,13 +28,15 @@ FLAGS = flags.FLAGS
 ROOT = Path(__file__).parents[1]
 RARE = 10  # occurrences in the training text, below which a word counts as rare
 TRIAL_UPDATES = 20  # by which --minutes are turned into updates
-MODELS = {  # from large to small, as in the paper; {d} is the decoder's dimension
+PAPER_DIM = 1024
+FILTERS = (128, 256, 384, 512, 512, 512, 512)  # of the paper's char-CNN
+MODELS = {  # from large to small, as in the paper; d is the decoder's dimension
     "SM": "--input=word --output=softmax --notie_words --input_dim={d/2} --output_dim={d/2}",
     "SM-T": "--input=word --output=softmax --tie_words --input_dim={d/2} --output_dim={d/2}",
     "BPE": "--input=word --output=softmax --notie_words",
     "BPE-T": "--input=word --output=softmax --tie_words",
     "ASM": "--input=word --output=adaptive --notie_words --input_dim={d/16}",
-    "CNN": "--input=char_cnn --output=adaptive --notie_words",
+    "CNN": "--input=char_cnn --output=adaptive --notie_words --filters={filters}",
     "ADP": "--input=adaptive --output=adaptive --notie_words",
     "ADP-T": "--input=adaptive --output=adaptive --tie_words --tie_projections",
 }
@@ -73,7 +77,9 @@ def read_flags(path):
 def arguments(name, seed, run_dir, updates):
     """What `trainers.train` is called with."""
     dim = int(read_flags(FLAGS.config)["dim"])
-    parts = MODELS[name].replace("{d/2}", str(dim // 2)).replace("{d/16}", str(max(dim // 16, 1))).split()
+    filters = ",".join(str(max(filters * dim // PAPER_DIM, 1)) for filters in FILTERS)
+    values = {"{d/2}": str(dim // 2), "{d/16}": str(max(dim // 16, 1)), "{filters}": filters}
+    parts = re.sub(r"{.*?}", lambda match: values[match[0]], MODELS[name]).split()
     data_dir = FLAGS.subword_dir if name.startswith("BPE") else FLAGS.data_dir
     common = [f"--flagfile={FLAGS.config}", f"--data_dir={data_dir}", f"--run_dir={run_dir}", f"--seed={seed}"]
     return [*common, *parts, f"--updates={updates}", f"--evaluate_every={evaluate_every(updates)}"]

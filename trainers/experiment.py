@@ -5,6 +5,7 @@ from absl import flags
 
 from keras_adaptive.data import BlockBatches, SentenceBatches
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, TransformerDecoder, WordEmbedding
+from keras_adaptive.layers.inputs.char_cnn import FILTERS
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.optimizers import NAG, CosineRestarts
 
@@ -20,6 +21,7 @@ def define_flags():
     flags.DEFINE_integer("input_dim", 0, "Dimension of the (first band's) words that enter; 0 for --dim.", 0)
     flags.DEFINE_integer("output_dim", 0, "Dimension of the vectors given to the output; 0 for --dim.", 0)
     flags.DEFINE_integer("highways", 1, "Highway layers of --input=char_cnn.", lower_bound=0)
+    flags.DEFINE_list("filters", [str(filters) for filters in FILTERS], "Of the widths 1, 2, … of --input=char_cnn.")
     flags.DEFINE_integer("dim", 256, "Dimension of the hidden vectors.", lower_bound=4)
     flags.DEFINE_integer("num_blocks", 4, "Transformer blocks.", lower_bound=1)
     flags.DEFINE_integer("num_heads", 8, "Attention heads.", lower_bound=1)
@@ -116,7 +118,8 @@ def word_input(vocabulary, dim):
 
 
 def char_cnn_input(vocabulary, dim):
-    return CharCNN(vocabulary.words, dim, FLAGS.highways, dtype=FLAGS.dtype, name="word_input")
+    filters = [int(filters) for filters in FLAGS.filters]
+    return CharCNN(vocabulary.words, dim, FLAGS.highways, filters=filters, dtype=FLAGS.dtype, name="word_input")
 
 
 INPUTS = {"adaptive": adaptive_input, "word": word_input, "char_cnn": char_cnn_input}
