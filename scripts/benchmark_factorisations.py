@@ -1,61 +1,44 @@
 """Training steps of the same decoder with other inputs and outputs, beside that of ADP-T, on real text.
 
-    python scripts/benchmark_factorisations.py --data_dir=data/books --backend=torch
-    python scripts/benchmark_factorisations.py --data_dir=data/books --backend=jax --names=ADP-T,CNN
+    KERAS_BACKEND=torch python scripts/benchmark_factorisations.py --data_dir=data/books --names=ADP-T,CNN \\
+        --num_blocks=8 --dim=512 --ffn_dim=2048 --length=512 --batch_size=8 --dropout=0 --max_rate=1e-3
+    KERAS_BACKEND=jax python scripts/benchmark_factorisations.py --data_dir=data/books \\
+        --flagfile=configs/books_comparison.flags
 
-A step is forward, backward, clip and NAG, on the batches of the corpus in the order of training, by `fit`. The models
-take turns in one process. The paper's times (Baevski & Auli 2019, table 3) are in hours of training.
+All flags of the decoder, the batches and the optimizer are those of trainers.train. A step is forward, backward, clip
+and update, on the batches of the corpus in the order of training, by `fit`. The models take turns in one process. The
+paper's times (Baevski & Auli 2019, table 3) are in hours of training.
 """
 
-from absl import app, flags
+import sys
+
+import keras
+from absl import flags
+from absl.testing import flagsaver
 
 import benchmarking
 from benchmark_step import fit_turn
+from factorisations import MODELS, PAPER_HOURS, model_flags
+from keras_adaptive.data import load_corpus
+from trainers import command_line, experiment
 
 FLAGS = flags.FLAGS
-PAPER_HOURS = {"SM": 57, "BPE": 30, "BPE-T": 30, "SM-T": 56, "ASM": 35, "CNN": 70, "ADP": 34, "ADP-T": 30}
-NAMES = ["ADP-T", "ADP", "ASM", "CNN", "SM", "SM-T"]  # of the models of words
+NAMES = [name for name in MODELS if not name.startswith("BPE")]  # the models of words
+SETTINGS = ("dtype", "cutoffs", "num_blocks", "dim", "ffn_dim", "num_heads", "length", "batch_size", "optimizer")
 
 
 def define_flags():
-    flags.DEFINE_string("data_dir", None, "Folder made by scripts/prepare_corpus.py.", required=True)
-    flags.DEFINE_enum("backend", "torch", ["tensorflow", "jax", "torch"], "Backend.")
-    flags.DEFINE_string("dtype", "float32", "Keras dtype policy.")
-    flags.DEFINE_list(
-        "names", ["ADP-T", "CNN"], f"Of {', '.join(NAMES)}; the first is what the others are held against."
-    )
-    flags.DEFINE_list("cutoffs", ["4000", "16000"], "First id of every tail.")
-    flags.DEFINE_integer("blocks", 8, "Transformer blocks.", lower_bound=1)
-    flags.DEFINE_integer("dim", 512, "Width of the model.", lower_bound=4)
-    flags.DEFINE_integer("ffn", 2048, "Width of the feed-forward layers.", lower_bound=1)
-    flags.DEFINE_integer("heads", 8, "Attention heads.", lower_bound=1)
-    flags.DEFINE_integer("length", 512, "Tokens of a block.", lower_bound=1)
-    flags.DEFINE_integer("batch_size", 8, "Blocks of an update.", lower_bound=1)
+    experiment.define_flags()
+    flags.DEFINE_list("names", ["ADP-T", "CNN"], f"Of {', '.join(NAMES)}; the first is what others are held against.")
     flags.DEFINE_integer("repeats", 5, "Timed turns.", lower_bound=1)
     flags.DEFINE_string("results", None, "JSON file to write.")
 
 
+@flagsaver.flagsaver
 def make_model(name, vocabulary):
-    from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, TransformerDecoder, WordEmbedding
-    from keras_adaptive.models import LanguageModel
-    from keras_adaptive.optimizers import NAG
-
-    size, cutoffs, dim = len(vocabulary), [int(cutoff) for cutoff in FLAGS.cutoffs], FLAGS.dim
-    plain = name.startswith("SM")
-    word_input = {
-        "ADP": lambda: AdaptiveEmbedding(size, dim, cutoffs, dtype=FLAGS.dtype),
-        "ASM": lambda: WordEmbedding(size, dim // 16, dtype=FLAGS.dtype),
-        "CNN": lambda: CharCNN(vocabulary.words, dim, dtype=FLAGS.dtype),
-        "SM": lambda: WordEmbedding(size, dim // 2, dtype=FLAGS.dtype),
-    }[name.removesuffix("-T")]()
-    body = TransformerDecoder(
-        FLAGS.blocks, dim, FLAGS.ffn, FLAGS.heads, output_dim=dim // 2 if plain else None, dtype=FLAGS.dtype
-    )
-    tied_to = word_input if name.endswith("-T") else None
-    model = LanguageModel(
-        word_input, body, AdaptiveSoftmax(size, () if plain else cutoffs, tied_to=tied_to, dtype=FLAGS.dtype)
-    )
-    model.compile(NAG(1e-3, momentum=0.99, global_clipnorm=0.1))
+    FLAGS([sys.argv[0], *model_flags(name, FLAGS.dim)])
+    model = experiment.build_model(vocabulary)
+    model.compile(experiment.build_optimizer(), micro_batches=FLAGS.micro_batches)
     return model
 
 
@@ -75,17 +58,12 @@ def report(seconds, parameters, tokens):
     return results
 
 
-def main(argv):
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    benchmarking.choose_backend(FLAGS.backend)
-    from keras_adaptive.data import BlockBatches, load_corpus
-
+def main():
     unknown = sorted(set(FLAGS.names) - set(NAMES))
     if unknown:
-        raise app.UsageError(f"--names must be of {', '.join(NAMES)}. Received: {', '.join(unknown)}.")
+        raise ValueError(f"--names must be of {', '.join(NAMES)}. Received: {', '.join(unknown)}.")
     corpus = load_corpus(FLAGS.data_dir)
-    batches = BlockBatches(corpus.tokens("train"), FLAGS.length, FLAGS.batch_size, seed=1)
+    batches = experiment.build_batches(corpus.tokens("train"))
     turns, parameters = {}, {}
     for name in FLAGS.names:
         model = make_model(name, corpus.vocabulary)
@@ -95,13 +73,12 @@ def main(argv):
         benchmarking.in_turns(turns, FLAGS.repeats, timed=True), parameters, FLAGS.batch_size * FLAGS.length
     )
     if FLAGS.results:
-        names = ("backend", "dtype", "cutoffs", "blocks", "dim", "ffn", "heads", "length", "batch_size")
-        settings = {"corpus": corpus.metadata["source"], **{name: FLAGS[name].value for name in names}}
+        settings = {"corpus": corpus.metadata["source"], "backend": keras.config.backend()}
+        settings |= {name: FLAGS[name].value for name in SETTINGS}
         benchmarking.save(
             FLAGS.results, {"machine": benchmarking.machine(), "settings": settings, "candidates": results}
         )
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    command_line.run(main, define_flags)

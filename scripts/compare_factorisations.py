@@ -6,15 +6,14 @@
         --config=configs/books_comparison.flags --updates=2000 --output_dir=runs/comparison
 
 Every model gets a run folder in --output_dir; the same command again continues where it stopped and trains only what
-is missing. --config holds the decoder, the batches and the optimizer. Word vectors have the decoder's dimension d,
-those of SM d/2 and the input of ASM d/16, as in the paper (Baevski & Auli 2019, table 3: 512 and 64 of 1,024), and the
-filters of CNN are as many times fewer than the paper's as d is smaller than 1,024.
-Perplexities are per word, in blocks of the length of training; `seconds` hold validations.
+is missing. --config holds the decoder, the batches and the optimizer. Word vectors are as wide as the decoder or a
+share of it, as in the paper (Baevski & Auli 2019, table 3), and the filters of CNN as many times fewer than the paper's
+as the decoder is narrower than its 1,024. Perplexities are per word, in blocks of the length of training; `seconds`
+hold validations.
 """
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from absl import app, flags
 
+from factorisations import MODELS, model_flags
 from plot_run import read_json_lines
 
 FLAGS = flags.FLAGS
@@ -30,16 +30,6 @@ RARE = 10  # occurrences in the training text, below which a word counts as rare
 TRIAL_UPDATES = 20  # by which --minutes are turned into updates
 PAPER_DIM = 1024
 FILTERS = (128, 256, 384, 512, 512, 512, 512)  # of the paper's char-CNN
-MODELS = {  # from large to small, as in the paper; d is the decoder's dimension
-    "SM": "--input=word --output=softmax --notie_words --input_dim={d/2} --output_dim={d/2}",
-    "SM-T": "--input=word --output=softmax --tie_words --input_dim={d/2} --output_dim={d/2}",
-    "BPE": "--input=word --output=softmax --notie_words",
-    "BPE-T": "--input=word --output=softmax --tie_words",
-    "ASM": "--input=word --output=adaptive --notie_words --input_dim={d/16}",
-    "CNN": "--input=char_cnn --output=adaptive --notie_words --filters={filters}",
-    "ADP": "--input=adaptive --output=adaptive --notie_words",
-    "ADP-T": "--input=adaptive --output=adaptive --tie_words --tie_projections",
-}
 
 
 def define_flags():
@@ -78,11 +68,10 @@ def arguments(name, seed, run_dir, updates):
     """What `trainers.train` is called with."""
     dim = int(read_flags(FLAGS.config)["dim"])
     filters = ",".join(str(max(filters * dim // PAPER_DIM, 1)) for filters in FILTERS)
-    values = {"{d/2}": str(dim // 2), "{d/16}": str(max(dim // 16, 1)), "{filters}": filters}
-    parts = re.sub(r"{.*?}", lambda match: values[match[0]], MODELS[name]).split()
     data_dir = FLAGS.subword_dir if name.startswith("BPE") else FLAGS.data_dir
     common = [f"--flagfile={FLAGS.config}", f"--data_dir={data_dir}", f"--run_dir={run_dir}", f"--seed={seed}"]
-    return [*common, *parts, f"--updates={updates}", f"--evaluate_every={evaluate_every(updates)}"]
+    lengths = [f"--updates={updates}", f"--evaluate_every={evaluate_every(updates)}"]
+    return [*common, f"--filters={filters}", *model_flags(name, dim), *lengths]
 
 
 def evaluate_every(updates):

@@ -8,6 +8,7 @@ import pytest
 
 import compare_factorisations
 from keras_adaptive.data import prepare
+from tests.backends import BACKEND
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """# A comment
@@ -49,6 +50,18 @@ def test_models_are_trained_and_compared_per_word(text):
     for name, run in (("ADP-T", runs["adp-t_1"]), ("BPE-T", runs["bpe-t_1"])):
         assert table[name]["seeds"] == 1 and table[name]["test"] == pytest.approx(run["perplexity"]["test"])
     assert runs["bpe-t_1"]["words"] == runs["adp-t_1"]["words"]
+
+
+def test_steps_are_timed_on_the_same_settings(text):
+    script = [sys.executable, str(ROOT / "scripts/benchmark_factorisations.py"), f"--data_dir={text}/words"]
+    flags = [f"--flagfile={text}/tiny.flags", "--names=ADP-T,SM", "--repeats=1", f"--results={text}/steps.json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*script, *flags], env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((text / "steps.json").read_text())
+    assert results["settings"]["dim"] == 32 and results["settings"]["backend"] == BACKEND
+    body = 4 * (32**2 + 32) + (32 * 16 + 16) + (16 * 32 + 32) + 4 * 32
+    assert results["candidates"]["SM"]["parameters"] == body + 2 * 32 * 16 + 2 * 16 * 32  # words in and out, projected
 
 
 def test_figures_are_means_over_seeds_and_rare_words_are_weighted():
