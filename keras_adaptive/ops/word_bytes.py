@@ -1,7 +1,5 @@
 """Words as bytes, and what convolutions and highway layers make of them."""
 
-import functools
-
 import numpy as np
 from keras import ops
 
@@ -41,22 +39,21 @@ def convolve_bytes(characters, table, *weights, max_bytes):
     slots, dim = characters.shape[1], table.shape[1]
     vectors = ops.take(table, characters, axis=0) * ops.cast(characters > 0, table.dtype)[..., None]
     vectors = ops.cast(vectors, kernels[0].dtype)
-    seen = [[] for _ in kernels]  # for each width, what its windows see: (words, filters) each
+    seen = [[] for _ in kernels]  # for each width, what its windows see: (words, some windows, filters) each
     for width, kernel in enumerate(kernels, 1):
         starts = slots - width + 1
         if starts > 0:
             windows = ops.concatenate([vectors[:, i : i + starts] for i in range(width)], axis=-1)
             values = ops.matmul(ops.reshape(windows, [-1, width * dim]), ops.reshape(kernel, [width * dim, -1]))
-            seen[width - 1].append(ops.max(ops.reshape(values, [-1, starts, kernel.shape[-1]]), axis=1))
+            seen[width - 1].append(ops.reshape(values, [-1, starts, kernel.shape[-1]]))
     for length in range(1, min(slots, count - 1) + 1) if slots < max_bytes else ():
-        ending = ops.reshape(vectors[:, slots - length :], [-1, length * dim])
-        values = ops.matmul(ending, begun[length - 1])
-        for kernel, own in zip(kernels[length:], seen[length:]):
-            own.append(values[:, : kernel.shape[-1]])
-            values = values[:, kernel.shape[-1] :]
+        ending = ops.reshape(vectors[:, slots - length :], [-1, 1, length * dim])
+        ends = np.cumsum([kernel.shape[-1] for kernel in kernels[length:]])
+        values = ops.split(ops.matmul(ending, begun[length - 1]), ends, axis=-1)  # and nothing behind the last end
+        seen[length:] = [[*own, one] for own, one in zip(seen[length:], values)]
     if slots < max_bytes:
-        seen = [[*own, ops.zeros_like(own[0])] for own in seen]
-    highest = [functools.reduce(ops.maximum, own) + bias for own, bias in zip(seen, biases)]
+        seen = [[*own, ops.zeros_like(own[0][:, :1])] for own in seen]
+    highest = [ops.max(ops.concatenate(own, axis=1), axis=1) + bias for own, bias in zip(seen, biases)]
     return ops.relu(ops.concatenate(highest, axis=-1))
 
 
