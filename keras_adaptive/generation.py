@@ -1,25 +1,63 @@
 """Text generation: one word at a time from a step function and its state."""
 
-import keras
 import numpy as np
+from keras import ops
 
 
-def stream(step, state, prompt, length, seed=None):
-    """Yields `length` arrays (batch,) of ids that continue `prompt`.
+def stream(step, state, prompts, length, seed=None):
+    """Yields arrays (batch,) of ids that continue the prompts, until each is `length` words longer.
+
+    The first array stands behind the shortest prompt. Where a prompt is longer, its own word takes the place of a drawn
+    one, in what is yielded too.
 
     Args:
         step: `(tokens (batch, steps), state, uniform (2, batch)) → (ids (batch,), state)`, a deterministic function
             that draws by the numbers of `uniform`, each in [0, 1).
-        state: the state before the first token, with room for the prompt and `length` words.
-        prompt: int32 ids (batch, prompt length).
-        length: number of words to yield.
+        state: the state before the first token, with room for the longest prompt and `length` words.
+        prompts: int32 ids, (prompt length,) each.
+        length: number of words to add.
         seed: of NumPy's generator, which makes the draws independent of the backend.
     """
     random = np.random.default_rng(seed)
-    tokens = prompt
-    for _ in range(length):
-        uniform = random.random((2, len(prompt)), dtype="float32")
-        ids, state = step(keras.ops.convert_to_tensor(tokens), state, keras.ops.convert_to_tensor(uniform))
-        ids = keras.ops.convert_to_numpy(ids)
+    lengths = [len(prompt) for prompt in prompts]
+    tokens = np.stack([prompt[: min(lengths)] for prompt in prompts])
+    for place in range(min(lengths), max(lengths) + length):
+        uniform = random.random((2, len(prompts)), dtype="float32")
+        ids, state = step(ops.convert_to_tensor(tokens), state, ops.convert_to_tensor(uniform))
+        given = [prompt[place : place + 1] for prompt in prompts]
+        drawn = ops.convert_to_numpy(ids)
+        ids = np.array([own[0] if len(own) else one for own, one in zip(given, drawn)], drawn.dtype)
         yield ids
         tokens = ids[:, None]
+
+
+def by_sampler(sampler, step, initial_state, prompt, length):
+    """Continues `prompt` (batch, prompt length) by a `keras_hub.samplers.Sampler`: ids (batch, length).
+
+    Args:
+        sampler: the sampler.
+        step: `(tokens (batch, steps), state) → (log-probabilities (batch, words), hidden (batch, steps, dim), state)`.
+        initial_state: `(batch size, length) → state`, whose tensors have the batch as their first axis.
+        prompt: int32 ids.
+        length: number of words to add.
+    """
+    size = prompt.shape[1]
+    state = initial_state(len(prompt), size + length)
+    _, hidden, _ = step(ops.convert_to_tensor(prompt), state)
+    if size > 1:  # the sampler itself puts in the last word of the prompt
+        _, _, state = step(ops.convert_to_tensor(prompt[:, :-1]), state)
+
+    def next_word(tokens, state, index):
+        token = ops.slice(tokens, [0, index - 1], [ops.shape(tokens)[0], 1])
+        log_probs, hidden, state = step(token, state)
+        return log_probs, hidden[:, -1], state
+
+    room = [[0, 0], [0, length]]
+    tokens = sampler(
+        next_word,
+        ops.convert_to_tensor(np.pad(prompt, room)),
+        cache=state,
+        index=size,
+        hidden_states=ops.pad(hidden, [*room, [0, 0]]),
+    )
+    return ops.convert_to_numpy(tokens)[:, size:]

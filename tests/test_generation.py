@@ -43,3 +43,12 @@ def test_words_come_one_by_one():
     words = generation.stream(counting(calls), 0, np.zeros((1, 1), "int32"), length=5, seed=1)
     next(words)
     assert len(calls) == 1
+
+
+def test_longer_prompts_go_on_while_shorter_ones_are_continued():
+    calls, prompts = [], [np.array(one, "int32") for one in ([1], [4, 5, 6], [7, 8])]
+    words = np.stack(list(generation.stream(counting(calls), 0, prompts, length=2, seed=1)), axis=1)
+    np.testing.assert_array_equal(words, [[1, 2, 3, 4], [5, 6, 3, 4], [8, 2, 3, 4]])
+    np.testing.assert_array_equal(calls[0][0], [[1], [4], [7]])
+    for number, (tokens, _, _) in enumerate(calls[1:]):
+        np.testing.assert_array_equal(tokens[:, 0], words[:, number])

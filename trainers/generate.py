@@ -1,8 +1,11 @@
-"""Continues a prompt, word by word or, in a run of sub-words, piece by piece.
+"""Continues a prompt, word by word or, in a run of sub-words, piece by piece; or a file of prompts, many at a time.
 
 python -m trainers.generate --run_dir=runs/quickstart --prompt="The function returns" --length=50 --seed=1
+python -m trainers.generate --run_dir=runs/quickstart --input=prompts.txt --length=50   # JSON lines: prompt, text
 """
 
+import itertools
+import json
 import sys
 
 import numpy as np
@@ -18,6 +21,8 @@ FLAGS = flags.FLAGS
 def define_flags():
     flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
     flags.DEFINE_string("prompt", "", "Text to continue; it is read as the start of a line.")
+    flags.DEFINE_string("input", None, "UTF-8 file with a prompt a line, instead of --prompt.")
+    flags.DEFINE_integer("batch_size", 16, "Prompts of --input at a time.", lower_bound=1)
     flags.DEFINE_integer("length", 50, "Words, or pieces of words, to generate.", lower_bound=1)
     flags.DEFINE_float("temperature", 1.0, "Below 1 sharpens the distribution, 0 takes the most probable word.", 0)
     flags.DEFINE_integer("top_k", None, "Draw among the k most probable words only.", lower_bound=1)
@@ -28,20 +33,39 @@ def define_flags():
 
 def main():
     run = RunFolder(FLAGS.run_dir)
-    vocabulary = run.vocabulary()
-    tokens = run.tokenize()(FLAGS.prompt)
-    unknown = vocabulary.unknown(tokens)
+    vocabulary, tokenize = run.vocabulary(), run.tokenize()
+    prompts = [tokenize(text) for text in read_prompts()]
+    unknown = list(dict.fromkeys(word for tokens in prompts for word in vocabulary.unknown(tokens)))
     if unknown:
         way = "by their bytes" if FLAGS.open_vocabulary else "as <unk>"
         print(f"Not in the vocabulary, read {way}: {' '.join(unknown)}", file=sys.stderr)
-    extra = list(dict.fromkeys(unknown)) if FLAGS.open_vocabulary else None
+    extra = unknown if FLAGS.open_vocabulary else None
     model = run.model(FLAGS.model).for_inference(extra)
-    prompt = np.concatenate([[EOS], vocabulary.encode(tokens, extra or ())])[None]
-    print("".join(run.join(tokens))[1:], end="", flush=True)
-    stream = model.stream(prompt, FLAGS.length, FLAGS.temperature, FLAGS.top_k, FLAGS.seed)
-    for text in run.join(vocabulary.words[ids[0]] for ids in stream):
-        print(text, end="", flush=True)
-    print()
+    how = (FLAGS.length, FLAGS.temperature, FLAGS.top_k)
+    ids = [np.concatenate([[EOS], vocabulary.encode(tokens, extra or ())]) for tokens in prompts]
+    if not FLAGS.input:
+        stream = (vocabulary.words[new[0]] for new in model.stream(ids, *how, FLAGS.seed))
+        for text in itertools.chain(["".join(run.join(prompts[0]))[1:]], run.join(stream)):
+            print(text, end="", flush=True)
+        print()
+        return
+    for start in range(0, len(ids), FLAGS.batch_size):
+        seed = None if FLAGS.seed is None else [FLAGS.seed, start]
+        some = slice(start, start + FLAGS.batch_size)
+        for tokens, new in zip(prompts[some], model.generate(ids[some], *how, seed)):
+            texts = ("".join(run.join(one)) for one in (tokens, [vocabulary.words[id] for id in new]))
+            print(json.dumps(dict(zip(("prompt", "text"), texts)), ensure_ascii=False), flush=True)
+
+
+def read_prompts():
+    """The lines of --input, or --prompt."""
+    if not FLAGS.input:
+        return [FLAGS.prompt]
+    try:
+        with open(FLAGS.input, encoding="utf-8") as lines:
+            return [line.rstrip("\r\n") for line in lines]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{FLAGS.input} is not UTF-8 ({error.reason}): convert the text to UTF-8.") from None
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
-"""Scores lines of text: the log-probability of every token and the perplexity of every line.
+"""Scores lines of text: log-probability, rank and band of every token, and the perplexity of every line.
 
-The tokens are words or, in a run of sub-words, pieces of words; the perplexity is per word in either.
+The tokens are words or, in a run of sub-words, pieces of words; the perplexity is per word in either. The rank is a
+token's place among all by probability, 1 for the most probable; band 0 is the head of an adaptive softmax. Lines are
+scored as they come: those that are there already together, up to --batch_size of them.
 
 echo "The function returns a list ." | python -m trainers.score --run_dir=runs/quickstart
 """
 
 import json
 import math
+import queue
 import sys
+import threading
 
 import numpy as np
 from absl import flags
@@ -21,13 +25,14 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
-    flags.DEFINE_string("input", None, "UTF-8 text, one line scored at a time; by default the standard input.")
+    flags.DEFINE_multi_string("input", [], "UTF-8 text to score, once or more; by default the standard input.")
+    flags.DEFINE_integer("batch_size", 16, "Lines at a time, at most.", lower_bound=1)
     flags.DEFINE_enum("format", "table", ["table", "json"], "A table to read, or one JSON object a line.")
     flags.DEFINE_bool("open_vocabulary", False, "Unknown words enter by their bytes (char_cnn models, not streamed).")
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
 
 
-LENGTH_STEP = 32  # lengths are rounded up to a multiple, since compiled backends compile for each
+LENGTH_STEP, SEGMENT = 32, 512  # to multiples of which lengths are rounded up, since compilers compile for each
 
 
 def main():
@@ -38,37 +43,76 @@ def main():
         lines = list(lines)
         extra = list(dict.fromkeys(word for tokens in lines for word in vocabulary.unknown(tokens)))
     model = run.model(FLAGS.model).for_inference(extra)
-    for number, tokens in enumerate(lines, 1):
-        log_probs = score(model, vocabulary.encode(tokens), vocabulary.encode(tokens, extra or ()))
-        unknown, words = vocabulary.unknown(tokens), run.count_words(tokens)
-        if FLAGS.format == "json":
-            print_json(tokens, log_probs, unknown, words)
-        else:
-            print_table(number, tokens, log_probs, unknown, words)
+    number = 0
+    for batch in as_they_come(lines, FLAGS.batch_size):
+        targets = [vocabulary.encode(tokens) for tokens in batch]
+        inputs = [vocabulary.encode(tokens, extra or ()) for tokens in batch]
+        for tokens, ids, scores in zip(batch, targets, score(model, targets, inputs)):
+            number += 1
+            unknown, words = vocabulary.unknown(tokens), run.count_words(tokens)
+            bands = np.searchsorted(model.word_output.boundaries[1:-1], ids, side="right").tolist()
+            if FLAGS.format == "json":
+                print_json(tokens, *scores, bands, unknown, words)
+            else:
+                print_table(number, tokens, *scores, bands, unknown, words)
 
 
 def read_lines():
     """The lines of --input or of the standard input, each an error naming its number if it is no UTF-8."""
-    source = open(FLAGS.input, "rb") if FLAGS.input else sys.stdin.buffer
-    with source:
-        for number, line in enumerate(source, 1):
-            try:
-                yield line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"Line {number} is not UTF-8 ({error.reason}): convert the text to UTF-8.") from None
+    for name in FLAGS.input or [None]:
+        with open(name, "rb") if name else sys.stdin.buffer as source:
+            for number, line in enumerate(source, 1):
+                try:
+                    yield line.decode("utf-8").rstrip("\r\n")
+                except UnicodeDecodeError as error:
+                    where = f"Line {number} of {name}" if name else f"Line {number}"
+                    raise ValueError(f"{where} is not UTF-8 ({error.reason}): convert the text to UTF-8.") from None
+
+
+def as_they_come(lines, size):
+    """Lists of up to `size` lines: of a file as many as fit, of somebody who waits for answers what is there."""
+    waiting, end = queue.Queue(4 * size), []
+
+    def read():
+        try:
+            for line in lines:
+                waiting.put(line)
+            waiting.put(StopIteration())
+        except Exception as error:  # raised where the lines are used
+            waiting.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    while not end:
+        found = [waiting.get()]
+        while len(found) < size and not waiting.empty():
+            found.append(waiting.get())
+        end = [one for one in found if isinstance(one, Exception)]
+        if len(found) > len(end):
+            yield found[: len(found) - len(end)]
+    if not isinstance(end[0], StopIteration):
+        raise end[0]
 
 
 def score(model, targets, inputs):
-    """Log-probabilities of the ids of a line; the line starts behind a `</s>`. Inputs may hold extra words."""
-    length = -(-len(targets) // LENGTH_STEP) * LENGTH_STEP
-    padded = np.full((2, length), PAD, "int32")
-    padded[0, 0], padded[0, 1 : len(inputs)], padded[1, : len(targets)] = EOS, inputs[:-1], targets
-    return -model.nll(padded[:1], padded[1:])[0, : len(targets)].astype("float64")
+    """Yields the log-probabilities and the ranks of the ids of every line, which starts behind a `</s>`.
+
+    The inputs are the targets, but may hold extra words.
+    """
+    longest, rows = max(map(len, targets)), 2 ** (len(targets) - 1).bit_length()
+    step = SEGMENT if longest > SEGMENT else LENGTH_STEP
+    padded = np.full((2, rows, -(-longest // step) * step), PAD, "int32")
+    padded[0, :, 0] = EOS
+    for row, (own, ids) in enumerate(zip(inputs, targets)):
+        padded[0, row, 1 : len(own)], padded[1, row, : len(ids)] = own[:-1], ids
+    log_probs, ranks = model.score(*padded, segment=SEGMENT)
+    for row, ids in enumerate(targets):
+        yield log_probs[row, : len(ids)].astype("float64"), ranks[row, : len(ids)]
 
 
-def print_table(number, tokens, log_probs, unknown, words):
-    for token, log_prob in zip(tokens, log_probs):
-        print(f"{log_prob:10.4f}  {token}{'  (scored as <unk>)' if token in unknown else ''}")
+def print_table(number, tokens, log_probs, ranks, bands, unknown, words):
+    for token, *values in zip(tokens, log_probs, ranks, bands):
+        note = "  (scored as <unk>)" if token in unknown else ""
+        print("{:10.4f} {:8} {:3}  ".format(*values) + token + note)
     counted = f"{len(tokens)} tokens" if words == len(tokens) else f"{words} words in {len(tokens)} tokens"
     print(
         f"line {number}: log-probability {log_probs.sum():.4f}, {counted}, perplexity "
@@ -77,11 +121,13 @@ def print_table(number, tokens, log_probs, unknown, words):
     )
 
 
-def print_json(tokens, log_probs, unknown, words):
+def print_json(tokens, log_probs, ranks, bands, unknown, words):
     record = {
         "tokens": tokens,
         "words": words,
         "log_probs": [round(value, 6) for value in log_probs.tolist()],
+        "ranks": ranks.tolist(),
+        "bands": bands,
         "log_prob": float(log_probs.sum()),
         "perplexity": math.exp(-log_probs.sum() / words),
         "unknown": unknown,

@@ -193,31 +193,74 @@ class LanguageModel(keras.Model):
         function = self._compiled("log_probs", lambda x: self.word_output.log_probs(self(x, training=False)))
         return ops.convert_to_numpy(function(tokens))
 
-    def generate(self, prompt, length, temperature=1.0, top_k=None, seed=None):
+    def score(self, tokens, targets, segment=512):
+        """What every target is worth: ids (batch, length) twice to NumPy arrays of log p(target | tokens so far) in
+        nats and of its rank among all words, 1 for the most probable, (batch, length) each.
+
+        Args:
+            tokens: ids that go in.
+            targets: ids that come out.
+            segment: tokens that are worked on at a time, behind the cache of those before them.
+        """
+        tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
+
+        def step(tokens, targets, state):
+            hidden, state = self.body.step(self.word_input(tokens), state)
+            return -self.word_output.nll(hidden, targets), self.word_output.rank(hidden, targets), state
+
+        step, state, parts = self._compiled("score", step), self.body.initial_state(*tokens.shape), []
+        for start in range(0, tokens.shape[1], segment):
+            *part, state = step(tokens[:, start : start + segment], targets[:, start : start + segment], state)
+            parts.append([ops.convert_to_numpy(one) for one in part])
+        return tuple(np.concatenate(one, axis=1) for one in zip(*parts))
+
+    def generate(self, prompt, length, temperature=1.0, top_k=None, seed=None, sampler=None):
         """Continues `prompt`, one word at a time, each drawn exactly.
 
         Args:
-            prompt: ids (batch, prompt length), at least one per row.
-            length: number of words to add.
+            prompt: ids (batch, prompt length), at least one per row; or a list of rows of any lengths.
+            length: number of words to add to each.
             temperature: divides the log-probabilities; 0 takes the most probable word.
             top_k: draw among the k most probable words only, optional.
             seed: int; one seed gives the same words on every backend, up to rounding.
+            sampler: a `keras_hub.samplers.Sampler` to use instead, which has its own temperature and seed and sees the
+                probabilities of all words: beam search, top-p, contrastive search. All prompts must be of one length.
 
         Returns: a NumPy array (batch, length) int32 of the new ids.
         """
-        return np.stack(list(self.stream(prompt, length, temperature, top_k, seed)), axis=1)
+        prompts = self._prompts(prompt)
+        if sampler is not None:
+            prompt = self._ids(prompt, "prompt")
+            return generation.by_sampler(sampler, self._next, self.body.initial_state, prompt, length)
+        words = np.stack(list(self.stream(prompts, length, temperature, top_k, seed)), axis=1)
+        starts = np.array([len(one) for one in prompts]) - min(map(len, prompts))
+        return np.take_along_axis(words, starts[:, None] + np.arange(length), axis=1)
 
     def stream(self, prompt, length, temperature=1.0, top_k=None, seed=None):
-        """As `generate`, but yields the words as they come: one array (batch,) per step."""
-        prompt = self._ids(prompt, "prompt")
+        """As `generate`, but yields the words as they come: one array (batch,) per step.
+
+        The first stands behind the shortest prompt; rows of longer prompts repeat what these hold until they end.
+        """
+        prompts = self._prompts(prompt)
 
         def step(tokens, state, uniform):
             hidden, state = self.body.step(self.word_input(tokens), state)
             return self.word_output.sample_with(hidden[:, -1], uniform, temperature, top_k), state
 
         step = self._compiled(("step", temperature, top_k), step)
-        state = self.body.initial_state(prompt.shape[0], prompt.shape[1] + length)
-        return generation.stream(step, state, prompt, length, seed)
+        state = self.body.initial_state(len(prompts), max(map(len, prompts)) + length)
+        return generation.stream(step, state, prompts, length, seed)
+
+    def _next(self, tokens, state):
+        """The log-probabilities behind the last of some tokens, the hidden vectors of all, and the state."""
+        hidden, state = self.body.step(self.word_input(tokens), state)
+        return self.word_output.log_probs(hidden[:, -1]), hidden, state
+
+    def _prompts(self, prompt):
+        """A list of checked rows of ids."""
+        if isinstance(prompt, list) and len({np.shape(row) for row in prompt}) > 1:
+            return [self._ids([row], "prompt")[0] for row in prompt]
+        return list(self._ids(prompt, "prompt"))
 
     def _size(self, name):
         return self.vocabulary_size if name == "targets" else self.words_in

@@ -70,6 +70,40 @@ def test_stream_yields_the_words_of_generate(model):
     np.testing.assert_array_equal(np.stack(words, axis=1), model.generate(prompt, 4, seed=5))
 
 
+def test_prompts_of_different_lengths_are_continued_as_alone(model):
+    rows = batch(3)[0]
+    prompts = [rows[0, :1], rows[1, :4], rows[2, :2]]
+    together = model.generate(prompts, 3, temperature=0)
+    alone = [model.generate(prompt[None], 3, temperature=0)[0] for prompt in prompts]
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_score_gives_log_probabilities_and_ranks_in_any_segments(model):
+    tokens, targets, _ = batch(3)
+    log_probs, ranks = model.score(tokens, targets)
+    np.testing.assert_allclose(log_probs, -model.nll(tokens, targets), atol=5e-6)
+    every = model.log_probs(tokens)
+    own = np.take_along_axis(every, targets[..., None], axis=-1)
+    np.testing.assert_array_equal(ranks, (every > own).sum(axis=-1) + 1)
+    for actual, expected in zip(model.score(tokens, targets, segment=4), (log_probs, ranks)):
+        np.testing.assert_allclose(actual, expected, atol=5e-6)
+
+
+def test_samplers_of_keras_hub(model):
+    samplers, prompt = pytest.importorskip("keras_hub").samplers, batch(3)[0][:, :2]
+    greedy = model.generate(prompt, 3, temperature=0)
+    np.testing.assert_array_equal(model.generate(prompt, 3, sampler=samplers.GreedySampler()), greedy)
+    beams = model.generate(prompt, 3, sampler=samplers.BeamSampler(num_beams=VOCABULARY))
+
+    def worth(words):
+        whole = np.concatenate([prompt, words], axis=1)
+        return -model.nll(whole[:, :-1], whole[:, 1:])[:, 1:].sum(axis=1)
+
+    assert np.all(worth(beams) >= worth(greedy) - 1e-5) and np.any(worth(beams) > worth(greedy))
+    top_p = model.generate(prompt, 3, sampler=samplers.TopPSampler(p=1e-6, seed=1))  # so few that one word is left
+    np.testing.assert_array_equal(top_p, greedy)
+
+
 @pytest.mark.parametrize("prompt", [np.zeros((1, 0), "int32"), np.zeros(3, "int32")], ids=["empty", "flat"])
 def test_bad_prompts(model, prompt):
     with pytest.raises(ValueError, match=r"`prompt` must have shape \(batch, length\), neither of them 0. Received: "):

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import queue
 import shutil
 import subprocess
 import sys
@@ -131,6 +132,45 @@ def test_score_table_names_the_unknown_word(trained, monkeypatch, capsys):
     call(score, f"--run_dir={trained}")
     printed = capsys.readouterr().out
     assert "qqq  (scored as <unk>)" in printed and "3 tokens, perplexity" in printed
+
+
+def test_score_works_on_lines_together_as_alone(trained, tmp_path, capsys):
+    lines = ["w1 w2", "", " ".join(["w3 w1"] * 20), "w2"]
+    for name, some in (("a.txt", lines[:3]), ("b.txt", lines[3:])):
+        (tmp_path / name).write_text("\n".join(some) + "\n")
+    files = [f"--input={tmp_path}/a.txt", f"--input={tmp_path}/b.txt"]
+    results = []
+    for size in (1, 3):
+        call(score, f"--run_dir={trained}", "--format=json", *files, f"--batch_size={size}")
+        results.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    for line, alone, together in zip(lines, *results, strict=True):
+        assert alone["tokens"] == together["tokens"] == [*line.split(), "</s>"]
+        assert alone["log_probs"] == pytest.approx(together["log_probs"], abs=2e-5)
+        assert alone["ranks"] == together["ranks"] and min(alone["ranks"]) >= 1
+        assert alone["bands"] == [
+            int(id >= 20) + int(id >= 40) for id in RunFolder(trained).vocabulary().encode(alone["tokens"])
+        ]
+
+
+def test_score_answers_each_line_before_the_next_one_comes():
+    asked = queue.Queue()
+    answers = score.as_they_come(iter(asked.get, None), 16)
+    for line in (["a"], ["b"]):
+        asked.put(line)
+        assert next(answers) == [line]
+    asked.put(None)
+    assert list(answers) == []
+
+
+def test_generate_continues_the_prompts_of_a_file(trained, tmp_path, capsys):
+    (tmp_path / "prompts.txt").write_text("w1\n\nw2 w3 w1\n")
+    options = [f"--run_dir={trained}", "--length=4", "--temperature=0"]
+    call(generate, *options, f"--input={tmp_path}/prompts.txt", "--batch_size=2")
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["prompt"].strip() for one in found] == ["w1", "", "w2 w3 w1"]
+    for one in found:
+        call(generate, *options, f"--prompt={one['prompt']}")
+        assert capsys.readouterr().out.strip() == (one["prompt"] + one["text"]).strip()
 
 
 def test_generate_streams_one_text_per_seed(trained, capsys):

@@ -31,8 +31,8 @@ class TransformerDecoder(keras.layers.Layer):
     Input shape: (batch, length, input_dim).
     Output shape: (batch, length, output_dim).
 
-    The same function a few tokens at a time: `initial_state(batch_size, length)` makes the state and
-    `step(x, state)` returns the output for the next tokens and the state behind them.
+    The same function a few tokens at a time: `initial_state(batch_size, length)` makes the state, tensors whose first
+    axis is the batch, and `step(x, state)` returns the output for the next tokens and the state behind them.
 
     Example:
 
@@ -101,16 +101,17 @@ class TransformerDecoder(keras.layers.Layer):
     def initial_state(self, batch_size, length):
         """The state before the first token, with room for `length` tokens."""
         caches = [block.initial_state(batch_size, length, self.dim) for block in self.blocks]
-        return ops.zeros((), "int32"), caches
+        return ops.zeros((batch_size,), "int32"), caches
 
     def step(self, x, state):
         """`x` (batch, steps, input_dim), the tokens behind `state`, to `(y, state)`; no dropout."""
-        position, caches = state
-        y, after = self._enter(x, position), []
+        positions, caches = state
+        position, after = positions[0], []  # the same in all rows
+        y = self._enter(x, position)
         for block, cache in zip(self.blocks, caches):
             y, cache = block.step(y, cache, position)
             after.append(cache)
-        return self._leave(y), (position + ops.shape(x)[1], after)
+        return self._leave(y), (positions + ops.shape(x)[1], after)
 
     def _enter(self, x, position):
         x = ops.cast(x, self.compute_dtype) * self.dim**0.5

@@ -201,6 +201,35 @@ class AdaptiveSoftmax(keras.layers.Layer):
             best, ids = self._consider(tail, hidden, classes[:, tail, None], best, ids)
         return ops.reshape(best, (*shape, k)), ops.reshape(ids, (*shape, k))
 
+    def rank(self, hidden, targets):
+        """The place of every target among all words, 1 for the most probable: (…, hidden_dim), (…) ids to (…) int32.
+
+        Exact up to rounding; a tail is computed only where one of its words can be more probable than the target.
+        """
+        shape, hidden = ops.shape(targets), self._flat(hidden)
+        targets = ops.cast(ops.reshape(targets, [-1]), "int32")
+        own = -self.nll(hidden, targets)
+        places, classes = ops.ones_like(targets), ops.zeros((ops.shape(targets)[0], max(self.tails, 1)))
+
+        def pass_head(rows, live, carry):
+            hidden, targets, own, places = rows
+            words, classes = self._head(hidden)
+            classes = classes if self.tails else ops.zeros((ops.shape(words)[0], 1))
+            return [places + _count_above(words, own, targets), classes], carry
+
+        def pass_tail(rows, live, carry):
+            hidden, targets, own, places, cluster = rows
+            words = self._tail(hidden, tail) + cluster[:, None]
+            return [places + _count_above(words, own, targets - self.boundaries[tail + 1])], carry
+
+        inputs = [hidden, targets, own]
+        everywhere = ops.ones_like(targets, dtype="bool")
+        places, classes = self._where(0, everywhere, pass_head, [*inputs, places], [places, classes])
+        for tail in range(self.tails):
+            cluster = classes[:, tail]
+            (places,) = self._where(tail + 1, cluster > own, pass_tail, [*inputs, places, cluster], [places])
+        return ops.reshape(places, shape)
+
     def sample(self, hidden, temperature=1.0, top_k=None, seed=None):
         """Draws one word per hidden vector from the exact distribution.
 
@@ -294,17 +323,17 @@ class AdaptiveSoftmax(keras.layers.Layer):
             ids = ops.take_along_axis(ops.concatenate([ids, places + first], axis=-1), order, axis=-1)
             return [best, ids], carry
 
-        return self._where(tail, cluster[:, 0] > best[:, -1], merge, [hidden, cluster, best, ids], [best, ids])
+        return self._where(tail + 1, cluster[:, 0] > best[:, -1], merge, [hidden, cluster, best, ids], [best, ids])
 
     def _draw_within(self, tail, hidden, drawn, ids, uniform):
         """`ids` (rows,) with a word of the tail wherever its column of the head was drawn."""
         first = self.boundaries[tail + 1]
         within = lambda rows, live, carry: ([first + draw(self._logits(rows[0], tail + 1), rows[1])], carry)  # noqa: E731
-        return self._where(tail, drawn, within, [hidden, uniform], [ids])[0]
+        return self._where(tail + 1, drawn, within, [hidden, uniform], [ids])[0]
 
-    def _where(self, tail, active, body, inputs, outputs):
-        """`outputs` with those of `body` in the rows that are active: the rows that a tail is computed for."""
-        rows, columns = active.shape[0], self.tables[tail + 1].shape[0]
+    def _where(self, band, active, body, inputs, outputs):
+        """`outputs` with those of `body` in the rows that are active: the rows that a band is computed for."""
+        rows, columns = active.shape[0], self.tables[band].shape[0]
         chunk_rows = min(rows, default_chunk_rows(-(-rows // 2), columns)) if rows else UNKNOWN_ROWS
         return over_active_rows(body, active, inputs, outputs, [], chunk_rows)[0]
 
@@ -345,3 +374,9 @@ class AdaptiveSoftmax(keras.layers.Layer):
         if isinstance(config.get("tied_to"), dict):
             config = {**config, "tied_to": keras.saving.deserialize_keras_object(config["tied_to"])}
         return cls(**config)
+
+
+def _count_above(values, own, target):
+    """How many of the `values` (rows, words) are above `own` (rows,), the one at `target` (rows,) left out."""
+    others = ops.arange(values.shape[-1])[None, :] != target[:, None]
+    return ops.sum(ops.cast((values > own[:, None]) & others, "int32"), axis=-1)

@@ -112,3 +112,15 @@ def test_extreme_numbers_give_words_of_the_vocabulary(softmax, hidden, top_k):
 def test_negative_temperature(softmax, hidden):
     with pytest.raises(ValueError, match="`temperature` must not be negative. Received: temperature=-1"):
         softmax.sample(hidden, temperature=-1)
+
+
+@pytest.mark.parametrize("cutoffs", [CUTOFFS, ()], ids=str)
+def test_rank_is_the_place_among_all_words(softmax, hidden, cutoffs):
+    if not cutoffs:
+        softmax = AdaptiveSoftmax(VOCABULARY, (), dtype="float32")
+        softmax.build((None, DIM))
+        randomize(softmax)
+    every = np.broadcast_to(np.arange(VOCABULARY, dtype="int32"), (3, VOCABULARY))
+    ranks = runner(softmax.rank)(np.repeat(hidden[:, :1], VOCABULARY, axis=1), every)
+    expected = np.argsort(np.argsort(-truth(softmax, hidden[:, 0]), axis=-1), axis=-1) + 1
+    np.testing.assert_array_equal(ranks, expected)
