@@ -15,11 +15,16 @@ LENGTH, INPUT_DIM = 7, 8
 BODIES = {
     "transformer": lambda **kw: TransformerDecoder(1, 8, 12, 2, **kw),
     "transformer, projected": lambda **kw: TransformerDecoder(1, 12, 12, 3, first_position=0, **kw),
-    "transformer, post-norm": lambda **kw: TransformerDecoder(
-        1, 8, 12, 2, activation="gelu", normalize_first=False, learned_positions=LENGTH + 3, **kw
-    ),
-    "transformer, normalized": lambda **kw: TransformerDecoder(
-        1, 12, 12, 3, first_position=None, output_dim=6, final_norm=True, input_norm=True, scale_input=False, **kw
+    "transformer, otherwise": lambda **kw: TransformerDecoder(
+        *(1, 12, 12, 3),
+        output_dim=6,
+        activation="gelu",
+        normalize_first=False,
+        final_norm=True,
+        input_norm=True,
+        scale_input=False,
+        learned_positions=LENGTH + 3,
+        **kw,
     ),
 }
 
