@@ -138,7 +138,8 @@ def _weights(tensors, path):
             continue
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"{path} holds {type(tensor).__name__} where there must be weights: {name}.")
-        array, fused = tensor.detach().float().numpy(), FUSED.fullmatch(name)
+        # A copy, since the tensor is a part of the file that lies in memory, and JAX may use an array as it lies.
+        array, fused = tensor.detach().to(torch.float32, copy=True).numpy(), FUSED.fullmatch(name)
         if fused and len(array) % 3 == 0:
             for part, third in zip("qkv", np.split(array, 3)):
                 weights[f"{fused[1]}.{part}_proj.{fused[2]}"] = third

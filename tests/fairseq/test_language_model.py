@@ -16,7 +16,7 @@ from keras_adaptive import fairseq
 from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
 from keras_adaptive.fairseq.options import build_model, resolve
 from keras_adaptive.models import transformer_lm
-from tests.tiny import largest_difference
+from tests.tiny import largest_difference, weights_of
 from tests.weights import randomize
 
 torch = pytest.importorskip("torch")
@@ -83,16 +83,12 @@ def test_out_again_is_exact(name):
 OPTIONS = {
     "decoder_embed_dim": 8, "decoder_ffn_embed_dim": 12, "decoder_layers": 1, "decoder_attention_heads": 2,
     "adaptive_softmax_cutoff": "100,300", "adaptive_input_cutoff": "100,300", "adaptive_input_factor": 2.0,
-    "adaptive_softmax_factor": 2.0, "character_filters": "[(1, 4), (2, 5)]",
+    "adaptive_softmax_factor": 2.0,
 }  # fmt: skip
-MODELS = {
-    "fixed": {"decoder_input_dim": 4},
-    "adaptive, untied": {"adaptive_input": True, "decoder_input_dim": 12, "decoder_output_dim": 4},
-    "adaptive, tied": {"adaptive_input": True, "tie_adaptive_weights": True, "tie_adaptive_proj": True},
+MODELS = {  # that are not among the published ones
+    "fixed": {"decoder_input_dim": 4, "no_token_positional_embeddings": True},
     "adaptive, words tied": {"adaptive_input": True, "tie_adaptive_weights": True, "layernorm_embedding": True},
-    "bytes": {"character_embeddings": True, "char_embedder_highway_layers": 1, "no_token_positional_embeddings": True},
     "softmax": {"adaptive_softmax_cutoff": None, "decoder_normalize_before": False},
-    "softmax, tied": {"adaptive_softmax_cutoff": None, "share_decoder_input_output_embed": True},
 }
 
 
@@ -106,6 +102,23 @@ def test_our_own_out_and_in_again(name, golden, reload):
     again = reload({"args": argparse.Namespace(**options), "model": fairseq.to_state_dict(model)})
     assert largest_difference(model, again) == 0
     assert again.body.get_config() == model.body.get_config()
+
+
+def test_old_files_name_shared_words_once(golden, reload):
+    options = OPTIONS | {"adaptive_softmax_cutoff": None, "share_decoder_input_output_embed": True}
+    given = fairseq.Checkpoint(options, None, "transformer_lm", {}, 3.0)
+    model = build_model(resolve(given), Vocabulary.load(golden.folder / "dict.txt"))
+    state = fairseq.to_state_dict(model)
+    del state["decoder.output_projection.weight"]
+    assert largest_difference(model, reload({"args": argparse.Namespace(**options), "model": state})) == 0
+
+
+def test_the_file_is_needed_no_longer(read, reload):
+    model = reload(read)
+    before = [np.copy(array) for array in weights_of(model)]
+    read["model"] = {name: torch.zeros_like(tensor) for name, tensor in read["model"].items()}
+    reload(read)  # writes over it
+    assert all(np.array_equal(*pair) for pair in zip(before, weights_of(model), strict=True))
 
 
 def test_half_precision_is_read(read, reload):
