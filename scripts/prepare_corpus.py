@@ -4,6 +4,7 @@ python scripts/prepare_corpus.py --data_dir=data/docstrings
 python scripts/prepare_corpus.py --source=wikitext-103 --data_dir=data/wikitext-103
 python scripts/prepare_corpus.py --source=FOLDER --data_dir=data/mine
 python scripts/prepare_corpus.py --source=FOLDER --subwords=32000 --data_dir=data/mine_bpe
+python scripts/prepare_corpus.py --source=FOLDER --dictionary=dict.txt --data_dir=data/for_a_published_model
 """
 
 import functools
@@ -13,7 +14,7 @@ import tempfile
 
 from absl import app, flags
 
-from keras_adaptive.data import PUBLIC_CORPORA, TOKENIZERS, prepare, prepare_public, write_docstrings
+from keras_adaptive.data import PUBLIC_CORPORA, TOKENIZERS, Vocabulary, prepare, prepare_public, write_docstrings
 
 FLAGS = flags.FLAGS
 
@@ -32,6 +33,7 @@ flags.DEFINE_integer(
     lower_bound=1,
 )
 flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, such as 32000; 0 for words.", lower_bound=0)
+flags.DEFINE_string("dictionary", None, "Vocabulary to take, vocabulary.txt or a dict.txt; other words become <unk>.")
 flags.DEFINE_string("data_dir", None, "The folder to make.", required=True)
 flags.DEFINE_string("download_dir", "data/downloads", "Where archives of public corpora and their texts are kept.")
 flags.DEFINE_list("mirrors", [], "Addresses to download a public corpus from instead of the public ones.")
@@ -44,20 +46,25 @@ def prepare_docstrings():
         say("Reading the docstrings of", ", ".join(["Python", *FLAGS.packages]))
         write_docstrings(folder, FLAGS.packages)
         source = ", ".join(["docstrings of Python " + sys.version.split()[0], *FLAGS.packages])
-        return prepare(folder, FLAGS.data_dir, FLAGS.tokenizer or "words", FLAGS.min_count or 3, source, FLAGS.subwords)
+        return prepare(folder, FLAGS.data_dir, FLAGS.tokenizer or "words", FLAGS.min_count or 3, source, **units())
 
 
 def prepare_download():
     if FLAGS.tokenizer == "words":
         raise ValueError(f"--source={FLAGS.source} is tokenised already. Leave --tokenizer out.")
     names = FLAGS.source, FLAGS.download_dir, FLAGS.data_dir
-    return prepare_public(*names, FLAGS.min_count, FLAGS.subwords, FLAGS.mirrors, report=say)
+    return prepare_public(*names, FLAGS.min_count, mirrors=FLAGS.mirrors, report=say, **units())
 
 
 def prepare_folder():
     say("Reading", FLAGS.source)
     tokenizer, min_count = FLAGS.tokenizer or "whitespace", FLAGS.min_count or 3
-    return prepare(FLAGS.source, FLAGS.data_dir, tokenizer, min_count, subwords=FLAGS.subwords)
+    return prepare(FLAGS.source, FLAGS.data_dir, tokenizer, min_count, **units())
+
+
+def units():
+    """What the tokens are: sub-words, words of a given vocabulary, or by default those of the training text."""
+    return {"subwords": FLAGS.subwords, "vocabulary": Vocabulary.load(FLAGS.dictionary) if FLAGS.dictionary else None}
 
 
 def prepare_source():
@@ -72,7 +79,8 @@ def print_summary(corpus):
     metadata, size = corpus.metadata, len(corpus.vocabulary)
     if metadata["unit"] == "word":
         columns = ["tokens", "lines"]
-        print(f"{size:,} words in the vocabulary, those with at least {metadata['min_count']} occurrences")
+        origin = f"those with at least {metadata['min_count']} occurrences"
+        print(f"{size:,} words in the vocabulary, {f'those of {FLAGS.dictionary}' if FLAGS.dictionary else origin}")
     else:
         columns = ["tokens", "words", "lines"]
         print(f"{size:,} pieces of words in the vocabulary, from {metadata['merges']['number']:,} merges")

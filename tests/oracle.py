@@ -75,11 +75,25 @@ def attention(x, weights, heads):
     return mixed @ weights["out/kernel"] + weights["out/bias"]
 
 
-def block(x, weights, heads):
-    x = x + attention(layer_norm(x, weights["attention_norm/gamma"], weights["attention_norm/beta"]), weights, heads)
-    inner = layer_norm(x, weights["ffn_norm/gamma"], weights["ffn_norm/beta"])
-    inner = np.maximum(inner @ weights["ffn_in/kernel"] + weights["ffn_in/bias"], 0.0)
-    return x + inner @ weights["ffn_out/kernel"] + weights["ffn_out/bias"]
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(x, 0.0),
+    "relu_squared": lambda x: np.maximum(x, 0.0) ** 2,
+    "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
+    "gelu_tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+    "tanh": np.tanh,
+    "linear": lambda x: x,
+}
+
+
+def block(x, weights, heads, activation="relu", normalize_first=True):
+    def norm(name, x, here):
+        return layer_norm(x, weights[f"{name}/gamma"], weights[f"{name}/beta"]) if here else x
+
+    x = x + attention(norm("attention_norm", x, normalize_first), weights, heads)
+    x = norm("attention_norm", x, not normalize_first)
+    inner = norm("ffn_norm", x, normalize_first) @ weights["ffn_in/kernel"] + weights["ffn_in/bias"]
+    x = x + ACTIVATIONS[activation](inner) @ weights["ffn_out/kernel"] + weights["ffn_out/bias"]
+    return norm("ffn_norm", x, not normalize_first)
 
 
 def decoder(x, blocks, heads, projection=None, first_position=2):

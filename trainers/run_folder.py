@@ -38,14 +38,22 @@ class RunFolder:
             self._compare_flags(text, _defaults(experiment))
             self._compare_vocabulary(corpus)
             return
-        if self.path.exists() and any(self.path.iterdir()):
-            raise ValueError(f"{self.path} is not empty and holds no run: pass another --run_dir.")
+        self.check_empty()
         self.path.mkdir(parents=True, exist_ok=True)
-        corpus.vocabulary.save(self._file("vocabulary.txt"))
         if (subwords := corpus.subwords()) is not None:
             subwords.save(self._file("merges.txt"))
-        self._file("corpus.json").write_text(json.dumps(corpus.metadata, indent=2), encoding="utf-8")
-        self._file("flags.txt").write_text(text, encoding="utf-8")
+        self.write(text, corpus.vocabulary, corpus.metadata)
+
+    def check_empty(self):
+        """Raises a ValueError if there is anything in the folder."""
+        if self.path.exists() and any(self.path.iterdir()):
+            raise ValueError(f"{self.path} is not empty: pass another --run_dir.")
+
+    def write(self, flags_text, vocabulary, metadata):
+        """Writes what the run is, the flags last: a flagfile, a `Vocabulary` and what corpus.json says."""
+        vocabulary.save(self._file("vocabulary.txt"))
+        self._file("corpus.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")
+        self._file("flags.txt").write_text(flags_text, encoding="utf-8")
 
     def _compare_flags(self, text, defaults):
         old, new = (dict(line.split("=", 1) for line in t.splitlines()) for t in (self._read("flags.txt"), text))
@@ -101,7 +109,13 @@ class RunFolder:
 
     def corpus(self, data_dir=None):
         """The corpus of the run, or another one prepared with the same vocabulary."""
-        corpus = load_corpus(data_dir or self.flags()["data_dir"])
+        data_dir = data_dir or self.flags().get("data_dir")
+        if not data_dir:
+            raise ValueError(
+                f"{self.path} was converted without a corpus: pass --data_dir, a folder that scripts/prepare_corpus.py "
+                "made with the model's --dictionary."
+            )
+        corpus = load_corpus(data_dir)
         self._compare_vocabulary(corpus)
         return corpus
 

@@ -19,7 +19,9 @@ _CHUNK = 1 << 18  # tokens in memory at a time
 _NAMES = ("{}.txt", "wiki.{}.tokens")
 
 
-def prepare(folder, data_dir, tokenizer="whitespace", min_count=3, source=None, subwords=0, check=None):
+def prepare(
+    folder, data_dir, tokenizer="whitespace", min_count=3, source=None, subwords=0, check=None, vocabulary=None
+):
     """Turns the text files of a folder into a corpus: token ids on disk and their vocabulary.
 
     The text is streamed, so memory holds the distinct words and little else. Each line ends with `</s>`,
@@ -37,6 +39,8 @@ def prepare(folder, data_dir, tokenizer="whitespace", min_count=3, source=None, 
         subwords: 0 makes a corpus of words. Otherwise its units are the pieces of a byte-pair encoding with so
             many merges, learned on `train` (`Subwords`); no piece is too rare, and `min_count` is for the words,
             whose counts a corpus of pieces has too.
+        vocabulary: a `Vocabulary` to take instead of that of `train`, such as that of a published model; every other
+            word becomes `<unk>`, and `min_count` does not matter.
         check: called with the finished `Corpus` before `data_dir` appears; if it raises, nothing stays.
 
     Returns:
@@ -51,10 +55,14 @@ def prepare(folder, data_dir, tokenizer="whitespace", min_count=3, source=None, 
         raise ValueError(f"`subwords` must be a number of merges, or 0 for words. Received: {subwords}")
     if tokenizer not in TOKENIZERS:
         raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {tokenizer!r}")
+    if subwords and vocabulary is not None:
+        raise ValueError("A corpus of sub-words makes its own vocabulary: pass `subwords` or `vocabulary`, not both.")
     texts = {split: _find(folder, split) for split in SPLITS}
     recipe = {"tokenizer": tokenizer, "unit": "sub-word" if subwords else "word", "min_count": min_count}
     if subwords:
         recipe["subwords"] = subwords
+    if vocabulary is not None:
+        recipe |= {"min_count": None, "dictionary": vocabulary.sha256}
     inputs = {split: _identity(path) for split, path in texts.items()}
     if not _is_free(data_dir):
         return _existing(data_dir, recipe, inputs, check)
@@ -62,7 +70,7 @@ def prepare(folder, data_dir, tokenizer="whitespace", min_count=3, source=None, 
         if subwords:
             contents = _write_subword_corpus(texts, new, TOKENIZERS[tokenizer], min_count, subwords)
         else:
-            contents = _write_corpus(texts, new, TOKENIZERS[tokenizer], min_count)
+            contents = _write_corpus(texts, new, TOKENIZERS[tokenizer], min_count, vocabulary)
         splits = {split: inputs[split] | contents["splits"][split] for split in SPLITS}
         metadata = {"source": str(source or folder), **recipe, **contents, "splits": splits}
         (new / "corpus.json").write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
@@ -104,7 +112,7 @@ def _existing(data_dir, recipe, inputs, check):
     raise ValueError(f"{data_dir} exists and is not this corpus. Remove it, or choose another data_dir.")
 
 
-def _write_corpus(texts, folder, tokenize, min_count):
+def _write_corpus(texts, folder, tokenize, min_count, vocabulary):
     """Writes the vocabulary and the tokens of every split; returns what `corpus.json` says about them.
 
     Looking words up takes most of the time. So the words of `train` are looked up once, numbered as they
@@ -112,7 +120,7 @@ def _write_corpus(texts, folder, tokenize, min_count):
     """
     numbers = folder / "numbers"
     counts = _number_words(read_words(texts["train"], tokenize), numbers)
-    vocabulary = Vocabulary.from_counts(counts, min_count)
+    vocabulary = Vocabulary.from_counts(counts, min_count) if vocabulary is None else vocabulary
     vocabulary.save(folder / "vocabulary.txt")
     ids = vocabulary.encode(list(counts))
     chunks = {"train": (ids[chunk] for chunk in _read_numbers(numbers))}

@@ -5,6 +5,7 @@ import numpy as np
 
 SPECIAL_WORDS = ("<s>", "<pad>", "</s>", "<unk>")
 BOS, PAD, EOS, UNK = range(4)
+OVERWRITE = " #fairseq:overwrite"  # ends the line of a word that stands above already
 
 
 class Vocabulary:
@@ -16,11 +17,13 @@ class Vocabulary:
 
     A file of a vocabulary has one `word count` a line and leaves the four special words out. That is the
     layout of fairseq's `dict.txt`: such a file loads as it is, with the ids that fairseq gives. The counts of
-    the special words are therefore zero after `load`.
+    the special words are therefore zero after `load`. A line that ends in `#fairseq:overwrite` may repeat a word: its
+    id is then the later one.
 
     Args:
         words: list of all words in the order of their ids; the first four are the special words.
         counts: occurrences of each of them, as many as words.
+        overwrite: whether words may be repeated. The last id of a word is its own; special words keep theirs.
 
     Raises:
         ValueError: if the special words are not the first four, a word is empty, holds a line break or occurs
@@ -35,11 +38,12 @@ class Vocabulary:
     array([4, 3, 6, 2], dtype=int32)
     """
 
-    def __init__(self, words, counts):
+    def __init__(self, words, counts, overwrite=False):
         self.words = list(words)
         self.counts = np.asarray(counts, np.int64)
         self._ids = {word: i for i, word in enumerate(self.words)}
-        self._validate()
+        self._validate(overwrite)
+        self._ids |= zip(SPECIAL_WORDS, range(4))
 
     @classmethod
     def from_counts(cls, counts, min_count=1, multiple_of=8):
@@ -61,17 +65,19 @@ class Vocabulary:
     @classmethod
     def load(cls, path):
         """Reads a vocabulary that `save`, or fairseq, wrote; ids follow the order of the lines."""
-        words, counts = dict.fromkeys(SPECIAL_WORDS), [0] * len(SPECIAL_WORDS)
+        words, counts = list(SPECIAL_WORDS), [0] * len(SPECIAL_WORDS)
+        known = set(words)
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
-                word, count = _parse(line, f"{path}:{number}")
-                if word in words:
+                word, count, overwrite = _parse(line, f"{path}:{number}")
+                if word in known and not overwrite:
                     raise ValueError(f"{path}:{number}: {word!r} occurs twice. Remove this line.")
-                words[word] = None
+                words.append(word)
                 counts.append(count)
+                known.add(word)
         if len(words) == len(SPECIAL_WORDS):
             raise ValueError(f"{path}: the vocabulary is empty; expected one `word count` per line.")
-        return cls(words, counts)
+        return cls(words, counts, overwrite=True)
 
     def save(self, path):
         """Writes one `word count` a line, without the special words."""
@@ -113,13 +119,16 @@ class Vocabulary:
         return word in self._ids
 
     def _text(self):
-        pairs = zip(self.words, self.counts.tolist(), strict=True)
-        return "".join(f"{word} {count}\n" for word, count in itertools.islice(pairs, 4, None)).encode()
+        lines, known = [], set(SPECIAL_WORDS)
+        for word, count in itertools.islice(zip(self.words, self.counts.tolist(), strict=True), 4, None):
+            lines.append(f"{word} {count}{OVERWRITE if word in known else ''}\n")
+            known.add(word)
+        return "".join(lines).encode()
 
-    def _validate(self):
+    def _validate(self, overwrite):
         if tuple(self.words[:4]) != SPECIAL_WORDS:
             raise ValueError(f"`words` must begin with {SPECIAL_WORDS}. Received: {self.words[:4]}")
-        if len(self._ids) < len(self.words):
+        if len(self._ids) < len(self.words) and not overwrite:
             twice = next(word for i, word in enumerate(self.words) if self._ids[word] != i)
             raise ValueError(f"`words` must be distinct. Received twice: {twice!r}")
         if "" in self._ids or any("\n" in word for word in self.words):
@@ -138,7 +147,7 @@ def _parse(line, where):
         line = line.decode().rstrip("\r\n")
     except UnicodeDecodeError:
         raise ValueError(f"{where}: not valid UTF-8. Convert the file to UTF-8.") from None
-    word, _, count = line.rpartition(" ")
+    word, _, count = line.removesuffix(OVERWRITE).rpartition(" ")
     if not word or not count.isdecimal():
         raise ValueError(f"{where}: expected a word and its count, such as `the 120`. Received: {line!r}")
-    return word, int(count)
+    return word, int(count), line.endswith(OVERWRITE)

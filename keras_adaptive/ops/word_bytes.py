@@ -31,7 +31,8 @@ def convolve_bytes(characters, table, *weights, max_bytes):
         characters: int (words, slots), 0 is padding, which the words of fewer bytes end with. `slots` is `max_bytes`,
             or small enough that every width has a window of padding alone.
         table: (257, char_dim) one vector per byte, float32; that of padding is taken for zeros.
-        weights: kernels (width, char_dim, filters) of the widths 1, 2, …, their `beginnings`, and their biases.
+        weights: kernels (width, char_dim, filters) of the widths 1, 2, …, their `beginnings`, and their biases. A width
+            may have no filters.
         max_bytes: slots of a word.
     """
     count = (len(weights) + 1) // 3
@@ -42,18 +43,20 @@ def convolve_bytes(characters, table, *weights, max_bytes):
     seen = [[] for _ in kernels]  # for each width, what its windows see: (words, some windows, filters) each
     for width, kernel in enumerate(kernels, 1):
         starts = slots - width + 1
-        if starts > 0:
+        if starts > 0 and kernel.shape[-1]:
             windows = ops.concatenate([vectors[:, i : i + starts] for i in range(width)], axis=-1)
-            values = ops.matmul(ops.reshape(windows, [-1, width * dim]), ops.reshape(kernel, [width * dim, -1]))
-            seen[width - 1].append(ops.reshape(values, [-1, starts, kernel.shape[-1]]))
+            filters = kernel.shape[-1]
+            values = ops.matmul(ops.reshape(windows, [-1, width * dim]), ops.reshape(kernel, [width * dim, filters]))
+            seen[width - 1].append(ops.reshape(values, [ops.shape(characters)[0], starts, filters]))
     for length in range(1, min(slots, count - 1) + 1) if slots < max_bytes else ():
         ending = ops.reshape(vectors[:, slots - length :], [-1, 1, length * dim])
         ends = np.cumsum([kernel.shape[-1] for kernel in kernels[length:]])
         values = ops.split(ops.matmul(ending, begun[length - 1]), ends, axis=-1)  # and nothing behind the last end
         seen[length:] = [[*own, one] for own, one in zip(seen[length:], values)]
+    pairs = [(own, bias) for own, bias in zip(seen, biases) if bias.shape[0]]
     if slots < max_bytes:
-        seen = [[*own, ops.zeros_like(own[0][:, :1])] for own in seen]
-    highest = [ops.max(ops.concatenate(own, axis=1), axis=1) + bias for own, bias in zip(seen, biases)]
+        pairs = [([*own, ops.zeros_like(own[0][:, :1])], bias) for own, bias in pairs]
+    highest = [ops.max(ops.concatenate(own, axis=1), axis=1) + bias for own, bias in pairs]
     return ops.relu(ops.concatenate(highest, axis=-1))
 
 

@@ -8,7 +8,17 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from keras_adaptive.data import EOS, SPLITS, TOKENIZERS, UNK, Subwords, join_pieces, prepare
+from keras_adaptive.data import (
+    EOS,
+    SPECIAL_WORDS,
+    SPLITS,
+    TOKENIZERS,
+    UNK,
+    Subwords,
+    Vocabulary,
+    join_pieces,
+    prepare,
+)
 
 TEXTS = {
     "train": " = a = \n \nthe cat the <unk>\nthe dog\n\n",
@@ -37,6 +47,22 @@ def test_tokens_are_the_text(folder, tmp_path):
     assert " ".join(words["valid"]) == "the <unk> </s> </s>"
     assert " ".join(words["test"]) == "a cat <unk> <unk> <unk> </s>"
     assert corpus.vocabulary.words[4:9] == ["the", "=", "a", "cat", "dog"]
+
+
+def test_the_words_of_another_vocabulary(folder, tmp_path):
+    given = Vocabulary([*SPECIAL_WORDS, "cat", "bird", "the"], [0, 0, 0, 0, 9, 5, 1])
+    corpus = prepare(folder, tmp_path / "data", vocabulary=given)
+    words = corpus.vocabulary.decode(corpus.tokens("train"))
+    unknown = "<unk> <unk> <unk> </s> </s> the cat the <unk> </s> the <unk> </s> </s>"
+    assert " ".join(words) == unknown and corpus.vocabulary.sha256 == given.sha256
+    assert corpus.vocabulary.counts.tolist() == [0, 0, 5, 5, 9, 5, 1]
+    assert prepare(folder, tmp_path / "data", min_count=1, vocabulary=given).tokens("train").size == 14  # is kept
+    other = Vocabulary(given.words, given.counts[::-1])
+    for vocabulary in (None, other):
+        with pytest.raises(ValueError, match="Remove it, or choose another"):
+            prepare(folder, tmp_path / "data", vocabulary=vocabulary)
+    with pytest.raises(ValueError, match="`subwords` or `vocabulary`, not both"):
+        prepare(folder, tmp_path / "other", subwords=4, vocabulary=given)
 
 
 def test_rare_words_become_unknown(folder, tmp_path):

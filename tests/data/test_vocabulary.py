@@ -101,6 +101,19 @@ def test_load_names_file_and_line(tmp_path, text, message):
         Vocabulary.load(tmp_path / "v.txt")
 
 
+def test_a_line_may_overwrite_a_word(tmp_path):
+    """As fairseq reads it: the first id stays, and nothing has it any more."""
+    text = b"the 9\ncat 2\n</s> 1 #fairseq:overwrite\nthe 1 #fairseq:overwrite\ndog 0 #fairseq:overwrite\n"
+    (tmp_path / "v.txt").write_bytes(text)
+    vocabulary = Vocabulary.load(tmp_path / "v.txt")
+    assert vocabulary.words[4:] == ["the", "cat", "</s>", "the", "dog"] and len(vocabulary) == 9
+    assert vocabulary.encode(["the", "cat", "dog", "</s>", "cow"]).tolist() == [7, 5, 8, 2, 3]
+    assert vocabulary.counts.tolist() == [0, 0, 0, 0, 9, 2, 1, 1, 0]
+    vocabulary.save(tmp_path / "saved.txt")
+    assert (tmp_path / "saved.txt").read_bytes() == text.replace(b"dog 0 #fairseq:overwrite", b"dog 0")
+    assert Vocabulary.load(tmp_path / "saved.txt").sha256 == vocabulary.sha256
+
+
 @pytest.mark.parametrize(
     "words, counts, message",
     [

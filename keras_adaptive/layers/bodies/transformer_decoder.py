@@ -1,8 +1,9 @@
 import keras
 from keras import ops
 
-from keras_adaptive.layers.bodies.transformer_block import TransformerBlock
+from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON, TransformerBlock
 from keras_adaptive.layers.flat_dense import FlatDense
+from keras_adaptive.layers.inputs.learned_positions import LearnedPositions
 from keras_adaptive.layers.inputs.positions import SinusoidalPositions
 from keras_adaptive.layers.seeded_dropout import seeded_dropout
 
@@ -15,7 +16,7 @@ class TransformerDecoder(keras.layers.Layer):
     positions; there is no LayerNorm behind the last block. What leaves may be projected to another dimension, that
     of the output's words.
 
-    Baevski & Auli 2019, section 4.1.
+    Baevski & Auli 2019, section 4.1. What later published models do otherwise are the arguments from `activation` on.
 
     Args:
         num_blocks: number of blocks.
@@ -24,9 +25,14 @@ class TransformerDecoder(keras.layers.Layer):
         num_heads: attention heads; must divide `dim`.
         dropout: rate on the input and on both branches of every block, in training.
         attention_dropout: rate on the attention probabilities.
-        relu_dropout: rate behind the ReLU.
-        first_position: position of the first token: 2 in the published models.
+        relu_dropout: rate behind the ReLU, or the other activation.
+        first_position: position of the first token: 2 in the published models. `None` for no positions at all.
         output_dim: dimension of the output, by default `dim`; any other takes a projection without bias.
+        activation, normalize_first: as in `TransformerBlock`.
+        final_norm: whether there is a LayerNorm behind the last block.
+        input_norm: whether there is one behind the positions.
+        scale_input: whether the word vectors are scaled by √dim.
+        learned_positions: number of positions to learn, the longest sequence; 0 for sinusoidal ones.
 
     Input shape: (batch, length, input_dim).
     Output shape: (batch, length, output_dim).
@@ -54,6 +60,12 @@ class TransformerDecoder(keras.layers.Layer):
         relu_dropout=0.0,
         first_position=2,
         output_dim=None,
+        activation="relu",
+        normalize_first=True,
+        final_norm=False,
+        input_norm=False,
+        scale_input=True,
+        learned_positions=0,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -66,11 +78,18 @@ class TransformerDecoder(keras.layers.Layer):
         self.relu_dropout = relu_dropout
         self.first_position = first_position
         self.output_dim = output_dim or dim
+        self.activation = activation
+        self.normalize_first = normalize_first
+        self.scale_input = scale_input
+        self.learned_positions = learned_positions
         policy = {"dtype": self.dtype_policy}
-        self.positions = SinusoidalPositions(first_position, **policy)
+        self.positions = self._positions()
+        self.input_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy) if input_norm else None
+        self.final_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy) if final_norm else None
         self._drop = seeded_dropout(dropout, **policy)
+        rates = dropout, attention_dropout, relu_dropout
         self.blocks = [
-            TransformerBlock(ffn_dim, num_heads, dropout, attention_dropout, relu_dropout, **policy)
+            TransformerBlock(ffn_dim, num_heads, *rates, activation, normalize_first, **policy)
             for _ in range(num_blocks)
         ]
         self.projection, self.output_projection = None, None
@@ -79,10 +98,17 @@ class TransformerDecoder(keras.layers.Layer):
         shape = (*input_shape[:-1], self.dim)
         self.projection = self._between(input_shape, self.dim, "projection")
         self.output_projection = self._between(shape, self.output_dim, "output_projection")
-        self.positions.build(shape)
-        for block in self.blocks:
-            block.build(shape)
+        for layer in (self.positions, self.input_norm, *self.blocks, self.final_norm):
+            if layer is not None:
+                layer.build(shape)
         self.built = True
+
+    def _positions(self):
+        if self.first_position is None:
+            return None
+        if self.learned_positions:
+            return LearnedPositions(self.learned_positions, self.first_position, dtype=self.dtype_policy)
+        return SinusoidalPositions(self.first_position, dtype=self.dtype_policy)
 
     def _between(self, input_shape, dim, name):
         """A linear layer without bias where the dimensions differ."""
@@ -100,6 +126,8 @@ class TransformerDecoder(keras.layers.Layer):
 
     def initial_state(self, batch_size, length):
         """The state before the first token, with room for `length` tokens."""
+        if isinstance(self.positions, LearnedPositions):
+            self.positions.check_length(length)
         caches = [block.initial_state(batch_size, length, self.dim) for block in self.blocks]
         return ops.zeros((batch_size,), "int32"), caches
 
@@ -114,10 +142,14 @@ class TransformerDecoder(keras.layers.Layer):
         return self._leave(y), (positions + ops.shape(x)[1], after)
 
     def _enter(self, x, position):
-        x = ops.cast(x, self.compute_dtype) * self.dim**0.5
-        return self.positions(x if self.projection is None else self.projection(x), start=position)
+        x = ops.cast(x, self.compute_dtype)
+        x = x * self.dim**0.5 if self.scale_input else x
+        x = x if self.projection is None else self.projection(x)
+        x = x if self.positions is None else self.positions(x, start=position)
+        return x if self.input_norm is None else self.input_norm(x)
 
     def _leave(self, x):
+        x = x if self.final_norm is None else self.final_norm(x)
         return x if self.output_projection is None else self.output_projection(x)
 
     def compute_output_shape(self, input_shape):
@@ -135,4 +167,10 @@ class TransformerDecoder(keras.layers.Layer):
             "relu_dropout": self.relu_dropout,
             "first_position": self.first_position,
             "output_dim": self.output_dim,
+            "activation": self.activation,
+            "normalize_first": self.normalize_first,
+            "final_norm": self.final_norm is not None,
+            "input_norm": self.input_norm is not None,
+            "scale_input": self.scale_input,
+            "learned_positions": self.learned_positions,
         }

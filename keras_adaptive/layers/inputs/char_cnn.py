@@ -35,7 +35,7 @@ class CharCNN(keras.layers.Layer):
         output_dim: dimension of the vectors.
         highways: number of highway layers.
         char_dim: dimension of the vectors of bytes.
-        filters: number of filters of the widths 1, 2, …
+        filters: number of filters of the widths 1, 2, …; 0 leaves a width out.
         max_bytes: words are cut here. At least the number of widths.
 
     Input shape: any shape of integer ids. An id outside the vocabulary gives a zero vector.

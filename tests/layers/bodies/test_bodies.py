@@ -15,6 +15,17 @@ LENGTH, INPUT_DIM = 7, 8
 BODIES = {
     "transformer": lambda **kw: TransformerDecoder(1, 8, 12, 2, **kw),
     "transformer, projected": lambda **kw: TransformerDecoder(1, 12, 12, 3, first_position=0, **kw),
+    "transformer, otherwise": lambda **kw: TransformerDecoder(
+        *(1, 12, 12, 3),
+        output_dim=6,
+        activation="gelu",
+        normalize_first=False,
+        final_norm=True,
+        input_norm=True,
+        scale_input=False,
+        learned_positions=LENGTH + 3,
+        **kw,
+    ),
 }
 
 

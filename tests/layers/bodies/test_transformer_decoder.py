@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_adaptive.layers import CausalAttention, TransformerBlock, TransformerDecoder
+from keras_adaptive.layers.bodies.transformer_block import ACTIVATIONS
 from tests import oracle
-from tests.backends import runner
+from tests.backends import numpy, runner
 from tests.weights import block_weights, randomize, value
 
 
@@ -20,6 +22,45 @@ def test_equals_the_oracle(input_dim, first_position):
     projection = None if decoder.projection is None else value(decoder.projection.kernel)
     expected = oracle.decoder(x, map(block_weights, decoder.blocks), 2, projection, first_position)
     np.testing.assert_allclose(runner(decoder)(x), expected[-1], atol=1e-5)
+
+
+@pytest.mark.parametrize("activation, normalize_first", [("gelu", False), ("relu_squared", True)])
+def test_a_block_equals_the_oracle(activation, normalize_first):
+    block = build(TransformerBlock(12, 2, activation=activation, normalize_first=normalize_first), 8)
+    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    expected = oracle.block(x, block_weights(block), 2, activation, normalize_first)
+    np.testing.assert_allclose(runner(block)(x), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_equal_the_oracle(name):
+    x = np.linspace(-4, 4, 33, dtype="float32")
+    np.testing.assert_allclose(
+        numpy(ACTIVATIONS[name](ops.convert_to_tensor(x))), oracle.ACTIVATIONS[name](x), atol=2e-6
+    )
+
+
+def test_an_unknown_activation():
+    with pytest.raises(ValueError, match="`activation` must be one of .*'gelu_tanh'.* Received: 'swish'"):
+        TransformerDecoder(1, 8, 12, 2, activation="swish")
+
+
+def test_what_enters_and_leaves_equals_the_oracle():
+    decoder = TransformerDecoder(
+        1, 8, 12, 2, learned_positions=5, scale_input=False, input_norm=True, final_norm=True, output_dim=6
+    )
+    build(decoder, 8)
+    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    y = oracle.layer_norm(x + value(decoder.positions.table)[2:], *map(value, decoder.input_norm.trainable_variables))
+    y = oracle.block(y, block_weights(decoder.blocks[0]), 2)
+    y = oracle.layer_norm(y, *map(value, decoder.final_norm.trainable_variables))
+    np.testing.assert_allclose(runner(decoder)(x), y @ value(decoder.output_projection.kernel), atol=1e-5)
+
+
+def test_no_room_behind_the_learned_positions():
+    decoder = build(TransformerDecoder(1, 8, 12, 2, learned_positions=5), 8)
+    with pytest.raises(ValueError, match="has learned 5 positions: .* Received: 6 tokens"):
+        decoder.initial_state(1, 6)
 
 
 def test_number_of_weights():

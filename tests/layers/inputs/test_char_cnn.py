@@ -6,7 +6,7 @@ import pytest
 
 from keras_adaptive.layers import CharCNN
 from keras_adaptive.ops.map_rows import map_rows
-from keras_adaptive.ops.word_bytes import encode_words
+from keras_adaptive.ops.word_bytes import beginnings, convolve_bytes, encode_words
 from tests import oracle
 from tests.backends import MODES, runner, weight_gradients
 from tests.weights import randomize, value
@@ -50,6 +50,23 @@ def test_vectors_are_those_of_the_formula(highways, mode):
         np.testing.assert_allclose(
             vector, special[id] if id in special else expected(layer, spelled(layer, id)), atol=2e-5
         )
+
+
+@pytest.mark.parametrize("slots", [MAX_BYTES, 8])
+def test_a_width_may_be_left_out(slots):
+    random = np.random.default_rng(0)
+    table = random.normal(size=(257, 4))
+    kernels = [random.normal(size=(width, 4, filters)) for width, filters in enumerate(FILTERS, 1)]
+    biases = [random.normal(size=filters) for filters in FILTERS]
+    words = encode_words(["a", "the", "cat"], MAX_BYTES)[:, :slots].astype("int32")
+
+    def features(kernels, biases):
+        function = lambda *w: convolve_bytes(words, w[0], *w[1:4], *beginnings(w[1:4]), *w[4:], max_bytes=MAX_BYTES)  # noqa: E731
+        return runner(function)(*(array.astype("float32") for array in (table, *kernels, *biases)))
+
+    whole = features(kernels, biases)
+    kernels[1], biases[1] = kernels[1][..., :0], biases[1][:0]
+    np.testing.assert_allclose(features(kernels, biases), np.delete(whole, range(3, 7), axis=1), atol=1e-5)
 
 
 def test_the_published_sizes():

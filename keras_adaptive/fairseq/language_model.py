@@ -1,0 +1,66 @@
+from keras_adaptive.data import Vocabulary
+from keras_adaptive.fairseq.checkpoint import read_checkpoint
+from keras_adaptive.fairseq.options import build_model, cutoffs, resolve
+from keras_adaptive.fairseq.weights import load_weights
+
+LAST_BANDS = (  # the option that cuts bands, the tensor of a band's words, and the number of the first that is numbered
+    ("adaptive_softmax_cutoff", "decoder.adaptive_softmax.tail.{}.2.weight", 1),
+    ("adaptive_input_cutoff", "decoder.embed_tokens.embeddings.{}.0.weight", 0),
+)
+
+
+def load_language_model(checkpoint, dictionary):
+    """Reads a language model that was trained with fairseq (`transformer_lm` in any of its architectures).
+
+    Works on every backend; torch is needed to read the file. Nothing in the file is executed.
+
+    Ott et al. 2019, versions 0.6 to 0.12; the published models of Baevski & Auli 2019 are of this kind.
+
+    Args:
+        checkpoint: path of a file such as `model.pt` or `checkpoint_best.pt`.
+        dictionary: path of the `dict.txt` that belongs to it.
+
+    Returns:
+        `(model, vocabulary)`: a `LanguageModel` and a `Vocabulary`.
+
+    Raises:
+        ValueError: if the file is no such checkpoint, holds more than tensors, plain containers and
+            `argparse.Namespace`, uses an option that is not supported, has other tensors than its options say, or
+            belongs to a dictionary of another size.
+        ModuleNotFoundError: if torch is not installed.
+
+    Example:
+
+    ```python
+    model, vocabulary = load_language_model("adaptive_lm_wiki103/model.pt", "adaptive_lm_wiki103/dict.txt")
+    tokens = vocabulary.encode(["</s>", "the", "cat"])[None]
+    model.log_probs(tokens)  # (1, 3, 267744)
+    ```
+    """
+    vocabulary = Vocabulary.load(dictionary)
+    return build_language_model(read_checkpoint(checkpoint), vocabulary), vocabulary
+
+
+def build_language_model(checkpoint, vocabulary):
+    """The `LanguageModel` of a `Checkpoint` that has been read; the errors are those of `load_language_model`."""
+    options = resolve(checkpoint)
+    sizes = _vocabulary_sizes(options, checkpoint.weights)
+    if sizes and len(vocabulary) not in sizes:
+        raise ValueError(
+            f"The checkpoint is of a dictionary of {sizes[0]:,} words, the four special ones included: pass the "
+            f"dict.txt that belongs to it. Received: {len(vocabulary):,} words."
+        )
+    model = build_model(options, vocabulary)
+    load_weights(model, checkpoint.weights)
+    return model
+
+
+def _vocabulary_sizes(options, weights):
+    """How many words there are according to each of the tensors that tell."""
+    plain = ("decoder.output_projection.weight", "decoder.embed_tokens.weight")
+    sizes = [len(weights[name]) for name in plain if name in weights]
+    for option, name, first in LAST_BANDS:
+        ends = cutoffs(options[option])
+        if ends and (last := weights.get(name.format(len(ends) - first))) is not None:
+            sizes.append(ends[-1] + len(last))
+    return sizes

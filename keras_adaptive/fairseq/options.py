@@ -1,0 +1,189 @@
+"""The options of a checkpoint: what they mean for our model, and which of them we do not have."""
+
+import ast
+
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, TransformerDecoder, WordEmbedding
+from keras_adaptive.models import LanguageModel
+
+DEFAULTS = {  # of fairseq, for files older than an option
+    "decoder_embed_dim": 512,
+    "decoder_ffn_embed_dim": 2048,
+    "decoder_layers": 6,
+    "decoder_attention_heads": 8,
+    "decoder_input_dim": None,  # as decoder_embed_dim
+    "decoder_output_dim": None,
+    "dropout": 0.1,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "relu_dropout": 0.0,  # the old name of activation_dropout
+    "activation_fn": "relu",
+    "decoder_normalize_before": True,
+    "no_decoder_final_norm": False,
+    "layernorm_embedding": False,
+    "no_scale_embedding": False,
+    "no_token_positional_embeddings": False,
+    "decoder_learned_pos": False,
+    "max_target_positions": None,  # as tokens_per_sample
+    "tokens_per_sample": 1024,
+    "share_decoder_input_output_embed": False,
+    "character_embeddings": False,
+    "character_filters": "[(1, 64), (2, 128), (3, 192), (4, 256), (5, 256), (6, 256), (7, 256)]",
+    "character_embedding_dim": 4,
+    "char_embedder_highway_layers": 2,
+    "adaptive_input": False,
+    "adaptive_input_cutoff": None,
+    "adaptive_input_factor": 4,
+    "adaptive_softmax_cutoff": None,
+    "adaptive_softmax_factor": 4,
+    "adaptive_softmax_dropout": 0.0,
+    "tie_adaptive_weights": False,
+    "tie_adaptive_proj": False,
+}
+# What the model of a file must not use, and the value that stands for not using it.
+UNSUPPORTED = {
+    "decoder_layers_to_keep": None,
+    "decoder_xformers_att_config": None,
+    "quant_noise_pq": 0,
+    "quant_noise_scalar": 0,
+    "base_layers": 0,
+    "scale_fc": False,
+    "scale_attn": False,
+    "scale_heads": False,
+    "scale_resids": False,
+    "self_target": False,
+    "past_target": False,
+    "output_dictionary_size": -1,
+}
+# What is about training and data, and changes nothing in a trained model.
+HARMLESS = {
+    "_name", "arch", "add_bos_token", "tpu", "decoder_layerdrop", "checkpoint_activations", "offload_activations",
+    "min_params_to_wrap", "quant_noise_pq_block_size", "base_sublayers", "base_shuffle", "no_tie_adaptive_proj",
+    "decoder_final_norm",
+}  # fmt: skip
+ACTIVATIONS = {
+    "relu": "relu",
+    "relu_squared": "relu_squared",
+    "gelu": "gelu",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+
+
+def resolve(checkpoint):
+    """The options of a `Checkpoint` with their defaults, once all are known to be supported.
+
+    Raises:
+        ValueError: naming the options that are not.
+    """
+    given = checkpoint.options
+    options = DEFAULTS | {name: value for name, value in given.items() if value is not None}
+    _refuse(checkpoint, options)
+    if "no_tie_adaptive_proj" in given:  # which only files have that are older than the final LayerNorm
+        options["no_decoder_final_norm"] = True
+        options["tie_adaptive_proj"] |= given["no_tie_adaptive_proj"] is False
+    if "decoder_final_norm" in given:
+        options["no_decoder_final_norm"] = not given["decoder_final_norm"]
+    if checkpoint.version < 3 and "decoder.layer_norm.weight" not in checkpoint.weights:
+        options["no_decoder_final_norm"] = True
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        options[name] = options[name] or options["decoder_embed_dim"]
+    options["max_target_positions"] = options["max_target_positions"] or options["tokens_per_sample"]
+    return options
+
+
+def _refuse(checkpoint, options):
+    used = {name: options.get(name, unused) for name, unused in UNSUPPORTED.items()}
+    refused = {name: value for name, value in used.items() if value and value != UNSUPPORTED[name]}
+    known = DEFAULTS.keys() | UNSUPPORTED.keys() | HARMLESS
+    refused |= {name: value for name, value in (checkpoint.model_options or {}).items() if value and name not in known}
+    if not checkpoint.architecture.startswith("transformer_lm"):
+        refused["arch"] = checkpoint.architecture
+    if options["activation_fn"] not in ACTIVATIONS:
+        refused["activation_fn"] = options["activation_fn"]
+    if options["character_embeddings"] and _filters(options) is None:
+        refused["character_filters"] = options["character_filters"]
+    if refused:
+        listed = ", ".join(f"{name}={value}" for name, value in refused.items())
+        raise ValueError(f"The model was made with options that are not supported: {listed}.")
+
+
+def build_model(options, vocabulary):
+    """The `LanguageModel` that resolved options describe, with random weights."""
+    word_input = _word_input(options, vocabulary)
+    body = TransformerDecoder(
+        options["decoder_layers"],
+        options["decoder_embed_dim"],
+        options["decoder_ffn_embed_dim"],
+        options["decoder_attention_heads"],
+        options["dropout"],
+        options["attention_dropout"],
+        options["activation_dropout"] or options["relu_dropout"],
+        first_position=None if options["no_token_positional_embeddings"] else 2,
+        output_dim=options["decoder_output_dim"],
+        activation=ACTIVATIONS[options["activation_fn"]],
+        normalize_first=options["decoder_normalize_before"],
+        final_norm=options["decoder_normalize_before"] and not options["no_decoder_final_norm"],
+        input_norm=options["layernorm_embedding"],
+        scale_input=not options["no_scale_embedding"],
+        learned_positions=options["max_target_positions"] if options["decoder_learned_pos"] else 0,
+        name="body",
+    )
+    return LanguageModel(word_input, body, _word_output(options, word_input, len(vocabulary)))
+
+
+def _word_input(options, vocabulary):
+    size, dim, input_dim = len(vocabulary), options["decoder_embed_dim"], options["decoder_input_dim"]
+    if options["character_embeddings"]:
+        highways, char_dim = options["char_embedder_highway_layers"], options["character_embedding_dim"]
+        return CharCNN(vocabulary.words, dim, highways, char_dim, _filters(options), name="word_input")
+    if options["adaptive_input"]:
+        bands = cutoffs(options["adaptive_input_cutoff"], size)
+        return AdaptiveEmbedding(size, input_dim, bands, dim, options["adaptive_input_factor"], name="word_input")
+    return WordEmbedding(size, input_dim, name="word_input")
+
+
+def _word_output(options, word_input, size):
+    if options["adaptive_softmax_cutoff"] is None:
+        shared = options["share_decoder_input_output_embed"] and isinstance(word_input, WordEmbedding)
+        return AdaptiveSoftmax(size, (), tied_to=word_input if shared else None, name="word_output")
+    bands = cutoffs(options["adaptive_softmax_cutoff"], size)
+    if not bands:
+        cutoff = options["adaptive_softmax_cutoff"]
+        raise ValueError(f"An adaptive softmax without tails is not supported: adaptive_softmax_cutoff={cutoff}.")
+    return AdaptiveSoftmax(
+        size,
+        bands,
+        options["adaptive_softmax_factor"],
+        options["adaptive_softmax_dropout"],
+        options["adaptive_softmax_dropout"],
+        tied_to=word_input if options["tie_adaptive_weights"] else None,
+        tie_projections=options["tie_adaptive_proj"],
+        name="word_output",
+    )
+
+
+def cutoffs(text, size=None):
+    """The first id of each band but the first: "100,300" to (100, 300). One at the end, `size`, begins no band."""
+    value = _literal(text)
+    values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
+    return tuple(int(cutoff) for cutoff in values if cutoff != size)
+
+
+def _filters(options):
+    """Numbers of filters of the widths 1, 2, …, 0 where there are none; None if the widths are not in order."""
+    pairs = _literal(options["character_filters"])
+    widths = [width for width, _ in pairs]
+    if any(low >= high for low, high in zip([0, *widths], widths)):
+        return None
+    numbers = dict(pairs)
+    return tuple(numbers.get(width, 0) for width in range(1, widths[-1] + 1))
+
+
+def _literal(value):
+    """What a Python literal says, without running it; other values as they are."""
+    try:
+        return ast.literal_eval(value) if isinstance(value, str) else value
+    except (SyntaxError, ValueError):
+        raise ValueError(f"The options hold {value!r} where there must be numbers, such as 20000,60000.") from None

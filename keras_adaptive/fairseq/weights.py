@@ -1,0 +1,207 @@
+"""The one table of which tensor of a published state dict is which variable of ours, read in both directions."""
+
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from keras_adaptive.layers import AdaptiveEmbedding, CharCNN, LearnedPositions, WordEmbedding
+
+
+class Tensor(NamedTuple):
+    """A published tensor.
+
+    Attributes:
+        name: its name in the state dict.
+        variables: ours, which it holds one behind the other along its first axis.
+        transposed: whether its axes are in reverse: linear weights are (out, in) where our kernels are (in, out), and
+            convolutions (out, in, width) where ours are (width, in, out).
+        optional: whether old files leave it out, since it is another one.
+    """
+
+    name: str
+    variables: list
+    transposed: bool = False
+    optional: bool = False
+
+    @property
+    def shape(self):
+        first, *rest = (tuple(variable.shape)[:: -1 if self.transposed else 1] for variable in self.variables)
+        return (first[0] + sum(shape[0] for shape in rest), *first[1:])
+
+    def split(self, array):
+        """Yields (variable, its value) of the published value."""
+        array, start = array.T if self.transposed else array, 0
+        for variable in self.variables:
+            yield variable, array[start : start + variable.shape[0]]
+            start += variable.shape[0]
+
+    def join(self):
+        """The published value of our variables."""
+        array = np.concatenate([keras.ops.convert_to_numpy(variable.value) for variable in self.variables])
+        return np.ascontiguousarray(array.T if self.transposed else array)
+
+
+def table(model):
+    """Every `Tensor` of a `LanguageModel`; what input and output share has several names."""
+    parts = _words_in(model.word_input), _body(model.body), _words_out(model.word_output)
+    return [tensor._replace(name=f"decoder.{tensor.name}") for part in parts for tensor in part]
+
+
+def _words_in(layer):
+    return INPUTS[type(layer)](layer)
+
+
+def _adaptive_embedding(layer):
+    for band, (words, projection) in enumerate(zip(layer.tables, layer.projections)):
+        yield Tensor(f"embed_tokens.embeddings.{band}.0.weight", [words])
+        yield Tensor(f"embed_tokens.embeddings.{band}.1.weight", [projection], True)
+
+
+def _word_embedding(layer):
+    yield Tensor("embed_tokens.weight", layer.tables)
+
+
+def _char_cnn(layer):
+    yield Tensor("embed_tokens.char_embeddings.weight", [layer.table])
+    yield Tensor("embed_tokens.symbol_embeddings", [layer.symbols])
+    convolutions = [pair for pair in zip(layer.kernels, layer.biases) if pair[1].shape[0]]
+    for number, (kernel, bias) in enumerate(convolutions):
+        yield from _affine(f"embed_tokens.convolutions.{number}", kernel, bias)
+    for number, (kernel, bias) in enumerate(zip(layer.highway_kernels, layer.highway_biases)):
+        yield from _affine(f"embed_tokens.highway.layers.{number}", kernel, bias)
+    yield from _affine("embed_tokens.projection", layer.projection, layer.projection_bias)
+
+
+INPUTS = {AdaptiveEmbedding: _adaptive_embedding, WordEmbedding: _word_embedding, CharCNN: _char_cnn}
+
+
+def _body(body):
+    if body.projection is not None:
+        yield Tensor("project_in_dim.weight", [body.projection.kernel], True)
+    if isinstance(body.positions, LearnedPositions):
+        yield Tensor("embed_positions.weight", [body.positions.table])
+    if body.input_norm is not None:
+        yield from _norm("layernorm_embedding", body.input_norm)
+    for number, block in enumerate(body.blocks):
+        name = f"layers.{number}"
+        for ours, theirs in (("query", "q"), ("key", "k"), ("value", "v"), ("out", "out")):
+            dense = getattr(block.attention, ours)
+            yield from _affine(f"{name}.self_attn.{theirs}_proj", dense.kernel, dense.bias)
+        yield from _norm(f"{name}.self_attn_layer_norm", block.attention_norm)
+        yield from _affine(f"{name}.fc1", block.ffn_in.kernel, block.ffn_in.bias)
+        yield from _affine(f"{name}.fc2", block.ffn_out.kernel, block.ffn_out.bias)
+        yield from _norm(f"{name}.final_layer_norm", block.ffn_norm)
+    if body.final_norm is not None:
+        yield from _norm("layer_norm", body.final_norm)
+    if body.output_projection is not None:
+        yield Tensor("project_out_dim.weight", [body.output_projection.kernel], True)
+
+
+def _affine(name, kernel, bias):
+    yield Tensor(f"{name}.weight", [kernel], True)
+    yield Tensor(f"{name}.bias", [bias])
+
+
+def _norm(name, layer):
+    yield Tensor(f"{name}.weight", [layer.gamma])
+    yield Tensor(f"{name}.bias", [layer.beta])
+
+
+def _words_out(softmax):
+    if not softmax.tails:
+        yield Tensor("output_projection.weight", softmax.tables, optional=softmax.tied_to is not None)
+        return
+    head, *tails = softmax.tables
+    if softmax.tied_to is None:
+        yield Tensor("adaptive_softmax.head.weight", [head, softmax.class_table])
+    else:
+        yield Tensor("adaptive_softmax.head.word_proj.weight", [head])
+        yield Tensor("adaptive_softmax.head.class_proj.weight", [softmax.class_table])
+    for tail, words in enumerate(tails):
+        own = softmax.projections[tail + 1]
+        # A tied projection stands here as it does in the input, an own one as a linear layer of the output.
+        projection = softmax.tied_to.projections[tail + 1] if own is None else own
+        yield Tensor(f"adaptive_softmax.tail.{tail}.0.weight", [projection], True)
+        yield Tensor(f"adaptive_softmax.tail.{tail}.2.weight", [words])
+
+
+def load_weights(model, weights):
+    """Gives a model the weights of a `Checkpoint`.
+
+    Raises:
+        ValueError: listing all tensors that are missing, too many or of another shape, or that the model ties and
+            the file does not; the model is left as it was.
+    """
+    tensors = table(model)
+    found = [tensor for tensor in tensors if tensor.name in weights]
+    missing = [tensor.name for tensor in tensors if tensor.name not in weights and not tensor.optional]
+    extra = sorted(weights.keys() - {tensor.name for tensor in tensors})
+    shapes = [(t.name, weights[t.name].shape, t.shape) for t in found if weights[t.name].shape != t.shape]
+    misshaped = [f"{name} {shape} instead of {expected}" for name, shape, expected in shapes]
+    problems = {"missing": missing, "not part of the model": extra, "of another shape": misshaped}
+    problems = problems if any(problems.values()) else {"not equal to what they are tied to": _untied(found, weights)}
+    if any(problems.values()):
+        listed = "; ".join(f"{what}: {', '.join(names)}" for what, names in problems.items() if names)
+        raise ValueError(f"The tensors are not those of the model that the options describe. {listed}.")
+    for tensor in found:
+        for variable, value in tensor.split(weights[tensor.name]):
+            variable.assign(value)
+
+
+def _untied(tensors, weights):
+    """The names of the tensors that differ from an earlier one that should be the same."""
+    values, names = {}, []
+    for tensor in tensors:
+        for variable, value in tensor.split(weights[tensor.name]):
+            if not np.array_equal(values.setdefault(id(variable), value), value):
+                names.append(tensor.name)
+    return names
+
+
+def to_state_dict(model):
+    """The weights of a `LanguageModel` as the state dict of fairseq's newest version, of torch tensors.
+
+    `load_language_model` and back gives the same numbers. What input and output share is one tensor of several names,
+    as in fairseq.
+
+    Raises:
+        ValueError: when fairseq has no such model; it says why.
+        ModuleNotFoundError: if torch is not installed.
+    """
+    import torch
+
+    _check_expressible(model)
+    state, shared = dict(_buffers(model)), {}
+    for tensor in table(model):
+        key = tensor.transposed, *map(id, tensor.variables)
+        if key not in shared:
+            shared[key] = torch.from_numpy(tensor.join())
+        state[tensor.name] = shared[key]
+    return state
+
+
+def _buffers(model):
+    """Tensors without a meaning of their own, which fairseq expects to find."""
+    import torch
+
+    yield "decoder.version", torch.tensor([3.0])  # from 3 on there may be a final LayerNorm
+    if isinstance(model.word_input, AdaptiveEmbedding):
+        yield "decoder.embed_tokens._float_tensor", torch.zeros(1)
+    if model.word_output.tails:
+        yield "decoder.adaptive_softmax.version", torch.tensor([1])
+        if model.word_output.tied_to is not None:
+            yield "decoder.adaptive_softmax.head._float_tensor", torch.zeros(1)
+
+
+def _check_expressible(model):
+    word_input, body, word_output = model.word_input, model.body, model.word_output
+    reasons = {
+        f"word_input={type(word_input).__name__}": type(word_input) not in INPUTS,
+        f"first_position={body.first_position}": body.first_position not in (2, None),
+        f"max_bytes={getattr(word_input, 'max_bytes', 50)}": getattr(word_input, "max_bytes", 50) != 50,
+        "tied words of another dimension than the hidden vectors": word_output.projections[0] is not None,
+    }
+    found = [reason for reason, holds in reasons.items() if holds]
+    if found:
+        raise ValueError(f"fairseq has no model with {', '.join(found)}: its weights cannot be written for it.")

@@ -1,0 +1,268 @@
+"""Published checkpoints in and out, against fairseq's own numbers."""
+
+import argparse
+import math
+import os
+import pickle
+import re
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive import fairseq
+from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
+from keras_adaptive.fairseq.options import build_model, resolve
+from keras_adaptive.models import transformer_lm
+from tests.tiny import largest_difference, weights_of
+from tests.weights import randomize
+
+torch = pytest.importorskip("torch")
+
+PUBLISHED = Path(__file__).parent / "published"
+CHECKPOINTS = sorted(path.stem for path in PUBLISHED.glob("*.pt"))
+
+
+def load(name):
+    return fairseq.load_language_model(PUBLISHED / f"{name}.pt", PUBLISHED / "dict.txt")
+
+
+@pytest.fixture
+def read(golden):
+    """The checkpoint of tests/golden as torch reads it."""
+    return torch.load(golden.folder / "transformer_lm_fairseq.pt", weights_only=True)
+
+
+@pytest.fixture
+def reload(golden, tmp_path):
+    """`reload(contents)` saves the contents of a checkpoint and loads the model of it."""
+
+    def reload(contents, **kwargs):
+        torch.save(contents, tmp_path / "model.pt", **kwargs)
+        return fairseq.load_language_model(tmp_path / "model.pt", golden.folder / "dict.txt")[0]
+
+    return reload
+
+
+def test_the_golden_checkpoint(golden):
+    arrays, _ = golden("transformer_lm")
+    paths = golden.folder / "transformer_lm_fairseq.pt", golden.folder / "dict.txt"
+    model, vocabulary = fairseq.load_language_model(*paths)
+    assert len(vocabulary) == model.vocabulary_size == 1000
+    tokens, targets = (arrays[f"in/{name}"].astype("int32") for name in ("src_tokens", "targets"))
+    real = targets != 1
+    rows = len(arrays["out/log_probs"])
+    np.testing.assert_allclose(model.log_probs(tokens[:rows]), arrays["out/log_probs"], atol=1e-4)
+    nll = model.nll(tokens, targets)[real].astype("float64")
+    assert math.exp(nll.mean()) == pytest.approx(math.exp(arrays["out/nll"][real].astype("float64").mean()), rel=1e-5)
+    rates = {name: getattr(model.body, name) for name in ("dropout", "attention_dropout", "relu_dropout")}
+    assert rates == {"dropout": 0.3, "attention_dropout": 0.1, "relu_dropout": 0.1}
+    assert (model.word_output.tail_dropout, model.word_output.input_dropout) == (0.2, 0.2)
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_published_numbers(name, monkeypatch):
+    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", (5,))  # to compile less
+    model, _ = load(name)
+    with np.load(PUBLISHED / "log_probs.npz") as expected:
+        np.testing.assert_allclose(model.log_probs(expected["tokens"]), expected[name], atol=2e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in CHECKPOINTS if not name.startswith("version")])
+def test_out_again_is_exact(name):
+    state = fairseq.to_state_dict(load(name)[0])
+    expected = torch.load(PUBLISHED / f"{name}.pt", weights_only=True)["model"]
+    assert state.keys() == expected.keys()
+    for key, tensor in state.items():
+        assert tensor.dtype == expected[key].dtype and tensor.shape == expected[key].shape, key
+        assert torch.equal(tensor, expected[key]) or key.endswith("_float_tensor"), key  # which is never set
+
+
+OPTIONS = {
+    "decoder_embed_dim": 8, "decoder_ffn_embed_dim": 12, "decoder_layers": 1, "decoder_attention_heads": 2,
+    "adaptive_softmax_cutoff": "100,300", "adaptive_input_cutoff": "100,300", "adaptive_input_factor": 2.0,
+    "adaptive_softmax_factor": 2.0,
+}  # fmt: skip
+MODELS = {  # that are not among the published ones
+    "fixed": {"decoder_input_dim": 4, "no_token_positional_embeddings": True},
+    "adaptive, words tied": {"adaptive_input": True, "tie_adaptive_weights": True, "layernorm_embedding": True},
+    "softmax": {"adaptive_softmax_cutoff": None, "decoder_normalize_before": False},
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_our_own_out_and_in_again(name, golden, reload):
+    options = OPTIONS | MODELS[name]
+    vocabulary = Vocabulary.load(golden.folder / "dict.txt")
+    given = fairseq.Checkpoint(options, None, "transformer_lm", {}, 3.0)
+    model = build_model(resolve(given), vocabulary)
+    randomize(model)
+    again = reload({"args": argparse.Namespace(**options), "model": fairseq.to_state_dict(model)})
+    assert largest_difference(model, again) == 0
+    assert again.body.get_config() == model.body.get_config()
+
+
+def test_old_files_name_shared_words_once(golden, reload):
+    options = OPTIONS | {"adaptive_softmax_cutoff": None, "share_decoder_input_output_embed": True}
+    given = fairseq.Checkpoint(options, None, "transformer_lm", {}, 3.0)
+    model = build_model(resolve(given), Vocabulary.load(golden.folder / "dict.txt"))
+    state = fairseq.to_state_dict(model)
+    del state["decoder.output_projection.weight"]
+    assert largest_difference(model, reload({"args": argparse.Namespace(**options), "model": state})) == 0
+
+
+def test_the_file_is_needed_no_longer(read, reload):
+    model = reload(read)
+    before = [np.copy(array) for array in weights_of(model)]
+    read["model"] = {name: torch.zeros_like(tensor) for name, tensor in read["model"].items()}
+    reload(read)  # writes over it
+    assert all(np.array_equal(*pair) for pair in zip(before, weights_of(model), strict=True))
+
+
+def test_half_precision_is_read(read, reload):
+    model = reload(read)
+    read["model"] = {name: tensor.half() for name, tensor in read["model"].items()}
+    assert 0 < largest_difference(reload(read), model) < 1e-3
+
+
+def test_an_old_file_of_the_same_model(read, reload):
+    """Of before 0.8: a namespace, fused projections, older names of norms and options, no final norm by its version."""
+    model, options, old = reload(read), read["cfg"]["model"], dict(read["model"])
+    options |= {"no_tie_adaptive_proj": False, "relu_dropout": 0.1, "arch": "transformer_lm_wiki103"}
+    for name in ("no_decoder_final_norm", "tie_adaptive_proj", "activation_fn", "activation_dropout"):
+        del options[name]
+    for layer in range(3):
+        attention = f"decoder.layers.{layer}.self_attn"
+        for kind in ("weight", "bias"):
+            old[f"{attention}.in_proj_{kind}"] = torch.cat([old.pop(f"{attention}.{p}_proj.{kind}") for p in "qkv"])
+            for number, norm in ((0, "self_attn_layer_norm"), (2, "final_layer_norm")):
+                value = old.pop(f"decoder.layers.{layer}.{norm}.{kind}")
+                old[f"decoder.layers.{layer}.layer_norms.{number}.{kind}"] = value
+    old["decoder.version"] = torch.tensor([2.0])
+    old["decoder.embed_positions.weights"] = torch.zeros(66, 32)
+    contents = {"args": argparse.Namespace(**options), "model": old}
+    again = reload(contents, _use_new_zipfile_serialization=False)
+    assert largest_difference(model, again) == 0
+    assert again.body.get_config() == model.body.get_config()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"scale_fc": True, "base_layers": 2}, "not supported: base_layers=2, scale_fc=True."),
+        ({"activation_fn": "swish"}, "not supported: activation_fn=swish."),
+        ({"alibi": True}, "not supported: alibi=True."),
+        ({"_name": "fconv_lm"}, "not supported: arch=fconv_lm."),
+        ({"character_embeddings": True, "character_filters": "[(2, 4), (1, 4)]"}, "character_filters=[(2, 4), (1, 4)]"),
+        ({"adaptive_softmax_cutoff": "print(1)"}, "The options hold 'print(1)' where there must be numbers"),
+        ({"adaptive_softmax_cutoff": "1000"}, "without tails is not supported: adaptive_softmax_cutoff=1000"),
+    ],
+)
+def test_options_that_are_not_supported_are_named(read, reload, options, message):
+    read["cfg"]["model"] |= options
+    with pytest.raises(ValueError, match=re.escape(message)):
+        reload(read)
+
+
+def test_an_option_of_the_task_is_named_too(read, reload):
+    read["cfg"]["task"]["output_dictionary_size"] = 500
+    with pytest.raises(ValueError, match="not supported: output_dictionary_size=500"):
+        reload(read)
+
+
+def test_wrong_tensors_are_listed_together(read, reload):
+    weights = read["model"]
+    del weights["decoder.layers.1.fc1.bias"], weights["decoder.adaptive_softmax.tail.0.2.weight"]
+    weights["decoder.extra"] = torch.zeros(2)
+    weights["decoder.layers.0.fc2.weight"] = torch.zeros(32, 63)
+    with pytest.raises(ValueError) as error:
+        reload(read)
+    assert str(error.value).endswith(
+        "missing: decoder.layers.1.fc1.bias, decoder.adaptive_softmax.tail.0.2.weight; "
+        "not part of the model: decoder.extra; "
+        "of another shape: decoder.layers.0.fc2.weight (32, 63) instead of (32, 64)."
+    )
+
+
+def test_tied_tensors_that_differ_are_named(read, reload):
+    name = "decoder.adaptive_softmax.tail.1.2.weight"
+    read["model"][name] = read["model"][name] + 1
+    with pytest.raises(ValueError, match="not equal to what they are tied to: decoder.adaptive_softmax.tail.1.2.weigh"):
+        reload(read)
+
+
+def test_a_dictionary_of_another_size(golden):
+    with pytest.raises(ValueError, match="dictionary of 1,000 words, the four .* Received: 120 words"):
+        fairseq.load_language_model(golden.folder / "transformer_lm_fairseq.pt", PUBLISHED / "dict.txt")
+
+
+class Malicious:
+    """Runs code where it is unpickled carelessly: it makes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+SAVE = {
+    "zip": torch.save,
+    "legacy": lambda contents, path: torch.save(contents, path, _use_new_zipfile_serialization=False),
+    "protocol 4": lambda contents, path: torch.save(contents, path, pickle_protocol=4),
+    "pickle": lambda contents, path: path.write_bytes(pickle.dumps(contents["extra_state"])),
+}
+
+
+@pytest.mark.parametrize("container", SAVE)
+def test_code_in_a_file_does_not_run(read, tmp_path, golden, container):
+    read["extra_state"] = {"meters": [Malicious(tmp_path / "made")]}
+    SAVE[container](read, tmp_path / "model.pt")
+    with pytest.raises(
+        ValueError, match=rf"argparse.Namespace: {os.name if os.name == 'nt' else 'posix'}\.mkdir\. Load"
+    ):
+        fairseq.load_language_model(tmp_path / "model.pt", golden.folder / "dict.txt")
+    assert not (tmp_path / "made").exists()
+    with open(tmp_path / "model.pt", "rb") as file:  # read carelessly, it would have been made
+        pickle.load(file) if container == "pickle" else torch.load(file, weights_only=False)
+    assert (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    "contents, message",
+    [
+        ({"weights": {}}, "must be a dict that holds the weights as 'model'"),
+        ({"model": {}}, "does not say how the model is built"),
+        ({"model": {"decoder.x": 3}, "args": argparse.Namespace()}, "holds int where there must be weights: decoder.x"),
+    ],
+)
+def test_other_files_of_torch(reload, contents, message):
+    with pytest.raises(ValueError, match=message):
+        reload(contents)
+
+
+@pytest.mark.parametrize("name", ["transformer_lm_fairseq.pt", "dict.txt"])
+def test_a_damaged_file(tmp_path, golden, name):
+    (tmp_path / "model.pt").write_bytes((golden.folder / name).read_bytes()[:5000])
+    with pytest.raises(ValueError, match="model.pt is not a file of torch.save, or is damaged"):
+        fairseq.load_language_model(tmp_path / "model.pt", golden.folder / "dict.txt")
+
+
+def test_without_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install torch"):
+        load("bands")
+
+
+def test_models_that_fairseq_does_not_have():
+    model = transformer_lm(20, dim=8, num_blocks=1, num_heads=2, ffn_dim=12, cutoffs=(5,), first_position=0)
+    with pytest.raises(ValueError, match="fairseq has no model with first_position=0"):
+        fairseq.to_state_dict(model)
+
+
+def test_the_words_of_char_cnn_are_those_of_the_dictionary():
+    model, vocabulary = load("char_cnn")
+    assert model.word_input.words == vocabulary.words and tuple(vocabulary.words[:4]) == SPECIAL_WORDS
+    assert keras.ops.convert_to_numpy(model.word_input.symbols.value).shape == (2, 16)

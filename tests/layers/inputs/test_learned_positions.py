@@ -1,0 +1,34 @@
+import numpy as np
+import pytest
+
+from keras_adaptive.layers import LearnedPositions
+from tests.backends import numpy
+from tests.weights import randomize, value
+
+
+@pytest.fixture
+def layer():
+    layer = LearnedPositions(6)
+    layer.build((None, None, 3))
+    randomize(layer)
+    return layer
+
+
+def test_row_p_of_the_table_belongs_to_position_p(layer):
+    x = np.random.default_rng(0).normal(size=(2, 4, 3)).astype("float32")
+    assert layer.table.shape == (2 + 6, 3)
+    np.testing.assert_allclose(numpy(layer(x)), x + value(layer.table)[2:6], atol=1e-6)
+    np.testing.assert_allclose(numpy(layer(x[:, :1], start=5)), x[:, :1] + value(layer.table)[7:], atol=1e-6)
+
+
+def test_a_longer_sequence_is_refused(layer):
+    x = np.zeros((1, 7, 3), "float32")
+    assert layer(x[:, :6]).shape == (1, 6, 3)
+    for length, start in ((7, 0), (2, 5)):
+        with pytest.raises(ValueError, match="has learned 6 positions: .* Received: 7 tokens"):
+            layer(x[:, :length], start=start)
+
+
+def test_config_makes_the_same_layer():
+    config = LearnedPositions(6, first_position=0).get_config()
+    assert LearnedPositions.from_config(config).get_config() == config and config["length"] == 6
