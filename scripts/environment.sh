@@ -15,13 +15,12 @@ find_python() {
   return 1
 }
 
-# make_environment FOLDER EXTRAS [PACKAGE...]: a virtual environment with the project in it, editable, and the
-# versions of constraints.txt; the packages come without what they depend on. One made before is kept until those, the
-# packaging or the Python change.
+# make_environment FOLDER EXTRAS: a virtual environment with the project in it, editable, and the versions of
+# constraints.txt. One made before is kept until those, the packaging or the Python change.
 make_environment() {
-  local venv=$1 extras=$2 alone=("${@:3}") python stamp
+  local venv=$1 extras=$2 python stamp
   python=$(find_python)
-  stamp=$({ "$python" -VV; echo "$PWD $extras ${alone[*]}"; cat constraints.txt setup.cfg pyproject.toml; } | cksum)
+  stamp=$({ "$python" -VV; echo "$PWD $extras"; cat constraints.txt setup.cfg pyproject.toml; } | cksum)
   if [[ -f $venv/stamp && $(cat "$venv/stamp") == "$stamp" ]]; then
     echo "Using $venv."
     return
@@ -36,8 +35,5 @@ make_environment() {
   "$venv/bin/pip" install -qq --constraint constraints.txt setuptools
   "$venv/bin/pip" install -qq --constraint constraints.txt --no-build-isolation --editable ".$extras"
   "$venv/bin/pip" check
-  if ((${#alone[@]})); then
-    "$venv/bin/pip" install -qq --constraint constraints.txt --no-deps "${alone[@]}"
-  fi
   echo "$stamp" >"$venv/stamp"
 }

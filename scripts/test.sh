@@ -87,10 +87,7 @@ finish() {
   exit "$failed"
 }
 
-# The extra `serving` without its dependencies: they would bring the full tensorflow, gigabytes in the very folder of
-# tensorflow-cpu, which is all that they need.
-stage environment make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,tensorboard,test]" \
-  keras-nlp keras-hub regex tensorflow-text
+stage environment make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,tensorboard,test]"
 ((failed)) && finish
 stage style style
 for backend in $backends; do
