@@ -56,8 +56,7 @@ def full_model():
 
 def give_tails_their_share(model, random):
     """Sets the columns of the tails along the mean hidden vector, so that each tail has its share of probability."""
-    ids = model.word_output.boundaries[1] * random.random((32, FLAGS.words)) ** 2
-    hidden = np.asarray(model(ids.astype("int32"))).reshape(-1, FLAGS.dim)
+    hidden = np.asarray(model(ranks(random, 256, FLAGS.vocabulary))[:, -1])
     logits = hidden @ np.asarray(model.word_output.tables[0].value).T
     shares = np.array([float(share) for share in FLAGS.tail_shares])
     goals = np.log(np.exp(logits).sum(-1)).mean() + np.log(shares / (1 - shares.sum()))
@@ -79,14 +78,18 @@ def signatures(folder, vocabulary):
     return loaded
 
 
+def ranks(random, batch_size, vocabulary_size):
+    """Words of lines (batch_size, words), as frequent as Zipf says."""
+    return np.exp(random.random((batch_size, FLAGS.words)) * np.log(vocabulary_size)).astype("int32") - 1
+
+
 def texts(vocabulary, batch_size):
-    """Endless batches of lines, whose words are as frequent as Zipf says."""
+    """Endless batches of lines."""
     import tensorflow as tf
 
     random, words = np.random.default_rng(batch_size), np.array(vocabulary.words[4:])
     while True:
-        ranks = np.exp(random.random((batch_size, FLAGS.words)) * np.log(len(words))).astype(int) - 1
-        yield tf.constant([" ".join(line) for line in words[ranks]])
+        yield tf.constant([" ".join(line) for line in words[ranks(random, batch_size, len(words))]])
 
 
 def check(loaded, vocabulary):

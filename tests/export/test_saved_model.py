@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_adaptive.data import TOKENIZERS, GraphText, Vocabulary
+from keras_adaptive.data import TOKENIZERS, GraphText, Subwords, Vocabulary, join_pieces
 from keras_adaptive.export import export_saved_model
 from keras_adaptive.export.saved_model import in_dtype
 from keras_adaptive.export.served_model import ServedModel
@@ -278,6 +278,27 @@ def test_words_enter_by_their_bytes():
 
 
 @on_tensorflow
+def test_pieces_of_words():
+    counts = {"the": 9, "them": 4, "naïve": 3, "日本": 2, "cat's": 2}
+    subwords = Subwords.learn(counts, merges=12)
+    vocabulary = subwords.vocabulary(counts)
+    model = language_model(vocabulary_size=len(vocabulary), cutoffs=(50, 120))
+    text = GraphText(vocabulary, "words", subwords)
+    words = ["them", "!!", "naïve", "日", "cat's", "</s>"]
+    pieces = [piece for parts in subwords.pieces(words) for piece in parts]
+    ids = np.append(2, vocabulary.encode(pieces)).astype("int32")[None]
+    (nll,) = model.nll(ids[:, :-1], ids[:, 1:])
+    scores = trace(model, text, "score")([" them!! naïve 日 cat's", ""])
+    assert [piece.decode() for piece in scores["tokens"][0].numpy()] == pieces and len(pieces) > len(words)
+    assert scores["words"].numpy().tolist() == [6, 1]
+    np.testing.assert_allclose(scores["log_probs"][0], -nll, atol=1e-5)
+    np.testing.assert_allclose(scores["perplexity"][0], np.exp(nll.sum() / 6), rtol=1e-4)
+    ids = np.random.default_rng(0).integers(0, len(vocabulary), (20, 30)).astype("int32")
+    for row, line in zip(ids, text.join(ids).numpy()):
+        assert line.decode() == "".join(join_pieces(vocabulary.decode(row)))
+
+
+@on_tensorflow
 def test_bfloat16_halves_the_weights_and_stays_near(model):
     score = trace(in_dtype(model, "bfloat16"), GraphText(VOCABULARY), "score")
     assert {variable.dtype for variable in in_dtype(model, "bfloat16").weights} == {"bfloat16"}
@@ -312,3 +333,19 @@ def test_what_cannot_be_exported_is_refused(model, tmp_path, name, arguments, me
     with pytest.raises(ValueError, match=message):
         export_saved_model(model, **{"vocabulary": VOCABULARY, "folder": tmp_path / name, **arguments})
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+@on_tensorflow
+def test_the_requests_of_the_readme_have_the_answers_of_the_readme(folder):
+    pairs = re.findall(r"-d '(\{.*?\})'\n# (\{.*\})\n", README.read_text(encoding="utf-8"))
+    requests, expected = ([json.loads(one) for one in ones] for ones in zip(*pairs, strict=True))
+    assert [request.get("signature_name") for request in requests] == ["next_words", "score", "generate"]
+    for response, written in zip(ask(folder, requests), expected, strict=True):
+        assert shape_of(response) == shape_of(written)
+
+
+def shape_of(value):
+    """The names, lists and types of a JSON value."""
+    if isinstance(value, dict):
+        return {name: shape_of(part) for name, part in value.items()}
+    return [shape_of(part) for part in value] if isinstance(value, list) else type(value)
