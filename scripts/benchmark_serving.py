@@ -4,9 +4,10 @@
 
 Two models are exported, with the same decoder: one of adaptive input and softmax, tied, and one of a full softmax over
 one table, tied. Their signatures are timed in turns in one process, one client asking one request after the other,
-after the next words have been compared with all log-probabilities. Text goes in and words come out, so the
-times hold everything but the network. The weights are random, but the tails have about the probability that the words
-behind the cutoffs have in English text. Each request has other text.
+after the next words have been compared with all log-probabilities; beside the next words is timed what a plain export
+of the first model would answer: all log-probabilities of all positions, from which the client takes the best of the
+last. Text goes in and words come out, so the times hold everything but the network. The weights are random, but the
+tails have about the probability that the words behind the cutoffs have in English text. Each request has other text.
 """
 
 import itertools
@@ -118,7 +119,15 @@ def measure(loaded, vocabulary, signature, batch_size):
     def call(function):
         return lambda: [answer.numpy() for answer in function(text=next(batches), **inputs).values()]
 
+    def all_log_probs():
+        lines = next(batches).numpy().tolist()
+        ids = tf.constant([[2, *vocabulary.encode(line.decode().split())] for line in lines], tf.int32)
+        log_probs = loaded["adaptive"].signatures["log_probs"](token_ids=ids)["log_probs"][:, -1]
+        return [answer.numpy() for answer in tf.math.top_k(log_probs, FLAGS.k)]
+
     turns = {name: call(one.signatures[signature]) for name, one in loaded.items()}
+    if signature == "next_words":
+        turns["all log-probabilities"] = all_log_probs
     case = {"signature": signature, "batch_size": batch_size, "candidates": {}}
     for name, times in benchmarking.in_turns(turns, FLAGS.repeats).items():
         case["candidates"][name] = {
