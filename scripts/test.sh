@@ -87,8 +87,8 @@ finish() {
   exit "$failed"
 }
 
-# The extra `serving` without its dependencies: they would bring the full tensorflow, gigabytes in the very folder of
-# tensorflow-cpu, which is all that they need.
+# keras-nlp, whose samplers and tokenizer are compared with, without its dependencies: they would bring the full
+# tensorflow, gigabytes in the very folder of tensorflow-cpu, which is all that they need.
 stage environment make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,tensorboard,test]" \
   keras-nlp keras-hub regex tensorflow-text
 ((failed)) && finish

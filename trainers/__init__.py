@@ -1,4 +1,4 @@
-"""Programs with absl flags: train, evaluate, score and generate."""
+"""Programs with absl flags: train, evaluate, score, generate and export."""
 
 import os
 

@@ -88,10 +88,19 @@ class RunFolder:
 
     def tokenize(self):
         """The tokenizer of the training text: a function from a line to its words, or to the pieces of its words."""
-        words, subwords = TOKENIZERS[self._metadata["tokenizer"]], load_subwords(self.path, self._metadata)
+        words, subwords = TOKENIZERS[self.tokenizer], self.subwords()
         if subwords is None:
             return words
         return lambda line: [piece for pieces in subwords.pieces(words(line)) for piece in pieces]
+
+    @property
+    def tokenizer(self):
+        """The name of the tokenizer that made words of the training text."""
+        return self._metadata["tokenizer"]
+
+    def subwords(self):
+        """The `Subwords` of the training text, None if its tokens are words."""
+        return load_subwords(self.path, self._metadata)
 
     def join(self, tokens):
         """Yields the text of words, or of pieces, as they come; behind `</s>` it begins a line."""

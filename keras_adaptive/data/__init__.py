@@ -6,6 +6,8 @@ from keras_adaptive.data.corpus import load_corpus as load_corpus
 from keras_adaptive.data.corpus import load_subwords as load_subwords
 from keras_adaptive.data.docstrings import write_docstrings as write_docstrings
 from keras_adaptive.data.graph_subwords import GraphSubwords as GraphSubwords
+from keras_adaptive.data.graph_text import GraphText as GraphText
+from keras_adaptive.data.graph_words import graph_words as graph_words
 from keras_adaptive.data.preparation import prepare as prepare
 from keras_adaptive.data.public_corpora import PUBLIC_CORPORA as PUBLIC_CORPORA
 from keras_adaptive.data.public_corpora import prepare_public as prepare_public

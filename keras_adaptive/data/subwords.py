@@ -141,8 +141,13 @@ def join_pieces(pieces):
         if piece in SPECIAL_WORDS:
             yield decoder.decode(b"", final=True) + ("\n" if piece == "</s>" else f" {piece}")
         else:
-            yield decoder.decode(bytes(map(_BYTES.__getitem__, piece)))
+            yield decoder.decode(piece_bytes(piece))
     yield decoder.decode(b"", final=True)
+
+
+def piece_bytes(piece):
+    """The text that a piece stands for, in bytes, with a space before it where it begins a word."""
+    return f" {piece}".encode() if piece in SPECIAL_WORDS else bytes(map(_BYTES.__getitem__, piece))
 
 
 def _byte_of_each_symbol():

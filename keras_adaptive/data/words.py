@@ -1,10 +1,9 @@
 import re
 
-_WORD = re.compile(
-    r"\d+(?:[.,]\d+)+"  # 3.14 and 1,000,000
-    r"|[\w\u0300-\u036f]+(?:['\u2019][\w\u0300-\u036f]+)*"  # don't, naïve, utf8, get_config
-    r"|([^\w\s])\1*"  # one mark, or a run of it: ... >>> ----
-)
+NUMBER = r"[\d]+(?:[.,][\d]+)+"  # 3.14 and 1,000,000
+WORD = r"[\w\u0300-\u036f]+(?:['\u2019][\w\u0300-\u036f]+)*"  # don't, naïve, utf8, get_config
+MARK = r"[^\w\s]"
+_WORD = re.compile(rf"{NUMBER}|{WORD}|({MARK})\1*")  # one mark, or a run of it: ... >>> ----
 
 
 def tokenize(text):

@@ -41,6 +41,8 @@ def _while_loop(body, active, inputs, outputs, carry, chunk_rows):
     if active.shape[0] == 0:
         return outputs, carry
     rows = ops.shape(active)[0]
+    if active.shape[0] is None:  # in a graph of TensorFlow; what is served has a few rows
+        chunk_rows = ops.minimum(chunk_rows, ops.maximum(rows, 1))
     count = ops.sum(ops.cast(active, "int32"))
     order = ops.cast(ops.argsort(ops.cast(~active, "int32")), "int32")  # the active rows first
     order = ops.pad(order, [[0, -rows % chunk_rows]])

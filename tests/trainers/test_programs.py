@@ -1,8 +1,10 @@
 """The programs end to end: the real quick-start configuration, shrunk, from a prepared corpus to generated text."""
 
+import importlib.util
 import io
 import json
 import math
+import os
 import queue
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import join_pieces, load_corpus, prepare
+from tests.export.test_saved_model import ask
 from tests.programs import call
 from trainers import evaluate, generate, score, train
 from trainers.run_folder import RunFolder
@@ -361,6 +364,26 @@ def test_words_enter_by_their_bytes_and_unknown_words_too(corpus, tmp_path, monk
 def test_an_open_vocabulary_needs_bytes(trained):
     with pytest.raises(ValueError, match="CharCNN"):
         call(generate, f"--run_dir={trained}", "--prompt=w1 dog", "--length=3", "--open_vocabulary")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+def test_an_exported_run_answers_as_the_programs_do(trained, tmp_path, monkeypatch, capsys):
+    program = [sys.executable, "-m", "trainers.export", f"--run_dir={trained}", f"--export_dir={tmp_path}/1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert f"parameters in float32 to {tmp_path}/1" in done.stdout
+    lines = ["w1 w2 qqq", "", "w3\u00a0w1"]
+    (answer,) = ask(tmp_path / "1", [("score", {"text": lines})])
+    text = "\n".join(lines).encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text + b"\n")))
+    call(score, f"--run_dir={trained}", "--format=json")
+    for row, line in enumerate(capsys.readouterr().out.splitlines()):
+        live, served = json.loads(line), {name: values[row] for name, values in answer["outputs"].items()}
+        count = len(live["tokens"])
+        assert served["tokens"][:count] == live["tokens"] and served["words"] == live["words"]
+        assert served["log_probs"][:count] == pytest.approx(live["log_probs"], abs=1e-5)
+        assert served["perplexity"] == pytest.approx(live["perplexity"], rel=1e-4)
 
 
 def test_summary_counts_without_training(corpus, capsys):

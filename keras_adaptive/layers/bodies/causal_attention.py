@@ -4,6 +4,7 @@ from keras import ops
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.seeded_dropout import seeded_dropout
+from keras_adaptive.ops.put import put
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -59,7 +60,7 @@ class CausalAttention(keras.layers.Layer):
     def step(self, x, state, position):
         """Attention of `x` (batch, steps, dim), which stands at `position` and behind, to the cache and itself."""
         query, key, value = self._project(x)
-        keys, values = (ops.slice_update(c, [0, position, 0, 0], new) for c, new in zip(state, (key, value)))
+        keys, values = (put(cache, new, position) for cache, new in zip(state, (key, value)))
         return self._attend(query, keys, values, position, training=False), (keys, values)
 
     def _project(self, x):

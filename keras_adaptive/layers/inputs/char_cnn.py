@@ -100,13 +100,25 @@ class CharCNN(keras.layers.Layer):
         in_order = ops.sort(flat)
         first = ops.concatenate([in_order[:1] == in_order[:1], in_order[1:] != in_order[:-1]])
         inside = first & (in_order >= 0) & (in_order < self.vocabulary_size)
-        spelled = inside & ((in_order == BOS) | (in_order > UNK))
         characters = ops.take(self._characters, ops.where(inside, in_order, 0), axis=0)
-        vectors = self._compute(ops.cast(characters, "int32"), spelled)
-        for place, id in enumerate((EOS, UNK)):
-            vectors = ops.where((in_order == id)[:, None], self.symbols[place], vectors)
+        vectors = self.spelled(ops.cast(characters, "int32"), in_order, inside)
         vectors = ops.take(vectors, ops.searchsorted(in_order, flat), axis=0)
         return ops.reshape(ops.cast(vectors, self.compute_dtype), (*ops.shape(ids), self.output_dim))
+
+    def spelled(self, characters, ids, active):
+        """The vectors of words given by their bytes and, for those that have none, by their ids.
+
+        Args:
+            characters: int32 (rows, max_bytes) as `ops.word_bytes.encode_words` makes them.
+            ids: (rows,), any behind the vocabulary for a word outside it.
+            active: (rows,) bool, the rows to compute; the others are 0, or the vector of their symbol.
+
+        Returns: (rows, output_dim) float32.
+        """
+        vectors = self._compute(characters, active & ((ids == BOS) | (ids > UNK)))
+        for place, id in enumerate((EOS, UNK)):
+            vectors = ops.where((ids == id)[:, None], self.symbols[place], vectors)
+        return vectors
 
     def vectors(self, words):
         """The vectors of any words, in the vocabulary or not: list of strings to NumPy array (words, output_dim)."""

@@ -1,0 +1,221 @@
+import functools
+
+from keras_adaptive.data import EOS, PAD, UNK
+from keras_adaptive.ops.long_rows import draw
+
+BEST = (1, 10, 100, 1000)  # numbers of best words that are searched for; the last is the most
+
+
+class ServedModel:
+    """A language model as TensorFlow functions of text: the signatures of its SavedModel.
+
+    A string is one line: it is read behind a `</s>`, white space and line feeds in it separate words, and a literal
+    `</s>` ends a line within it. Words outside the vocabulary are read and scored as `<unk>`; a `CharCNN` reads them
+    by their bytes. Bytes that are no UTF-8 become U+FFFD. The empty string is the beginning of a line.
+
+    score(text): string (batch,) to
+        log_prob, perplexity: float32 (batch,), of the line with its `</s>`, the perplexity per word;
+        words, lengths: int32 (batch,), numbers of words and of tokens, `</s>` included;
+        tokens, log_probs, unknown: string, float32 and bool (batch, longest): the tokens, the log-probability of
+        each, and which of them were scored as `<unk>`; behind a line's end "", 0 and false.
+    next_words(text, k): string (batch,) and int32 () to words, probabilities: string and float32 (batch, k), those
+        that can follow the text, exactly and in descending order; of pieces if the model is of sub-words.
+    generate(text, length, temperature, top_k, seed): string (batch,), int32 (), float32 (), int32 (), int32 () to
+        text: string (batch,), what follows, and tokens: string (batch, length). Temperature 0 takes the most probable
+        word, 1 draws as the model says; top_k 0 draws among all words. One seed gives one text, whatever comes behind
+        it in the batch; it is another text than that of `LanguageModel.generate`, which draws by other numbers.
+    log_probs(token_ids): int32 (batch, length) to log_probs: float32 (batch, length, vocabulary), of the word behind
+        each token.
+
+    Args:
+        model: a `LanguageModel` on TensorFlow.
+        text: a `GraphText`.
+        max_length: tokens that a line may have with its `</s>`, and with what is generated.
+
+    Raises, when called:
+        tf.errors.InvalidArgumentError: on a line that is too long, on a number that is out of its range, and on
+            ids outside the vocabulary.
+    """
+
+    def __init__(self, model, text, max_length):
+        self.word_input, self.body, self.word_output = model.word_input, model.body, model.word_output
+        self.vocabulary_size = model.vocabulary_size
+        self.text = text
+        self.max_length = max_length
+        self.best = sorted({min(size, model.vocabulary_size) for size in BEST})
+
+    def functions(self):
+        """`{name: tf.function}`, each of one input signature and with a dict as its result."""
+        import tensorflow as tf
+
+        text, number = tf.TensorSpec([None], tf.string, "text"), functools.partial(tf.TensorSpec, [])
+        inputs = {
+            self.score: [text],
+            self.next_words: [text, number(tf.int32, "k")],
+            self.generate: [
+                text,
+                number(tf.int32, "length"),
+                number(tf.float32, "temperature"),
+                number(tf.int32, "top_k"),
+                number(tf.int32, "seed"),
+            ],
+            self.log_probs: [tf.TensorSpec([None, None], tf.int32, "token_ids")],
+        }
+        return {method.__name__: tf.function(method, specs, autograph=False) for method, specs in inputs.items()}
+
+    def score(self, text):
+        import tensorflow as tf
+
+        tokens, ids, lengths = self._read(text)
+        hidden = self.body(self._vectors(tokens, ids), training=False)
+        inside, last = tf.sequence_mask(lengths), tf.one_hot(lengths - 1, tf.shape(ids)[1], True, False, dtype=tf.bool)
+        tokens, ids = (tf.where(last, end, tf.roll(t, -1, 1)) for t, end in ((tokens, "</s>"), (ids, EOS)))
+        targets = _known(ids)
+        nll = self.word_output.nll(hidden, tf.where(inside, targets, -1))
+        log_probs = tf.where(inside, -nll, 0.0)
+        total = tf.reduce_sum(tf.cast(log_probs, tf.float64), axis=1)
+        words = tf.math.count_nonzero(self.text.begins_word(targets) & inside, axis=1, dtype=tf.int32)
+        return {
+            "log_prob": tf.cast(total, tf.float32),
+            "perplexity": tf.cast(tf.exp(-total / tf.cast(words, tf.float64)), tf.float32),
+            "words": words,
+            "lengths": lengths,
+            "tokens": tf.where(inside, tokens, ""),
+            "log_probs": log_probs,
+            "unknown": inside & (ids < 0),
+        }
+
+    def next_words(self, text, k):
+        import tensorflow as tf
+
+        most = self.best[-1]
+        k = _checked(k, (k > 0) & (k <= most), f"`k` must be from 1 to {most}. Received:", k)
+        tokens, ids, lengths = self._read(text)
+        hidden = self.body(self._vectors(tokens, ids), training=False)
+        hidden = tf.gather(hidden, lengths - 1, batch_dims=1)
+        log_probs, ids = self._best(hidden, k, lambda log_probs, ids: (log_probs[:, :k], ids[:, :k]))
+        return {"words": self.text.tokens(ids), "probabilities": tf.exp(log_probs)}
+
+    def generate(self, text, length, temperature, top_k, seed):
+        import tensorflow as tf
+
+        most = self.best[-1]
+        length = _checked(length, length > 0, "`length` must be positive. Received:", length)
+        temperature = _checked(
+            temperature, temperature >= 0, "`temperature` must not be negative. Received:", temperature
+        )
+        in_range = (top_k >= 0) & (top_k <= most)
+        top_k = _checked(top_k, in_range, f"`top_k` must be from 1 to {most}, or 0 for all words. Received:", top_k)
+        tokens, ids, lengths = self._read(text, length)
+        batch, longest = tf.unstack(tf.shape(ids))
+        shortest, total = tf.minimum(tf.reduce_min(lengths), longest), longest + length
+        state = self.body.initial_state(batch, total)
+        _, state = self.body.step(self._vectors(tokens[:, : shortest - 1], ids[:, : shortest - 1]), state)
+        room = [[0, 0], [0, length]]
+        tokens, ids = tf.pad(tokens, room), tf.pad(ids, room)
+
+        def step(place, token, id, state, written):
+            """Reads the token at `place` and finds the next: that of the prompt, or in rows without one a new one."""
+            hidden, state = self.body.step(self._vectors(token[:, None], id[:, None]), state)
+            uniform = tf.random.stateless_uniform([batch, 2], [seed, place], alg="philox")
+            drawn = self._draw(hidden[:, -1], tf.transpose(uniform), temperature, top_k)
+            place = place + 1
+            given = place < lengths
+            id = tf.where(given, ids[:, place], drawn)
+            token = tf.where(given, tokens[:, place], self.text.tokens(drawn))
+            return place, token, id, state, written.write(place, id)
+
+        written = tf.TensorArray(tf.int32, total, element_shape=[None])
+        first = shortest - 1
+        start = (first, tokens[:, first], ids[:, first], state, written)
+        written = tf.while_loop(lambda place, *_: place < total - 1, step, start, parallel_iterations=1)[-1]
+        places = lengths[:, None] + tf.range(length)
+        new = tf.gather(tf.transpose(written.stack()), places, batch_dims=1)
+        return {"text": self.text.join(new), "tokens": self.text.tokens(new)}
+
+    def log_probs(self, token_ids):
+        import tensorflow as tf
+
+        inside = tf.reduce_all((token_ids >= 0) & (token_ids < self.vocabulary_size))
+        ids = _checked(
+            token_ids, inside, f"`token_ids` must be from 0 to {self.vocabulary_size - 1}. Received:", token_ids
+        )
+        ids = self._within_limit(ids, tf.shape(ids)[1])
+        hidden = self.body(self._vectors(self.text.tokens(ids), ids), training=False)
+        return {"log_probs": self.word_output.log_probs(hidden)}
+
+    def _read(self, text, length=0):
+        """Lines to tokens and ids (batch, longest) of `</s>` and each line behind it, and how many these are.
+
+        Padding is `<pad>`. `length` more tokens must fit.
+        """
+        import tensorflow as tf
+
+        tokens, ids = self.text.encode(text)
+        lengths = tf.cast(ids.row_lengths(), tf.int32) + 1
+        lengths = self._within_limit(lengths, tf.reduce_max(lengths) + length)
+        with tf.control_dependencies([lengths]):
+            tokens, ids = tf.identity(tokens).to_tensor("<pad>"), tf.identity(ids).to_tensor(PAD)
+        front = tf.zeros_like(lengths)[:, None]
+        return tf.concat([tf.fill(tf.shape(front), "</s>"), tokens], 1), tf.concat([front + EOS, ids], 1), lengths
+
+    def _within_limit(self, tensor, length):
+        message = f"A line may have {self.max_length} tokens with its </s> and all that is generated: shorten it. "
+        return _checked(tensor, length <= self.max_length, message + "Received:", length)
+
+    def _vectors(self, tokens, ids):
+        """Tokens and ids (batch, length) to the vectors that go into the body; of a `CharCNN` each word's once."""
+        import tensorflow as tf
+
+        if not hasattr(self.word_input, "spelled"):
+            return self.word_input(_known(ids))
+        words, places = tf.unique(tf.reshape(tokens, [-1]))
+        ids = tf.math.unsorted_segment_max(tf.reshape(ids, [-1]), places, tf.size(words))
+        ids = tf.where(ids < 0, self.vocabulary_size, ids)
+        slots = self.word_input.max_bytes
+        lengths = tf.where(ids > UNK, tf.strings.length(words), 0)
+        characters = 1 + tf.cast(tf.io.decode_raw(words, tf.uint8, fixed_length=slots), tf.int32)
+        characters = tf.where(tf.range(slots) < lengths[:, None], characters, 0)
+        vectors = tf.gather(self.word_input.spelled(characters, ids, ids >= 0), places)
+        return tf.reshape(vectors, [*tf.unstack(tf.shape(tokens)), self.word_input.output_dim])
+
+    def _best(self, hidden, k, function):
+        """`function(log_probs, ids)` of the `self.best` words that are enough for k: the fewer, the fewer tails."""
+        import tensorflow as tf
+
+        def among(size):
+            return lambda: function(*self.word_output.top_k(hidden, size))
+
+        return tf.switch_case(tf.math.count_nonzero(k > self.best, dtype=tf.int32), list(map(among, self.best)))
+
+    def _draw(self, hidden, uniform, temperature, top_k):
+        """The next word of each row (rows, dim), by `uniform` (2, rows)."""
+        import tensorflow as tf
+
+        greedy = temperature == 0
+        among, heat = tf.where(greedy, 1, top_k), tf.where(greedy, 1.0, temperature)
+
+        def choose(log_probs, ids):
+            odds = tf.where(tf.range(log_probs.shape[-1]) < among, log_probs / heat, -float("inf"))
+            return tf.gather(ids, draw(odds, uniform[0]), batch_dims=1)
+
+        ways = [
+            (among > 0, lambda: self._best(hidden, among, choose)),
+            (heat == 1, lambda: self.word_output.sample_with(hidden, uniform)),
+        ]
+        return tf.case(ways, lambda: draw(self.word_output.log_probs(hidden) / heat, uniform[0]))
+
+
+def _known(ids):
+    """Ids with `<unk>` for the words outside the vocabulary."""
+    import tensorflow as tf
+
+    return tf.where(ids < 0, UNK, ids)
+
+
+def _checked(tensor, condition, *message):
+    """`tensor`, behind an error if the condition does not hold."""
+    import tensorflow as tf
+
+    with tf.control_dependencies([tf.debugging.Assert(condition, message)]):
+        return tf.identity(tensor)

@@ -1,0 +1,351 @@
+"""SavedModels against the live model: what a process that has neither Keras nor this package answers."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_adaptive.data import TOKENIZERS, GraphText, Subwords, Vocabulary, join_pieces
+from keras_adaptive.export import export_saved_model
+from keras_adaptive.export.saved_model import in_dtype
+from keras_adaptive.export.served_model import ServedModel
+from keras_adaptive.models import transformer_lm
+from tests.backends import BACKEND
+from tests.models import test_factorisations as factorisations
+from tests.tiny import language_model
+from tests.weights import randomize
+
+REST = Path(__file__).with_name("rest.py")
+README = Path(__file__).parents[2] / "README.md"
+MAX_LENGTH = 80
+WORDS = ["the", "cat", "sat", "naïve", "!", *(f"w{i}" for i in range(1991))]
+VOCABULARY = Vocabulary.from_counts({word: len(WORDS) - i for i, word in enumerate(WORDS)})
+LINES = [
+    "the cat sat w700 w1900 !",
+    "",
+    " \t\u00a0",
+    "the qqq cat Ω w3 <unk> x",
+    "the </s> cat <s> <pad>",
+    "naïve\u2003w7\nw8\x1fw9\u3000",
+    b"w5 \xff\xfe w6\xe2\x82",
+    "w1500 w2 w30 " * 26,
+]
+TOO_LONG = "w1 " * MAX_LENGTH  # with its </s>
+DRAWS = [(1.0, 0), (0.6, 0), (1.5, 7), (1.0, 3)]  # temperature, top_k
+ERRORS = [
+    ("score", {"text": ["the", TOO_LONG]}, r"may have 80 tokens .*Received:\] \[81\]"),
+    ("next_words", {"text": [TOO_LONG], "k": 1}, r"may have 80 tokens .*Received:\] \[81\]"),
+    ("generate", {"text": ["w1 " * 70], "length": 10}, r"may have 80 tokens .*Received:\] \[81\]"),
+    ("next_words", {"text": ["the"], "k": 0}, r"`k` must be from 1 to 1000. Received:\] \[0\]"),
+    ("next_words", {"text": ["the"], "k": 1001}, r"`k` must be from 1 to 1000. Received:\] \[1001\]"),
+    ("generate", {"text": ["the"], "length": 0}, "`length` must be positive"),
+    ("generate", {"text": ["the"], "temperature": -0.5}, "`temperature` must not be negative"),
+    ("generate", {"text": ["the"], "top_k": -1}, "`top_k` must be from 1 to 1000, or 0"),
+    ("log_probs", {"token_ids": [[4, 2000]]}, "`token_ids` must be from 0 to 1999"),
+    ("log_probs", {"token_ids": [[4] * 81]}, "may have 80 tokens"),
+]
+
+on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModels are made on TensorFlow")
+
+
+def ask(folder, requests):
+    """The responses of a process without Keras to `[(signature, inputs)]`, or to whole requests."""
+    requests = [one if isinstance(one, dict) else {"signature_name": one[0], "inputs": one[1]} for one in requests]
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "KERAS_BACKEND")}
+    done = subprocess.run(
+        [sys.executable, REST, folder],
+        input=json.dumps(requests, default=lambda line: {"b64": base64.b64encode(line).decode()}),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def generation(text, **options):
+    return "generate", {"text": text, "length": 1, "temperature": 1.0, "top_k": 0, "seed": 1, **options}
+
+
+REQUESTS = {
+    "score": ("score", {"text": LINES}),
+    "log_probs": ("log_probs", {"token_ids": [[2, 4, 900], [5, 6, 7]]}),
+    **{f"best {k}": ("next_words", {"text": LINES[:6], "k": k}) for k in (1, 7, 10, 11, 1000)},
+    "greedy": generation(LINES[:4], length=9, temperature=0),
+    **{f"draws {way}": generation(["the cat"] * 4000, temperature=way[0], top_k=way[1]) for way in DRAWS},
+    "alone": generation(["the cat"], length=12),
+    "first": generation(["the cat", "the cat", "", "the cat sat w3 w4"], length=12),
+    "reseeded": generation(["the cat"], length=12, seed=2),
+    "no score": ("score", {"text": []}),
+    "no words": ("next_words", {"text": [], "k": 3}),
+    "no text": generation([], length=3),
+    **{
+        f"error {i}": generation(**inputs) if name == "generate" else (name, inputs)
+        for i, (name, inputs, _) in enumerate(ERRORS)
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = transformer_lm(
+        len(VOCABULARY), dim=32, num_blocks=1, num_heads=2, ffn_dim=64, cutoffs=(200, 800), dtype="float32"
+    )
+    randomize(model)
+    return model
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    """That of a SavedModel, moved."""
+    folder = tmp_path_factory.mktemp("exports")
+    export_saved_model(model, VOCABULARY, folder / "first" / "1", max_length=MAX_LENGTH)
+    return shutil.move(folder / "first", folder / "moved") / "1"
+
+
+@pytest.fixture(scope="module")
+def answers(folder):
+    """`{name of the request: its outputs, or the error}`"""
+    responses = ask(folder, REQUESTS.values())
+    return {name: one.get("outputs", one.get("error")) for name, one in zip(REQUESTS, responses, strict=True)}
+
+
+def read(line, end=()):
+    """The tokens of a line and, as the live programs feed them, the ids of `</s>` and the line."""
+    tokens = [*TOKENIZERS["whitespace"](line if isinstance(line, str) else line.decode(errors="replace")), *end]
+    return tokens, np.append(2, VOCABULARY.encode(tokens)).astype("int32")
+
+
+def in_a_batch(lines):
+    """Ids of the lines, padded: one shape, so that the live model is compiled once."""
+    ids = np.ones((len(lines), max(map(len, lines))), "int32")
+    for row, line in zip(ids, lines):
+        row[: len(line)] = line
+    return ids
+
+
+@on_tensorflow
+def test_scores_are_those_of_the_model(answers, model):
+    scores = answers["score"]
+    lines = [read(line, ["</s>"]) for line in LINES]
+    ids = in_a_batch([ids for _, ids in lines])
+    nll = model.nll(ids[:, :-1], ids[:, 1:])
+    for row, (tokens, _) in enumerate(lines):
+        count = len(tokens)
+        assert scores["lengths"][row] == scores["words"][row] == count
+        assert scores["tokens"][row] == tokens + [""] * (79 - count)
+        np.testing.assert_allclose(
+            scores["log_probs"][row], np.append(-nll[row, :count], np.zeros(79 - count)), atol=1e-5
+        )
+        np.testing.assert_allclose(scores["log_prob"][row], -nll[row, :count].sum(dtype="float64"), rtol=1e-5)
+        np.testing.assert_allclose(scores["perplexity"][row], np.exp(nll[row, :count].mean(dtype="float64")), rtol=1e-4)
+        unknown = [word in VOCABULARY.unknown(tokens) for word in tokens]
+        assert scores["unknown"][row] == unknown + [False] * (79 - count)
+    assert scores["tokens"][6][:3] == ["w5", "\ufffd\ufffd", "w6\ufffd"] and scores["tokens"][1][0] == "</s>"
+
+
+@on_tensorflow
+def test_next_words_are_the_most_probable(answers, model):
+    lines = [read(line)[1] for line in LINES[:6]]
+    log_probs = model.log_probs(in_a_batch(lines))[np.arange(len(lines)), [len(line) - 1 for line in lines]]
+    for k in (1, 7, 10, 11, 1000):
+        answer = answers[f"best {k}"]
+        best = -np.sort(-np.exp(log_probs), axis=1)[:, :k]
+        np.testing.assert_allclose(answer["probabilities"], best, rtol=1e-4, atol=1e-7)
+        ids = np.stack([VOCABULARY.encode(words) for words in answer["words"]])
+        np.testing.assert_allclose(np.exp(np.take_along_axis(log_probs, ids, 1)), best, rtol=1e-4, atol=1e-7)
+        assert all(len(set(row)) == k for row in ids.tolist())
+
+
+@on_tensorflow
+def test_the_most_probable_text_is_that_of_the_model(answers, model):
+    for row, line in enumerate(LINES[:4]):
+        words = VOCABULARY.decode(model.generate(read(line)[1][None], 9, temperature=0)[0])
+        assert answers["greedy"]["tokens"][row] == words
+        text = "".join("\n" if word == "</s>" else f" {word}" for word in words)
+        assert answers["greedy"]["text"][row] == text
+
+
+@on_tensorflow
+def test_draws_follow_the_probabilities(answers, model):
+    at_one = model.log_probs(read("the cat")[1][None])[0, -1].astype("float64")
+    for temperature, top_k in DRAWS:
+        log_probs = at_one / temperature
+        if top_k:
+            log_probs[log_probs < np.sort(log_probs)[-top_k]] = -np.inf
+        expected = np.exp(log_probs) / np.exp(log_probs).sum()
+        (draws,) = np.transpose([VOCABULARY.encode(row) for row in answers[f"draws {temperature, top_k}"]["tokens"]])
+        counts, sure = np.bincount(draws, minlength=len(expected)), expected > 0.005
+        assert sure.any() and counts[expected == 0].sum() == 0
+        shares = np.append(expected[sure], 1 - expected[sure].sum())
+        found = np.append(counts[sure], counts[~sure].sum())
+        deviations = np.sqrt(len(draws) * shares * (1 - shares).clip(0))
+        np.testing.assert_array_less(np.abs(found - len(draws) * shares), 4.5 * deviations + 1e-6)
+
+
+@on_tensorflow
+def test_a_seed_gives_one_text_whatever_comes_behind_it(answers):
+    alone, first = answers["alone"]["tokens"], answers["first"]["tokens"]
+    assert first[0] == alone[0] != first[1]
+    assert answers["reseeded"]["tokens"] != alone
+
+
+@on_tensorflow
+def test_log_probs_of_ids(answers, model):
+    ids = np.array(REQUESTS["log_probs"][1]["token_ids"], "int32")
+    np.testing.assert_allclose(answers["log_probs"], model.log_probs(ids), atol=1e-5)
+
+
+@on_tensorflow
+def test_no_lines_have_no_answers(answers):
+    assert all(value == [] for name in ("no score", "no words", "no text") for value in answers[name].values())
+
+
+@on_tensorflow
+def test_what_cannot_be_answered_is_an_error(answers):
+    for number, (_, _, message) in enumerate(ERRORS):
+        assert re.search(message, answers[f"error {number}"])
+
+
+@on_tensorflow
+def test_weights_are_stored_once(folder, model):
+    import tensorflow as tf
+
+    sizes = dict(tf.train.list_variables(str(folder / "variables" / "variables")))
+    assert sum(int(np.prod(shape)) for shape in sizes.values() if shape) == model.count_params()
+    size = (folder / "variables" / "variables.data-00000-of-00001").stat().st_size
+    assert size == pytest.approx(4 * model.count_params(), rel=0.05)
+
+
+@on_tensorflow
+def test_servers_have_all_operations(folder):
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    file = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    graph = file.meta_graphs[0].graph_def
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    names = {node.op for node in nodes}
+    assert "MatMul" in names and not {name for name in names if name.startswith(("Xla", "PyFunc", "EagerPyFunc"))}
+
+
+@on_tensorflow
+def test_the_command_line_of_tensorflow_runs_it(folder, answers, tmp_path):
+    arguments = ["--signature_def", "score", "--input_exprs", f"text=[{LINES[0]!r}]", "--outdir", tmp_path]
+    program = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
+    done = subprocess.run(
+        [*program, "run", "--dir", folder, "--tag_set", "serve", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert np.load(tmp_path / "log_prob.npy") == pytest.approx(answers["score"]["log_prob"][:1], rel=1e-5)
+
+
+def trace(model, text, name):
+    """A function of a ServedModel that is not saved."""
+    return ServedModel(model, text, MAX_LENGTH).functions()[name]
+
+
+@on_tensorflow
+def test_words_enter_by_their_bytes():
+    vocabulary = Vocabulary(factorisations.WORDS, [0] * len(factorisations.WORDS))
+    model = factorisations.make("CNN")
+    score, log_probs = (trace(model, GraphText(vocabulary), name) for name in ("score", "log_probs"))
+    tokens, extra = (
+        "word3 naïve word5 <unk> <s> </s> longer_than_it_reads <pad> </s>".split(),
+        ["naïve", "longer_than_it_reads"],
+    )
+    inputs, targets = (
+        np.append(2, vocabulary.encode(tokens, extra)[:-1]).astype("int32")[None],
+        vocabulary.encode(tokens),
+    )
+    scores = score([" ".join(tokens[:-1]), "word1"])
+    np.testing.assert_allclose(
+        -scores["log_probs"][0], model.for_inference(extra).nll(inputs, targets[None])[0], atol=1e-5
+    )
+    assert scores["unknown"][0].numpy().tolist() == [word in extra for word in tokens]
+    ids = np.arange(20, dtype="int32")[None]
+    np.testing.assert_allclose(log_probs(ids)["log_probs"], model.log_probs(ids), atol=1e-5)
+
+
+@on_tensorflow
+def test_pieces_of_words():
+    counts = {"the": 9, "them": 4, "naïve": 3, "日本": 2, "cat's": 2}
+    subwords = Subwords.learn(counts, merges=12)
+    vocabulary = subwords.vocabulary(counts)
+    model = language_model(vocabulary_size=len(vocabulary), cutoffs=(50, 120))
+    text = GraphText(vocabulary, "words", subwords)
+    words = ["them", "!!", "naïve", "日", "cat's", "</s>"]
+    pieces = [piece for parts in subwords.pieces(words) for piece in parts]
+    ids = np.append(2, vocabulary.encode(pieces)).astype("int32")[None]
+    (nll,) = model.nll(ids[:, :-1], ids[:, 1:])
+    scores = trace(model, text, "score")([" them!! naïve 日 cat's", ""])
+    assert [piece.decode() for piece in scores["tokens"][0].numpy()] == pieces and len(pieces) > len(words)
+    assert scores["words"].numpy().tolist() == [6, 1]
+    np.testing.assert_allclose(scores["log_probs"][0], -nll, atol=1e-5)
+    np.testing.assert_allclose(scores["perplexity"][0], np.exp(nll.sum() / 6), rtol=1e-4)
+    ids = np.random.default_rng(0).integers(0, len(vocabulary), (20, 30)).astype("int32")
+    for row, line in zip(ids, text.join(ids).numpy()):
+        assert line.decode() == "".join(join_pieces(vocabulary.decode(row)))
+
+
+@on_tensorflow
+def test_bfloat16_halves_the_weights_and_stays_near(model):
+    score = trace(in_dtype(model, "bfloat16"), GraphText(VOCABULARY), "score")
+    assert {variable.dtype for variable in in_dtype(model, "bfloat16").weights} == {"bfloat16"}
+    ids = read(LINES[0], ["</s>"])[1][None]
+    exact = -model.nll(ids[:, :-1], ids[:, 1:])[0]
+    log_probs = score(LINES[:1])["log_probs"].numpy()[0]
+    assert log_probs.dtype == "float32"
+    np.testing.assert_allclose(log_probs, exact, rtol=0.03, atol=0.1)
+    assert np.abs(log_probs - exact).max() > 1e-5
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="it is what this backend can do")
+def test_another_backend_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="set KERAS_BACKEND=tensorflow and load the model there"):
+        export_saved_model(language_model(), Vocabulary.from_counts({}), tmp_path / "1")
+
+
+@on_tensorflow
+@pytest.mark.parametrize(
+    "name, arguments, message",
+    [
+        ("full", {}, "full exists and is not empty"),
+        ("1", {"vocabulary": Vocabulary.from_counts({"the": 1})}, "of 2000 words. Received: 8"),
+        ("1", {"dtype": "float16"}, "`dtype` must be float32 or bfloat16. Received: 'float16'"),
+        ("1", {"max_length": 0}, "`max_length` must be at least 1"),
+        ("1", {"tokenizer": "bpe"}, "`tokenizer` must be one of"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(model, tmp_path, name, arguments, message):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(ValueError, match=message):
+        export_saved_model(model, **{"vocabulary": VOCABULARY, "folder": tmp_path / name, **arguments})
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+@on_tensorflow
+def test_the_requests_of_the_readme_have_the_answers_of_the_readme(folder):
+    pairs = re.findall(r"-d '(\{.*?\})'\n# (\{.*\})\n", README.read_text(encoding="utf-8"))
+    requests, expected = ([json.loads(one) for one in ones] for ones in zip(*pairs, strict=True))
+    assert [request.get("signature_name") for request in requests] == ["next_words", "score", "generate"]
+    for response, written in zip(ask(folder, requests), expected, strict=True):
+        assert shape_of(response) == shape_of(written)
+
+
+def shape_of(value):
+    """The names, lists and types of a JSON value."""
+    if isinstance(value, dict):
+        return {name: shape_of(part) for name, part in value.items()}
+    return [shape_of(part) for part in value] if isinstance(value, list) else type(value)

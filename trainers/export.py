@@ -1,0 +1,41 @@
+"""Writes a trained run as a SavedModel: text in, answers out, with TensorFlow alone.
+
+Whatever backend trained the run, it is loaded on TensorFlow here.
+
+python -m trainers.export --run_dir=runs/quickstart --export_dir=exports/quickstart/1
+"""
+
+import os
+
+from absl import flags
+
+from trainers import command_line
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
+    flags.DEFINE_string(
+        "export_dir", None, "Folder to write, new or empty. Servers expect NAME/VERSION.", required=True
+    )
+    flags.DEFINE_integer("max_length", 2048, "Tokens of the longest line that is answered.", lower_bound=1)
+    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of the weights and of the products.")
+    flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
+
+
+def main():
+    from keras_adaptive.export import export_saved_model
+    from trainers.run_folder import RunFolder
+
+    run = RunFolder(FLAGS.run_dir)
+    model = run.model(FLAGS.model)
+    export_saved_model(
+        model, run.vocabulary(), FLAGS.export_dir, run.tokenizer, run.subwords(), FLAGS.max_length, FLAGS.dtype
+    )
+    print(f"Exported {model.count_params():,} parameters in {FLAGS.dtype} to {FLAGS.export_dir}")
+
+
+if __name__ == "__main__":
+    os.environ["KERAS_BACKEND"] = "tensorflow"  # before Keras is imported
+    command_line.run(main, define_flags)
