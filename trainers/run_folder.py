@@ -1,10 +1,12 @@
 """A run's folder: its flags, vocabulary, tokenizer and models; everything after training needs only this."""
 
+import contextlib
 import functools
 import json
 import os
 from pathlib import Path
 
+import filelock
 import keras
 from absl import flags
 
@@ -12,13 +14,14 @@ import keras_adaptive  # noqa: F401  registers the layers that a saved model nam
 from keras_adaptive.data import TOKENIZERS, Vocabulary, begins_word, join_pieces, load_corpus, load_subwords
 
 FLAGS = flags.FLAGS
+BEFORE_FLAGS = {"lock", "vocabulary.txt", "merges.txt", "corpus.json", "partial_flags.txt"}  # written into a new folder
 
 
 class RunFolder:
     """The files of one training run.
 
     flags.txt (the resolved flags of the experiment, itself a flagfile), vocabulary.txt, corpus.json, log.jsonl,
-    tensorboard/, best.keras and last.keras; of sub-words also merges.txt.
+    tensorboard/, best.keras and last.keras, checkpoints/; of sub-words also merges.txt.
 
     Args:
         path: the folder.
@@ -26,26 +29,42 @@ class RunFolder:
 
     def __init__(self, path):
         self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
 
-    def claim(self, experiment, corpus):
-        """Writes what the run is, or checks that the folder already is that run.
+    @contextlib.contextmanager
+    def claimed(self, experiment, corpus):
+        """Writes what the run is, or checks that the folder already is that run, and keeps other trainings out.
 
         Raises:
-            ValueError: when the folder belongs to other flags, sub-words or words; nothing is changed then.
+            ValueError: when the folder belongs to other flags, sub-words or words, or a training is at work in it;
+                nothing is changed then.
         """
+        begun = self._file("flags.txt").exists()
+        if self.path.exists() and not begun and set(os.listdir(self.path)) - BEFORE_FLAGS:
+            raise ValueError(f"{self.path} is not empty and holds no run: pass another --run_dir.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with filelock.FileLock(self._file("lock"), timeout=0):  # which the system takes back if the process dies
+                self._claim(experiment, corpus)
+                yield
+        except filelock.Timeout:
+            raise ValueError(
+                f"Another training is at work in {self.path}: wait until it ends, or pass another --run_dir."
+            ) from None
+
+    def _claim(self, experiment, corpus):
         text = _flags_text(experiment)
         if self._file("flags.txt").exists():
             self._compare_flags(text, _defaults(experiment))
             self._compare_vocabulary(corpus)
+            if self._file("last.keras").exists() and not self.checkpoints.exists():
+                raise ValueError(f"{self.path} has no checkpoints to go on from: pass another --run_dir.")
             return
-        if self.path.exists() and any(self.path.iterdir()):
-            raise ValueError(f"{self.path} is not empty and holds no run: pass another --run_dir.")
-        self.path.mkdir(parents=True, exist_ok=True)
         corpus.vocabulary.save(self._file("vocabulary.txt"))
         if (subwords := corpus.subwords()) is not None:
             subwords.save(self._file("merges.txt"))
         self._file("corpus.json").write_text(json.dumps(corpus.metadata, indent=2), encoding="utf-8")
-        self._file("flags.txt").write_text(text, encoding="utf-8")
+        self._write("flags.txt", text)
 
     def _compare_flags(self, text, defaults):
         old, new = (dict(line.split("=", 1) for line in t.splitlines()) for t in (self._read("flags.txt"), text))
@@ -118,8 +137,11 @@ class RunFolder:
 
     def write_json(self, name, value):
         """Writes a result into the folder, whole or not at all."""
+        return self._write(name, json.dumps(value, indent=2) + "\n")
+
+    def _write(self, name, text):
         partial = self._file(f"partial_{name}")
-        partial.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        partial.write_text(text, encoding="utf-8")
         os.replace(partial, self._file(name))
         return self._file(name)
 
