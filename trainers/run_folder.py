@@ -11,7 +11,15 @@ import keras
 from absl import flags
 
 import keras_adaptive  # noqa: F401  registers the layers that a saved model names
-from keras_adaptive.data import TOKENIZERS, Vocabulary, begins_word, join_pieces, load_corpus, load_subwords
+from keras_adaptive.data import (
+    SPECIAL_WORDS,
+    TOKENIZERS,
+    Vocabulary,
+    begins_word,
+    join_pieces,
+    load_corpus,
+    load_subwords,
+)
 
 FLAGS = flags.FLAGS
 BEFORE_FLAGS = {"lock", "vocabulary.txt", "merges.txt", "corpus.json", "partial_flags.txt"}  # written into a new folder
@@ -83,9 +91,11 @@ class RunFolder:
                 f"{self.path} is a run of another BPE model than that of {corpus.data_dir}, or only one of them is of "
                 "sub-words: pass the corpus of the run, or another --run_dir."
             )
-        if self.vocabulary().sha256 != corpus.vocabulary.sha256:
+        ours, theirs = self.vocabulary(), corpus.vocabulary
+        if ours.sha256 != theirs.sha256:
             raise ValueError(
-                f"{self.path} is a run of another vocabulary than that of {corpus.data_dir}: pass another --run_dir."
+                f"{self.path} is a run of another vocabulary than that of {corpus.data_dir}, which has "
+                f"{difference(ours, theirs)}: pass the corpus of the run, or another --run_dir."
             )
 
     def flags(self):
@@ -156,6 +166,16 @@ class RunFolder:
 
     def _read(self, name):
         return self._existing(name).read_text(encoding="utf-8")
+
+
+def difference(ours, theirs):
+    """What a corpus's vocabulary has otherwise than a run's: the size, and the first word or count."""
+    sizes = f"{len(theirs):,} words (was {len(ours):,})"
+    for number in range(len(SPECIAL_WORDS), min(len(ours), len(theirs))):
+        (old, times), (new, new_times) = ((one.words[number], one.counts[number]) for one in (ours, theirs))
+        if (old, times) != (new, new_times):
+            return f"{sizes} and as id {number} {new!r}, {new_times} times (was {old!r}, {times} times)"
+    return sizes
 
 
 def _defaults(experiment):

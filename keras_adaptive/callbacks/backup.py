@@ -26,7 +26,8 @@ class Backup(keras.callbacks.Callback):
 
     `restore(model)` sets a model to the newest checkpoint and says where that was in `update`, `epoch` and `step`,
     which move on with training. The data of `fit` must then begin behind `update` updates. Under torch a dropout
-    layer needs a seed, since those without draw from a generator that belongs to no model. List this callback last.
+    layer needs a seed, since those without draw from a generator that belongs to no model. The metrics given to
+    `compile` begin anew under TensorFlow, which makes them in the first update. List this callback last.
 
     Args:
         folder: where the checkpoints are, and nothing else; made if need be.
@@ -121,8 +122,9 @@ class Backup(keras.callbacks.Callback):
         if self._metrics is None:
             self.step = 0
         else:
-            assign(variables(self.model)["metrics"], self._metrics)
-            self._metrics = None
+            metrics, self._metrics = self._metrics, None
+            if len(metrics) == len(variables(self.model)["metrics"]):
+                assign(variables(self.model)["metrics"], metrics)
         self._last_batch = -1
 
     def on_train_batch_end(self, batch, logs=None):

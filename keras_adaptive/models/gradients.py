@@ -26,8 +26,6 @@ def apply_gradients(gradients, model, finite):
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if scales:
         gradients = [*gradients[:-1], ops.where(finite, gradients[-1], float("nan"))]
-    if not optimizer.built:
-        optimizer.build(trainable)
     if keras.config.backend() == "jax":
         _assign_pure_step(optimizer, gradients, trainable, True if scales else finite)
     elif scales:

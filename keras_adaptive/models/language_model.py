@@ -150,6 +150,8 @@ class LanguageModel(keras.Model):
         return logs, tuple([scope.get_current_value(variable) for variable in group] for group in groups)
 
     def _train(self, data):
+        if not self.optimizer.built:  # before its loss scale is asked for
+            self.optimizer.build(self.trainable_variables)
         tokens, targets, weights, count = _unpack(data)
         scale = self._loss_scale()
         shares = weights * scale / ops.maximum(count, 1e-9)  # of the mean over the whole update
