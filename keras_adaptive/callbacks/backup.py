@@ -92,7 +92,8 @@ class Backup(keras.callbacks.Callback):
             raise ValueError(f"No checkpoint in {self.folder} is whole: train anew, in another folder.")
 
     def _set(self, model, state, arrays):
-        model.optimizer.build(model.trainable_variables)
+        if not model.optimizer.built:  # a LossScaleOptimizer would build its variables once more
+            model.optimizer.build(model.trainable_variables)
         groups, self._metrics = variables(model), arrays["metrics"]
         if len(groups["metrics"]) < len(self._metrics):  # Keras makes some when `fit` begins
             del arrays["metrics"]
