@@ -9,9 +9,9 @@ from absl import app, logging
 def run(main, define_flags):
     """Defines the flags and runs `main()` under absl.
 
-    A ValueError, an OSError or a missing package ends the program with one line on stderr and status 1; with the
-    environment variable KERAS_ADAPTIVE_TRACEBACK set it is raised. Flags are defined here and not when a module is
-    imported, so that two programs may use one name.
+    A ValueError, an OSError, training that diverged or a missing package ends the program with one line on stderr and
+    status 1; with the environment variable KERAS_ADAPTIVE_TRACEBACK set it is raised. Flags are defined here and not
+    when a module is imported, so that two programs may use one name.
     """
     define_flags()
 
@@ -21,7 +21,7 @@ def run(main, define_flags):
         logging.set_verbosity(logging.WARNING)
         try:
             main()
-        except (ValueError, OSError, ModuleNotFoundError) as error:
+        except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
             if os.environ.get("KERAS_ADAPTIVE_TRACEBACK"):
                 raise
             program = os.path.splitext(os.path.basename(sys.argv[0]))[0]

@@ -1,24 +1,35 @@
 """A run's folder: its flags, vocabulary, tokenizer and models; everything after training needs only this."""
 
+import contextlib
 import functools
 import json
 import os
 from pathlib import Path
 
+import filelock
 import keras
 from absl import flags
 
 import keras_adaptive  # noqa: F401  registers the layers that a saved model names
-from keras_adaptive.data import TOKENIZERS, Vocabulary, begins_word, join_pieces, load_corpus, load_subwords
+from keras_adaptive.data import (
+    SPECIAL_WORDS,
+    TOKENIZERS,
+    Vocabulary,
+    begins_word,
+    join_pieces,
+    load_corpus,
+    load_subwords,
+)
 
 FLAGS = flags.FLAGS
+BEFORE_FLAGS = {"lock", "vocabulary.txt", "merges.txt", "corpus.json", "partial_flags.txt"}  # written into a new folder
 
 
 class RunFolder:
     """The files of one training run.
 
     flags.txt (the resolved flags of the experiment, itself a flagfile), vocabulary.txt, corpus.json, log.jsonl,
-    tensorboard/, best.keras and last.keras; of sub-words also merges.txt.
+    tensorboard/, best.keras and last.keras, checkpoints/; of sub-words also merges.txt.
 
     Args:
         path: the folder.
@@ -26,20 +37,37 @@ class RunFolder:
 
     def __init__(self, path):
         self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
 
-    def claim(self, experiment, corpus):
-        """Writes what the run is, or checks that the folder already is that run.
+    @contextlib.contextmanager
+    def claimed(self, experiment, corpus):
+        """Writes what the run is, or checks that the folder already is that run, and keeps other trainings out.
 
         Raises:
-            ValueError: when the folder belongs to other flags, sub-words or words; nothing is changed then.
+            ValueError: when the folder belongs to other flags, sub-words or words, or a training is at work in it;
+                nothing is changed then.
         """
+        begun = self._file("flags.txt").exists()
+        if self.path.exists() and not begun and set(os.listdir(self.path)) - BEFORE_FLAGS:
+            raise ValueError(f"{self.path} is not empty and holds no run: pass another --run_dir.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with filelock.FileLock(self._file("lock"), timeout=0):  # which the system takes back if the process dies
+                self._claim(experiment, corpus)
+                yield
+        except filelock.Timeout:
+            raise ValueError(
+                f"Another training is at work in {self.path}: wait until it ends, or pass another --run_dir."
+            ) from None
+
+    def _claim(self, experiment, corpus):
         text = _flags_text(experiment)
         if self._file("flags.txt").exists():
             self._compare_flags(text, _defaults(experiment))
             self._compare_vocabulary(corpus)
+            if self._file("last.keras").exists() and not self.checkpoints.exists():
+                raise ValueError(f"{self.path} has no checkpoints to go on from: pass another --run_dir.")
             return
-        self.check_empty()
-        self.path.mkdir(parents=True, exist_ok=True)
         if (subwords := corpus.subwords()) is not None:
             subwords.save(self._file("merges.txt"))
         self.write(text, corpus.vocabulary, corpus.metadata)
@@ -53,7 +81,7 @@ class RunFolder:
         """Writes what the run is, the flags last: a flagfile, a `Vocabulary` and what corpus.json says."""
         vocabulary.save(self._file("vocabulary.txt"))
         self._file("corpus.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")
-        self._file("flags.txt").write_text(flags_text, encoding="utf-8")
+        self._write("flags.txt", flags_text)
 
     def _compare_flags(self, text, defaults):
         old, new = (dict(line.split("=", 1) for line in t.splitlines()) for t in (self._read("flags.txt"), text))
@@ -72,9 +100,11 @@ class RunFolder:
                 f"{self.path} is a run of another BPE model than that of {corpus.data_dir}, or only one of them is of "
                 "sub-words: pass the corpus of the run, or another --run_dir."
             )
-        if self.vocabulary().sha256 != corpus.vocabulary.sha256:
+        ours, theirs = self.vocabulary(), corpus.vocabulary
+        if ours.sha256 != theirs.sha256:
             raise ValueError(
-                f"{self.path} is a run of another vocabulary than that of {corpus.data_dir}: pass another --run_dir."
+                f"{self.path} is a run of another vocabulary than that of {corpus.data_dir}, which has "
+                f"{difference(ours, theirs)}: pass the corpus of the run, or another --run_dir."
             )
 
     def flags(self):
@@ -141,8 +171,11 @@ class RunFolder:
 
     def write_json(self, name, value):
         """Writes a result into the folder, whole or not at all."""
+        return self._write(name, json.dumps(value, indent=2) + "\n")
+
+    def _write(self, name, text):
         partial = self._file(f"partial_{name}")
-        partial.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        partial.write_text(text, encoding="utf-8")
         os.replace(partial, self._file(name))
         return self._file(name)
 
@@ -157,6 +190,16 @@ class RunFolder:
 
     def _read(self, name):
         return self._existing(name).read_text(encoding="utf-8")
+
+
+def difference(ours, theirs):
+    """What a corpus's vocabulary has otherwise than a run's: the size, and the first word or count."""
+    sizes = f"{len(theirs):,} words (was {len(ours):,})"
+    for number in range(len(SPECIAL_WORDS), min(len(ours), len(theirs))):
+        (old, times), (new, new_times) = ((one.words[number], one.counts[number]) for one in (ours, theirs))
+        if (old, times) != (new, new_times):
+            return f"{sizes} and as id {number} {new!r}, {new_times} times (was {old!r}, {times} times)"
+    return sizes
 
 
 def _defaults(experiment):

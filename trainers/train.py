@@ -1,4 +1,7 @@
-"""Trains a language model on a prepared corpus, into a run folder.
+"""Trains a language model on a prepared corpus, into a run folder; the same command goes on where it stopped.
+
+The program ends with 0 when the run is complete, with 143 or 130 when SIGTERM or SIGINT stopped it behind a checkpoint
+(the same command goes on), and with 1, and a line that says why, when the same command would not help.
 
 Losses and perplexities are per token of the corpus here: per word, or per piece of a word in a corpus of sub-words.
 trainers.evaluate gives the perplexity per word of both.
@@ -13,7 +16,15 @@ import sys
 import keras
 from absl import flags
 
-from keras_adaptive.callbacks import SGDR, Checkpoint, Throughput, TrainLog
+from keras_adaptive.callbacks import (
+    SGDR,
+    Backup,
+    Checkpoint,
+    StopOnSignal,
+    TerminateOnNonFinite,
+    Throughput,
+    TrainLog,
+)
 from keras_adaptive.data import load_corpus
 from trainers import command_line, experiment, summary
 from trainers.run_folder import RunFolder
@@ -25,6 +36,9 @@ def define_flags():
     experiment.define_flags()
     flags.DEFINE_string("run_dir", None, "Folder of the run: new, or one of the same flags, which is then continued.")
     flags.DEFINE_integer("log_every", 10, "Updates between two lines of log.jsonl.", lower_bound=1)
+    flags.DEFINE_integer("save_every", 0, "Updates between two checkpoints; 0 for one with each validation.", 0)
+    flags.DEFINE_integer("keep", 3, "Checkpoints to keep, the newest.", lower_bound=1)
+    flags.DEFINE_integer("max_skipped", 20, "Updates in a row without finite gradients that end training.", 1)
     flags.DEFINE_bool("tensorboard", True, "Write the log for TensorBoard too.")
     flags.DEFINE_integer("vocabulary_size", 0, "Words that --summary assumes where there is no --data_dir.", 0)
     flags.DEFINE_bool("summary", False, "Print parameters and an estimate of the memory, and stop.")
@@ -61,45 +75,73 @@ def main():
         )
     train = experiment.build_batches(corpus.tokens("train"))
     valid = experiment.build_batches(corpus.tokens("valid"), shuffle=False)
-    run = RunFolder(FLAGS.run_dir)
-    keras.utils.set_random_seed(FLAGS.seed)
     schedule = experiment.build_schedule()
-    model = experiment.build_model(corpus.vocabulary)
+    run = RunFolder(FLAGS.run_dir)
+    fit(run, corpus, new_model(corpus.vocabulary), schedule, train, Validation(valid))
+    loss = best_loss(run.path / "log.jsonl")
+    print(f"Trained {FLAGS.updates} updates; best validation perplexity {math.exp(loss):.2f}, in {run.path}/best.keras")
+
+
+def new_model(vocabulary):
+    """The compiled model of the flags, with starting weights."""
+    keras.utils.set_random_seed(FLAGS.seed)
+    model = experiment.build_model(vocabulary)
     model.compile(experiment.build_optimizer(), micro_batches=FLAGS.micro_batches)
-    run.claim(experiment, corpus)
-    fit(run, model, train, valid, schedule)
+    return model
 
 
-def fit(run, model, train, valid, schedule):
-    """Trains from the run's last model, or from the start, and says where the result is."""
-    best = math.inf
-    if (run.path / "last.keras").exists():
-        model, best = run.model("last"), best_loss(run.path / "log.jsonl")
-    done = int(keras.ops.convert_to_numpy(model.optimizer.iterations.value))
+def fit(run, corpus, model, schedule, train, valid):
+    """Trains to the last update, from the run's newest checkpoint or from the start."""
+    log = TrainLog(run.path / "log.jsonl", FLAGS.log_every, run.path / "tensorboard" if FLAGS.tensorboard else None)
+    finite, models = TerminateOnNonFinite(FLAGS.max_skipped), Checkpoint(run.path)
+    backup = Backup(run.checkpoints, FLAGS.save_every or None, FLAGS.keep, stateful=[log, finite, models])
+    with run.claimed(experiment, corpus), StopOnSignal(backup) as stop:
+        if not backup.restore(model):
+            (run.path / "log.jsonl").unlink(missing_ok=True)  # of updates that are lost
+        print_start(run, backup, model, train)
+        speed = Throughput(train.tokens_per_epoch / len(train))
+        callbacks = [SGDR(schedule), speed, log, finite, models, backup, stop]
+        every, last = FLAGS.evaluate_every, FLAGS.updates // FLAGS.evaluate_every
+        if backup.step == every:
+            validate(model, backup.epoch, valid, callbacks)
+        elif backup.step:
+            fit_epochs(model, backup, every - backup.step, backup.epoch + 1, train, valid, callbacks)
+        if backup.epoch < last:
+            fit_epochs(model, backup, every, last, train, valid, callbacks)
+
+
+def print_start(run, backup, model, train):
+    begins = f"Continuing {run.path} from {backup.path}" if backup.path else f"Training {run.path}"
+    passes = backup.update / len(train)
     print(
-        f"{'Continuing' if done else 'Training'} {run.path} on {keras.config.backend()}: {model.count_params():,} "
-        f"parameters, update {done} of {FLAGS.updates}, {train.tokens_per_epoch:,} tokens an epoch",
+        f"{begins} on {keras.config.backend()}: {model.count_params():,} parameters, update {backup.update} of "
+        f"{FLAGS.updates}, epoch {backup.epoch + 1} of {FLAGS.updates // FLAGS.evaluate_every}, {passes:.2f} times "
+        f"through {train.tokens_per_epoch:,} tokens",
         flush=True,
     )
-    callbacks = [
-        SGDR(schedule),
-        Throughput(train.tokens_per_epoch / len(train)),
-        TrainLog(run.path / "log.jsonl", FLAGS.log_every, run.path / "tensorboard" if FLAGS.tensorboard else None),
-        Checkpoint(run.path, best),
-    ]
-    if done < FLAGS.updates:
-        model.fit(
-            train.batches(done),
-            shuffle=False,
-            steps_per_epoch=FLAGS.evaluate_every,
-            initial_epoch=done // FLAGS.evaluate_every,
-            epochs=FLAGS.updates // FLAGS.evaluate_every,
-            validation_data=Validation(valid),
-            callbacks=callbacks,
-            verbose=1 if sys.stdout.isatty() else 2,
-        )
-    best = best_loss(run.path / "log.jsonl")
-    print(f"Trained {FLAGS.updates} updates; best validation perplexity {math.exp(best):.2f}, in {run.path}/best.keras")
+
+
+def fit_epochs(model, backup, steps, last, train, valid, callbacks):
+    """Trains from where the backup is up to the end of an epoch; an epoch goes from one validation to the next."""
+    model.fit(
+        train.batches(backup.update),
+        shuffle=False,
+        steps_per_epoch=steps,
+        initial_epoch=backup.epoch,
+        epochs=last,
+        validation_data=valid,
+        callbacks=callbacks,
+        verbose=1 if sys.stdout.isatty() else 2,
+    )
+
+
+def validate(model, epoch, valid, callbacks):
+    """The validation, in which training was stopped, that ends an epoch."""
+    callbacks = keras.callbacks.CallbackList(callbacks, model=model)
+    callbacks.on_train_begin()
+    found = model.evaluate(valid, callbacks=callbacks, verbose=0, return_dict=True)
+    callbacks.on_epoch_end(epoch, {f"val_{name}": value for name, value in found.items()})
+    callbacks.on_train_end()
 
 
 def best_loss(log):

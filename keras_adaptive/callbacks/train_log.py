@@ -11,12 +11,14 @@ from keras import ops
 class TrainLog(keras.callbacks.Callback):
     """Writes training as JSON lines: one object every so many updates, one for each validation.
 
-    An object of training holds `update` (updates done), `loss` and `perplexity` over the tokens since the
-    object before it (not since the start of the epoch, as in Keras' logs), `learning_rate`, `gradient_norm`,
-    `tokens_per_second`, `tokens` (trained on in this `fit`) and `seconds` (since `fit` began). An object of
-    validation holds `update`, `val_loss`, `val_perplexity` and whatever else was validated, `tokens` and
-    `seconds`. Losses are in nats per token. A value that is unknown or not finite is null. Each line is
-    flushed; a file that exists is continued.
+    An object of training holds `update` (updates done, skipped ones too), `loss` and `perplexity` over the tokens
+    since the object before it (not since the start of the epoch, as in Keras' logs), `learning_rate`,
+    `gradient_norm`, `tokens_per_second`, `skipped` (updates of the epoch, if the model counts them), `tokens`
+    (trained on) and `seconds` (of `fit`). An object of validation holds `update`, `val_loss`, `val_perplexity` and
+    whatever else was validated, `tokens` and `seconds`. Losses are in nats per token. A value that is unknown or not
+    finite is null. Each line is written at once; a file that exists is continued. As one of the `stateful` callbacks
+    of a `Backup` it goes on from the checkpoint: what came later is taken off the file, and all numbers but the times
+    are those of a training that was never interrupted.
 
     The model must have a `loss_tracker`, a `keras.metrics.Mean` weighted by tokens, as a `LanguageModel` has.
     The other values come from the logs: list `SGDR` and `Throughput` before this callback.
@@ -45,7 +47,23 @@ class TrainLog(keras.callbacks.Callback):
         self.path = os.fspath(path)
         self.every = every
         self.tensorboard_dir = tensorboard_dir
-        self._in_epoch = False
+        self._length = None  # of the file, if it is to be cut before training goes on
+        self._updates = None
+        self._tokens = self._seconds = 0.0
+        self._interval = np.zeros(2)  # nats and tokens since the last object
+        self._seen = np.zeros(2)  # nats and tokens of this epoch that are in an interval already
+        self._in_epoch = self._amid_epoch = False
+
+    def get_state(self):
+        sums = {name: getattr(self, f"_{name}").tolist() for name in ("interval", "seen")}
+        numbers = {"updates": self._updates, "tokens": self._tokens, "seconds": self._passed()}
+        return {**sums, **numbers, "in_epoch": self._in_epoch, "length": os.path.getsize(self.path)}
+
+    def set_state(self, state):
+        self._interval, self._seen = (np.array(state[name]) for name in ("interval", "seen"))
+        self._updates, self._tokens, self._seconds = (state[name] for name in ("updates", "tokens", "seconds"))
+        self._length = state["length"]
+        self._in_epoch = self._amid_epoch = state["in_epoch"]
 
     def on_train_begin(self, logs=None):
         if not hasattr(self.model, "loss_tracker"):
@@ -54,17 +72,20 @@ class TrainLog(keras.callbacks.Callback):
                 f"Received: a model of class {type(self.model).__name__}. Use a `LanguageModel`, or add the attribute."
             )
         os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
-        self._file = open(self.path, "a", encoding="utf-8")
+        with open(self.path, "ab") as file:
+            if self._length is not None and self._length < file.tell():
+                file.truncate(self._length)
+        self._length = None
         self._scalars = self._scalar_writer()
         self._began = time.perf_counter()
-        self._updates = 0
-        self._tokens = 0.0
-        self._interval = np.zeros(2)  # nats and tokens since the last object
+        if self._updates is None:
+            self._updates = int(ops.convert_to_numpy(self.model.optimizer.iterations))
         self._logs = {}
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._in_epoch = True
-        self._seen = np.zeros(2)  # nats and tokens of this epoch that are in an interval already
+        if not self._amid_epoch:
+            self._seen = np.zeros(2)
+        self._in_epoch, self._amid_epoch = True, False
 
     def on_train_batch_end(self, batch, logs=None):
         self._updates += 1
@@ -72,22 +93,28 @@ class TrainLog(keras.callbacks.Callback):
         if self._updates % self.every == 0:
             self._collect()
             self._write_interval()
+            self._interval = np.zeros(2)
 
     def on_test_begin(self, logs=None):
         self._end_of_epoch()
 
     def on_epoch_end(self, epoch, logs=None):
         self._end_of_epoch()
+        self._amid_epoch = False
         validated = {name: value for name, value in (logs or {}).items() if name.startswith("val_")}
         if "val_loss" in validated:
             self._write({"val_perplexity": exp(validated["val_loss"]), **validated})
 
     def on_train_end(self, logs=None):
+        self._length = os.path.getsize(self.path)
         if self._interval[1]:
-            self._write_interval()
-        self._file.close()
+            self._write_interval()  # until another `fit` goes on with it
+        self._seconds = self._passed()
         if self._scalars:
             self._scalars.close()
+
+    def _passed(self):
+        return self._seconds + time.perf_counter() - self._began
 
     def _scalar_writer(self):
         if self.tensorboard_dir is None:
@@ -112,16 +139,15 @@ class TrainLog(keras.callbacks.Callback):
     def _write_interval(self):
         nats, tokens = self._interval
         loss = nats / tokens if tokens else math.nan
-        names = ("learning_rate", "gradient_norm", "tokens_per_second")
+        names = ("learning_rate", "gradient_norm", "tokens_per_second", "skipped")
         self._write({"loss": loss, "perplexity": exp(loss), **{name: self._logs.get(name) for name in names}})
-        self._interval = np.zeros(2)
 
     def _write(self, values):
-        record = {"update": int(ops.convert_to_numpy(self.model.optimizer.iterations))}
+        record = {"update": self._updates}
         record |= {name: finite(value) for name, value in values.items()}
-        record |= {"tokens": round(self._tokens), "seconds": round(time.perf_counter() - self._began, 3)}
-        self._file.write(json.dumps(record, allow_nan=False) + "\n")
-        self._file.flush()
+        record |= {"tokens": round(self._tokens), "seconds": round(self._passed(), 3)}
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record, allow_nan=False) + "\n")
         for name, value in values.items():
             if self._scalars and finite(value) is not None:
                 self._scalars.add_scalar(name, finite(value), record["update"])

@@ -15,18 +15,32 @@ def value_and_gradients(function, arguments, model):
     return _BACKENDS[keras.config.backend()](lambda: function(*arguments), model)
 
 
-def apply_gradients(gradients, model):
-    """One step of the model's optimizer; under JAX in the pure form, the only one that loss scaling works in."""
+def apply_gradients(gradients, model, finite):
+    """One step of the model's optimizer, or none at all where `finite`, a boolean scalar, is False.
+
+    Weights and all variables of the optimizer then stay as they are, but for the loss scale, which a
+    `LossScaleOptimizer` lowers: it skips by itself, on any gradient that is not finite. Under JAX the step is taken
+    in the pure form, the only one that loss scaling works in.
+    """
     optimizer, trainable = model.optimizer, model.trainable_variables
-    if keras.config.backend() != "jax":
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if scales:
+        gradients = [*gradients[:-1], ops.where(finite, gradients[-1], float("nan"))]
+    if keras.config.backend() == "jax":
+        _assign_pure_step(optimizer, gradients, trainable, True if scales else finite)
+    elif scales:
         optimizer.apply(gradients, trainable)
-        return
-    new = optimizer.stateless_apply(
-        [variable.value for variable in optimizer.variables], gradients, [variable.value for variable in trainable]
-    )
-    for variables, values in zip((trainable, optimizer.variables), new):
+    else:
+        ops.cond(finite, lambda: optimizer.apply(gradients, trainable), lambda: None)
+
+
+def _assign_pure_step(optimizer, gradients, trainable, finite):
+    groups = [trainable, optimizer.variables]
+    old_weights, old_state = ([variable.value for variable in group] for group in groups)
+    new = optimizer.stateless_apply(old_state, gradients, old_weights)
+    for variables, values in zip(groups, new):
         for variable, value in zip(variables, values):
-            variable.assign(value)
+            variable.assign(ops.where(finite, value, variable.value))
 
 
 def _tensorflow(function, model):

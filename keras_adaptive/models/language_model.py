@@ -17,7 +17,9 @@ class LanguageModel(keras.Model):
     probability of the next word. `compile(optimizer)` needs no loss: the loss is the mean negative log-likelihood per
     target in nats. `fit` and `evaluate` take `(tokens, targets)` or `(tokens, targets, weights)` with weight 0 for
     padding, and log `loss`, `perplexity` (both over all targets since the start of the epoch, never a mean of
-    batches) and, in training, `gradient_norm` (of the last update, before clipping).
+    batches) and, in training, `gradient_norm` (of the last update, before clipping) and `skipped`: how many updates of
+    this epoch had a loss or gradient that is not finite. Such an update changes neither weights nor optimizer, and a
+    loss that is not finite is logged, but kept out of the means (`TerminateOnNonFinite` stops after some in a row).
 
     A batch given to `fit` is one update: `compile(optimizer, micro_batches=k)` works it off in k parts to save
     memory and gives the same update, whatever the number of real targets in each part.
@@ -49,6 +51,7 @@ class LanguageModel(keras.Model):
         self.word_output = word_output
         self.loss_tracker = keras.metrics.Mean(name="loss")
         self.perplexity_tracker = Perplexity(name="perplexity")
+        self.skipped_tracker = keras.metrics.Sum(name="skipped")
         self.micro_batches = 1
         self._compiled_functions = {}
 
@@ -83,7 +86,7 @@ class LanguageModel(keras.Model):
 
     @property
     def metrics(self):
-        return [self.loss_tracker, self.perplexity_tracker]
+        return [self.loss_tracker, self.perplexity_tracker, self.skipped_tracker]
 
     def compile(self, optimizer="rmsprop", micro_batches=1, **kwargs):
         """As `keras.Model.compile`, without a loss and metrics: the model has its own.
@@ -147,6 +150,8 @@ class LanguageModel(keras.Model):
         return logs, tuple([scope.get_current_value(variable) for variable in group] for group in groups)
 
     def _train(self, data):
+        if not self.optimizer.built:  # before its loss scale is asked for
+            self.optimizer.build(self.trainable_variables)
         tokens, targets, weights, count = _unpack(data)
         scale = self._loss_scale()
         shares = weights * scale / ops.maximum(count, 1e-9)  # of the mean over the whole update
@@ -158,8 +163,11 @@ class LanguageModel(keras.Model):
             gradients = new if gradients is None else [old + one for old, one in zip(gradients, new)]
         flat = (ops.reshape(gradient, [-1]) for gradient in gradients)  # Keras takes norms of matrices at most
         norm = ops.sqrt(sum(ops.square(ops.norm(gradient)) for gradient in flat)) / scale
-        logs = {**self._track(loss / scale, count), "gradient_norm": norm}
-        apply_gradients(gradients, self)  # changes the scale
+        finite = ops.logical_and(ops.isfinite(loss), ops.isfinite(norm))
+        self.skipped_tracker.update_state(1.0 - ops.cast(finite, "float32"))
+        skipped = self.skipped_tracker.result()
+        logs = {**self._track_finite(loss / scale, count), "gradient_norm": norm, "skipped": skipped}
+        apply_gradients(gradients, self, finite)  # changes the scale
         return logs
 
     def _test(self, data):
@@ -180,6 +188,12 @@ class LanguageModel(keras.Model):
         for metric in (self.loss_tracker, self.perplexity_tracker):
             metric.update_state(loss, sample_weight=count)
         return {metric.name: metric.result() for metric in (self.loss_tracker, self.perplexity_tracker)}
+
+    def _track_finite(self, loss, count):
+        """As `_track`, but a loss that is not finite is kept out of the means, and logged in their place."""
+        finite = ops.isfinite(loss)
+        logs = self._track(ops.where(finite, loss, 0.0), ops.where(finite, count, 0.0))
+        return {name: ops.where(finite, mean, loss) for name, mean in logs.items()}
 
     def nll(self, tokens, targets):
         """−log p(target | tokens so far) in nats: ids (batch, length) twice to a NumPy array (batch, length)."""

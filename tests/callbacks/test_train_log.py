@@ -8,7 +8,7 @@ import pytest
 from keras_adaptive.callbacks import SGDR, Throughput, TrainLog
 
 BACKEND = keras.backend.backend()
-KEYS = "update loss perplexity learning_rate gradient_norm tokens_per_second tokens seconds".split()
+KEYS = "update loss perplexity learning_rate gradient_norm tokens_per_second skipped tokens seconds".split()
 
 
 class Tracked(keras.Model):

@@ -51,7 +51,7 @@ def test_logs_are_over_all_targets_of_uneven_batches():
         expected = np.average(nll, weights=counted)
         np.testing.assert_allclose(found["loss"], expected, rtol=1e-6)
         np.testing.assert_allclose(found["perplexity"], np.exp(expected), rtol=1e-5)
-    assert set(logs) == {"loss", "perplexity", "gradient_norm"} and set(found) == {"loss", "perplexity"}
+    assert set(logs) == {"loss", "perplexity", "gradient_norm", "skipped"} and set(found) == {"loss", "perplexity"}
 
 
 def test_the_update_is_the_clipped_gradient_of_the_mean_loss():
@@ -124,6 +124,51 @@ def test_float16_skips_an_update_that_overflows():
         logs = model.fit(tokens, targets, sample_weight=weights, batch_size=4, verbose=0).history
         np.testing.assert_allclose(logs["loss"], expected, rtol=0.01)
         assert any((new != old).any() for new, old in zip(weights_of(model), before, strict=True)) == moves
+
+
+@pytest.mark.parametrize("eager", [True, False] if BACKEND == "tensorflow" else [False])
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_an_update_that_is_not_finite_is_skipped_and_counted(policy, eager):
+    """Weights and optimizer stay as they were, but for the loss scale; the mean loss is that of the other updates."""
+    tokens, targets, weights = batch(4)
+    model = language_model(dtype=policy)
+    model.compile(NAG(1.0, momentum=0.9, global_clipnorm=0.1), run_eagerly=eager)
+    nan = np.where(np.arange(LENGTH) == 1, np.nan, weights)
+    seen = []
+    look = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda _, logs: seen.append(([*map(np.copy, weights_of(look.model)), *slots(model)], logs))
+    )
+    data = [(tokens, targets, one) for one in (weights, nan, weights, nan)]
+    history = model.fit((one for one in data), steps_per_epoch=4, shuffle=False, verbose=0, callbacks=[look]).history
+    (first, _), (second, bad), (third, good), (fourth, _) = seen
+    same = [[np.array_equal(one, other) for one, other in zip(*pair)] for pair in ((first, second), (second, third))]
+    assert all(same[0]) and not all(same[1])
+    assert all(np.array_equal(one, other) for one, other in zip(third, fourth))
+    assert [logs["skipped"] for _, logs in seen] == [0, 1, 1, 2] and history["skipped"] == [2]
+    assert np.isnan([bad["loss"], bad["perplexity"], bad["gradient_norm"]]).all()
+    assert np.isfinite([good["loss"], good["perplexity"], good["gradient_norm"]]).all()
+    assert int(keras.ops.convert_to_numpy(model.optimizer.iterations)) == 2
+    if policy == "mixed_float16":
+        assert float(keras.ops.convert_to_numpy(model.optimizer.dynamic_scale)) == 2.0**15 / 4
+
+
+def slots(model):
+    """The momentums and the number of updates."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    return [np.copy(keras.ops.convert_to_numpy(one.value)) for one in (optimizer.iterations, *optimizer.momentums)]
+
+
+def test_float16_recovers_from_overflows():
+    """With a scale far too large it loses updates until the scale fits, and then learns."""
+    tokens, targets, _ = batch(4)
+    model = compile(
+        language_model(dtype="mixed_float16"),
+        keras.optimizers.LossScaleOptimizer(NAG(0.5, momentum=0.5, global_clipnorm=1.0), initial_scale=2.0**30),
+    )
+    history = model.fit(tokens, targets, batch_size=4, epochs=25, verbose=0).history
+    lost = int(sum(history["skipped"]))
+    assert 3 < lost < 20 and history["skipped"] == [1.0] * lost + [0.0] * (25 - lost)
+    assert np.isfinite(history["loss"]).all() and history["loss"][-1] < 0.8 * history["loss"][0]
 
 
 def test_dropout_is_drawn_anew_at_every_update():

@@ -7,6 +7,7 @@ import math
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -190,29 +191,75 @@ def test_generate_streams_one_text_per_seed(trained, capsys):
 def test_the_same_command_continues_and_other_flags_are_refused(trained, corpus, capsys):
     before = (trained / "last.keras").read_bytes()
     call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={trained}")
-    assert "Continuing" in capsys.readouterr().out
+    assert f"Continuing {trained} from {trained}/checkpoints/update_0000000006.npz" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"other flags: --dim=32 \(was 16\)"):
         call(train, *SHRUNK, "--dim=32", f"--data_dir={corpus}", f"--run_dir={trained}")
     assert (trained / "last.keras").read_bytes() == before
 
 
-def test_a_run_cut_at_a_checkpoint_ends_with_the_same_weights(trained, corpus, tmp_path, monkeypatch):
+def test_a_run_stopped_in_an_epoch_and_in_a_validation_ends_the_same(trained, corpus, tmp_path, monkeypatch, capsys):
+    """Down to the last bit of everything, with a log that holds each update once."""
     arguments = [*SHRUNK, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
     fit = keras.Model.fit
-    monkeypatch.setattr(keras.Model, "fit", lambda self, *a, **k: fit(self, *a, **{**k, "epochs": 1}))
+
+    def stop_at(event, batch):
+        stop = keras.callbacks.Callback()
+        setattr(stop, event, lambda at, logs=None: os.kill(os.getpid(), signal.SIGTERM) if at == batch else None)
+        monkeypatch.setattr(
+            keras.Model, "fit", lambda self, *a, **k: fit(self, *a, **{**k, "callbacks": [stop, *k["callbacks"]]})
+        )
+        with pytest.raises(SystemExit) as stopped:
+            call(train, *arguments)
+        monkeypatch.setattr(keras.Model, "fit", fit)
+        assert stopped.value.code == 143
+        return capsys.readouterr()
+
+    assert "SIGTERM: stopped behind update 1; the same training goes on from" in stop_at("on_train_batch_end", 0).err
+    printed = stop_at("on_test_batch_begin", 0)
+    assert "update 1 of 6, epoch 1 of 2" in printed.out and "stopped behind update 3" in printed.err
     call(train, *arguments)
-    monkeypatch.setattr(keras.Model, "fit", fit)
-    call(train, *arguments)
-    cut, whole = (RunFolder(folder).model("last") for folder in (tmp_path / "run", trained))
-    for one, other in zip(cut.variables, whole.variables):
-        np.testing.assert_array_equal(*(keras.ops.convert_to_numpy(v.value) for v in (one, other)))
+    assert "update 3 of 6, epoch 1 of 2" in capsys.readouterr().out
+    checkpoints = [folder / "checkpoints" / "update_0000000006.npz" for folder in (tmp_path / "run", trained)]
+    with np.load(checkpoints[0]) as stopped, np.load(checkpoints[1]) as whole:
+        assert stopped.files == whole.files
+        for name in set(stopped.files) - {"state"}:
+            np.testing.assert_array_equal(stopped[name], whole[name])
+    times = ("seconds", "tokens_per_second")
+    logs = [[{**one, **dict.fromkeys(times)} for one in records(run)] for run in (tmp_path / "run", trained)]
+    assert logs[0] == logs[1] and len(logs[0]) == 5
+
+
+def test_two_trainings_in_one_folder(trained, corpus):
+    before = {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()}
+    code = "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(1, flush=True); input()"
+    holder = [sys.executable, "-c", code, str(trained / "lock")]
+    with subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with pytest.raises(ValueError, match="Another training is at work in"):
+            call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={trained}")
+        other.kill()  # with the process its lock is gone
+    call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={trained}")
+    assert {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()} == before
+
+
+def test_a_run_without_checkpoints_is_refused(trained, corpus, tmp_path):
+    run_dir = shutil.copytree(trained, tmp_path / "run")
+    shutil.rmtree(run_dir / "checkpoints")
+    with pytest.raises(ValueError, match="has no checkpoints to go on from"):
+        call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={run_dir}")
+
+
+def test_a_folder_that_cannot_be_written_is_named(corpus, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file/run"):
+        call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={tmp_path}/file/run")
 
 
 def test_a_corpus_of_another_vocabulary_is_refused(trained, tmp_path):
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.txt").write_text(" ".join(f"other{n}" for n in range(80)) + "\n")
     prepare(tmp_path, tmp_path / "corpus", min_count=1)
-    with pytest.raises(ValueError, match="another vocabulary"):
+    with pytest.raises(ValueError, match=r"another vocabulary than .* has 88 words .* as id 4 'other.* \(was 'w"):
         call(train, *SHRUNK, f"--data_dir={tmp_path}/corpus", f"--run_dir={trained}")
     with pytest.raises(ValueError, match="another vocabulary"):
         call(evaluate, f"--run_dir={trained}", f"--data_dir={tmp_path}/corpus")

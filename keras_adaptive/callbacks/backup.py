@@ -1,0 +1,231 @@
+import concurrent.futures
+import json
+import math
+import os
+import re
+import warnings
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_adaptive.callbacks.whole_files import commit, discard, partial
+
+NAME = re.compile(r"update_(\d{10})\.npz")
+
+
+class Backup(keras.callbacks.Callback):
+    """Keeps all that training is made of, so that it goes on bit for bit from any update.
+
+    A checkpoint is written every so many updates and at the end of each epoch: `update_N.npz` holds, behind N
+    updates, the variables of the model (the seeds of seeded dropout are among them), of the optimizer (with the loss
+    scale) and of the metrics of the epoch in progress, where training is, and the state of other callbacks. It
+    appears under its name when it is whole; the checksums of the file, an uncompressed zip, show later damage.
+    Training waits until the variables are copied, and for the write before, if that is still going on; writing is
+    left to a thread, and an error there ends training at the next update.
+
+    `restore(model)` sets a model to the newest checkpoint and says where that was in `update`, `epoch` and `step`,
+    which move on with training. The data of `fit` must then begin behind `update` updates. Under torch a dropout
+    layer needs a seed, since those without draw from a generator that belongs to no model. The metrics given to
+    `compile` begin anew under TensorFlow, which makes them in the first update. List this callback last.
+
+    Args:
+        folder: where the checkpoints are, and nothing else; made if need be.
+        every: number of updates between two checkpoints; None for the ends of epochs only.
+        keep: number of checkpoints to keep, the newest.
+        stateful: callbacks whose `get_state()`, a dict for JSON, belongs to a checkpoint, and to whose
+            `set_state(state)` it is given back, such as a `TrainLog`; always the same ones, in the same order.
+
+    Raises:
+        ValueError: if `every` or `keep` is below 1; from `restore`, if no checkpoint is whole or the newest is that
+            of another model; from `fit`, if the folder's checkpoints have not been restored, since they would mix.
+        OSError: from `fit`, if a checkpoint cannot be written. Those before it stay.
+        FloatingPointError: from `fit`, if a weight is not finite any more, instead of writing a checkpoint.
+
+    Example:
+
+    ```python
+    log = TrainLog("run/log.jsonl")
+    backup = Backup("run/checkpoints", every=500, stateful=[log])
+    backup.restore(model)  # built and compiled
+    if backup.step:  # the rest of the epoch
+        model.fit(batches(backup.update), steps_per_epoch=1000 - backup.step, initial_epoch=backup.epoch,
+                  epochs=backup.epoch + 1, callbacks=[log, backup])
+    model.fit(batches(backup.update), steps_per_epoch=1000, initial_epoch=backup.epoch, epochs=9,
+              callbacks=[log, backup])
+    ```
+    """
+
+    def __init__(self, folder, every=None, keep=3, stateful=()):
+        super().__init__()
+        if (every is not None and every < 1) or keep < 1:
+            raise ValueError(f"`every` and `keep` must be at least 1. Received: every={every}, keep={keep}.")
+        self.folder = os.path.abspath(folder)
+        self.every = every
+        self.keep = keep
+        self.stateful = stateful
+        self.update = 0  # trained on so far, skipped ones too
+        self.epoch = 0  # number of the epoch in progress
+        self.step = 0  # updates of this epoch so far
+        self.path = None  # of the newest checkpoint that is restored or written
+        self._metrics = None  # of a restored epoch, which `fit` resets before it begins
+        self._writer = concurrent.futures.ThreadPoolExecutor(1, "backup")
+        self._writing = None
+
+    def restore(self, model):
+        """Sets a built and compiled model, and the stateful callbacks, to the newest whole checkpoint.
+
+        A damaged one is warned of, and the one before it is taken. Returns its path, or None if there is none.
+        """
+        paths = self._paths()
+        for path in reversed(paths):
+            try:
+                state, arrays = read(path)
+            except Exception as error:  # damage makes NumPy and zipfile raise many
+                reason = f"{type(error).__name__}: {error}"
+                warnings.warn(f"{path} is damaged and left out ({reason}).", stacklevel=2)
+                continue
+            self._set(model, state, arrays)
+            self.path = path
+            return path
+        if paths:
+            raise ValueError(f"No checkpoint in {self.folder} is whole: train anew, in another folder.")
+
+    def _set(self, model, state, arrays):
+        if not model.optimizer.built:  # a LossScaleOptimizer would build its variables once more
+            model.optimizer.build(model.trainable_variables)
+        groups, self._metrics = variables(model), arrays["metrics"]
+        if len(groups["metrics"]) < len(self._metrics):  # Keras makes some when `fit` begins
+            del arrays["metrics"]
+        found = {name: [array.shape for array in arrays[name]] for name in arrays}
+        needed = {name: [tuple(variable.shape) for variable in groups[name]] for name in arrays}
+        if found != needed:
+            raise ValueError(
+                f"The newest checkpoint in {self.folder} is that of another model or optimizer: pass the same, or "
+                f"another folder. Received: {summary(needed)}, where the checkpoint has {summary(found)}."
+            )
+        for name in arrays:
+            assign(groups[name], arrays[name])
+        for callback, its_state in zip(self.stateful, state["callbacks"], strict=True):
+            callback.set_state(its_state)
+        self.update, self.epoch, self.step = state["update"], state["epoch"], state["step"]
+
+    def on_train_begin(self, logs=None):
+        os.makedirs(self.folder, exist_ok=True)
+        for name in self._names():
+            if NAME.fullmatch(name.removeprefix("partial_")) and name.startswith("partial_"):
+                os.remove(os.path.join(self.folder, name))  # a training was killed while it wrote
+        if self.path is None and self._paths():
+            raise ValueError(f"{self.folder} holds checkpoints: go on with `restore(model)`, or pass another folder.")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+        if self._metrics is None:
+            self.step = 0
+        else:
+            metrics, self._metrics = self._metrics, None
+            if len(metrics) == len(variables(self.model)["metrics"]):
+                assign(variables(self.model)["metrics"], metrics)
+        self._last_batch = -1
+
+    def on_train_batch_end(self, batch, logs=None):
+        done = batch - self._last_batch
+        self._last_batch = batch
+        self.update, self.step = self.update + done, self.step + done
+        at_end = batch + 1 == (self.params or {}).get("steps")  # of the epoch, which makes a checkpoint too
+        if self.every and not at_end and self.update // self.every > (self.update - done) // self.every:
+            self.save()
+        elif self._writing and self._writing.done():
+            self.wait()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epoch, self.step, self._metrics = epoch + 1, 0, None
+        self.save()
+
+    def on_train_end(self, logs=None):
+        self.wait()
+
+    def save(self):
+        """Writes a checkpoint of this moment, in the background."""
+        self.wait()
+        state = {"update": self.update, "epoch": self.epoch, "step": self.step}
+        state["callbacks"] = [callback.get_state() for callback in self.stateful]
+        groups = variables(self.model)
+        arrays = {name: [ops.convert_to_numpy(variable.value) for variable in groups[name]] for name in groups}
+        self.path = os.path.join(self.folder, f"update_{self.update:010}.npz")
+        weights = {id(variable) for variable in self.model.trainable_variables}
+        checked = [array for one, array in zip(groups["model"], arrays["model"]) if id(one) in weights]
+        self._writing = self._writer.submit(self._write, self.path, self.update, state, arrays, checked)
+
+    def wait(self):
+        """Returns when the last checkpoint is written, or raises what went wrong."""
+        if self._writing:
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def _write(self, path, update, state, arrays, weights):
+        if not all(np.isfinite(array).all() for array in weights):
+            raise FloatingPointError(
+                f"A weight is not finite after update {update}: no checkpoint is written, those before it stay. "
+                "Lower the learning rate, warm up longer, or clip to a smaller norm."
+            )
+        try:
+            write(path, state, arrays)
+            self._prune(update)
+        except OSError as error:
+            discard(path)
+            raise OSError(
+                f"The checkpoint of update {update} could not be written to {path} ({error.strerror or error}). Those "
+                "before it stay, and training goes on from them once that is mended."
+            ) from error
+
+    def _prune(self, update):
+        """Keeps the newest ones up to this one; any behind it was damaged when training went back."""
+        paths = {int(NAME.fullmatch(os.path.basename(path))[1]): path for path in self._paths()}
+        kept = sorted(number for number in paths if number <= update)[-self.keep :]
+        for number in paths.keys() - set(kept):
+            os.remove(paths[number])
+
+    def _paths(self):
+        """The checkpoints, oldest first."""
+        return [os.path.join(self.folder, name) for name in sorted(self._names()) if NAME.fullmatch(name)]
+
+    def _names(self):
+        return os.listdir(self.folder) if os.path.isdir(self.folder) else []
+
+
+def variables(model):
+    """All that training changes: `{"model": [...], "optimizer": [...], "metrics": [...]}`."""
+    metrics = model.metrics_variables
+    apart = {id(variable) for variable in metrics}
+    own = [variable for variable in model.variables if id(variable) not in apart]
+    return {"model": own, "optimizer": model.optimizer.variables, "metrics": metrics}
+
+
+def assign(group, arrays):
+    for variable, array in zip(group, arrays, strict=True):
+        if array.dtype.kind == "V":  # what NumPy does not know, such as bfloat16, it reads as plain bytes
+            array = array.view(ops.convert_to_numpy(variable.value).dtype)
+        variable.assign(array)
+
+
+def summary(shapes):
+    sizes = {name: sum(map(math.prod, group)) for name, group in shapes.items()}
+    return ", ".join(f"{sizes[name]:,} numbers in {len(shapes[name])} arrays of the {name}" for name in shapes)
+
+
+def write(path, state, arrays):
+    """Writes a state, and groups of arrays `{name: [array, ...]}`, as one file."""
+    named = {f"{name}/{number}": array for name, group in arrays.items() for number, array in enumerate(group)}
+    counts = {name: len(group) for name, group in arrays.items()}
+    with open(partial(path), "wb") as file:
+        np.savez(file, state=json.dumps({**state, "arrays": counts}), **named)
+    commit(path)
+
+
+def read(path):
+    """(state, groups of arrays) of a file; the checksum of everything that is read is compared."""
+    with open(path, "rb") as whole, np.load(whole) as file:
+        state = json.loads(str(file["state"]))
+        counts = state.pop("arrays")
+        return state, {name: [file[f"{name}/{number}"] for number in range(counts[name])] for name in counts}

@@ -1,0 +1,57 @@
+import math
+
+import keras
+from keras import ops
+
+
+class TerminateOnNonFinite(keras.callbacks.Callback):
+    """Ends training, with a diagnosis, when the loss or gradient of so many updates in a row was not finite.
+
+    A `LanguageModel` skips such updates. One now and then does no harm, and with float16 they are how the loss scale
+    is found; many in a row mean that training has diverged.
+
+    Args:
+        limit: number of updates in a row.
+
+    Raises:
+        ValueError: if `limit` is below 1.
+        FloatingPointError: from `fit`, at the last of these updates.
+
+    Example:
+
+    ```python
+    model.fit(batches, callbacks=[SGDR(schedule), TerminateOnNonFinite(limit=20)])
+    ```
+    """
+
+    def __init__(self, limit=20):
+        super().__init__()
+        if limit < 1:
+            raise ValueError(f"`limit` must be at least 1 update. Received: limit={limit}.")
+        self.limit = limit
+        self._in_a_row = 0
+
+    def get_state(self):
+        return {"in_a_row": self._in_a_row}
+
+    def set_state(self, state):
+        self._in_a_row = state["in_a_row"]
+
+    def on_train_batch_end(self, batch, logs=None):
+        logs = logs or {}
+        values = {name: logs.get(name, 0.0) for name in ("loss", "gradient_norm")}
+        if all(map(math.isfinite, values.values())):
+            self._in_a_row = 0
+            return
+        self._in_a_row += 1
+        if self._in_a_row >= self.limit:
+            raise FloatingPointError(self._diagnosis(**values))
+
+    def _diagnosis(self, loss, gradient_norm):
+        optimizer = self.model.optimizer
+        updates, rate = (ops.convert_to_numpy(one).item() for one in (optimizer.iterations, optimizer.learning_rate))
+        return (
+            f"{self._in_a_row} updates in a row, behind {updates} good ones, were not finite and have been skipped. "
+            f"The last one had loss {loss:.6g}, gradient norm {gradient_norm:.6g} and learning rate {rate:.6g}. Lower "
+            "the learning rate, warm up longer or clip to a smaller norm; in mixed_float16, try mixed_bfloat16."
+        )

@@ -1,0 +1,201 @@
+"""Kills training with `kill -9`, again and again, and compares its end with that of a training left in peace.
+
+    python scripts/fault_drill.py --backends=torch,jax,tensorflow --kills=20
+
+Real processes of trainers.train, with dropout and two micro-batches, on made-up text. The kills come at random updates;
+every other one waits for a checkpoint that is being written. The same command then goes on. The weights, the optimizer,
+the dropout's seeds and the log (but for times) must be the same in the end, to the last bit. `--output` keeps the table
+as JSON. Ends with status 1 if anything differs.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+
+FLAGS = flags.FLAGS
+ROOT = Path(__file__).parents[1]
+MODEL = "--dim=32 --num_blocks=1 --num_heads=2 --ffn_dim=64 --cutoffs=100,400 --length=16 --batch_size=8 --dropout=0.2"
+TRAINING = "--micro_batches=2 --momentum=0.9 --log_every=1 --notensorboard"
+PATIENCE = 600  # seconds for an update, compiling included
+COLUMNS = {"kill": 4, "behind update": 13, "in a checkpoint": 15, "went on from": 12, "updates lost": 12}
+
+
+def define_flags():
+    flags.DEFINE_list("backends", ["torch", "jax", "tensorflow"], "Backends to drill, one after the other.")
+    flags.DEFINE_integer("kills", 20, "How often training is killed.", lower_bound=1)
+    flags.DEFINE_integer("updates", 600, "Updates of the training.", lower_bound=1)
+    flags.DEFINE_integer("evaluate_every", 60, "Updates between two validations.", lower_bound=1)
+    flags.DEFINE_integer("save_every", 7, "Updates between two checkpoints.", lower_bound=1)
+    flags.DEFINE_integer("seed", 1, "Of the moments of the kills.", lower_bound=0)
+    flags.DEFINE_string("output", None, "A file for the figures, as JSON.")
+
+
+def prepare_text(folder):
+    """A corpus of a thousand made-up words."""
+    from keras_adaptive.data import prepare
+
+    numbers = np.random.default_rng(1)
+    for split, lines in (("train", 2000), ("valid", 60), ("test", 20)):
+        ranks = numbers.zipf(1.3, (lines, 12)) % 1000
+        (folder / f"{split}.txt").write_text("\n".join(" ".join(f"w{rank}" for rank in row) for row in ranks) + "\n")
+    prepare(folder, folder / "corpus", min_count=1)
+    return folder / "corpus"
+
+
+class Training:
+    """A process of trainers.train on a run folder."""
+
+    def __init__(self, corpus, run_dir, backend):
+        self.run_dir = run_dir
+        self.begun, self.start = time.time(), newest(run_dir)[0]
+        flags_of_training = [f"--{name}={FLAGS[name].value}" for name in ("updates", "evaluate_every", "save_every")]
+        arguments = [f"--data_dir={corpus}", f"--run_dir={run_dir}", *MODEL.split(), *TRAINING.split()]
+        python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "trainers.train", *arguments, *flags_of_training],
+            env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": python_path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def wait_until(self, condition, *arguments):
+        """Returns whether the condition came true before the process ended."""
+        end = time.monotonic() + PATIENCE
+        while self.process.poll() is None:
+            if condition(*arguments):
+                return True
+            if time.monotonic() > end:
+                self.process.kill()
+                raise TimeoutError(f"Nothing happened for {PATIENCE} s in {self.run_dir}.")
+            time.sleep(0.0005)
+        return False
+
+    def reached(self, update):
+        """Whether this process has trained, and up to this update; what the last one left in the log does not count."""
+        log = self.run_dir / "log.jsonl"
+        return (
+            log.exists()
+            and log.stat().st_mtime > self.begun
+            and last_update(self.run_dir) >= max(update, self.start + 1)
+        )
+
+    def is_saving(self):
+        """Whether there is a half-written checkpoint."""
+        return any(self.run_dir.glob("checkpoints/partial_*"))
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        return self.finish()
+
+    def finish(self):
+        """What the process printed, once it has ended."""
+        return self.process.communicate()[0]
+
+
+def last_update(run_dir):
+    """Of the log, whose last line may be half written."""
+    try:
+        with open(run_dir / "log.jsonl", "rb") as file:
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return 0
+    return json.loads(lines[-2])["update"] if len(lines) > 1 else 0
+
+
+def newest(run_dir):
+    """(update, path) of the newest checkpoint."""
+    paths = sorted(run_dir.glob("checkpoints/update_*.npz"))
+    return (int(paths[-1].stem.removeprefix("update_")), paths[-1]) if paths else (0, None)
+
+
+def drill(corpus, folder, backend, moments):
+    """A row for each kill, and what differs in the end between the killed training and one left in peace."""
+    whole = Training(corpus, folder / "whole", backend)
+    printed = whole.finish()
+    if whole.process.returncode:
+        raise ValueError(f"Training failed:\n{printed}")
+    rows = []
+    killed = folder / "killed"
+    for number, moment in enumerate(moments, 1):
+        training = Training(corpus, killed, backend)
+        alive = training.wait_until(training.reached, moment)
+        if number % 2 == 0:
+            alive = training.wait_until(training.is_saving)
+        if not alive:
+            raise ValueError(f"Training ended before it could be killed:\n{training.finish()}")
+        training.kill()
+        reached, (kept, _) = last_update(killed), newest(killed)
+        rows.append(dict(zip(COLUMNS, (number, reached, training.is_saving(), kept, reached - kept))))
+        print_row(rows[-1])
+    training = Training(corpus, killed, backend)
+    printed = training.finish()
+    if training.process.returncode:
+        raise ValueError(f"Training did not go on:\n{printed}")
+    return rows, differences(folder / "whole", killed)
+
+
+def differences(one, other):
+    """What the ends of two trainings do not share."""
+    found = []
+    with np.load(newest(one)[1]) as first, np.load(newest(other)[1]) as second:
+        found += [name for name in first.files if name != "state" and first[name].tobytes() != second[name].tobytes()]
+        found += sorted(set(first.files) ^ set(second.files))
+    if log_without_times(one) != log_without_times(other):
+        found.append("log.jsonl")
+    return found
+
+
+def log_without_times(run_dir):
+    records = [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
+    return [{name: one[name] for name in one if name not in ("seconds", "tokens_per_second")} for one in records]
+
+
+def print_row(row):
+    words = {True: "yes", False: "no"}
+    cells = (words[value] if isinstance(value, bool) else value for value in row.values())
+    print("  ".join(f"{cell:>{width}}" for cell, width in zip(cells, COLUMNS.values())), flush=True)
+
+
+def main(argv):
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = prepare_text(Path(folder))
+        for backend in FLAGS.backends:
+            print(f"\n{backend}")
+            print_row(dict(zip(COLUMNS, COLUMNS)))
+            begun = time.monotonic()
+            last = FLAGS.updates - 3 * FLAGS.save_every
+            moments = sorted(random.Random(FLAGS.seed).choices(range(1, last), k=FLAGS.kills))
+            rows, different = drill(corpus, Path(folder, backend), backend, moments)
+            in_checkpoints = sum(row["in a checkpoint"] for row in rows)
+            results[backend] = {
+                "kills": len(rows),
+                "in a checkpoint": in_checkpoints,
+                "updates lost": sum(row["updates lost"] for row in rows),
+                "differences": different,
+                "seconds": round(time.monotonic() - begun),
+                "rows": rows,
+            }
+            verdict = f"differ in {', '.join(different)}" if different else "are identical, bit for bit"
+            print(f"{len(rows)} kills, {in_checkpoints} of them in a checkpoint: the ends {verdict}", flush=True)
+    if FLAGS.output:
+        Path(FLAGS.output).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    if any(result["differences"] for result in results.values()):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)

@@ -1,0 +1,64 @@
+import os
+import signal
+
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.callbacks import Backup, StopOnSignal
+
+
+class Send(keras.callbacks.Callback):
+    """Sends this process a signal in the midst of an update, or of validation."""
+
+    def __init__(self, number, event="on_train_batch_begin", batch=2):
+        super().__init__()
+        setattr(self, event, lambda at, logs=None: os.kill(os.getpid(), number) if at == batch else None)
+
+
+def fit(folder, *callbacks):
+    """One epoch of 4 updates and a validation of 4 batches; returns the backup that it leaves."""
+    ones, backup = np.ones((4, 1)), Backup(folder)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", loss="mse", run_eagerly=keras.config.backend() == "tensorflow")
+    with StopOnSignal(backup) as stop:
+        data = {"validation_data": (ones, ones), "validation_batch_size": 1}
+        model.fit(ones, ones, batch_size=1, **data, verbose=0, callbacks=[*callbacks, backup, stop])
+    return backup
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_the_update_ends_and_is_saved_before_the_process_stops(tmp_path, capsys, number, code):
+    before = signal.getsignal(number)
+    with pytest.raises(SystemExit) as stopped:
+        fit(tmp_path, Send(number))
+    assert stopped.value.code == code
+    assert os.listdir(tmp_path) == ["update_0000000003.npz"]
+    assert f"{number.name}: stopped behind update 3" in capsys.readouterr().err
+    assert signal.getsignal(number) is before
+
+
+def test_validation_is_left_at_once(tmp_path):
+    batches = []
+    count = keras.callbacks.LambdaCallback()
+    count.on_test_batch_end = lambda batch, logs=None: batches.append(batch)
+    with pytest.raises(SystemExit):
+        fit(tmp_path, count, Send(signal.SIGTERM, "on_test_batch_begin", 1))
+    assert batches == [0, 1]
+    assert os.listdir(tmp_path) == ["update_0000000004.npz"]
+
+
+def test_a_second_signal_is_not_held_up(tmp_path):
+    seen = []
+    look = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: seen.append([signal.getsignal(one) for one in (2, 15)])
+    )
+    with pytest.raises(SystemExit):
+        fit(tmp_path, Send(signal.SIGTERM, batch=1), look)
+    assert seen[1] == [signal.SIG_DFL, signal.SIG_DFL] != seen[0]
+
+
+def test_without_a_signal_nothing_changes(tmp_path):
+    before = [signal.getsignal(one) for one in (2, 15)]
+    assert fit(tmp_path).epoch == 1
+    assert [signal.getsignal(one) for one in (2, 15)] == before

@@ -1,0 +1,49 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+from absl import flags
+
+import fault_drill
+
+
+@pytest.fixture
+def shrunk():
+    before = set(flags.FLAGS)
+    fault_drill.define_flags()
+    flags.FLAGS(["fault_drill", "--updates=24", "--evaluate_every=12", "--save_every=2"])
+    yield
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+    flags.FLAGS.unparse_flags()
+
+
+def test_a_killed_training_ends_as_one_left_in_peace(tmp_path, shrunk, capsys):
+    """Three real processes: a whole training, one that `kill -9` ends, and one that goes on."""
+    corpus = fault_drill.prepare_text(tmp_path)
+    rows, different = fault_drill.drill(corpus, tmp_path, keras.config.backend(), [5])
+    assert different == []
+    (row,) = rows
+    assert row["behind update"] >= 5 and 0 <= row["updates lost"] == row["behind update"] - row["went on from"] < 24
+    assert str(row["behind update"]) in capsys.readouterr().out
+
+
+def make_end(folder, loss=2.0, seconds=1.0, **arrays):
+    (folder / "checkpoints").mkdir(parents=True)
+    np.savez(folder / "checkpoints" / "update_0000000007.npz", state="{}", **arrays)
+    (folder / "log.jsonl").write_text(json.dumps({"update": 7, "loss": loss, "seconds": seconds}) + '\n{"upd')
+    return folder
+
+
+def test_every_bit_is_compared(tmp_path):
+    zero, one = np.zeros(2), np.ones(2)
+    whole = make_end(tmp_path / "whole", a=zero, b=one)
+    assert fault_drill.newest(whole)[0] == fault_drill.last_update(whole) == 7
+    same = make_end(tmp_path / "same", a=zero, b=one, seconds=2.0)
+    for folder in (whole, same):
+        (folder / "log.jsonl").write_text((folder / "log.jsonl").read_text().split("\n")[0] + "\n")
+    assert fault_drill.differences(whole, same) == []
+    other = make_end(tmp_path / "other", a=-zero, b=one, loss=3.0)
+    (other / "log.jsonl").write_text((other / "log.jsonl").read_text().split("\n")[0] + "\n")
+    assert fault_drill.differences(whole, other) == ["a", "log.jsonl"]
