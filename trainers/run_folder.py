@@ -65,12 +65,17 @@ class RunFolder:
         if self._file("flags.txt").exists():
             self._compare_flags(text, _defaults(experiment))
             self._compare_vocabulary(corpus)
-            if self._file("last.keras").exists() and not self.checkpoints.exists():
+            if self._validations() > 1 and not any(self.checkpoints.glob("update_*.npz")):
                 raise ValueError(f"{self.path} has no checkpoints to go on from: pass another --run_dir.")
             return
         if (subwords := corpus.subwords()) is not None:
             subwords.save(self._file("merges.txt"))
         self.write(text, corpus.vocabulary, corpus.metadata)
+
+    def _validations(self):
+        """How many the log holds. A training can be killed behind the first one and before it is saved."""
+        log = self._file("log.jsonl")
+        return log.read_text(encoding="utf-8").count('"val_loss"') if log.exists() else 0
 
     def check_empty(self):
         """Raises a ValueError if there is anything in the folder."""

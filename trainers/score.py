@@ -10,12 +10,12 @@ echo "The function returns a list ." | python -m trainers.score --run_dir=runs/q
 import json
 import math
 import queue
-import sys
 import threading
 
 import numpy as np
 from absl import flags
 
+from keras_adaptive.callbacks.train_log import exp, finite
 from keras_adaptive.data import EOS, PAD
 from trainers import command_line
 from trainers.run_folder import RunFolder
@@ -60,13 +60,18 @@ def main():
 def read_lines():
     """The lines of --input or of the standard input, each an error naming its number if it is no UTF-8."""
     for name in FLAGS.input or [None]:
-        with open(name, "rb") if name else sys.stdin.buffer as source:
+        with open(name, "rb") if name else standard_input() as source:
             for number, line in enumerate(source, 1):
                 try:
                     yield line.decode("utf-8").rstrip("\r\n")
                 except UnicodeDecodeError as error:
                     where = f"Line {number} of {name}" if name else f"Line {number}"
                     raise ValueError(f"{where} is not UTF-8 ({error.reason}): convert the text to UTF-8.") from None
+
+
+def standard_input():
+    """A file of its own: Python cannot end while a thread waits at that of `sys.stdin`."""
+    return open(0, "rb", closefd=False)
 
 
 def as_they_come(lines, size):
@@ -100,7 +105,9 @@ def score(model, targets, inputs):
     """
     longest, rows = max(map(len, targets)), 2 ** (len(targets) - 1).bit_length()
     step = SEGMENT if longest > SEGMENT else LENGTH_STEP
-    padded = np.full((2, rows, -(-longest // step) * step), PAD, "int32")
+    positions = getattr(model.body, "learned_positions", 0) or math.inf
+    length = int(max(min(-(-longest // step) * step, positions), longest))
+    padded = np.full((2, rows, length), PAD, "int32")
     padded[0, :, 0] = EOS
     for row, (own, ids) in enumerate(zip(inputs, targets)):
         padded[0, row, 1 : len(own)], padded[1, row, : len(ids)] = own[:-1], ids
@@ -116,7 +123,7 @@ def print_table(number, tokens, log_probs, ranks, bands, unknown, words):
     counted = f"{len(tokens)} tokens" if words == len(tokens) else f"{words} words in {len(tokens)} tokens"
     print(
         f"line {number}: log-probability {log_probs.sum():.4f}, {counted}, perplexity "
-        f"{math.exp(-log_probs.sum() / words):.2f}\n",
+        f"{exp(-log_probs.sum() / words):.2f}\n",
         flush=True,
     )
 
@@ -129,7 +136,7 @@ def print_json(tokens, log_probs, ranks, bands, unknown, words):
         "ranks": ranks.tolist(),
         "bands": bands,
         "log_prob": float(log_probs.sum()),
-        "perplexity": math.exp(-log_probs.sum() / words),
+        "perplexity": finite(exp(-log_probs.sum() / words)),
         "unknown": unknown,
     }
     print(json.dumps(record, ensure_ascii=False), flush=True)

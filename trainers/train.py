@@ -25,6 +25,7 @@ from keras_adaptive.callbacks import (
     Throughput,
     TrainLog,
 )
+from keras_adaptive.callbacks.train_log import exp
 from keras_adaptive.data import load_corpus
 from trainers import command_line, experiment, summary
 from trainers.run_folder import RunFolder
@@ -79,7 +80,7 @@ def main():
     run = RunFolder(FLAGS.run_dir)
     fit(run, corpus, new_model(corpus.vocabulary), schedule, train, Validation(valid))
     loss = best_loss(run.path / "log.jsonl")
-    print(f"Trained {FLAGS.updates} updates; best validation perplexity {math.exp(loss):.2f}, in {run.path}/best.keras")
+    print(f"Trained {FLAGS.updates} updates; best validation perplexity {exp(loss):.2f}, in {run.path}/best.keras")
 
 
 def new_model(vocabulary):
@@ -108,6 +109,10 @@ def fit(run, corpus, model, schedule, train, valid):
             fit_epochs(model, backup, every - backup.step, backup.epoch + 1, train, valid, callbacks)
         if backup.epoch < last:
             fit_epochs(model, backup, every, last, train, valid, callbacks)
+        else:
+            log.set_model(model)
+            log.on_train_begin()  # ends the log of a training that was stopped behind its last checkpoint
+            log.on_train_end()
 
 
 def print_start(run, backup, model, train):

@@ -48,7 +48,7 @@ class Backup(keras.callbacks.Callback):
     log = TrainLog("run/log.jsonl")
     backup = Backup("run/checkpoints", every=500, stateful=[log])
     backup.restore(model)  # built and compiled
-    if backup.step:  # the rest of the epoch
+    if 0 < backup.step < 1000:  # the rest of the epoch; at 1000 `StopOnSignal` stopped its validation
         model.fit(batches(backup.update), steps_per_epoch=1000 - backup.step, initial_epoch=backup.epoch,
                   epochs=backup.epoch + 1, callbacks=[log, backup])
     model.fit(batches(backup.update), steps_per_epoch=1000, initial_epoch=backup.epoch, epochs=9,
@@ -81,6 +81,8 @@ class Backup(keras.callbacks.Callback):
         for path in reversed(paths):
             try:
                 state, arrays = read(path)
+            except (MemoryError, PermissionError):
+                raise
             except Exception as error:  # damage makes NumPy and zipfile raise many
                 reason = f"{type(error).__name__}: {error}"
                 warnings.warn(f"{path} is damaged and left out ({reason}).", stacklevel=2)
@@ -120,12 +122,11 @@ class Backup(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
-        if self._metrics is None:
+        metrics, self._metrics = self._metrics, None
+        if metrics is None or not self.step:  # those of the end of an epoch belong to its validation
             self.step = 0
-        else:
-            metrics, self._metrics = self._metrics, None
-            if len(metrics) == len(variables(self.model)["metrics"]):
-                assign(variables(self.model)["metrics"], metrics)
+        elif len(metrics) == len(variables(self.model)["metrics"]):
+            assign(variables(self.model)["metrics"], metrics)
         self._last_batch = -1
 
     def on_train_batch_end(self, batch, logs=None):

@@ -7,6 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+LOGS = ("learning_rate", "gradient_norm", "tokens_per_second", "skipped")  # written as they were last
+
 
 class TrainLog(keras.callbacks.Callback):
     """Writes training as JSON lines: one object every so many updates, one for each validation.
@@ -52,17 +54,19 @@ class TrainLog(keras.callbacks.Callback):
         self._tokens = self._seconds = 0.0
         self._interval = np.zeros(2)  # nats and tokens since the last object
         self._seen = np.zeros(2)  # nats and tokens of this epoch that are in an interval already
+        self._logs = {}
         self._in_epoch = self._amid_epoch = False
 
     def get_state(self):
         sums = {name: getattr(self, f"_{name}").tolist() for name in ("interval", "seen")}
         numbers = {"updates": self._updates, "tokens": self._tokens, "seconds": self._passed()}
-        return {**sums, **numbers, "in_epoch": self._in_epoch, "length": os.path.getsize(self.path)}
+        logs = {name: finite(self._logs.get(name)) for name in LOGS}
+        return {**sums, **numbers, "logs": logs, "in_epoch": self._in_epoch, "length": os.path.getsize(self.path)}
 
     def set_state(self, state):
         self._interval, self._seen = (np.array(state[name]) for name in ("interval", "seen"))
         self._updates, self._tokens, self._seconds = (state[name] for name in ("updates", "tokens", "seconds"))
-        self._length = state["length"]
+        self._length, self._logs = state["length"], state["logs"]
         self._in_epoch = self._amid_epoch = state["in_epoch"]
 
     def on_train_begin(self, logs=None):
@@ -80,7 +84,6 @@ class TrainLog(keras.callbacks.Callback):
         self._began = time.perf_counter()
         if self._updates is None:
             self._updates = int(ops.convert_to_numpy(self.model.optimizer.iterations))
-        self._logs = {}
 
     def on_epoch_begin(self, epoch, logs=None):
         if not self._amid_epoch:
@@ -139,8 +142,7 @@ class TrainLog(keras.callbacks.Callback):
     def _write_interval(self):
         nats, tokens = self._interval
         loss = nats / tokens if tokens else math.nan
-        names = ("learning_rate", "gradient_norm", "tokens_per_second", "skipped")
-        self._write({"loss": loss, "perplexity": exp(loss), **{name: self._logs.get(name) for name in names}})
+        self._write({"loss": loss, "perplexity": exp(loss), **{name: self._logs.get(name) for name in LOGS}})
 
     def _write(self, values):
         record = {"update": self._updates}

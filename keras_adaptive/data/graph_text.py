@@ -34,7 +34,7 @@ class GraphText:
         self._subwords, self._begins = None, None
         spaced = lambda word: b" " + word.encode()  # noqa: E731
         if subwords is None:
-            ids = tf.range(len(vocabulary), dtype=tf.int64)
+            ids = tf.constant(vocabulary.encode(vocabulary.words), tf.int64)  # a published one may repeat words
             self.tables.ids = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(self._tokens, ids), -1)
         else:
             spaced = piece_bytes

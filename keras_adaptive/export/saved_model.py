@@ -23,7 +23,8 @@ def export_saved_model(
         folder: where to write; a server of TensorFlow expects a number as its last part.
         tokenizer: the name of the tokenizer of its corpus, in `TOKENIZERS`.
         subwords: the `Subwords` of its corpus, None for a corpus of words.
-        max_length: tokens that a line may have with its `</s>`; longer ones are an error.
+        max_length: tokens that a line may have with its `</s>`; longer ones are an error. At most as many as a model of
+            learned positions has.
         dtype: "float32" or "bfloat16", of the weights and of the products; probabilities are float32 in either.
 
     Raises:
@@ -57,7 +58,8 @@ def export_saved_model(
     module = tf.Module()
     module.weights = [variable.value for variable in model.weights]
     module.tables = text.tables
-    functions = ServedModel(model, text, max_length).functions()
+    longest = getattr(model.body, "learned_positions", 0) or max_length
+    functions = ServedModel(model, text, min(max_length, longest)).functions()
     for name, function in functions.items():
         setattr(module, name, function)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)  # it answers and does not train

@@ -245,7 +245,8 @@ class LanguageModel(keras.Model):
         prompts = self._prompts(prompt)
         if sampler is not None:
             prompt = self._ids(prompt, "prompt")
-            return generation.by_sampler(sampler, self._next, self.body.initial_state, prompt, length)
+            step = self._compiled("next", self._next)
+            return generation.by_sampler(sampler, step, self.body.initial_state, prompt, length)
         words = np.stack(list(self.stream(prompts, length, temperature, top_k, seed)), axis=1)
         starts = np.array([len(one) for one in prompts]) - min(map(len, prompts))
         return np.take_along_axis(words, starts[:, None] + np.arange(length), axis=1)

@@ -64,7 +64,7 @@ def test_the_perplexity_of_context_windows(run_dir, corpus, capsys):
 
 def test_score_and_generate_need_nothing_else(run_dir, monkeypatch, capsys):
     words = RunFolder(run_dir).vocabulary().words
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{words[4]} zebra {words[9]}\n".encode())))
+    monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(f"{words[4]} zebra {words[9]}\n".encode()))
     call(score, f"--run_dir={run_dir}", "--format=json")
     record = json.loads(capsys.readouterr().out)
     model = RunFolder(run_dir).model()

@@ -119,7 +119,7 @@ def test_context_windows_score_the_same_tokens(trained, capsys):
 
 
 def test_score_gives_the_log_probability_of_each_token(trained, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"w1 w2 qqq\n\n")))
+    monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(b"w1 w2 qqq\n\n"))
     call(score, f"--run_dir={trained}", "--format=json")
     first, blank = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert first["tokens"] == ["w1", "w2", "qqq", "</s>"] and first["unknown"] == ["qqq"]
@@ -132,7 +132,7 @@ def test_score_gives_the_log_probability_of_each_token(trained, monkeypatch, cap
 
 
 def test_score_table_names_the_unknown_word(trained, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"w1 qqq\n")))
+    monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(b"w1 qqq\n"))
     call(score, f"--run_dir={trained}")
     printed = capsys.readouterr().out
     assert "qqq  (scored as <unk>)" in printed and "3 tokens, perplexity" in printed
@@ -307,7 +307,7 @@ def test_context_windows_score_the_same_words(subword_run):
 
 def test_score_shows_pieces_and_counts_words(subword_run, monkeypatch, capsys):
     lines = "don't <unk> naïve 日\n\n".encode()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(lines))
     call(score, f"--run_dir={subword_run}", "--format=json")
     first, blank = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert (blank["tokens"], blank["words"]) == (["</s>"], 1)
@@ -318,7 +318,7 @@ def test_score_shows_pieces_and_counts_words(subword_run, monkeypatch, capsys):
     ids = vocabulary.encode(first["tokens"])
     log_probs = model.log_probs(np.append(2, ids[:-1])[None])[0]
     np.testing.assert_allclose(first["log_probs"], log_probs[np.arange(len(ids)), ids], atol=1e-5)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(lines))
     call(score, f"--run_dir={subword_run}")
     assert f"5 words in {len(ids)} tokens, perplexity {first['perplexity']:.2f}" in capsys.readouterr().out
 
@@ -395,7 +395,7 @@ def test_words_enter_by_their_bytes_and_unknown_words_too(corpus, tmp_path, monk
     assert json.loads((run_dir / "evaluation_valid.json").read_text())["loss"] == pytest.approx(loss, abs=1e-4)
 
     def lines(*options):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"w1 dog w2\nw1 cat w2\nw1 w2\n")))
+        monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(b"w1 dog w2\nw1 cat w2\nw1 w2\n"))
         call(score, f"--run_dir={run_dir}", "--format=json", *options)
         return [json.loads(line)["log_probs"] for line in capsys.readouterr().out.splitlines()]
 
@@ -423,7 +423,7 @@ def test_an_exported_run_answers_as_the_programs_do(trained, tmp_path, monkeypat
     lines = ["w1 w2 qqq", "", "w3\u00a0w1"]
     (answer,) = ask(tmp_path / "1", [("score", {"text": lines})])
     text = "\n".join(lines).encode()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text + b"\n")))
+    monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(text + b"\n"))
     call(score, f"--run_dir={trained}", "--format=json")
     for row, line in enumerate(capsys.readouterr().out.splitlines()):
         live, served = json.loads(line), {name: values[row] for name, values in answer["outputs"].items()}

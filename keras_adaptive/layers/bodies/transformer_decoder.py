@@ -126,7 +126,7 @@ class TransformerDecoder(keras.layers.Layer):
 
     def initial_state(self, batch_size, length):
         """The state before the first token, with room for `length` tokens."""
-        if isinstance(self.positions, LearnedPositions):
+        if isinstance(self.positions, LearnedPositions) and isinstance(length, int):
             self.positions.check_length(length)
         caches = [block.initial_state(batch_size, length, self.dim) for block in self.blocks]
         return ops.zeros((batch_size,), "int32"), caches
@@ -134,7 +134,7 @@ class TransformerDecoder(keras.layers.Layer):
     def step(self, x, state):
         """`x` (batch, steps, input_dim), the tokens behind `state`, to `(y, state)`; no dropout."""
         positions, caches = state
-        position, after = positions[0], []  # the same in all rows
+        position, after = ops.max(positions, initial=0), []  # the same in all rows, if there are any
         y = self._enter(x, position)
         for block, cache in zip(self.blocks, caches):
             y, cache = block.step(y, cache, position)

@@ -9,7 +9,6 @@ from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows, linear_c
 from keras_adaptive.ops.long_rows import draw, top_k
 
 TAIL_CHUNKS = 16  # at least, into which a tail's loss would cut the whole batch: the tail has a few of its rows
-UNKNOWN_ROWS = 8  # predicted at a time in a tail when the size of the batch is not known
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -334,7 +333,8 @@ class AdaptiveSoftmax(keras.layers.Layer):
     def _where(self, band, active, body, inputs, outputs):
         """`outputs` with those of `body` in the rows that are active: the rows that a band is computed for."""
         rows, columns = active.shape[0], self.tables[band].shape[0]
-        chunk_rows = min(rows, default_chunk_rows(-(-rows // 2), columns)) if rows else UNKNOWN_ROWS
+        chunk_rows = default_chunk_rows(rows and -(-rows // 2), columns)
+        chunk_rows = min(rows, chunk_rows) if rows else chunk_rows
         return over_active_rows(body, active, inputs, outputs, [], chunk_rows)[0]
 
     def _terms(self, hidden, targets, training):
