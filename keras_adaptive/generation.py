@@ -42,10 +42,12 @@ def by_sampler(sampler, step, initial_state, prompt, length):
         length: number of words to add.
     """
     size = prompt.shape[1]
-    state = initial_state(len(prompt), size + length)
-    _, hidden, _ = step(ops.convert_to_tensor(prompt), state)
-    if size > 1:  # the sampler itself puts in the last word of the prompt
-        _, _, state = step(ops.convert_to_tensor(prompt[:, :-1]), state)
+    state, read = initial_state(len(prompt), size + length), []
+    if size > 1:
+        _, hidden, state = step(ops.convert_to_tensor(prompt[:, :-1]), state)
+        read.append(hidden)
+    _, hidden, _ = step(ops.convert_to_tensor(prompt[:, -1:]), state)  # which the sampler itself puts in
+    hidden = ops.concatenate([*read, hidden], axis=1)
 
     def next_word(tokens, state, index):
         token = ops.slice(tokens, [0, index - 1], [ops.shape(tokens)[0], 1])

@@ -22,6 +22,7 @@ import numpy as np
 from absl import app, flags
 
 from factorisations import MODELS, model_flags
+from keras_adaptive.layers.inputs.char_cnn import FILTERS
 from plot_run import read_json_lines
 
 FLAGS = flags.FLAGS
@@ -29,7 +30,6 @@ ROOT = Path(__file__).parents[1]
 RARE = 10  # occurrences in the training text, below which a word counts as rare
 TRIAL_UPDATES = 20  # by which --minutes are turned into updates
 PAPER_DIM = 1024
-FILTERS = (128, 256, 384, 512, 512, 512, 512)  # of the paper's char-CNN
 
 
 def define_flags():

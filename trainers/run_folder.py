@@ -11,6 +11,7 @@ import keras
 from absl import flags
 
 import keras_adaptive  # noqa: F401  registers the layers that a saved model names
+from keras_adaptive.callbacks.whole_files import commit, partial
 from keras_adaptive.data import (
     SPECIAL_WORDS,
     TOKENIZERS,
@@ -179,10 +180,10 @@ class RunFolder:
         return self._write(name, json.dumps(value, indent=2) + "\n")
 
     def _write(self, name, text):
-        partial = self._file(f"partial_{name}")
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, self._file(name))
-        return self._file(name)
+        path = self._file(name)
+        Path(partial(path)).write_text(text, encoding="utf-8")
+        commit(path)
+        return path
 
     def _file(self, name):
         return self.path / name
