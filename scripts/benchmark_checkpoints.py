@@ -1,6 +1,6 @@
 """What a checkpoint costs training: how long it stands still, and what the writing beside it takes away.
 
-    python scripts/benchmark_checkpoints.py --backend=torch --output=scripts/results/benchmarks/checkpoints_torch.json
+    python scripts/benchmark_checkpoints.py --backend=torch --results=scripts/results/benchmarks/checkpoints_torch.json
 
 Takes turns between some updates, the same updates with a checkpoint behind the first of them, the copy alone for which
 training stands still, and a plain `model.save`, which training would have to wait for.
@@ -25,7 +25,7 @@ def define_flags():
     flags.DEFINE_integer("length", 128, "Tokens of a block.", lower_bound=1)
     flags.DEFINE_integer("updates", 5, "Updates of a turn.", lower_bound=1)
     flags.DEFINE_integer("repeats", 10, "Turns.", lower_bound=1)
-    flags.DEFINE_string("output", None, "A file for the figures, as JSON.")
+    flags.DEFINE_string("results", None, "JSON file to write.")
 
 
 def candidates(folder):
@@ -69,11 +69,11 @@ def main(argv):
     times = {name: benchmarking.spread(values) for name, values in seconds.items()}
     rows = [[name, *(f"{1e3 * time[key]:.0f}" for key in ("median", "low", "high"))] for name, time in times.items()]
     benchmarking.print_table([f"{FLAGS.backend}, {parameters:,} parameters", "ms", "least", "most"], rows)
-    if FLAGS.output:
+    if FLAGS.results:
         names = ("backend", "vocabulary_size", "dim", "rows", "length", "updates")
         settings = {"parameters": parameters, **{name: FLAGS[name].value for name in names}}
         results = {"machine": benchmarking.machine(), "settings": settings, "candidates": times}
-        benchmarking.save(FLAGS.output, results)
+        benchmarking.save(FLAGS.results, results)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
 
 Real processes of trainers.train, with dropout and two micro-batches, on made-up text. The kills come at random updates;
 every other one waits for a checkpoint that is being written. The same command then goes on. The weights, the optimizer,
-the dropout's seeds and the log (but for times) must be the same in the end, to the last bit. `--output` keeps the table
-as JSON. Ends with status 1 if anything differs.
+the dropout's seeds and the log (but for times) must be the same in the end, to the last bit. Ends with status 1 if
+anything differs.
 """
 
 import json
@@ -20,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 from absl import app, flags
+
+import benchmarking
 
 FLAGS = flags.FLAGS
 ROOT = Path(__file__).parents[1]
@@ -36,7 +38,7 @@ def define_flags():
     flags.DEFINE_integer("evaluate_every", 60, "Updates between two validations.", lower_bound=1)
     flags.DEFINE_integer("save_every", 7, "Updates between two checkpoints.", lower_bound=1)
     flags.DEFINE_integer("seed", 1, "Of the moments of the kills.", lower_bound=0)
-    flags.DEFINE_string("output", None, "A file for the figures, as JSON.")
+    flags.DEFINE_string("results", None, "JSON file to write.")
 
 
 def prepare_text(folder):
@@ -190,8 +192,10 @@ def main(argv):
             }
             verdict = f"differ in {', '.join(different)}" if different else "are identical, bit for bit"
             print(f"{len(rows)} kills, {in_checkpoints} of them in a checkpoint: the ends {verdict}", flush=True)
-    if FLAGS.output:
-        Path(FLAGS.output).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    if FLAGS.results:
+        settings = {name: FLAGS[name].value for name in ("kills", "updates", "evaluate_every", "save_every", "seed")}
+        drills = {"machine": benchmarking.machine(), "settings": settings, "backends": results}
+        benchmarking.save(FLAGS.results, drills)
     if any(result["differences"] for result in results.values()):
         sys.exit(1)
 

@@ -222,7 +222,7 @@ class LanguageModel(keras.Model):
             hidden, state = self.body.step(self.word_input(tokens), state)
             return -self.word_output.nll(hidden, targets), self.word_output.rank(hidden, targets), state
 
-        step, state, parts = self._compiled("score", step), self.body.initial_state(*tokens.shape), []
+        step, state, parts = self._compiled("score", step, [2]), self.body.initial_state(*tokens.shape), []
         for start in range(0, tokens.shape[1], segment):
             *part, state = step(tokens[:, start : start + segment], targets[:, start : start + segment], state)
             parts.append([ops.convert_to_numpy(one) for one in part])
@@ -262,7 +262,7 @@ class LanguageModel(keras.Model):
             hidden, state = self.body.step(self.word_input(tokens), state)
             return self.word_output.sample_with(hidden[:, -1], uniform, temperature, top_k), state
 
-        step = self._compiled(("step", temperature, top_k), step)
+        step = self._compiled(("step", temperature, top_k), step, [1])
         state = self.body.initial_state(len(prompts), max(map(len, prompts)) + length)
         return generation.stream(step, state, prompts, length, seed)
 
@@ -286,9 +286,9 @@ class LanguageModel(keras.Model):
             raise ValueError(f"`{name}` must have shape (batch, length), neither of them 0. Received: {ids.shape}.")
         return ids
 
-    def _compiled(self, key, function):
+    def _compiled(self, key, function, used_up=()):
         if key not in self._compiled_functions:
-            self._compiled_functions[key] = compiled(function, self.variables)
+            self._compiled_functions[key] = compiled(function, self.variables, used_up)
         return self._compiled_functions[key]
 
     def save_own_variables(self, store):

@@ -1,14 +1,17 @@
 """A function of tensors and variables, compiled as the backend compiles, for use outside `fit`."""
 
+import functools
+
 import keras
 from keras import ops
 
 
-def compiled(function, variables):
+def compiled(function, variables, used_up=()):
     """Returns `function` compiled for inference: no gradients, and the values of `variables` read at every call.
 
     `function` takes and returns nested structures of tensors, and must not assign to a variable. A new shape of an
-    argument compiles anew under JAX.
+    argument compiles anew under JAX. Arguments whose numbers are in `used_up` must not be used again by the caller:
+    JAX writes the results over them, so that a long cache is not copied for each word.
     """
     backend = keras.config.backend()
     if backend == "tensorflow":
@@ -21,7 +24,7 @@ def compiled(function, variables):
         return torch.no_grad()(function)
     import jax
 
-    @jax.jit
+    @functools.partial(jax.jit, donate_argnums=[1 + number for number in used_up])
     def pure(values, *arguments):
         with keras.StatelessScope(state_mapping=list(zip(variables, values))):
             return function(*arguments)
