@@ -3,7 +3,7 @@
     KERAS_BACKEND=torch python scripts/benchmark_factorisations.py --data_dir=data/books --names=ADP-T,CNN \\
         --num_blocks=8 --dim=512 --ffn_dim=2048 --length=512 --batch_size=8 --dropout=0 --max_rate=1e-3
     KERAS_BACKEND=jax python scripts/benchmark_factorisations.py --data_dir=data/books \\
-        --flagfile=configs/books_comparison.flags
+        --subword_dir=data/books_bpe --names=ADP-T,BPE-T,SM-T --flagfile=configs/books_comparison.flags
 
 All flags of the decoder, the batches and the optimizer are those of trainers.train. A step is forward, backward, clip
 and update, on the batches of the corpus in the order of training, by `fit`. The models take turns in one process. The
@@ -23,13 +23,13 @@ from keras_adaptive.data import load_corpus
 from trainers import command_line, experiment
 
 FLAGS = flags.FLAGS
-NAMES = [name for name in MODELS if not name.startswith("BPE")]  # the models of words
 SETTINGS = ("dtype", "cutoffs", "num_blocks", "dim", "ffn_dim", "num_heads", "length", "batch_size", "optimizer")
 
 
 def define_flags():
     experiment.define_flags()
-    flags.DEFINE_list("names", ["ADP-T", "CNN"], f"Of {', '.join(NAMES)}; the first is what others are held against.")
+    flags.DEFINE_list("names", ["ADP-T", "CNN"], f"Of {', '.join(MODELS)}; the first is what others are held against.")
+    flags.DEFINE_string("subword_dir", None, "Corpus of sub-words of the same text, for BPE and BPE-T.")
     flags.DEFINE_integer("repeats", 5, "Timed turns.", lower_bound=1)
     flags.DEFINE_string("results", None, "JSON file to write.")
 
@@ -59,13 +59,17 @@ def report(seconds, parameters, tokens):
 
 
 def main():
-    unknown = sorted(set(FLAGS.names) - set(NAMES))
+    unknown = sorted(set(FLAGS.names) - set(MODELS))
     if unknown:
-        raise ValueError(f"--names must be of {', '.join(NAMES)}. Received: {', '.join(unknown)}.")
-    corpus = load_corpus(FLAGS.data_dir)
-    batches = experiment.build_batches(corpus.tokens("train"))
+        raise ValueError(f"--names must be of {', '.join(MODELS)}. Received: {', '.join(unknown)}.")
+    if not FLAGS.subword_dir and {"BPE", "BPE-T"} & set(FLAGS.names):
+        raise ValueError(
+            "BPE and BPE-T need --subword_dir, a corpus made with --subwords; or leave them out of --names."
+        )
     turns, parameters = {}, {}
     for name in FLAGS.names:
+        corpus = load_corpus(FLAGS.subword_dir if name.startswith("BPE") else FLAGS.data_dir)
+        batches = experiment.build_batches(corpus.tokens("train"))
         model = make_model(name, corpus.vocabulary)
         data = ((tokens, targets) for tokens, targets, _ in batches.batches(0))
         turns[name], parameters[name] = fit_turn(model, data), model.count_params()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import compare_factorisations
-from keras_adaptive.data import prepare
+from keras_adaptive.data import load_corpus, prepare
 from tests.backends import BACKEND
 
 ROOT = Path(__file__).parents[2]
@@ -54,14 +54,16 @@ def test_models_are_trained_and_compared_per_word(text):
 
 def test_steps_are_timed_on_the_same_settings(text):
     script = [sys.executable, str(ROOT / "scripts/benchmark_factorisations.py"), f"--data_dir={text}/words"]
-    flags = [f"--flagfile={text}/tiny.flags", "--names=ADP-T,SM", "--repeats=1", f"--results={text}/steps.json"]
+    flags = [f"--flagfile={text}/tiny.flags", "--names=ADP-T,BPE-T", f"--subword_dir={text}/pieces"]
+    flags += ["--repeats=1", f"--results={text}/steps.json"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([*script, *flags], env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     results = json.loads((text / "steps.json").read_text())
     assert results["settings"]["dim"] == 32 and results["settings"]["backend"] == BACKEND
     body = 4 * (32**2 + 32) + (32 * 16 + 16) + (16 * 32 + 32) + 4 * 32
-    assert results["candidates"]["SM"]["parameters"] == body + 2 * 32 * 16 + 2 * 16 * 32  # words in and out, projected
+    pieces = len(load_corpus(text / "pieces").vocabulary)
+    assert results["candidates"]["BPE-T"]["parameters"] == body + 32 * pieces  # one table for in and out
 
 
 def test_figures_are_means_over_seeds_and_rare_words_are_weighted():
