@@ -133,6 +133,20 @@ def in_a_batch(lines):
 
 
 @on_tensorflow
+@pytest.mark.filterwarnings(r"ignore:\s*Warning. tf.lite.Interpreter is deprecated")
+def test_lite_runtime_takes_log_probs_of_any_batch_and_length(folder, model):
+    """Without TensorFlow's own operations, which the converter refuses unless they are asked for."""
+    import tensorflow as tf
+
+    lite = tf.lite.TFLiteConverter.from_saved_model(str(folder), ["log_probs"]).convert()
+    interpreter = tf.lite.Interpreter(model_content=lite)
+    for shape in ((2, 5), (1, 9)):
+        ids = np.arange(np.prod(shape), dtype="int32").reshape(shape) * 190
+        signature = interpreter.get_signature_runner("log_probs")
+        np.testing.assert_allclose(signature(token_ids=ids)["log_probs"], model.log_probs(ids), atol=5e-5)
+
+
+@on_tensorflow
 def test_scores_are_those_of_the_model(answers, model):
     scores = answers["score"]
     lines = [read(line, ["</s>"]) for line in LINES]

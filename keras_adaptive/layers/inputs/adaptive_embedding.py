@@ -71,7 +71,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         for table, low, high in zip(self.tables, self.boundaries, self.boundaries[1:]):
             inside = (ids >= low) & (ids < high)
             vectors = ops.take(table, ops.where(inside, ids - low, 0), axis=0)  # (…, dim_i)
-            parts.append(ops.cast(ops.where(inside[..., None], vectors, 0), self.compute_dtype))
+            parts.append(ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype))
         return ops.matmul(ops.concatenate(parts, axis=-1), ops.concatenate(list(self.projections), axis=0))
 
     def compute_output_shape(self, input_shape):

@@ -55,7 +55,7 @@ class WordEmbedding(keras.layers.Layer):
         ids = ops.cast(ids, "int32")
         inside = (ids >= 0) & (ids < self.vocabulary_size)
         vectors = ops.take(self.tables[0], ops.where(inside, ids, 0), axis=0)
-        return ops.cast(ops.where(inside[..., None], vectors, 0), self.compute_dtype)
+        return ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.output_dim)

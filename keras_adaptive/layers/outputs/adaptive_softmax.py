@@ -176,7 +176,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         """The log-probability of every word: (…, hidden_dim) to (…, vocabulary_size) float32."""
         hidden = self._prepare(hidden)
         words, classes = self._head(hidden)
-        tails = [self._tail(hidden, tail) + classes[..., tail, None] for tail in range(self.tails)]
+        tails = [self._tail(hidden, tail) + classes[..., tail : tail + 1] for tail in range(self.tails)]
         return ops.concatenate([words, *tails], axis=-1)
 
     def top_k(self, hidden, k):
