@@ -2,10 +2,9 @@
 
     python scripts/benchmark_preparation.py --source=data/text --megabytes=1000 --processes=1,2 --sentences=30000000
 
-Repeats `train.txt` of a folder up to a size and prepares it, once for each number of processes, beside which nothing else
-should run. Then it reads all tokens to compare their checksums. The memory of the main process is what it needs beyond
-that for its imports; those of the others is all they have. `--sentences` makes tokens of as many random sentences and
-times their index, the order of an epoch and a batch.
+Repeats `train.txt` of a folder up to a size and prepares it, once for each number of processes, and compares the
+checksums of all tokens. The memory of the main process is what it needs beyond its imports, that of another one is all
+it has. `--sentences` makes tokens of as many random sentences and times their index, the order of an epoch and a batch.
 """
 
 import os
@@ -123,7 +122,16 @@ def time_sentences(path):
         pass
     times = {"batch_seconds": (time.perf_counter() - start) / 100, "peak_bytes": tracemalloc.get_traced_memory()[1]}
     tracemalloc.stop()
-    return {"sentences": FLAGS.sentences, "tokens": len(tokens), "index": index, "index_and_order": order, **times}
+    return {"sentences": FLAGS.sentences, "tokens": len(tokens), "index": index, "order": order, **times}
+
+
+def print_sentences(found):
+    peaks = [number / found["sentences"] for number in (found["index"]["peak_bytes"], found["peak_bytes"])]
+    print(
+        f"{found['sentences']:,} sentences: index {found['index']['seconds']:.1f} s, {peaks[0]:.1f} bytes a sentence; "
+        f"order of an epoch {found['order']['seconds']:.1f} s, {peaks[1]:.1f} bytes a sentence with the index; "
+        f"a batch {1e3 * found['batch_seconds']:.1f} ms"
+    )
 
 
 def main(argv):
@@ -150,13 +158,7 @@ def main(argv):
     header = [f"processes, {results['text_bytes'] / 1e6:,.0f} MB", "MB/s", "peak MB", "another's MB", "verify s"]
     benchmarking.print_table(header, rows)
     if FLAGS.sentences:
-        found = results["sentences"]
-        peak, order = found["index"]["peak_bytes"], found["index_and_order"]["seconds"]
-        print(
-            f"{FLAGS.sentences:,} sentences: index {found['index']['seconds']:.1f} s, {peak / FLAGS.sentences:.1f} bytes "
-            f"a sentence at most; order of an epoch {order:.1f} s, {found['peak_bytes'] / FLAGS.sentences:.1f} bytes a "
-            f"sentence with it; a batch {1e3 * found['batch_seconds']:.1f} ms"
-        )
+        print_sentences(results["sentences"])
     if FLAGS.output:
         benchmarking.save(FLAGS.output, results)
 
