@@ -101,6 +101,9 @@ def main(argv):
         corpus = prepare_source()
     except (ValueError, OSError, ModuleNotFoundError, RuntimeError) as error:
         sys.exit(f"prepare_corpus: {error}")
+    except KeyboardInterrupt:
+        print("prepare_corpus: stopped; the same command goes on.", file=sys.stderr)
+        sys.exit(130)
     print(f"{'Kept' if kept else 'Made'} {FLAGS.data_dir} from {corpus.metadata['source']}")
     print_summary(corpus)
 

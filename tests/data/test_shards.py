@@ -176,6 +176,7 @@ def test_a_damaged_shard_is_named(folder, tmp_path, how, name):
 
 def test_a_part_without_words_is_no_hindrance(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_adaptive.data.preparation._PART", 1)
+    (folder / "train.txt").write_text("the  cat\n \n")
     corpus = prepare(folder, tmp_path / "data", min_count=1)
     sizes = [shard["tokens"] for shard in corpus.metadata["splits"]["train"]["shards"]["tokens"]]
     assert 0 in sizes and len(corpus.tokens("train")) == sum(sizes)
