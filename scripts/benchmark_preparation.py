@@ -29,7 +29,7 @@ def define_flags():
     flags.DEFINE_list("processes", ["1", "2"], "Numbers of processes to try.")
     flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, 0 for words.", lower_bound=0)
     flags.DEFINE_integer("sentences", 0, "Sentences of the second part; 0 leaves it out.", lower_bound=0)
-    flags.DEFINE_string("folder", None, "Where the text and the corpora are meanwhile; 5 bytes for each byte of text.")
+    flags.DEFINE_string("folder", None, "Where the text and the corpora are meanwhile; 3 bytes for each byte of text.")
     flags.DEFINE_string("output", None, "A file for the figures, as JSON.")
 
 
