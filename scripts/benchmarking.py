@@ -73,15 +73,16 @@ def peak_bytes(function):
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to the present level
-    before = _status("VmRSS")
+    before = status("VmRSS")
     result = function()
-    peak = _status("VmHWM")
+    peak = status("VmHWM")
     del result
     return peak - before
 
 
-def _status(field):
-    lines = Path("/proc/self/status").read_text().splitlines()
+def status(field, process="self"):
+    """Bytes that Linux tells of a process: VmRSS, what is resident in memory, or VmHWM, the most that was."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 

@@ -1,5 +1,7 @@
 """Turns text into a corpus for training: token ids, a vocabulary and what there is to know about them.
 
+The same command again goes on where it was stopped, and keeps a corpus that is complete.
+
 python scripts/prepare_corpus.py --data_dir=data/docstrings
 python scripts/prepare_corpus.py --source=wikitext-103 --data_dir=data/wikitext-103
 python scripts/prepare_corpus.py --source=FOLDER --data_dir=data/mine
@@ -35,6 +37,7 @@ flags.DEFINE_integer(
 flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, such as 32000; 0 for words.", lower_bound=0)
 flags.DEFINE_string("dictionary", None, "Vocabulary to take, vocabulary.txt or a dict.txt; other words become <unk>.")
 flags.DEFINE_string("data_dir", None, "The folder to make.", required=True)
+flags.DEFINE_integer("processes", os.cpu_count(), "Parts of the text to read at the same time.", lower_bound=1)
 flags.DEFINE_string("download_dir", "data/downloads", "Where archives of public corpora and their texts are kept.")
 flags.DEFINE_list("mirrors", [], "Addresses to download a public corpus from instead of the public ones.")
 
@@ -46,25 +49,26 @@ def prepare_docstrings():
         say("Reading the docstrings of", ", ".join(["Python", *FLAGS.packages]))
         write_docstrings(folder, FLAGS.packages)
         source = ", ".join(["docstrings of Python " + sys.version.split()[0], *FLAGS.packages])
-        return prepare(folder, FLAGS.data_dir, FLAGS.tokenizer or "words", FLAGS.min_count or 3, source, **units())
+        return prepare(folder, FLAGS.data_dir, FLAGS.tokenizer or "words", FLAGS.min_count or 3, source, **how())
 
 
 def prepare_download():
     if FLAGS.tokenizer == "words":
         raise ValueError(f"--source={FLAGS.source} is tokenised already. Leave --tokenizer out.")
     names = FLAGS.source, FLAGS.download_dir, FLAGS.data_dir
-    return prepare_public(*names, FLAGS.min_count, mirrors=FLAGS.mirrors, report=say, **units())
+    return prepare_public(*names, FLAGS.min_count, mirrors=FLAGS.mirrors, **how())
 
 
 def prepare_folder():
     say("Reading", FLAGS.source)
     tokenizer, min_count = FLAGS.tokenizer or "whitespace", FLAGS.min_count or 3
-    return prepare(FLAGS.source, FLAGS.data_dir, tokenizer, min_count, **units())
+    return prepare(FLAGS.source, FLAGS.data_dir, tokenizer, min_count, **how())
 
 
-def units():
-    """What the tokens are: sub-words, words of a given vocabulary, or by default those of the training text."""
-    return {"subwords": FLAGS.subwords, "vocabulary": Vocabulary.load(FLAGS.dictionary) if FLAGS.dictionary else None}
+def how():
+    """What the tokens are (sub-words, words of a given vocabulary, or those of the training text), and how to work."""
+    vocabulary = Vocabulary.load(FLAGS.dictionary) if FLAGS.dictionary else None
+    return {"subwords": FLAGS.subwords, "vocabulary": vocabulary, "processes": FLAGS.processes, "report": say}
 
 
 def prepare_source():
@@ -95,8 +99,11 @@ def main(argv):
     kept = os.path.exists(os.path.join(FLAGS.data_dir, "corpus.json"))
     try:
         corpus = prepare_source()
-    except (ValueError, OSError, ModuleNotFoundError) as error:
+    except (ValueError, OSError, ModuleNotFoundError, RuntimeError) as error:
         sys.exit(f"prepare_corpus: {error}")
+    except KeyboardInterrupt:
+        print("prepare_corpus: stopped; the same command goes on.", file=sys.stderr)
+        sys.exit(130)
     print(f"{'Kept' if kept else 'Made'} {FLAGS.data_dir} from {corpus.metadata['source']}")
     print_summary(corpus)
 

@@ -68,6 +68,7 @@ def word_losses(model, corpus, split, block, context, batch_size, by_lines=False
 
     The arguments are those of `ContextWindows`. The loss of a word of sub-words is the sum of those of its pieces.
     """
+    corpus.verify(split)
     tokens = corpus.tokens(split)
     windows = ContextWindows(tokens, block, context, batch_size, by_lines)
     nll = np.concatenate([losses(model, *batch) for batch in windows])

@@ -74,6 +74,7 @@ def main():
             "--updates must be a multiple of --evaluate_every, since a run ends with a validation. "
             f"Received: --updates={FLAGS.updates} --evaluate_every={FLAGS.evaluate_every}."
         )
+    corpus.verify("train", "valid")
     train = experiment.build_batches(corpus.tokens("train"))
     valid = experiment.build_batches(corpus.tokens("valid"), shuffle=False)
     schedule = experiment.build_schedule()

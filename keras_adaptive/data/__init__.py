@@ -12,6 +12,7 @@ from keras_adaptive.data.preparation import prepare as prepare
 from keras_adaptive.data.public_corpora import PUBLIC_CORPORA as PUBLIC_CORPORA
 from keras_adaptive.data.public_corpora import prepare_public as prepare_public
 from keras_adaptive.data.sentence_batches import SentenceBatches as SentenceBatches
+from keras_adaptive.data.sharded_tokens import ShardedTokens as ShardedTokens
 from keras_adaptive.data.subwords import Subwords as Subwords
 from keras_adaptive.data.subwords import begins_word as begins_word
 from keras_adaptive.data.subwords import join_pieces as join_pieces

@@ -2,6 +2,8 @@ import itertools
 
 import numpy as np
 
+from keras_adaptive.data.stream import as_stream
+
 
 class Batches:
     """Training batches, one per update: batch t is a function of (seed, t), so a run resumes at any update.
@@ -12,7 +14,7 @@ class Batches:
     """
 
     def __init__(self, tokens, seed, shuffle):
-        self.tokens = np.asarray(tokens)
+        self.tokens = as_stream(tokens)
         self.seed = seed
         self.shuffle = shuffle
         self.tokens_per_epoch = len(self.tokens)
@@ -25,6 +27,7 @@ class Batches:
         epoch, index = divmod(t, len(self))
         last, order = self._last_order
         if last != epoch:
+            self._last_order = order = (None, None)  # two orders would need twice the memory
             order = self._order(np.random.default_rng((self.seed, epoch)))
             self._last_order = (epoch, order)
         return self._batch(order, index)

@@ -1,6 +1,6 @@
 import numpy as np
 
-from keras_adaptive.data.stream import cut, line_ends
+from keras_adaptive.data.stream import as_stream, cut, lines
 
 
 class ContextWindows:
@@ -40,7 +40,7 @@ class ContextWindows:
             )
         if not len(tokens):
             raise ValueError("`tokens` must not be empty.")
-        self.tokens = np.asarray(tokens)
+        self.tokens = as_stream(tokens)
         self.block = block
         self.context = context
         self.batch_size = batch_size
@@ -73,7 +73,7 @@ class ContextWindows:
         return np.append(np.arange(self.block, len(self.tokens), self.block), len(self.tokens))
 
     def _stops_by_lines(self):
-        ends = line_ends(self.tokens)
+        ends = np.concatenate([stops for _, stops in lines(self.tokens)])
         stops, line, start = [], 0, 0
         while line < len(ends):
             line = max(line + 1, np.searchsorted(ends, start + self.block, side="right"))

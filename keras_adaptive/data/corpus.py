@@ -1,13 +1,17 @@
+import concurrent.futures
 import functools
 import json
+import zlib
 from pathlib import Path
 
 import numpy as np
 
+from keras_adaptive.data.sharded_tokens import ShardedTokens
 from keras_adaptive.data.subwords import Subwords, begins_word
 from keras_adaptive.data.vocabulary import EOS, UNK, Vocabulary
 
 SPLITS = ("train", "valid", "test")
+_CHUNK = 1 << 20  # bytes in memory at a time
 
 
 def load_corpus(data_dir):
@@ -19,7 +23,8 @@ class Corpus:
     """A text as token ids on disk, with its vocabulary: what training and evaluation read.
 
     The folder holds `train.tokens`, `valid.tokens` and `test.tokens` (raw little-endian integers),
-    `vocabulary.txt` and `corpus.json`. Nothing is read into memory but the vocabulary.
+    `vocabulary.txt` and `corpus.json`. Nothing is read into memory but the vocabulary. The tokens of a large text are
+    in several files, shards, such as `train-00000-of-00008.tokens`, and read as one stream.
 
     The tokens of a corpus of sub-words are pieces of words. Its folder also holds `merges.txt`, which cuts words
     into them, and the words themselves: `train.words`, … and `words.txt`, their vocabulary.
@@ -28,13 +33,15 @@ class Corpus:
         data_dir: folder that `keras_adaptive.data.prepare` wrote.
 
     Raises:
-        ValueError: if the folder holds no corpus, or files that do not belong together.
+        ValueError: if the folder holds no corpus, or files that do not belong together, or, when tokens are opened, a
+            file is missing or has another size than it was made with.
 
     Example:
 
     ```python
     corpus = load_corpus("data/books")
-    train = corpus.tokens("train")  # np.memmap, (tokens,)
+    corpus.verify("train")  # compares the checksums of the files
+    train = corpus.tokens("train")  # np.memmap or ShardedTokens, (tokens,)
     corpus.vocabulary.decode(train[:10])
     corpus.metadata["splits"]["train"]["lines"]
     ```
@@ -47,13 +54,11 @@ class Corpus:
 
     def tokens(self, split):
         """Returns the ids of "train", "valid" or "test": one memory-mapped stream, `</s>` ends each line."""
-        return self._read_ids(split, "tokens", self.metadata["dtype"])
+        return self._read_ids(split, "tokens")
 
     def words(self, split):
         """Returns the ids, in `word_vocabulary`, of the words that the tokens of a split make up; as `tokens`."""
-        if self.merges_sha256 is None:
-            return self.tokens(split)
-        return self._read_ids(split, "words", self.metadata["words"]["dtype"])
+        return self._read_ids(split, "tokens" if self.merges_sha256 is None else "words")
 
     def word_starts(self, split):
         """Returns at which of the tokens of a split each of its words begins, an increasing array."""
@@ -79,16 +84,44 @@ class Corpus:
         """Returns the `Subwords` that cut the words of this corpus; None for a corpus of words."""
         return load_subwords(self.data_dir, self.metadata)
 
-    def _read_ids(self, split, kind, dtype):
+    def verify(self, *splits):
+        """Compares the checksums of the files of splits, each of which is read once.
+
+        A corpus of an earlier version has no checksums, and only the sizes are compared.
+
+        Raises:
+            ValueError: if a file is missing, short or changed since it was made; names the first one.
+        """
+        kinds = ["tokens"] if self.merges_sha256 is None else ["tokens", "words"]
+        shards = [shard for split in splits for kind in kinds for shard in self._shards(split, kind)]
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            for _ in threads.map(_verify, shards):
+                pass
+
+    def _read_ids(self, split, kind):
+        dtype = self._dtype(kind)
+        paths = [path for path, facts in self._shards(split, kind) if facts["bytes"]]
+        tokens = [np.memmap(path, dtype, mode="r") for path in paths]
+        return tokens[0] if len(tokens) == 1 else ShardedTokens(tokens)
+
+    def _dtype(self, kind):
+        metadata = self.metadata if kind == "tokens" else self.metadata[kind]
+        return np.dtype(metadata["dtype"]).newbyteorder("<")
+
+    def _shards(self, split, kind):
+        """Returns (path, facts) of the files of a split, which are there and have the size that they must have."""
         if split not in SPLITS:
             raise ValueError(f"`split` must be one of {SPLITS}. Received: {split!r}")
-        path = self.data_dir / f"{split}.{kind}"
-        dtype = np.dtype(dtype).newbyteorder("<")
-        expected = self.metadata["splits"][split][kind] * dtype.itemsize
-        size = path.stat().st_size
-        if size != expected:
-            raise ValueError(f"{path} must have {expected} bytes. Received: {size}. Prepare the corpus anew.")
-        return np.memmap(path, dtype, mode="r")
+        facts = self.metadata["splits"][split]
+        size = facts[kind] * self._dtype(kind).itemsize
+        one = [{"file": f"{split}.{kind}", "bytes": size, "crc32": None}]  # of an earlier version
+        shards = [(self.data_dir / shard["file"], shard) for shard in facts.get("shards", {}).get(kind, one)]
+        for path, shard in shards:
+            if not path.is_file():
+                raise ValueError(f"{path} is missing. Put it back, or prepare the corpus anew.")
+            if (size := path.stat().st_size) != shard["bytes"]:
+                raise ValueError(f"{path} must have {shard['bytes']} bytes. Received: {size}. Prepare the corpus anew.")
+        return shards
 
     def _read_metadata(self):
         path = self.data_dir / "corpus.json"
@@ -104,6 +137,16 @@ class Corpus:
         train = self.metadata["splits"]["train"]
         vocabulary.counts[[EOS, UNK]] = train["lines"], train[unknown]
         return vocabulary
+
+
+def _verify(shard):
+    path, facts = shard
+    checksum = 0
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            checksum = zlib.crc32(chunk, checksum)
+    if facts["crc32"] not in (None, f"{checksum:08x}"):
+        raise ValueError(f"{path} has changed since it was made. Put it back, or prepare the corpus anew.")
 
 
 def load_subwords(folder, metadata):

@@ -89,7 +89,9 @@ PUBLIC_CORPORA = {
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
 
 
-def prepare_public(name, download_dir, data_dir, min_count=None, subwords=0, mirrors=(), report=print, vocabulary=None):
+def prepare_public(
+    name, download_dir, data_dir, min_count=None, subwords=0, mirrors=(), report=print, vocabulary=None, processes=1
+):
     """Downloads one of `PUBLIC_CORPORA`, unpacks and prepares it, and holds it to its published counts.
 
     The archive and the texts stay in `download_dir`, so that the next call needs no network; both may be
@@ -105,6 +107,7 @@ def prepare_public(name, download_dir, data_dir, min_count=None, subwords=0, mir
         mirrors: addresses to try instead of the public ones.
         report: called with lines of progress.
         vocabulary: a `Vocabulary` to take instead of that of `train`, as in `prepare`; types are not checked then.
+        processes: how many parts of the texts are read at the same time, as in `prepare`.
 
     Returns:
         The `Corpus`.
@@ -118,7 +121,9 @@ def prepare_public(name, download_dir, data_dir, min_count=None, subwords=0, mir
     public = PUBLIC_CORPORA[name]
     report(f"Reading {texts}")
     check = functools.partial(_check_counts, public, texts)
-    return prepare(texts, data_dir, "whitespace", min_count or public.min_count, name, subwords, check, vocabulary)
+    units = {"subwords": subwords, "vocabulary": vocabulary}
+    how = {"check": check, "processes": processes, "report": report}
+    return prepare(texts, data_dir, "whitespace", min_count or public.min_count, name, **units, **how)
 
 
 def fetch_texts(name, download_dir, mirrors=(), report=print):

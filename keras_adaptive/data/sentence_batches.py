@@ -1,7 +1,7 @@
 import numpy as np
 
 from keras_adaptive.data.batches import Batches
-from keras_adaptive.data.stream import cut, line_ends
+from keras_adaptive.data.stream import cut, lines
 
 
 class SentenceBatches(Batches):
@@ -59,21 +59,40 @@ class SentenceBatches(Batches):
             )
 
     def _sort_into_buckets(self):
-        starts, stops = _pieces(self.tokens, self.max_length)
+        """Finds where every sentence starts and how long it is, those of a bucket together: 6 bytes a sentence.
+
+        The text is read twice, first to count the sentences of each bucket. So nothing is held twice.
+        """
         lengths = _lengths(self.max_length)
-        buckets = np.searchsorted(lengths, stops - starts).astype(np.int8)
-        by_bucket = np.argsort(buckets, kind="stable")
-        self._starts, self._stops = starts[by_bucket], stops[by_bucket]
-        used, self._sizes = np.unique(buckets, return_counts=True)
-        self._lengths = lengths[used]
+        sizes = sum(np.bincount(buckets, minlength=len(lengths)) for *_, buckets in self._sentences(lengths))
+        total = sizes.sum()
+        self._starts = np.empty(total, _smallest_type(len(self.tokens)))
+        self._sentence_lengths = np.empty(total, _smallest_type(self.max_length))
+        free = np.cumsum(sizes) - sizes
+        for starts, stops, buckets in self._sentences(lengths):
+            for bucket in np.unique(buckets):
+                here = np.flatnonzero(buckets == bucket)
+                place = slice(free[bucket], free[bucket] + len(here))
+                self._starts[place] = starts[here]
+                self._sentence_lengths[place] = (stops - starts)[here]
+                free[bucket] += len(here)
+        used = np.flatnonzero(sizes)
+        self._sizes, self._lengths = sizes[used], lengths[used]
         self._rows = self.tokens_per_batch // self._lengths // self.rows_multiple * self.rows_multiple
         self._batches = -(-self._sizes // self._rows)
 
+    def _sentences(self, lengths):
+        """Yields where sentences start and stop, those longer than `max_length` cut, and their buckets."""
+        for starts, stops in lines(self.tokens):
+            starts, stops = _pieces(starts, stops, self.max_length)
+            yield starts, stops, np.searchsorted(lengths, stops - starts)
+
     def _order(self, rng):
-        """Returns the order of the batches, and the sentences, shuffled inside each bucket."""
-        first = np.cumsum(self._sizes) - self._sizes
-        buckets = zip(first, self._sizes, strict=True)
-        sentences = np.concatenate([start + self._permutation(rng, size) for start, size in buckets])
+        """Returns the order of the batches, and the sentences, shuffled inside each bucket: 4 bytes a sentence."""
+        sentences = np.arange(len(self._starts), dtype=_smallest_type(len(self._starts)))
+        if self.shuffle:
+            for stop, size in zip(np.cumsum(self._sizes), self._sizes):
+                rng.shuffle(sentences[stop - size : stop])
         return self._permutation(rng, len(self)), sentences
 
     def _batch(self, order, index):
@@ -85,7 +104,8 @@ class SentenceBatches(Batches):
         begin = bucket_stop - self._sizes[bucket] + row
         chosen = sentences[begin : min(begin + self._rows[bucket], bucket_stop)]
         starts, stops = np.zeros((2, self._rows[bucket]), np.int64)  # rows without a sentence stay empty
-        starts[: len(chosen)], stops[: len(chosen)] = self._starts[chosen], self._stops[chosen]
+        starts[: len(chosen)] = self._starts[chosen]
+        stops[: len(chosen)] = starts[: len(chosen)] + self._sentence_lengths[chosen]
         return cut(self.tokens, starts, stops, self._lengths[bucket])
 
 
@@ -96,11 +116,14 @@ def _lengths(max_length):
     return np.append(lengths[lengths < max_length], max_length)
 
 
-def _pieces(tokens, max_length):
-    """Returns where the sentences start and stop, those longer than `max_length` cut."""
-    stops = line_ends(tokens)
-    starts = np.append(0, stops[:-1])
+def _pieces(starts, stops, max_length):
+    """Returns where the pieces of sentences start and stop, those longer than `max_length` being cut."""
     pieces = -(-(stops - starts) // max_length)
     within = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     starts = np.repeat(starts, pieces) + within * max_length
     return starts, np.minimum(starts + max_length, np.repeat(stops, pieces))
+
+
+def _smallest_type(largest):
+    """The unsigned type that holds numbers up to `largest` in the fewest bytes."""
+    return np.min_scalar_type(int(largest))

@@ -2,16 +2,30 @@
 
 import numpy as np
 
+from keras_adaptive.data.sharded_tokens import ShardedTokens
 from keras_adaptive.data.vocabulary import EOS, PAD
 
-_CHUNK = 1 << 24
+_CHUNK = 1 << 22  # tokens in memory at a time
 
 
-def line_ends(tokens):
-    """Returns where each line ends: after its `</s>`, or where the stream does."""
-    chunks = ((start, tokens[start : start + _CHUNK]) for start in range(0, len(tokens), _CHUNK))
-    ends = np.concatenate([start + 1 + np.flatnonzero(chunk == EOS) for start, chunk in chunks])
-    return ends if len(ends) and ends[-1] == len(tokens) else np.append(ends, len(tokens))
+def as_stream(tokens):
+    """Returns tokens as an array; those in several files stay there."""
+    return tokens if isinstance(tokens, ShardedTokens) else np.asarray(tokens)
+
+
+def lines(tokens):
+    """Yields where lines start and stop, two int64 arrays, some lines at a time.
+
+    A line stops behind its `</s>`, and the last one where the stream does.
+    """
+    start = 0
+    for begin in range(0, len(tokens), _CHUNK):
+        stops = begin + 1 + np.flatnonzero(tokens[begin : begin + _CHUNK] == EOS)
+        if begin + _CHUNK >= len(tokens) and (not len(stops) or stops[-1] < len(tokens)):
+            stops = np.append(stops, len(tokens))
+        if len(stops):
+            yield np.append(start, stops[:-1]), stops
+            start = stops[-1]
 
 
 def cut(tokens, starts, stops, length):

@@ -1,30 +1,75 @@
+import os
+
 _CHUNK = 1 << 20  # bytes of text in memory at a time
 
 
-def read_words(path, tokenize):
-    """Yields the words of a text, some lines at a time, with `</s>` at the end of each line, blank lines too.
+def parts(path, size):
+    """Cuts a text into parts of about `size` bytes: the (start, stop) of each, which are 0 or behind white space.
 
-    Only a line feed ends a line: other separators of lines are white space within one.
+    No word is cut, so a part is longer where a word is. Where the cuts are is a matter of the text and `size` alone.
     """
-    for lines in _read_lines(path):
+    with open(path, "rb") as file:
+        end = os.fstat(file.fileno()).st_size
+        cuts = [_behind_white_space(file, place) for place in range(size, end, size)]
+    cuts = sorted({0, *cuts, end})
+    return list(zip(cuts[:-1], cuts[1:]))
+
+
+def read_words(path, tokenize, start=0, stop=None):
+    """Yields the words of a part of a text, some at a time, with `</s>` at the end of each line, blank lines too.
+
+    Only a line feed ends a line: other separators of lines are white space within one. A line may be of any length.
+    """
+    for text in _read_text(path, start, stop):
         words = []
-        for line in lines:
+        for line in text.split("\n"):
             words += tokenize(line)
             words.append("</s>")
+        words.pop()  # what stands behind the last line feed has no end yet
         yield words
 
 
-def _read_lines(path):
-    number = 1
+def _behind_white_space(file, place):
+    """Returns the first place from `place` on that is behind a space or a line feed, or the end."""
+    file.seek(place - 1)
+    while chunk := file.read(_CHUNK):
+        found = [chunk.find(mark) for mark in (b" ", b"\n")]
+        if max(found) >= 0:
+            return file.tell() - len(chunk) + min(place for place in found if place >= 0) + 1
+    return file.tell()
+
+
+def _read_text(path, start, stop):
+    """Yields a part of a text in pieces that end behind white space; the text ends with a line feed."""
     with open(path, "rb") as file:
-        while lines := file.readlines(_CHUNK):
-            yield [_decode(line, path, number + i) for i, line in enumerate(lines)]
-            number += len(lines)
+        end = os.fstat(file.fileno()).st_size
+        stop = end if stop is None else stop
+        file.seek(start)
+        rest = b""
+        while chunk := file.read(min(_CHUNK, stop - file.tell())):
+            begin = file.tell() - len(chunk) - len(rest)
+            chunk = rest + chunk
+            size = len(chunk) if file.tell() == stop else 1 + max(chunk.rfind(b" "), chunk.rfind(b"\n"))
+            rest = chunk[size:]
+            text = _decode(chunk[:size], path, begin)
+            yield text + "\n" if begin + size == end and not text.endswith("\n") else text
 
 
-def _decode(line, path, number):
+def _decode(chunk, path, begin):
     try:
-        return line.decode()
+        return chunk.decode()
     except UnicodeDecodeError as error:
-        where = f"{path}:{number}, byte {error.start + 1} of the line"
+        line, byte = _line_and_byte(path, begin + error.start)
+        where = f"{path}:{line}, byte {byte} of the line"
         raise ValueError(f"{where}: not valid UTF-8. Convert the file to UTF-8.") from None
+
+
+def _line_and_byte(path, offset):
+    """Returns the number of the line that a byte is in, and its place there, both from 1 on."""
+    lines = place = begin = 0
+    with open(path, "rb") as file:
+        while chunk := file.read(min(_CHUNK, offset - place)):
+            lines += chunk.count(b"\n")
+            begin = place + chunk.rfind(b"\n") + 1 if b"\n" in chunk else begin
+            place += len(chunk)
+    return lines + 1, offset - begin + 1

@@ -1,6 +1,5 @@
 import hashlib
 import json
-import os
 import re
 import tracemalloc
 from collections import Counter
@@ -123,7 +122,7 @@ def test_names_of_wikitext(folder, tmp_path):
 
 def test_memory_does_not_grow_with_the_text(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_adaptive.data.text._CHUNK", 1 << 12)
-    monkeypatch.setattr("keras_adaptive.data.preparation._CHUNK", 1 << 12)
+    monkeypatch.setattr("keras_adaptive.data.numbered_words._CHUNK", 1 << 12)
     peaks = []
     for lines in (1_000, 10_000):
         (folder / "train.txt").write_text("the cat sat on the mat\n" * lines, encoding="utf-8")
@@ -193,10 +192,11 @@ def test_lines_end_with_one_token_each(folder, tmp_path):
 
 
 def test_what_a_killed_run_left_is_no_hindrance(folder, tmp_path):
-    left = tmp_path / f"data.{os.getpid()}.partial"
-    left.mkdir()
-    (left / "train.tokens").touch()
-    assert len(prepare(folder, tmp_path / "data").tokens("train")) == 14
+    left = tmp_path / "data.partial"
+    (left / "corpus").mkdir(parents=True)
+    (left / "corpus" / "train.words").touch()
+    corpus = prepare(folder, tmp_path / "data")
+    assert len(corpus.tokens("train")) == 14 and not (corpus.data_dir / "train.words").exists()
     assert not left.exists()
 
 
@@ -267,7 +267,7 @@ def test_a_word_is_cut_once_however_often_it_occurs(folder, tmp_path, monkeypatc
 
 def test_long_texts_of_pieces_are_written_in_chunks(folder, tmp_path, monkeypatch):
     whole = prepare(folder, tmp_path / "whole", subwords=6)
-    monkeypatch.setattr("keras_adaptive.data.preparation._CHUNK", 3)
+    monkeypatch.setattr("keras_adaptive.data.numbered_words._CHUNK", 3)
     chunks = prepare(folder, tmp_path / "chunks", subwords=6)
     assert snapshot(whole.data_dir) == snapshot(chunks.data_dir)
 

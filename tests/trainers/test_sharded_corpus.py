@@ -1,0 +1,47 @@
+"""A corpus of several files trains as one stream, and begins with whole data or not at all."""
+
+import os
+
+import numpy as np
+import pytest
+
+from keras_adaptive.data import prepare
+from tests.programs import call
+from trainers import train
+
+TINY = ["--dim=8", "--num_heads=2", "--ffn_dim=8", "--num_blocks=1", "--cutoffs=", "--length=8", "--batch_size=4"]
+
+
+def test_shards_train(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("keras_adaptive.data.preparation._PART", 50)
+    random = np.random.default_rng(1)
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("".join(f"w{a} w{b} x\n" for a, b in random.integers(0, 9, (30, 2))))
+    corpus, run = prepare(tmp_path, tmp_path / "data", min_count=1), tmp_path / "run"
+    call(train, *TINY, "--updates=2", "--evaluate_every=2", f"--data_dir={corpus.data_dir}", f"--run_dir={run}")
+    assert len(corpus.metadata["splits"]["train"]["shards"]["tokens"]) == 5
+    assert f"through {len(corpus.tokens('train'))} tokens" in capsys.readouterr().out
+    assert train.best_loss(run / "log.jsonl") < 10
+
+
+@pytest.mark.parametrize("name", ["train-00001-of-00003.tokens", "valid.tokens"])
+@pytest.mark.parametrize(
+    "how, message", [("missing", "is missing"), ("short", "must have"), ("changed", "has changed since it was made")]
+)
+def test_a_damaged_shard_is_named_before_training_starts(tmp_path, monkeypatch, name, how, message):
+    monkeypatch.setattr("keras_adaptive.data.preparation._PART", 50)
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("the cat sat on the mat\n" * (6 if split == "train" else 2))
+    shard = prepare(tmp_path, tmp_path / "data", min_count=1).data_dir / name
+    if how == "missing":
+        shard.unlink()
+    elif how == "short":
+        os.truncate(shard, shard.stat().st_size - 2)
+    else:
+        shard.write_bytes(bytes(shard.stat().st_size))
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "flags.txt").write_text("--dim=8\n")
+    with pytest.raises(ValueError, match=f"{name} {message}"):
+        call(train, f"--data_dir={tmp_path / 'data'}", f"--run_dir={run}", "--length=8", "--updates=100")
+    assert [path.name for path in run.iterdir()] == ["flags.txt"] and (run / "flags.txt").read_text() == "--dim=8\n"
