@@ -30,7 +30,7 @@ def define_flags():
     flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, 0 for words.", lower_bound=0)
     flags.DEFINE_integer("sentences", 0, "Sentences of the second part; 0 leaves it out.", lower_bound=0)
     flags.DEFINE_string("folder", None, "Where the text and the corpora are meanwhile; 3 bytes for each byte of text.")
-    flags.DEFINE_string("output", None, "A file for the figures, as JSON.")
+    flags.DEFINE_string("results", None, "JSON file to write.")
 
 
 def repeat_text(source, folder, size):
@@ -159,8 +159,8 @@ def main(argv):
     benchmarking.print_table(header, rows)
     if FLAGS.sentences:
         print_sentences(results["sentences"])
-    if FLAGS.output:
-        benchmarking.save(FLAGS.output, results)
+    if FLAGS.results:
+        benchmarking.save(FLAGS.results, results)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ def test_it_runs_and_writes_its_figures(tmp_path):
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.txt").write_text("the cat sat on the mat\n" * 1000)
     output = tmp_path / "results.json"
-    flags = [f"--source={tmp_path}", "--megabytes=1", "--sentences=1000", f"--output={output}"]
+    flags = [f"--source={tmp_path}", "--megabytes=1", "--sentences=1000", f"--results={output}"]
     define_flags, main = benchmark_preparation.define_flags, benchmark_preparation.main
     call(types.SimpleNamespace(define_flags=define_flags, main=lambda: main(["program"])), *flags)
     results = json.loads(output.read_text())
