@@ -73,7 +73,7 @@ def fit_turn(model, batches):
     def turn():
         times.clear()
         some = (batch for batch in itertools.islice(batches, UPDATES + 1))  # fit takes generators
-        model.fit(some, steps_per_epoch=UPDATES + 1, verbose=0, callbacks=[Clock()])
+        model.fit(some, steps_per_epoch=UPDATES + 1, shuffle=False, verbose=0, callbacks=[Clock()])
         return [end - start for start, end in itertools.pairwise(times)]
 
     return turn

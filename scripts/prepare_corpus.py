@@ -19,29 +19,30 @@ from absl import app, flags
 from keras_adaptive.data import PUBLIC_CORPORA, TOKENIZERS, Vocabulary, prepare, prepare_public, write_docstrings
 
 FLAGS = flags.FLAGS
-
-flags.DEFINE_string(
-    "source",
-    "docstrings",
-    f"docstrings (of this Python); {', '.join(PUBLIC_CORPORA)} (downloaded); or a folder with train.txt, valid.txt "
-    "and test.txt.",
-)
-flags.DEFINE_list("packages", [], "Installed packages whose docstrings come on top, such as numpy,keras.")
-flags.DEFINE_enum("tokenizer", None, list(TOKENIZERS), "By default words for docstrings, whitespace for a folder.")
-flags.DEFINE_integer(
-    "min_count",
-    None,
-    "Rarer words of the training text become <unk>. By default 3; for a public corpus, as it was published.",
-    lower_bound=1,
-)
-flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, such as 32000; 0 for words.", lower_bound=0)
-flags.DEFINE_string("dictionary", None, "Vocabulary to take, vocabulary.txt or a dict.txt; other words become <unk>.")
-flags.DEFINE_string("data_dir", None, "The folder to make.", required=True)
-flags.DEFINE_integer("processes", os.cpu_count(), "Parts of the text to read at the same time.", lower_bound=1)
-flags.DEFINE_string("download_dir", "data/downloads", "Where archives of public corpora and their texts are kept.")
-flags.DEFINE_list("mirrors", [], "Addresses to download a public corpus from instead of the public ones.")
-
 say = functools.partial(print, flush=True)
+
+
+def define_flags():
+    flags.DEFINE_string(
+        "source",
+        "docstrings",
+        f"docstrings (of this Python); {', '.join(PUBLIC_CORPORA)} (downloaded); or a folder with train.txt, valid.txt "
+        "and test.txt.",
+    )
+    flags.DEFINE_list("packages", [], "Installed packages whose docstrings come on top, such as numpy,keras.")
+    flags.DEFINE_enum("tokenizer", None, list(TOKENIZERS), "By default words for docstrings, whitespace for a folder.")
+    flags.DEFINE_integer(
+        "min_count",
+        None,
+        "Rarer words of the training text become <unk>. By default 3; for a public corpus, as it was published.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, such as 32000; 0 for words.", lower_bound=0)
+    flags.DEFINE_string("dictionary", None, "Vocabulary to take, a vocabulary.txt or dict.txt; others are <unk>.")
+    flags.DEFINE_string("data_dir", None, "The folder to make.", required=True)
+    flags.DEFINE_integer("processes", os.cpu_count(), "Parts of the text to read at the same time.", lower_bound=1)
+    flags.DEFINE_string("download_dir", "data/downloads", "Where archives of public corpora and their texts are kept.")
+    flags.DEFINE_list("mirrors", [], "Addresses to download a public corpus from instead of the public ones.")
 
 
 def prepare_docstrings():
@@ -109,4 +110,5 @@ def main(argv):
 
 
 if __name__ == "__main__":
+    define_flags()
     app.run(main)

@@ -38,6 +38,15 @@ def value_and_gradients(function, arrays, mode=MODES[0]):
     return runner(_differentiated(function), mode)(*arrays)
 
 
+def differentiated(function, mode=MODES[0]):
+    """`(arrays, *constants) -> (value, [gradient of each array])` of the float `function(*arrays, *constants)`."""
+
+    def of_arrays(tensors, *constants):
+        return _differentiated(lambda *tensors: function(*tensors, *constants))(*tensors)
+
+    return runner(of_arrays, mode)
+
+
 def gradient_function(function):
     """`arrays -> gradients`: of the float `function(*tensors)` with respect to each."""
     run = runner(_differentiated(function))

@@ -1,15 +1,20 @@
-"""The programs of trainers/, called in this process."""
+"""The programs of trainers/ and scripts/, called in this process."""
+
+import inspect
 
 from absl import flags
 
 
 def call(program, *arguments):
-    """Runs a program's main with these arguments, as its command line would."""
+    """Runs a program's main with these arguments, as its command line would.
+
+    `main` takes nothing, or the arguments that are no flags, of which there are none.
+    """
     before = set(flags.FLAGS)
     program.define_flags()
     try:
         flags.FLAGS(["program", *map(str, arguments)])
-        program.main()
+        program.main(*([["program"]] if inspect.signature(program.main).parameters else []))
     finally:
         for name in set(flags.FLAGS) - before:
             delattr(flags.FLAGS, name)

@@ -11,7 +11,7 @@ import pytest
 README = Path(__file__).parents[1] / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
 SIZES = {"1_000_000": "3_000", "100_000": "900", "50_000": "2_000", "16_000": "400", "10_000": "300", "4_000": "100"}
-SIZES |= {"1_000": "40", "size=(256,": "size=(64,", "size=(64, 33)": "size=(16, 17)"}
+SIZES |= {"1_000": "40", "size=(256,": "size=(64,", "size=(64, 33)": "size=(16, 17)", "num_blocks=2": "num_blocks=1"}
 
 
 def shrink(example):

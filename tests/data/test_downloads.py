@@ -43,10 +43,10 @@ def site(monkeypatch):
 
 @pytest.fixture
 def down():
-    """An address where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}/archive.zip"
+    """An address where nobody listens, nor can while the test runs."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{silent.getsockname()[1]}/archive.zip"
 
 
 @pytest.fixture
@@ -176,11 +176,14 @@ def test_parts_that_cannot_be_trusted_start_anew(site, tmp_path, size, note):
 
 
 @pytest.mark.parametrize(
-    "how, message",
-    [({"hangs": True}, "timed out"), ({"talks_nonsense": True}, "not an answer that can be used: BadStatusLine")],
+    "how, timeout, message",
+    [
+        ({"hangs": True}, 0.2, "timed out"),
+        ({"talks_nonsense": True}, 60, "not an answer that can be used: BadStatusLine"),
+    ],
 )
-def test_bad_servers_are_errors(site, tmp_path, monkeypatch, how, message):
-    monkeypatch.setattr(downloads, "_TIMEOUT", 0.2)
+def test_bad_servers_are_errors(site, tmp_path, monkeypatch, how, timeout, message):
+    monkeypatch.setattr(downloads, "_TIMEOUT", timeout)
     with pytest.raises(OSError, match=message):
         download(site.add("file.zip", BODY, **how), tmp_path / "file.zip")
     assert not (tmp_path / "file.zip").exists()
@@ -269,12 +272,12 @@ def test_a_full_disk_is_not_blamed_on_the_archive(site, tmp_path, tiny, monkeypa
 
 
 def test_the_next_mirror_is_asked_when_one_is_down(site, tmp_path, tiny, down):
-    lines = []
+    lines, archive = [], tarred(NAMED)  # once: it holds the second in which it was made
     stops = site.add("a/tiny.zip", zipped(NAMED), stops_after=20)
-    good = site.add("b/tiny.tgz?download=true", tarred(NAMED))
+    good = site.add("b/tiny.tgz?download=true", archive)
     tiny(mirrors=(down, site.address("nowhere.zip"), stops, good, site.address("never.zip")))
     assert read(fetch_texts("tiny", tmp_path, report=lines.append)) == TEXTS
-    assert (tmp_path / "tiny.tgz").read_bytes() == tarred(NAMED)
+    assert (tmp_path / "tiny.tgz").read_bytes() == archive
     assert [path for path, _ in site.requests] == ["nowhere.zip", "a/tiny.zip", "b/tiny.tgz?download=true"]
     assert "refused" in lines[1] and "404" in lines[3] and "stopped after 20 of" in lines[5]
     assert all("\n" not in line for line in lines)

@@ -75,6 +75,11 @@ def generation(text, **options):
     return "generate", {"text": text, "length": 1, "temperature": 1.0, "top_k": 0, "seed": 1, **options}
 
 
+# The requests of the README and the answers that it shows.
+SHOWN = [
+    [json.loads(one) for one in pair]
+    for pair in re.findall(r"-d '(\{.*?\})'\n# (\{.*\})\n", README.read_text(encoding="utf-8"))
+]
 REQUESTS = {
     "score": ("score", {"text": LINES}),
     "log_probs": ("log_probs", {"token_ids": [[2, 4, 900], [5, 6, 7]]}),
@@ -91,6 +96,7 @@ REQUESTS = {
         f"error {i}": generation(**inputs) if name == "generate" else (name, inputs)
         for i, (name, inputs, _) in enumerate(ERRORS)
     },
+    **{f"readme {i}": request for i, (request, _) in enumerate(SHOWN)},
 }
 
 
@@ -112,10 +118,15 @@ def folder(model, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def answers(folder):
+def responses(folder):
+    """`{name of the request: all of its response}`"""
+    return dict(zip(REQUESTS, ask(folder, REQUESTS.values()), strict=True))
+
+
+@pytest.fixture(scope="module")
+def answers(responses):
     """`{name of the request: its outputs, or the error}`"""
-    responses = ask(folder, REQUESTS.values())
-    return {name: one.get("outputs", one.get("error")) for name, one in zip(REQUESTS, responses, strict=True)}
+    return {name: one.get("outputs", one.get("error")) for name, one in responses.items()}
 
 
 def read(line, end=()):
@@ -350,12 +361,10 @@ def test_what_cannot_be_exported_is_refused(model, tmp_path, name, arguments, me
 
 
 @on_tensorflow
-def test_the_requests_of_the_readme_have_the_answers_of_the_readme(folder):
-    pairs = re.findall(r"-d '(\{.*?\})'\n# (\{.*\})\n", README.read_text(encoding="utf-8"))
-    requests, expected = ([json.loads(one) for one in ones] for ones in zip(*pairs, strict=True))
-    assert [request.get("signature_name") for request in requests] == ["next_words", "score", "generate"]
-    for response, written in zip(ask(folder, requests), expected, strict=True):
-        assert shape_of(response) == shape_of(written)
+def test_the_requests_of_the_readme_have_the_answers_of_the_readme(responses):
+    assert [request.get("signature_name") for request, _ in SHOWN] == ["next_words", "score", "generate"]
+    for number, (_, written) in enumerate(SHOWN):
+        assert shape_of(responses[f"readme {number}"]) == shape_of(written)
 
 
 def shape_of(value):

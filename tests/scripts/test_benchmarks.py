@@ -1,5 +1,6 @@
 """Each benchmark on tiny shapes: what it compares must agree, and what it writes can be read."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 import benchmarking
 from tests.backends import BACKEND
+from tests.programs import call
 
 ROOT = Path(__file__).parents[2]
 WORDS = ["--vocabulary=2000", "--cutoffs=200,800"]
@@ -23,21 +25,32 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.filterwarnings("default")  # the peers' own are not ours
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_it_runs_and_writes_its_figures(program, tmp_path):
-    script = ROOT / "scripts" / f"benchmark_{program.split(',')[0]}.py"
-    flags = [f"--backend={BACKEND}", f"--results={tmp_path / 'results.json'}", *PROGRAMS[program]]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, script, *flags], env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+def test_it_runs_and_writes_its_figures(program, tmp_path, monkeypatch):
+    """In this process, where the backend is chosen already."""
+    monkeypatch.setattr(benchmarking, "choose_backend", lambda name: None)
+    monkeypatch.setattr(benchmarking, "SETTLE", 0)
+    script = importlib.import_module(f"benchmark_{program.split(',')[0]}")
+    call(script, f"--backend={BACKEND}", f"--results={tmp_path / 'results.json'}", *PROGRAMS[program])
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["settings"]["backend"] == BACKEND and results["machine"]["versions"]["keras"]
     for case in results.get("cases", [results]):
         for figures in case["candidates"].values():
             time = figures.get("seconds", figures)
             assert 0 < time["low"] <= time["median"] <= time["high"]
+
+
+def test_each_is_a_program_that_chooses_its_backend_itself():
+    """Nothing that one imports at its top imports Keras."""
+    scripts = sorted({f"benchmark_{program.split(',')[0]}" for program in PROGRAMS})
+    code = f"import benchmarking, {', '.join(scripts)}; benchmarking.choose_backend({BACKEND!r})"
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
+    for script in scripts:
+        command = [sys.executable, ROOT / "scripts" / f"{script}.py", "--helpshort"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert "--backend:" in done.stdout, done.stderr
 
 
 def test_turns_are_taken_in_turns_without_the_first():

@@ -1,16 +1,14 @@
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+import benchmark_factorisations
+import benchmarking
 import compare_factorisations
 from keras_adaptive.data import load_corpus, prepare
 from tests.backends import BACKEND
+from tests.programs import call
 
-ROOT = Path(__file__).parents[2]
 CONFIG = """# A comment
 --dim=32
 --num_blocks=1
@@ -37,14 +35,14 @@ def text(tmp_path_factory):
 
 
 def compare(text, *arguments):
-    script = [sys.executable, str(ROOT / "scripts/compare_factorisations.py"), f"--data_dir={text}/words"]
-    command = [*script, f"--config={text}/tiny.flags", f"--output_dir={text}/runs", *arguments]
-    return subprocess.run(command, cwd=text, capture_output=True, text=True, timeout=500, env=os.environ)
+    folders = [f"--data_dir={text}/words", f"--config={text}/tiny.flags", f"--output_dir={text}/runs"]
+    call(compare_factorisations, *folders, *arguments)
 
 
-def test_models_are_trained_and_compared_per_word(text):
-    done = compare(text, "--names=ADP-T,BPE-T", f"--subword_dir={text}/pieces")
-    assert done.returncode == 0, done.stderr
+def test_models_are_trained_and_compared_per_word(text, monkeypatch):
+    """Each in a process of its own."""
+    monkeypatch.chdir(text)
+    compare(text, "--names=ADP-T,BPE-T", f"--subword_dir={text}/pieces")
     table = json.loads((text / "runs/comparison.json").read_text())
     runs = {run["name"]: run for run in json.loads((text / "runs/analysis.json").read_text())["runs"]}
     for name, run in (("ADP-T", runs["adp-t_1"]), ("BPE-T", runs["bpe-t_1"])):
@@ -52,13 +50,11 @@ def test_models_are_trained_and_compared_per_word(text):
     assert runs["bpe-t_1"]["words"] == runs["adp-t_1"]["words"]
 
 
-def test_steps_are_timed_on_the_same_settings(text):
-    script = [sys.executable, str(ROOT / "scripts/benchmark_factorisations.py"), f"--data_dir={text}/words"]
-    flags = [f"--flagfile={text}/tiny.flags", "--names=ADP-T,BPE-T", f"--subword_dir={text}/pieces"]
-    flags += ["--repeats=1", f"--results={text}/steps.json"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*script, *flags], env=environment, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr
+def test_steps_are_timed_on_the_same_settings(text, monkeypatch):
+    monkeypatch.setattr(benchmarking, "SETTLE", 0)
+    corpora = [f"--data_dir={text}/words", f"--subword_dir={text}/pieces"]
+    flags = [f"--flagfile={text}/tiny.flags", "--names=ADP-T,BPE-T", "--repeats=1", f"--results={text}/steps.json"]
+    call(benchmark_factorisations, *corpora, *flags)
     results = json.loads((text / "steps.json").read_text())
     assert results["settings"]["dim"] == 32 and results["settings"]["backend"] == BACKEND
     body = 4 * (32**2 + 32) + (32 * 16 + 16) + (16 * 32 + 32) + 4 * 32
@@ -80,5 +76,11 @@ def test_figures_are_means_over_seeds_and_rare_words_are_weighted():
 
 
 def test_bad_names_and_a_missing_corpus_of_subwords_are_told_of(text):
-    assert "Received: LSTM" in compare(text, "--names=LSTM").stderr
-    assert "--subword_dir" in compare(text, "--names=BPE").stderr
+    for names, message in (("LSTM", "Received: LSTM"), ("BPE", "--subword_dir")):
+        with pytest.raises(SystemExit, match=message):
+            compare(text, f"--names={names}")
+
+
+def test_a_program_that_fails_ends_the_comparison():
+    with pytest.raises(ValueError, match="-c raise SystemExit.1. failed, see above. The same command goes on from"):
+        compare_factorisations.call("-c", "raise SystemExit(1)")

@@ -1,16 +1,15 @@
 """A published checkpoint on its way to a perplexity, by the commands of the README."""
 
+import contextlib
 import io
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import convert_fairseq
+import prepare_corpus
 from keras_adaptive import fairseq
 from keras_adaptive.data import Vocabulary, load_corpus, prepare
 from tests.programs import call
@@ -37,10 +36,9 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def corpus(text):
-    command = [sys.executable, ROOT / "scripts" / "prepare_corpus.py", f"--source={text}", PUBLISHED[1]]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*command, f"--data_dir={text}/data"], env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0 and f"1,000 words in the vocabulary, those of {FILES}/dict.txt" in done.stdout, done
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        call(prepare_corpus, f"--source={text}", PUBLISHED[1], f"--data_dir={text}/data")
+    assert f"1,000 words in the vocabulary, those of {FILES}/dict.txt" in printed.getvalue()
     return text / "data"
 
 

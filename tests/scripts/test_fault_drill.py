@@ -9,7 +9,10 @@ import fault_drill
 
 
 @pytest.fixture
-def shrunk():
+def shrunk(monkeypatch):
+    """To compile less: two bands, and an update in one part."""
+    monkeypatch.setattr(fault_drill, "MODEL", fault_drill.MODEL.replace("--cutoffs=100,400", "--cutoffs=100"))
+    monkeypatch.setattr(fault_drill, "TRAINING", fault_drill.TRAINING.replace("--micro_batches=2", ""))
     before = set(flags.FLAGS)
     fault_drill.define_flags()
     flags.FLAGS(["fault_drill", "--updates=24", "--evaluate_every=12", "--save_every=2"])

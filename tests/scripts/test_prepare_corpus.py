@@ -1,5 +1,7 @@
+import contextlib
 import io
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -7,19 +9,23 @@ from pathlib import Path
 
 import pytest
 
+import prepare_corpus
+from keras_adaptive.data import PUBLIC_CORPORA
 from tests.local_server import LocalServer
+from tests.programs import call
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(*flags):
-    return execute(ROOT / "scripts" / "prepare_corpus.py", *flags)
+@pytest.fixture
+def run(capsys):
+    """`run(*flags)` returns what the program prints."""
 
+    def run(*flags):
+        call(prepare_corpus, *flags)
+        return capsys.readouterr().out
 
-def execute(*arguments):
-    command = [sys.executable, *map(str, arguments)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    return run
 
 
 @pytest.fixture
@@ -31,23 +37,19 @@ def folder(tmp_path):
     return folder
 
 
-def test_makes_a_corpus_and_then_keeps_it(folder, tmp_path):
+def test_makes_a_corpus_and_then_keeps_it(run, folder, tmp_path):
     flags = [f"--source={folder}", f"--data_dir={tmp_path / 'data'}", "--min_count=2"]
     made, kept = run(*flags), run(*flags)
-    assert made.returncode == kept.returncode == 0, made.stderr + kept.stderr
-    assert f"Made {tmp_path / 'data'} from {folder}" in made.stdout
-    assert f"Kept {tmp_path / 'data'} from {folder}" in kept.stdout
-    assert "8 words in the vocabulary" in made.stdout
-    assert [line.split() for line in made.stdout.splitlines() if line.startswith("train")] == [
-        ["train", "6", "2", "33.33%"]
-    ]
+    assert f"Made {tmp_path / 'data'} from {folder}" in made
+    assert f"Kept {tmp_path / 'data'} from {folder}" in kept
+    assert "8 words in the vocabulary" in made
+    assert [line.split() for line in made.splitlines() if line.startswith("train")] == [["train", "6", "2", "33.33%"]]
 
 
-def test_makes_a_corpus_of_sub_words(folder, tmp_path):
-    done = run(f"--source={folder}", f"--data_dir={tmp_path / 'data'}", "--subwords=2")
-    assert done.returncode == 0, done.stderr
-    assert "pieces of words in the vocabulary, from 2 merges" in done.stdout
-    assert [line.split() for line in done.stdout.splitlines() if line.startswith("train")] == [
+def test_makes_a_corpus_of_sub_words(run, folder, tmp_path):
+    printed = run(f"--source={folder}", f"--data_dir={tmp_path / 'data'}", "--subwords=2")
+    assert "pieces of words in the vocabulary, from 2 merges" in printed
+    assert [line.split() for line in printed.splitlines() if line.startswith("train")] == [
         ["train", "14", "6", "2", "0.00%"]
     ]
 
@@ -61,45 +63,44 @@ def test_makes_a_corpus_of_sub_words(folder, tmp_path):
         (["--source=wikitext-2", "--mirrors=nowhere,noway"], "No mirror gave wikitext-2: nowhere: unknown url type"),
     ],
 )
-def test_bad_input_ends_with_one_line(folder, tmp_path, flags, message):
+def test_bad_input_ends_with_one_line(run, folder, tmp_path, flags, message):
     flags = [flag.replace("FOLDER", str(folder)) for flag in flags]
-    done = run(f"--data_dir={tmp_path / 'data'}", f"--download_dir={tmp_path / 'downloads'}", *flags)
-    assert done.returncode == 1
-    assert message in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+    with pytest.raises(SystemExit, match=re.escape(message)) as error:
+        run(f"--data_dir={tmp_path / 'data'}", f"--download_dir={tmp_path / 'downloads'}", *flags)
+    assert "\n" not in error.value.code
     assert not (tmp_path / "data").exists()
 
 
-# The program with a small entry in the table of corpora, as its reader would find it for WikiText-2.
-PROGRAM = """
-import runpy, sys
-from keras_adaptive.data import PUBLIC_CORPORA
-published = {"train": {"tokens": 6}, "valid": {"tokens": 6}, "test": {"tokens": TEST}}
-PUBLIC_CORPORA["tiny"] = PUBLIC_CORPORA["wikitext-2"]._replace(
-    mirrors=("ADDRESS",), published=published, types=4, vocabulary=8
-)
-sys.argv[0] = "SCRIPT"
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
+def test_the_command(tmp_path):
+    """In a process of its own, of which the other tests need none."""
+    command = [sys.executable, prepare_corpus.__file__, f"--source={tmp_path}", f"--data_dir={tmp_path / 'data'}"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and done.stdout == f"Reading {tmp_path}\n"
+    assert done.stderr.splitlines()[-1].startswith(f"prepare_corpus: {tmp_path}/train.txt is missing")
+    assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("test_tokens, returncode", [(6, 0), (7, 1)])
-def test_a_public_corpus_is_downloaded_and_held_to_its_counts(folder, tmp_path, monkeypatch, test_tokens, returncode):
+@pytest.mark.parametrize("test_tokens", [6, 7])
+def test_a_public_corpus_is_downloaded_and_held_to_its_counts(folder, tmp_path, monkeypatch, capsys, test_tokens):
+    """A small entry in the table of corpora, as its reader would find it for WikiText-2."""
     monkeypatch.setenv("no_proxy", "*")
+    published = {"train": {"tokens": 6}, "valid": {"tokens": 6}, "test": {"tokens": test_tokens}}
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         for path in folder.iterdir():
             file.write(path, f"tiny/wiki.{path.stem}.tokens")
     with LocalServer() as site:
         address = site.add("tiny.zip", archive.getvalue())
-        program = PROGRAM.replace("ADDRESS", address).replace("TEST", str(test_tokens))
-        program = program.replace("SCRIPT", str(ROOT / "scripts" / "prepare_corpus.py"))
+        fields = {"mirrors": (address,), "published": published, "types": 4, "vocabulary": 8}
+        monkeypatch.setitem(PUBLIC_CORPORA, "tiny", PUBLIC_CORPORA["wikitext-2"]._replace(**fields))
         flags = [f"--data_dir={tmp_path / 'data'}", f"--download_dir={tmp_path / 'downloads'}", "--source=tiny"]
-        done = execute("-c", program, *flags)
-    assert done.returncode == returncode, done.stderr
-    assert f"Downloading {address}" in done.stdout
+        bad = pytest.raises(SystemExit, match=r"prepare_corpus: .*test tokens 6 \(published: 7\)")
+        with bad if test_tokens == 7 else contextlib.nullcontext():
+            call(prepare_corpus, *flags)
+    printed = capsys.readouterr().out
+    assert f"Downloading {address}" in printed
     assert sorted(path.name for path in (tmp_path / "downloads").iterdir()) == ["tiny", "tiny.zip"]
-    if returncode:
-        assert "test tokens 6 (published: 7)" in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
-    else:
-        assert f"Made {tmp_path / 'data'} from tiny" in done.stdout and "at least 1 occurrences" in done.stdout
-    assert (tmp_path / "data").exists() == (returncode == 0)
+    if test_tokens == 6:
+        assert f"Made {tmp_path / 'data'} from tiny" in printed and "at least 1 occurrences" in printed
+    assert (tmp_path / "data").exists() == (test_tokens == 6)
