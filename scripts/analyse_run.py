@@ -26,7 +26,7 @@ import numpy as np
 from absl import app, flags
 
 import plot_analysis
-from keras_adaptive.data import EOS
+from keras_adaptive.data import EOS, UNK
 from plot_run import perplexity, read_json_lines
 from trainers import evaluate
 from trainers.run_folder import RunFolder
@@ -147,10 +147,17 @@ def analyse(run, split, pairs):
         "words": {one: len(losses.nll) for one, losses in plain.items()},
         "loss": {one: float(losses.nll.mean()) for one, losses in plain.items()},
         "perplexity": {one: perplexity(losses.nll.mean()) for one, losses in plain.items()},
+        "perplexity_of_known": {one: perplexity_of_known(losses) for one, losses in plain.items()},
         "by_frequency": evaluate.by_frequency(nll, words, run.corpus, EDGES),
         "by_previous": evaluate.by_frequency(nll, previous, run.corpus, EDGES),
         "contexts": [by_context(losses_of, split, *pair) for pair in pairs],
     }
+
+
+def perplexity_of_known(losses):
+    """That of the words of the vocabulary: all others are one frequent symbol to models of words, and are spelled out
+    by models of sub-words."""
+    return perplexity(losses.nll[losses.words != UNK].mean())
 
 
 def by_context(losses_of, split, length, context):

@@ -8,7 +8,8 @@
 Every model gets a run folder in --output_dir; the same command again continues where it stopped and trains only what
 is missing. --config holds the decoder, the batches and the optimizer. Word vectors are as wide as the decoder or a
 share of it, as in the paper (Baevski & Auli 2019, table 3), and the filters of CNN as many times fewer than the paper's
-as the decoder is narrower than its 1,024. Perplexities are per word, in blocks of the length of training; `seconds`
+as the decoder is narrower than its 1,024. Perplexities are per word, in blocks of the length of training; `known` is
+the test's without the words that are `<unk>` to models of words, since models of sub-words spell them out; `seconds`
 hold validations.
 """
 
@@ -102,9 +103,11 @@ def report(analysis, wanted):
     found = {run["name"]: run for run in analysis["runs"]}
     rows = {name: means([found[folder(*one)] for one in wanted if one[0] == name]) for name in dict(wanted)}
     rows = dict(sorted(rows.items(), key=lambda pair: pair[1]["valid"]))
-    print(f"\n{'':6} {'seeds':>5} {'valid':>8} {'test':>8} {'seconds':>8} {'parameters':>12} {f'loss, < {RARE}':>10}")
+    header = f"{'valid':>8} {'test':>8} {'known':>8} {'seconds':>8} {'parameters':>12} {f'loss, < {RARE}':>10}"
+    print(f"\n{'':6} {'seeds':>5} {header}")
     for name, row in rows.items():
-        numbers = [f"{row['valid']:8.2f}", f"{row['test']:8.2f}", f"{row['seconds']:8,.0f}", f"{row['parameters']:12,}"]
+        numbers = [*(f"{row[key]:8.2f}" for key in ("valid", "test", "known"))]
+        numbers += [f"{row['seconds']:8,.0f}", f"{row['parameters']:12,}"]
         print(f"{name:6} {row['seeds']:5}", *numbers, f"{row['rare']:10.2f}")
     return rows
 
@@ -114,6 +117,7 @@ def means(seeds):
     values = {
         "valid": [run["perplexity"]["valid"] for run in seeds],
         "test": [run["perplexity"]["test"] for run in seeds],
+        "known": [run["perplexity_of_known"]["test"] for run in seeds],
         "seconds": [run["seconds"] for run in seeds],
         "rare": [rare_loss(run["by_frequency"]) for run in seeds],
     }

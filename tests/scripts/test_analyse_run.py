@@ -16,7 +16,7 @@ from absl import flags
 
 import analyse_run
 import plot_analysis
-from keras_adaptive.data import EOS, prepare
+from keras_adaptive.data import EOS, UNK, prepare
 from keras_adaptive.models import transformer_lm
 from tests.weights import randomize
 from trainers import evaluate
@@ -139,7 +139,13 @@ def test_losses_agree_with_the_model_word_by_word(analysed, corpus, name):
     assert as_dict(run["by_previous"]) == mean_by_decade(nll, inputs, counts)
     assert run["loss"]["valid"] == pytest.approx(nll.mean(), rel=1e-5)
     assert run["perplexity"]["valid"] == pytest.approx(math.exp(nll.mean()), rel=1e-4)
+    assert run["perplexity_of_known"] == run["perplexity"]  # of a text whose words are all in the vocabulary
     assert run["parameters"] == model.count_params()
+
+
+def test_unknown_words_may_be_left_out():
+    losses = analyse_run.WordLosses(np.array([1.0, 9.0, 2.0]), np.array([7, UNK, 8]), 0)
+    assert analyse_run.perplexity_of_known(losses) == pytest.approx(math.exp(1.5))
 
 
 def test_the_previous_word_is_the_one_before(tmp_path, evaluations, monkeypatch):

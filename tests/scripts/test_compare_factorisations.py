@@ -70,8 +70,9 @@ def test_figures_are_means_over_seeds_and_rare_words_are_weighted():
         {"low": 100, "high": None, "nll": 1, "tokens": 9},
     ]
     run = {"perplexity": {"valid": 3.0, "test": 4.0}, "seconds": 7, "parameters": 5, "by_frequency": bins}
+    run["perplexity_of_known"] = {"valid": 2.0, "test": 3.0}
     other = {**run, "perplexity": {"valid": 5.0, "test": 4.5}}
-    expected = {"seeds": 2, "parameters": 5, "valid": 4.0, "test": 4.25, "seconds": 7.0, "rare": 8.0}
+    expected = {"seeds": 2, "parameters": 5, "valid": 4.0, "test": 4.25, "known": 3.0, "seconds": 7.0, "rare": 8.0}
     assert compare_factorisations.means([run, other]) == expected
 
 
