@@ -178,9 +178,7 @@ class _DataParallel(Strategy):
         layouts = keras.distribution.LayoutMap(mesh)
         if shares_tables:
             layouts[TABLES] = ("model", None)
-        distribution = keras.distribution.ModelParallel(
-            layout_map=layouts, batch_dim_name=AXIS, auto_shard_dataset=False
-        )
+        distribution = _SharedTables(layout_map=layouts, batch_dim_name=AXIS, auto_shard_dataset=False)
         processes = jax.process_count(), jax.process_index()
         super().__init__(devices // model_devices, *processes, own_rows=True, scope=distribution.scope)
 
@@ -190,6 +188,18 @@ class _DataParallel(Strategy):
         from jax.experimental import multihost_utils
 
         return int(multihost_utils.process_allgather(np.array(number)).max())
+
+
+class _SharedTables(keras.distribution.ModelParallel):
+    def get_variable_layout(self, variable):
+        layout, devices = super().get_variable_layout(variable), self.device_mesh.shape[1]
+        if layout.axes[:1] == ("model",) and variable.shape[0] % devices:
+            raise ValueError(
+                "The strategy 'model_parallel' needs bands of which each device has as many words: choose such cutoffs "
+                f"and a vocabulary of such a size, or fewer devices. Received: {variable.shape[0]} words in "
+                f"{variable.path}, {devices} devices that share them."
+            )
+        return layout
 
 
 class _Ddp(Strategy):

@@ -2,10 +2,11 @@
 
     python scripts/benchmark_scaling.py --backend=jax --strategy=model_parallel --results=scaling.json
 
-Trains on 1, 2 and 4 virtual CPU devices, or as many local processes under the strategies of processes, with as many rows
-for each. The devices share the cores, so an update takes longer the more there are; what can be compared is its time
-with that of the same update whose sums over the replicas are left out. A ring, as engines use it, sends each summed byte
-2·(replicas − 1)/replicas times from every device.
+Trains on 1, 2 and 4 virtual CPU devices, or in as many local processes under the strategies of processes, with the
+same rows for each. The devices share the cores, so an update takes longer the more there are; what can be compared is
+its time with that of the same update whose sums over the replicas are left out. A ring, as engines use it, sends each
+summed byte 2·(replicas − 1)/replicas times from every device. What `model_parallel` sends within a group is in the
+times alone.
 """
 
 import json
@@ -52,10 +53,11 @@ def replica():
     from keras_adaptive.models import language_model
 
     strategy = distribution.start(FLAGS.strategy)
-    summed, sums = [], language_model.sum_over_replicas
+    summed, sums = {}, language_model.sum_over_replicas
 
     def counting(tensors):
-        summed.extend(tensors if isinstance(tensors, list) else [tensors])
+        shapes = [tensor.shape for tensor in (tensors if isinstance(tensors, list) else [tensors])]
+        summed[len(shapes)] = sum(4 * int(np.prod(shape)) for shape in shapes)  # the same in each update and replica
         return sums(tensors)
 
     with strategy.scope():
@@ -65,15 +67,13 @@ def replica():
             models.append(new_model())
             turns[name] = updates(models[-1], strategy)
             turns[name]()  # traces and compiles with this function
-        size = sum(4 * int(np.prod(tensor.shape)) for tensor in summed[: 2 + len(models[0].trainable_variables)])
         seconds = benchmarking.in_turns(turns, FLAGS.repeats, warmup=1, timed=True)
-        tables = [table for table in models[0].word_output.tables]
         figures = {
             "replicas": strategy.replicas,
             "seconds": {name: benchmarking.spread(values) for name, values in seconds.items()},
-            "summed_bytes": size if strategy.replicas > 1 else 0,
+            "summed_bytes": sum(summed.values()) if strategy.replicas > 1 else 0,
             "state_bytes_of_a_device": held([*models[0].trainable_variables, *models[0].optimizer.variables]),
-            "table_bytes_of_a_device": held(tables),
+            "table_bytes_of_a_device": held(models[0].word_output.tables),
         }
     if strategy.process == 0:
         print(json.dumps(figures), flush=True)

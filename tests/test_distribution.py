@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from keras_adaptive.data import load_corpus, prepare
 from tests import replicas
 from tests.backends import BACKEND
 from tests.programs import call
+from tests.tiny import language_model
 from trainers import train
 
 ROOT = Path(__file__).parents[1]
@@ -245,3 +247,34 @@ def test_ddp_needs_torchrun(monkeypatch):
 def test_groups_that_do_not_divide_the_devices():
     with pytest.raises(ValueError, match="groups of devices that divide all of them. Received: groups of 3, 1 devices"):
         distribution.start("model_parallel", 3)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="a strategy of JAX")
+def test_bands_that_the_devices_do_not_divide_are_named():
+    mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"))
+    mesh._shape = (1, 2)  # as of two devices
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts[distribution.TABLES] = ("model", None)
+    with distribution._SharedTables(layout_map=layouts).scope():
+        with pytest.raises(ValueError, match="Received: 5 words in word_input/table_0, 2 devices that share them"):
+            language_model()
+
+
+def test_fewer_rows_than_parts_of_an_update(tmp_path, monkeypatch):
+    monkeypatch.setattr(distribution, "start", lambda *flags: strategy(4))
+    flags = ["--length=8", "--batch_size=4", "--micro_batches=2", f"--data_dir={text(tmp_path)}"]
+    with pytest.raises(ValueError, match="Received: --batch_size=4 --micro_batches=2 --strategy=none with 4 replicas"):
+        call(train, *flags, f"--run_dir={tmp_path}/run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_processes_that_do_not_see_the_same_folder():
+    class Another(distribution.Strategy):
+        def largest(self, number):
+            return max(number, 0)
+
+    class Backup:
+        update = 7
+
+    with pytest.raises(ValueError, match="--run_dir must be one folder that all of them see. Received: updates 0 to 7"):
+        train.check_same_checkpoint(Another(), Backup)
