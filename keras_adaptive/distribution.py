@@ -17,7 +17,7 @@ BACKENDS = {
     "ddp": "torch",
 }
 JAX_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
-TABLES = r"(word_input|word_output)/table(_\d+)?"  # paths of the variables that hold a vector for each word
+TABLES = r"(word_input|word_output)/table_\d+"  # paths of the variables that hold a vector for each word
 
 
 def start(name="none", model_devices=0):
