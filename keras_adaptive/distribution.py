@@ -1,6 +1,7 @@
 """Training on several devices, by what the engines have for it."""
 
 import contextlib
+import functools
 import json
 import os
 
@@ -123,15 +124,8 @@ class _Mirrored(Strategy):
     """Both of TensorFlow's; Keras gives every replica its rows of a whole batch."""
 
     def __init__(self, several_processes):
-        import tensorflow as tf
-
-        if several_processes:
-            tasks, own = _tasks()
-            self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        else:
-            tasks, own = [None], None
-            devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-            self._strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
+        tasks, own = _tasks() if several_processes else ([None], None)
+        self._strategy = _tensorflow_strategy(several_processes)
         replicas = self._strategy.num_replicas_in_sync
         super().__init__(replicas, len(tasks), tasks.index(own), scope=self._strategy.scope)
 
@@ -142,6 +136,16 @@ class _Mirrored(Strategy):
 
         values = self._strategy.experimental_distribute_values_from_function(lambda context: tf.constant([number]))
         return int(max(self._strategy.gather(values, axis=0).numpy()))
+
+
+@functools.cache  # two of a process would take each other's messages for their own
+def _tensorflow_strategy(several_processes):
+    import tensorflow as tf
+
+    if several_processes:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
 def _tasks():
