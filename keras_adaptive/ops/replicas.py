@@ -32,14 +32,15 @@ def on_each_replica(function, state, batch):
     It must return the same in every replica, which is what it returns here.
     """
     distribution = keras.distribution.distribution()
-    if distribution is None:
+    mesh = distribution and distribution.device_mesh
+    if mesh is None or dict(zip(mesh.axis_names, mesh.shape)).get(AXIS, 1) == 1:  # a single one, on several devices
         return function(state, batch)
     import jax
 
     whole, rows = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(AXIS)
     return jax.shard_map(
         function,
-        mesh=distribution.device_mesh.backend_mesh,
+        mesh=mesh.backend_mesh,
         in_specs=(whole, rows),
         out_specs=whole,
         axis_names={AXIS},  # over other axes, which share weights out, the compiler divides the work
