@@ -2,6 +2,7 @@
 
 from keras_adaptive import callbacks as callbacks
 from keras_adaptive import data as data
+from keras_adaptive import distribution as distribution
 from keras_adaptive import fairseq as fairseq
 from keras_adaptive import layers as layers
 from keras_adaptive import metrics as metrics

@@ -152,4 +152,4 @@ def build_batches(tokens, shuffle=True):
     if FLAGS.batching == "blocks":
         return BlockBatches(tokens, FLAGS.length, FLAGS.batch_size, FLAGS.seed, shuffle)
     budget = FLAGS.batch_size * FLAGS.length
-    return SentenceBatches(tokens, budget, FLAGS.seed, FLAGS.length, FLAGS.micro_batches, shuffle)
+    return SentenceBatches(tokens, budget, FLAGS.seed, FLAGS.length, shuffle=shuffle)

@@ -92,7 +92,8 @@ class RunFolder:
     def _compare_flags(self, text, defaults):
         old, new = (dict(line.split("=", 1) for line in t.splitlines()) for t in (self._read("flags.txt"), text))
         old = {**defaults, **old}  # a flag that is newer than the run
-        names = (old.keys() | new.keys()) - {"--data_dir"}  # a corpus may move; its vocabulary is compared
+        # A corpus may move, its vocabulary is compared; and a run may move to other devices.
+        names = (old.keys() | new.keys()) - {"--data_dir", "--micro_batches"}
         changed = sorted(name for name in names if old.get(name) != new.get(name))
         if changed:
             listed = ", ".join(f"{name}={new.get(name)} (was {old.get(name)})" for name in changed)

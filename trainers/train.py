@@ -6,16 +6,21 @@ The program ends with 0 when the run is complete, with 143 or 130 when SIGTERM o
 Losses and perplexities are per token of the corpus here: per word, or per piece of a word in a corpus of sub-words.
 trainers.evaluate gives the perplexity per word of both.
 
+With --strategy it trains on several devices, with the same updates.
+
 python -m trainers.train --flagfile=configs/quickstart.flags --data_dir=data/docstrings --run_dir=runs/quickstart
 """
 
+import contextlib
 import json
 import math
+import os
 import sys
 
 import keras
 from absl import flags
 
+from keras_adaptive import distribution
 from keras_adaptive.callbacks import (
     SGDR,
     Backup,
@@ -40,23 +45,27 @@ def define_flags():
     flags.DEFINE_integer("save_every", 0, "Updates between two checkpoints; 0 for one with each validation.", 0)
     flags.DEFINE_integer("keep", 3, "Checkpoints to keep, the newest.", lower_bound=1)
     flags.DEFINE_integer("max_skipped", 20, "Updates in a row without finite gradients that end training.", 1)
+    strategies = ["none", *distribution.BACKENDS]
+    flags.DEFINE_enum("strategy", "none", strategies, "How several devices train together; see the README.")
+    flags.DEFINE_integer("model_devices", 0, "Devices that share the word tables of model_parallel; 0 for all.", 0)
     flags.DEFINE_bool("tensorboard", True, "Write the log for TensorBoard too.")
     flags.DEFINE_integer("vocabulary_size", 0, "Words that --summary assumes where there is no --data_dir.", 0)
     flags.DEFINE_bool("summary", False, "Print parameters and an estimate of the memory, and stop.")
 
 
 class Validation(keras.utils.PyDataset):
-    """The validation batches in their order, for `fit`."""
+    """The validation batches in their order, of each what this process works on, for `fit`."""
 
-    def __init__(self, batches):
+    def __init__(self, batches, strategy):
         super().__init__()
         self.batches = batches
+        self.strategy = strategy
 
     def __len__(self):
         return len(self.batches)
 
     def __getitem__(self, index):
-        return self.batches.batch(index)
+        return self.strategy.part(self.batches.batch(index))
 
 
 def main():
@@ -78,10 +87,25 @@ def main():
     train = experiment.build_batches(corpus.tokens("train"))
     valid = experiment.build_batches(corpus.tokens("valid"), shuffle=False)
     schedule = experiment.build_schedule()
+    strategy = distribution.start(FLAGS.strategy, FLAGS.model_devices)
+    check_rows(strategy)
     run = RunFolder(FLAGS.run_dir)
-    fit(run, corpus, new_model(corpus.vocabulary), schedule, train, Validation(valid))
-    loss = best_loss(run.path / "log.jsonl")
-    print(f"Trained {FLAGS.updates} updates; best validation perplexity {exp(loss):.2f}, in {run.path}/best.keras")
+    with strategy.scope():
+        model = new_model(corpus.vocabulary)
+        fit(strategy, run, corpus, model, schedule, train, Validation(valid, strategy))
+    if strategy.process == 0:
+        loss = best_loss(run.path / "log.jsonl")
+        print(f"Trained {FLAGS.updates} updates; best validation perplexity {exp(loss):.2f}, in {run.path}/best.keras")
+
+
+def check_rows(strategy):
+    """Raises a ValueError if there is a device, or a part of its work, that would have nothing but padding to do."""
+    if FLAGS.batch_size < strategy.replicas * FLAGS.micro_batches:
+        raise ValueError(
+            "--batch_size must be at least the number of replicas times --micro_batches. Received: --batch_size="
+            f"{FLAGS.batch_size} --micro_batches={FLAGS.micro_batches} --strategy={FLAGS.strategy} with "
+            f"{strategy.replicas} replicas."
+        )
 
 
 def new_model(vocabulary):
@@ -92,52 +116,75 @@ def new_model(vocabulary):
     return model
 
 
-def fit(run, corpus, model, schedule, train, valid):
-    """Trains to the last update, from the run's newest checkpoint or from the start."""
-    log = TrainLog(run.path / "log.jsonl", FLAGS.log_every, run.path / "tensorboard" if FLAGS.tensorboard else None)
+def fit(strategy, run, corpus, model, schedule, train, valid):
+    """Trains to the last update, from the run's newest checkpoint or from the start.
+
+    Of several processes the first one writes, and all of them go on from what it wrote.
+    """
+    writes = strategy.process == 0
+    path, board = (run.path / "log.jsonl", run.path / "tensorboard") if writes else (os.devnull, None)
+    log = TrainLog(path, FLAGS.log_every, board if FLAGS.tensorboard else None)
     finite, models = TerminateOnNonFinite(FLAGS.max_skipped), Checkpoint(run.path)
-    backup = Backup(run.checkpoints, FLAGS.save_every or None, FLAGS.keep, stateful=[log, finite, models])
-    with run.claimed(experiment, corpus), StopOnSignal(backup) as stop:
-        if not backup.restore(model):
-            (run.path / "log.jsonl").unlink(missing_ok=True)  # of updates that are lost
-        print_start(run, backup, model, train)
+    backup = Backup(run.checkpoints, FLAGS.save_every or None, FLAGS.keep, [log, finite, models], writes)
+    claimed = run.claimed(experiment, corpus) if writes else contextlib.nullcontext()
+    with claimed, StopOnSignal(backup, strategy.largest) as stop:
+        if not backup.restore(model) and writes:
+            path.unlink(missing_ok=True)  # of updates that are lost
+        check_same_checkpoint(strategy, backup)
+        strategy.synchronize(model)
         speed = Throughput(train.tokens_per_epoch / len(train))
-        callbacks = [SGDR(schedule), speed, log, finite, models, backup, stop]
+        callbacks = [SGDR(schedule), speed, log, finite, *([models] if writes else []), backup, stop]
+        if writes:
+            print_start(strategy, run, backup, model, train)
+        batches = lambda: strategy.shard(train.batches(backup.update), FLAGS.micro_batches)  # noqa: E731
         every, last = FLAGS.evaluate_every, FLAGS.updates // FLAGS.evaluate_every
         if backup.step == every:
             validate(model, backup.epoch, valid, callbacks)
         elif backup.step:
-            fit_epochs(model, backup, every - backup.step, backup.epoch + 1, train, valid, callbacks)
+            fit_epochs(model, batches(), backup, every - backup.step, backup.epoch + 1, valid, callbacks)
         if backup.epoch < last:
-            fit_epochs(model, backup, every, last, train, valid, callbacks)
+            fit_epochs(model, batches(), backup, every, last, valid, callbacks)
         else:
             log.set_model(model)
             log.on_train_begin()  # ends the log of a training that was stopped behind its last checkpoint
             log.on_train_end()
 
 
-def print_start(run, backup, model, train):
+def check_same_checkpoint(strategy, backup):
+    """Raises a ValueError in all processes if they do not see the same files; they have restored when it returns."""
+    least, most = -strategy.largest(-backup.update), strategy.largest(backup.update)
+    if least != most:
+        raise ValueError(
+            "The processes found checkpoints of different updates: --run_dir must be one folder that all of them see. "
+            f"Received: updates {least} to {most}."
+        )
+
+
+def print_start(strategy, run, backup, model, train):
     begins = f"Continuing {run.path} from {backup.path}" if backup.path else f"Training {run.path}"
     passes = backup.update / len(train)
+    where = keras.config.backend()
+    if FLAGS.strategy != "none":
+        where += f", {FLAGS.strategy} with {strategy.replicas} replicas"
     print(
-        f"{begins} on {keras.config.backend()}: {model.count_params():,} parameters, update {backup.update} of "
+        f"{begins} on {where}: {model.count_params():,} parameters, update {backup.update} of "
         f"{FLAGS.updates}, epoch {backup.epoch + 1} of {FLAGS.updates // FLAGS.evaluate_every}, {passes:.2f} times "
         f"through {train.tokens_per_epoch:,} tokens",
         flush=True,
     )
 
 
-def fit_epochs(model, backup, steps, last, train, valid, callbacks):
+def fit_epochs(model, batches, backup, steps, last, valid, callbacks):
     """Trains from where the backup is up to the end of an epoch; an epoch goes from one validation to the next."""
     model.fit(
-        train.batches(backup.update),
+        batches,
         shuffle=False,
         steps_per_epoch=steps,
         initial_epoch=backup.epoch,
         epochs=last,
         validation_data=valid,
         callbacks=callbacks,
-        verbose=1 if sys.stdout.isatty() else 2,
+        verbose=0 if not backup.writes else 1 if sys.stdout.isatty() else 2,
     )
 
 

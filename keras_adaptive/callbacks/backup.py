@@ -35,6 +35,7 @@ class Backup(keras.callbacks.Callback):
         keep: number of checkpoints to keep, the newest.
         stateful: callbacks whose `get_state()`, a dict for JSON, belongs to a checkpoint, and to whose
             `set_state(state)` it is given back, such as a `TrainLog`; always the same ones, in the same order.
+        writes: False in all processes but one of a training in several, which restore what that one writes.
 
     Raises:
         ValueError: if `every` or `keep` is below 1; from `restore`, if no checkpoint is whole or the newest is that
@@ -56,7 +57,7 @@ class Backup(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, folder, every=None, keep=3, stateful=()):
+    def __init__(self, folder, every=None, keep=3, stateful=(), writes=True):
         super().__init__()
         if (every is not None and every < 1) or keep < 1:
             raise ValueError(f"`every` and `keep` must be at least 1. Received: every={every}, keep={keep}.")
@@ -64,6 +65,7 @@ class Backup(keras.callbacks.Callback):
         self.every = every
         self.keep = keep
         self.stateful = stateful
+        self.writes = writes
         self.update = 0  # trained on so far, skipped ones too
         self.epoch = 0  # number of the epoch in progress
         self.step = 0  # updates of this epoch so far
@@ -113,6 +115,8 @@ class Backup(keras.callbacks.Callback):
         self.update, self.epoch, self.step = state["update"], state["epoch"], state["step"]
 
     def on_train_begin(self, logs=None):
+        if not self.writes:
+            return
         os.makedirs(self.folder, exist_ok=True)
         for name in self._names():
             if NAME.fullmatch(name.removeprefix("partial_")) and name.startswith("partial_"):
@@ -148,11 +152,13 @@ class Backup(keras.callbacks.Callback):
 
     def save(self):
         """Writes a checkpoint of this moment, in the background."""
+        if not self.writes:
+            return
         self.wait()
         state = {"update": self.update, "epoch": self.epoch, "step": self.step}
         state["callbacks"] = [callback.get_state() for callback in self.stateful]
         groups = variables(self.model)
-        arrays = {name: [ops.convert_to_numpy(variable.value) for variable in groups[name]] for name in groups}
+        arrays = {name: [ops.convert_to_numpy(variable) for variable in groups[name]] for name in groups}
         self.path = os.path.join(self.folder, f"update_{self.update:010}.npz")
         weights = {id(variable) for variable in self.model.trainable_variables}
         checked = [array for one, array in zip(groups["model"], arrays["model"]) if id(one) in weights]
@@ -206,7 +212,7 @@ def variables(model):
 def assign(group, arrays):
     for variable, array in zip(group, arrays, strict=True):
         if array.dtype.kind == "V":  # what NumPy does not know, such as bfloat16, it reads as plain bytes
-            array = array.view(ops.convert_to_numpy(variable.value).dtype)
+            array = array.view(ops.convert_to_numpy(variable).dtype)
         variable.assign(array)
 
 

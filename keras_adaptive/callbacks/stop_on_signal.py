@@ -14,6 +14,8 @@ class StopOnSignal(keras.callbacks.Callback):
 
     Args:
         backup: the `Backup` that writes the checkpoint.
+        largest: of a training in several processes, a function from a number to the largest of those that all of them
+            pass to it, so that all stop behind the same update when one is asked to; it is called behind every batch.
 
     Example:
 
@@ -23,10 +25,11 @@ class StopOnSignal(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, backup):
+    def __init__(self, backup, largest=int):
         super().__init__()
         self.backup = backup
-        self._received = None
+        self.largest = largest
+        self._received = 0
         self._handlers = {}
 
     def __enter__(self):
@@ -39,7 +42,7 @@ class StopOnSignal(keras.callbacks.Callback):
             signal.signal(number, handler)
 
     def _receive(self, number, frame):
-        self._received = signal.Signals(number)
+        self._received = number
         for again in self._handlers:
             signal.signal(again, signal.SIG_DFL)
 
@@ -53,13 +56,14 @@ class StopOnSignal(keras.callbacks.Callback):
         self._stop_if_asked()
 
     def _stop_if_asked(self):
-        if self._received is None:
+        received = self.largest(int(self._received))
+        if not received:
             return
         self.backup.save()
         self.backup.wait()
         print(
-            f"{self._received.name}: stopped behind update {self.backup.update}; the same training goes on from "
-            f"{self.backup.path}",
+            f"{signal.Signals(received).name}: stopped behind update {self.backup.update}; the same training goes on "
+            f"from {self.backup.path}",
             file=sys.stderr,
         )
-        raise SystemExit(128 + self._received)
+        raise SystemExit(128 + received)

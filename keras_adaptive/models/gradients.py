@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_adaptive.ops.replicas import call_if
+
 
 def value_and_gradients(function, arguments, model):
     """Calls `function(*arguments)`, a float scalar that depends on the model's trainable variables.
@@ -18,12 +20,15 @@ def value_and_gradients(function, arguments, model):
 def apply_gradients(gradients, model, finite):
     """One step of the model's optimizer, or none at all where `finite`, a boolean scalar, is False.
 
+    The gradients are those of all replicas, the same in each: the optimizer clips them and steps alike everywhere.
     Weights and all variables of the optimizer then stay as they are, but for the loss scale, which a
     `LossScaleOptimizer` lowers: it skips by itself, on any gradient that is not finite. Under JAX the step is taken
     in the pure form, the only one that loss scaling works in.
     """
     optimizer, trainable = model.optimizer, model.trainable_variables
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    stepping = optimizer.inner_optimizer if scales else optimizer
+    stepping._all_reduce_sum_gradients = list  # what Keras would do under TensorFlow, behind the clip
     if scales:
         gradients = [*gradients[:-1], ops.where(finite, gradients[-1], float("nan"))]
     if keras.config.backend() == "jax":
@@ -31,7 +36,7 @@ def apply_gradients(gradients, model, finite):
     elif scales:
         optimizer.apply(gradients, trainable)
     else:
-        ops.cond(finite, lambda: optimizer.apply(gradients, trainable), lambda: None)
+        call_if(finite, optimizer.apply, gradients, trainable)
 
 
 def _assign_pure_step(optimizer, gradients, trainable, finite):

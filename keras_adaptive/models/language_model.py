@@ -7,6 +7,7 @@ from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.gradients import apply_gradients, value_and_gradients
 from keras_adaptive.ops.bands import check_ids
 from keras_adaptive.ops.compiled import compiled
+from keras_adaptive.ops.replicas import averaged_by_keras, on_each_replica, sum_over_replicas
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -22,7 +23,8 @@ class LanguageModel(keras.Model):
     loss that is not finite is logged, but kept out of the means (`TerminateOnNonFinite` stops after some in a row).
 
     A batch given to `fit` is one update: `compile(optimizer, micro_batches=k)` works it off in k parts to save
-    memory and gives the same update, whatever the number of real targets in each part.
+    memory and gives the same update, whatever the number of real targets in each part. So do several devices that
+    `keras_adaptive.distribution.start` prepares: numbers of targets, losses and gradients are sums over all of them.
 
     Args:
         word_input: layer from ids (batch, length) to vectors (batch, length, input_dim).
@@ -49,9 +51,9 @@ class LanguageModel(keras.Model):
         self.word_input = word_input
         self.body = body
         self.word_output = word_output
-        self.loss_tracker = keras.metrics.Mean(name="loss")
-        self.perplexity_tracker = Perplexity(name="perplexity")
-        self.skipped_tracker = keras.metrics.Sum(name="skipped")
+        self.loss_tracker = _of_all_replicas(keras.metrics.Mean)(name="loss")
+        self.perplexity_tracker = _of_all_replicas(Perplexity)(name="perplexity")
+        self.skipped_tracker = _of_all_replicas(keras.metrics.Sum)(name="skipped")
         self.micro_batches = 1
         self._compiled_functions = {}
 
@@ -130,6 +132,12 @@ class LanguageModel(keras.Model):
     def _checked(self, ids, name):
         return check_ids(ids, self._size(name), name) if isinstance(ids, (np.ndarray, list)) else ids
 
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Under TensorFlow's strategies Keras would build by the mean of a batch; here only the optimizer is to do."""
+        if self.compiled and not self.optimizer.built:
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
+
     def train_step(self, *arguments):
         return self._step(self._train, arguments)
 
@@ -139,15 +147,18 @@ class LanguageModel(keras.Model):
     def _step(self, function, arguments):
         """Runs `function(data)`; under JAX as a pure function of the state that `fit` carries."""
         if keras.config.backend() != "jax":
-            return function(*arguments)
+            return averaged_by_keras(function(*arguments))
         groups = [self.trainable_variables, self.non_trainable_variables, self.metrics_variables]
         if function == self._train:
             groups.insert(2, self.optimizer.variables)
-        state, data = arguments
-        mapping = [pair for group, values in zip(groups, state) for pair in zip(group, values)]
-        with keras.StatelessScope(state_mapping=mapping) as scope:
-            logs = function(data)
-        return logs, tuple([scope.get_current_value(variable) for variable in group] for group in groups)
+
+        def pure(state, data):
+            mapping = [pair for group, values in zip(groups, state) for pair in zip(group, values)]
+            with keras.StatelessScope(state_mapping=mapping) as scope:
+                logs = function(data)
+            return logs, tuple([scope.get_current_value(variable) for variable in group] for group in groups)
+
+        return on_each_replica(pure, *arguments)
 
     def _train(self, data):
         if not self.optimizer.built:  # before its loss scale is asked for
@@ -161,6 +172,7 @@ class LanguageModel(keras.Model):
             part, new = value_and_gradients(self._loss, micro_batch, self)
             loss = loss + part
             gradients = new if gradients is None else [old + one for old, one in zip(gradients, new)]
+        loss, *gradients = sum_over_replicas([loss, *gradients])
         flat = (ops.reshape(gradient, [-1]) for gradient in gradients)  # Keras takes norms of matrices at most
         norm = ops.sqrt(sum(ops.square(ops.norm(gradient)) for gradient in flat)) / scale
         finite = ops.logical_and(ops.isfinite(loss), ops.isfinite(norm))
@@ -173,7 +185,8 @@ class LanguageModel(keras.Model):
     def _test(self, data):
         tokens, targets, weights, count = _unpack(data)
         nll = self.word_output.nll(self(tokens, training=False), targets)
-        return self._track(ops.sum(nll * weights) / ops.maximum(count, 1e-9), count)
+        total = sum_over_replicas(ops.sum(nll * weights))
+        return self._track(total / ops.maximum(count, 1e-9), count)
 
     def _loss(self, tokens, targets, shares):
         hidden = self(tokens, training=True)
@@ -294,7 +307,7 @@ class LanguageModel(keras.Model):
     def save_own_variables(self, store):
         """Keras leaves out the state of dropout's random numbers; with it a loaded model trains on bit for bit."""
         for number, seed in enumerate(self._seeds()):
-            store[str(number)] = ops.convert_to_numpy(seed.value)
+            store[str(number)] = ops.convert_to_numpy(seed)
 
     def load_own_variables(self, store):
         for number, seed in enumerate(self._seeds()):
@@ -319,8 +332,21 @@ class LanguageModel(keras.Model):
         return cls(**{**config, **parts})
 
 
+def _of_all_replicas(metric):
+    """The class of a metric to which every replica gives the same, what is true of all: one of them is to be read.
+
+    By itself TensorFlow adds replicas' metrics up.
+    """
+
+    class OfAllReplicas(metric):
+        def add_variable(self, shape, initializer, dtype=None, aggregation=None, name=None):
+            return super().add_variable(shape, initializer, dtype, "only_first_replica", name)
+
+    return OfAllReplicas
+
+
 def _unpack(data):
-    """(tokens, targets, weights, number of targets) of a batch; without weights each target counts 1.
+    """(tokens, targets, weights, number of targets in all replicas) of a batch; without weights each target counts 1.
 
     Weights are one per target or, as elsewhere in Keras, one per sequence.
     """
@@ -329,7 +355,7 @@ def _unpack(data):
     if given is not None:
         given = ops.cast(given, "float32")
         weights = weights * (given[:, None] if len(given.shape) == 1 else given)
-    return tokens, targets, weights, ops.sum(weights)
+    return tokens, targets, weights, sum_over_replicas(ops.sum(weights))
 
 
 def _parts(array, count):

@@ -48,7 +48,7 @@ class WordEmbedding(keras.layers.Layer):
         normal = keras.initializers.RandomNormal(stddev=self.output_dim**-0.5)
         # Gathered before it is cast, so that mixed precision never casts a whole table.
         shape = (self.vocabulary_size, self.output_dim)
-        self.tables.append(self.add_weight(shape=shape, initializer=normal, name="table", autocast=False))
+        self.tables.append(self.add_weight(shape=shape, initializer=normal, name="table_0", autocast=False))
         self.built = True
 
     def call(self, ids):

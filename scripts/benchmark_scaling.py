@@ -1,0 +1,197 @@
+"""What training on several devices costs: what an update sends, how long it waits for that, and what a device holds.
+
+    python scripts/benchmark_scaling.py --backend=jax --strategy=model_parallel --results=scaling.json
+
+Trains on 1, 2 and 4 virtual CPU devices, or in as many local processes under the strategies of processes, with the
+same rows for each. The devices share the cores, so an update takes longer the more there are; what can be compared is
+its time with that of the same update whose sums over the replicas are left out. A ring, as engines use it, sends each
+summed byte 2·(replicas − 1)/replicas times from every device. What `model_parallel` sends within a group is in the
+times alone.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+
+import benchmarking
+
+FLAGS = flags.FLAGS
+ROOT = Path(__file__).parents[1]
+STRATEGIES = {"tensorflow": "mirrored", "jax": "data_parallel", "torch": "ddp"}
+PER_PROCESS = ("ddp", "multiworker")  # strategies with a process for each device
+MIB = 2**20
+
+
+def define_flags():
+    flags.DEFINE_enum("backend", "torch", list(STRATEGIES), "Backend of Keras.")
+    flags.DEFINE_string("strategy", None, "As of trainers.train; by default the backend's for one machine.")
+    flags.DEFINE_list("devices", ["1", "2", "4"], "Numbers of devices.")
+    flags.DEFINE_integer("vocabulary", 49_456, "Number of words.", lower_bound=1)
+    flags.DEFINE_list("cutoffs", ["4000", "16000"], "First id of every tail.")
+    flags.DEFINE_integer("blocks", 4, "Transformer blocks.", lower_bound=1)
+    flags.DEFINE_integer("dim", 256, "Width of the model.", lower_bound=4)
+    flags.DEFINE_integer("ffn", 1024, "Width of the feed-forward layers.", lower_bound=1)
+    flags.DEFINE_integer("heads", 8, "Attention heads.", lower_bound=1)
+    flags.DEFINE_integer("length", 128, "Tokens of a block.", lower_bound=1)
+    flags.DEFINE_integer("rows", 4, "Blocks of an update on each device.", lower_bound=1)
+    flags.DEFINE_integer("updates", 3, "Updates of a turn.", lower_bound=1)
+    flags.DEFINE_integer("repeats", 5, "Timed turns.", lower_bound=1)
+    flags.DEFINE_string("results", None, "JSON file to write.")
+    flags.DEFINE_integer("replica_of", 0, "Used by the script itself: measure, as one of so many devices.", 0)
+
+
+def replica():
+    """Measures on the devices of this process and prints the figures."""
+    make_devices(FLAGS.replica_of)
+    from keras_adaptive import distribution
+    from keras_adaptive.models import language_model
+
+    strategy = distribution.start(FLAGS.strategy)
+    summed, sums = {}, language_model.sum_over_replicas
+
+    def counting(tensors):
+        shapes = [tensor.shape for tensor in (tensors if isinstance(tensors, list) else [tensors])]
+        summed[len(shapes)] = sum(4 * int(np.prod(shape)) for shape in shapes)  # the same in each update and replica
+        return sums(tensors)
+
+    with strategy.scope():
+        turns, models = {}, []
+        for name, function in (("update", counting), ("without sums", lambda tensors: tensors)):
+            language_model.sum_over_replicas = function
+            models.append(new_model())
+            turns[name] = updates(models[-1], strategy)
+            turns[name]()  # traces and compiles with this function
+        seconds = benchmarking.in_turns(turns, FLAGS.repeats, warmup=1, timed=True)
+        figures = {
+            "replicas": strategy.replicas,
+            "seconds": {name: benchmarking.spread(values) for name, values in seconds.items()},
+            "summed_bytes": sum(summed.values()) if strategy.replicas > 1 else 0,
+            "state_bytes_of_a_device": held([*models[0].trainable_variables, *models[0].optimizer.variables]),
+            "table_bytes_of_a_device": held(models[0].word_output.tables),
+        }
+    if strategy.process == 0:
+        print(json.dumps(figures), flush=True)
+
+
+def make_devices(number):
+    number = 1 if FLAGS.strategy in PER_PROCESS else number
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={number}"
+    if FLAGS.backend == "tensorflow":
+        import tensorflow as tf
+
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
+
+
+def new_model():
+    from keras_adaptive.models import transformer_lm
+    from keras_adaptive.optimizers import NAG
+
+    cutoffs = [int(cutoff) for cutoff in FLAGS.cutoffs]
+    model = transformer_lm(FLAGS.vocabulary, FLAGS.dim, FLAGS.blocks, FLAGS.heads, FLAGS.ffn, cutoffs)
+    model.compile(NAG(1e-3, momentum=0.99, global_clipnorm=0.1))
+    return model
+
+
+def updates(model, strategy):
+    """A function that trains for some updates by `fit` and returns the seconds of one."""
+    import time
+
+    shape = FLAGS.rows * strategy.replicas, FLAGS.length + 1
+    text = np.random.default_rng(1).integers(0, FLAGS.vocabulary, shape).astype("int32")
+    batch = text[:, :-1], text[:, 1:], np.ones((shape[0], FLAGS.length), "float32")
+
+    def turn():
+        start = time.perf_counter()
+        data = strategy.shard(batch for _ in range(FLAGS.updates))
+        model.fit(data, steps_per_epoch=FLAGS.updates, shuffle=False, verbose=0)
+        return [(time.perf_counter() - start) / FLAGS.updates]
+
+    return turn
+
+
+def held(variables):
+    """Bytes of some variables on one device."""
+    shards = [getattr(variable.value, "addressable_shards", None) for variable in variables]
+    shapes = [one[0].data.shape if one else variable.shape for one, variable in zip(shards, variables)]
+    return sum(4 * int(np.prod(shape)) for shape in shapes)
+
+
+def measure(devices):
+    """The figures of one number of devices, by processes of this script."""
+    processes = devices if FLAGS.strategy in PER_PROCESS else 1
+    arguments = [*FLAGS.flags_into_string().splitlines(), f"--replica_of={devices}"]
+    arguments = [one for one in arguments if one.split("=")[0] in known_flags()]
+    running = [
+        subprocess.Popen(
+            [sys.executable, __file__, *arguments],
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for environment in environments(processes)
+    ]
+    printed = [process.communicate()[0] for process in running]
+    if any(process.returncode for process in running):
+        raise RuntimeError(f"Measuring on {devices} devices failed, see above.")
+    return json.loads(printed[0].splitlines()[-1])
+
+
+def known_flags():
+    return {f"--{flag.name}" for flag in FLAGS.get_flags_for_module("__main__")}
+
+
+def environments(processes):
+    """What launchers tell each of several local processes."""
+    with socket.create_server(("localhost", 0)) as one:
+        port = one.getsockname()[1]
+    for process in range(processes):
+        if FLAGS.strategy == "multiworker":
+            workers = [f"localhost:{port + worker}" for worker in range(processes)]
+            task = {"type": "worker", "index": process}
+            yield {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task})}
+        elif FLAGS.strategy == "ddp":
+            names = {"RANK": process, "LOCAL_RANK": process, "WORLD_SIZE": processes, "MASTER_PORT": port}
+            yield {"MASTER_ADDR": "localhost", **{name: str(value) for name, value in names.items()}}
+        else:
+            yield {}
+
+
+def main(argv):
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    benchmarking.choose_backend(FLAGS.backend)
+    FLAGS.strategy = FLAGS.strategy or STRATEGIES[FLAGS.backend]
+    if FLAGS.replica_of:
+        return replica()
+    cases = [{"devices": int(devices), **measure(int(devices))} for devices in FLAGS.devices]
+    report(cases)
+
+
+def report(cases):
+    header = ["devices", "update, ms", "without sums", "in sums", "sent by each, MiB", "state, MiB", "tables, MiB"]
+    rows = []
+    for case in cases:
+        update, alone = (case["seconds"][name]["median"] for name in ("update", "without sums"))
+        case["share_in_sums"] = 1 - alone / update
+        case["sent_bytes_of_a_device"] = 2 * (case["replicas"] - 1) / case["replicas"] * case["summed_bytes"]
+        sizes = (case[f"{name}_bytes_of_a_device"] / MIB for name in ("sent", "state", "table"))
+        times = f"{1e3 * update:.0f}", f"{1e3 * alone:.0f}", f"{100 * case['share_in_sums']:.0f} %"
+        rows.append([case["devices"], *times, *(f"{size:.2f}" for size in sizes)])
+        case["candidates"] = case.pop("seconds")
+    benchmarking.print_table([f"{FLAGS.strategy}, {header[0]}", *header[1:]], rows)
+    if FLAGS.results:
+        names = "backend strategy vocabulary cutoffs blocks dim ffn heads length rows updates".split()
+        settings = {name: FLAGS[name].value for name in names}
+        benchmarking.save(FLAGS.results, {"machine": benchmarking.machine(), "settings": settings, "cases": cases})
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)
