@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
 from tests import oracle
@@ -13,22 +12,21 @@ from tests.weights import softmax_weights
 ITEMS, HISTORY = 300, 4
 
 
-def recommender(tied):
+def recommender():
     """The next item after a history of items: hidden vectors (batch, dim) and targets (batch,)."""
     history = keras.Input((HISTORY,), dtype="int32", name="history")
     target = keras.Input((), dtype="int32", name="next_item")
     items = AdaptiveEmbedding(ITEMS, 16, (20, 100), factor=2, name="items")
     hidden = keras.layers.GRU(16, name="body")(items(history))
-    softmax = AdaptiveSoftmax(ITEMS, (20, 100), factor=2, tied_to=items if tied else None, name="softmax")
+    softmax = AdaptiveSoftmax(ITEMS, (20, 100), factor=2, tied_to=items, name="softmax")
     return keras.Model([history, target], softmax(hidden, target)), keras.Model(history, hidden)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_recommender_of_the_next_item(tied, tmp_path):
+def test_a_recommender_of_the_next_item(tmp_path):
     start = np.random.default_rng(0).integers(0, ITEMS, 64)
     items = (start[:, None] + np.arange(HISTORY + 1)) % ITEMS
     history, target = items[:, :-1], items[:, -1]
-    model, body = recommender(tied)
+    model, body = recommender()
     model.compile(keras.optimizers.Adam(0.02), run_eagerly=BACKEND == "tensorflow")
     losses = model.fit([history, target], batch_size=64, epochs=12, verbose=0).history["loss"]
     assert losses[-1] < 0.7 * losses[0]
@@ -44,8 +42,7 @@ def test_a_recommender_of_the_next_item(tied, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "recommender.keras")
     for one, other in zip(weights_of(loaded), weights_of(model), strict=True):
         np.testing.assert_array_equal(one, other)
-    tied_to = loaded.get_layer("softmax").tied_to
-    assert tied_to is (loaded.get_layer("items") if tied else None)
+    assert loaded.get_layer("softmax").tied_to is loaded.get_layer("items")
 
 
 def test_padding_in_a_model_of_keras():

@@ -60,15 +60,13 @@ def test_training_reduces_the_loss_and_files_keep_the_model(model, tmp_path):
     tokens, targets, weights = batch(8)
     parts = 2 if isinstance(model.word_input, WordEmbedding) else 1  # whose gradients may be sparse
     model.compile(NAG(0.05, momentum=0.9, global_clipnorm=1.0), micro_batches=parts)
-    before = model.evaluate(tokens, targets, sample_weight=weights, verbose=0)[0]
-    model.fit(tokens, targets, sample_weight=weights, batch_size=8, epochs=20, verbose=0)
-    after = model.evaluate(tokens, targets, sample_weight=weights, verbose=0)[0]
-    assert after < 0.95 * before
+    losses = model.fit(tokens, targets, sample_weight=weights, batch_size=8, epochs=20, verbose=0).history["loss"]
+    assert losses[-1] < 0.95 * losses[0]
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.get_config() == model.get_config()
     for one, other in zip(weights_of(model), weights_of(loaded), strict=True):
         np.testing.assert_array_equal(one, other)
-    np.testing.assert_allclose(loaded.nll(tokens[:2], targets[:2]), model.nll(tokens[:2], targets[:2]), atol=1e-6)
 
 
 def test_words_outside_the_vocabulary_enter_by_their_bytes():

@@ -20,10 +20,10 @@ PROGRAMS = {
     "loss": [*WORDS, "--dim=32", "--rows=48", "--repeats=1", "--nomemory"],
     "loss, one band": ["--vocabulary=300", "--cutoffs=", "--dim=32", "--rows=48", "--repeats=1", "--nomemory"],
     "step": [*WORDS, "--dim=32", "--blocks=1", "--ffn=64", "--heads=2", "--length=16", "--batch_size=2", "--repeats=1"],
-    "cache": [*WORDS, "--dim=32", "--blocks=1", "--ffn=32", "--heads=2", "--lengths=3,5", "--repeats=1"],
+    "cache": [*WORDS, "--dim=32", "--blocks=1", "--ffn=32", "--heads=2", "--lengths=4", "--repeats=1"],
     "scaling": [*WORDS, "--devices=2", "--dim=32", "--blocks=1", "--ffn=32", "--heads=2", "--length=8", "--rows=1"]
     + ["--updates=1", "--repeats=1"],
-    "generation": [*WORDS, "--dim=64", "--batch_sizes=1,3", "--repeats=1"],
+    "generation": [*WORDS, "--dim=64", "--batch_sizes=3", "--k=5", "--repeats=1"],
 }
 
 
