@@ -25,6 +25,7 @@ FLAGS = flags.FLAGS
 ROOT = Path(__file__).parents[1]
 STRATEGIES = {"tensorflow": "mirrored", "jax": "data_parallel", "torch": "ddp"}
 PER_PROCESS = ("ddp", "multiworker")  # strategies with a process for each device
+SETTINGS = "backend strategy vocabulary cutoffs blocks dim ffn heads length rows updates".split()
 MIB = 2**20
 
 
@@ -126,8 +127,7 @@ def held(variables):
 def measure(devices):
     """The figures of one number of devices, by processes of this script."""
     processes = devices if FLAGS.strategy in PER_PROCESS else 1
-    arguments = [*FLAGS.flags_into_string().splitlines(), f"--replica_of={devices}"]
-    arguments = [one for one in arguments if one.split("=")[0] in known_flags()]
+    arguments = [*(FLAGS[name].serialize() for name in (*SETTINGS, "repeats")), f"--replica_of={devices}"]
     running = [
         subprocess.Popen(
             [sys.executable, __file__, *arguments],
@@ -141,10 +141,6 @@ def measure(devices):
     if any(process.returncode for process in running):
         raise RuntimeError(f"Measuring on {devices} devices failed, see above.")
     return json.loads(printed[0].splitlines()[-1])
-
-
-def known_flags():
-    return {f"--{flag.name}" for flag in FLAGS.get_flags_for_module("__main__")}
 
 
 def environments(processes):
@@ -187,8 +183,7 @@ def report(cases):
         case["candidates"] = case.pop("seconds")
     benchmarking.print_table([f"{FLAGS.strategy}, {header[0]}", *header[1:]], rows)
     if FLAGS.results:
-        names = "backend strategy vocabulary cutoffs blocks dim ffn heads length rows updates".split()
-        settings = {name: FLAGS[name].value for name in names}
+        settings = {name: FLAGS[name].value for name in SETTINGS}
         benchmarking.save(FLAGS.results, {"machine": benchmarking.machine(), "settings": settings, "cases": cases})
 
 

@@ -15,6 +15,7 @@ import numpy as np
 # Rows of text, rows of sentences with padding of all lengths, one update without finite gradients, and too few rows.
 GOOD = [("blocks", 8, 0), ("sentences", 8, 1), ("blocks", 8, 2), ("sentences", 7, 3), ("sentences", 5, 4)]
 BAD = ("nan", 8, 5)
+FLOAT16_UPDATES = 25
 SIZES = {"vocabulary_size": 24, "cutoffs": (8, 12)}  # bands of even numbers of words, which two devices can share
 
 
@@ -125,7 +126,7 @@ def masks(strategy):
     return model.evaluate(strategy.shard([update(*GOOD[0])]), steps=1, verbose=0, return_dict=True)["some"]
 
 
-def float16(strategy):
+def float16(strategy, updates=FLOAT16_UPDATES):
     """The updates lost to a loss scale that is far too large, and the scale that is left."""
     import keras
 
@@ -136,8 +137,8 @@ def float16(strategy):
     inner = NAG(0.5, momentum=0.5, global_clipnorm=1.0)
     model.compile(keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**30))
     strategy.synchronize(model)
-    data = strategy.shard(update(*GOOD[1]) for _ in range(25))
-    history = model.fit(data, steps_per_epoch=25, shuffle=False, verbose=0).history
+    data = strategy.shard(update(*GOOD[1]) for _ in range(updates))
+    history = model.fit(data, steps_per_epoch=updates, shuffle=False, verbose=0).history
     return {
         "skipped": history["skipped"][-1],
         "scale": float(host(model.optimizer.dynamic_scale)),

@@ -135,16 +135,19 @@ def test_the_processes_agree_on_the_largest_number(case):
     assert all(one["largest"] == [processes - 1, 0] for one in found)
 
 
-def test_float16_loses_the_same_updates_as_on_one_device(case):
-    found = [one["float16"] for one in case[1] if "float16" in one]
-    if not found:
+def test_float16_loses_the_updates_that_overflow_and_then_learns_as_on_one_device(case):
+    """Sums over fewer rows overflow at a larger scale: at the most at twice as large a one for half of the rows."""
+    (_, processes, devices, *_), (first, *_) = case
+    if "float16" not in first:
         pytest.skip("tested with the other strategies of the backend")
-    expected = replicas.float16(distribution.start())
+    found, expected = first["float16"], replicas.float16(distribution.start())
     assert 3 < expected["skipped"] < 20
-    for one in found:
-        assert (one["skipped"], one["scale"]) == (expected["skipped"], expected["scale"])
-        for weight, other in zip(one["weights"], expected["weights"], strict=True):
-            np.testing.assert_allclose(weight, other, atol=0.02)
+    fewer = expected["skipped"] - found["skipped"]
+    assert 0 <= fewer <= np.log2(processes * devices) and found["scale"] == expected["scale"] * 2**fewer
+    if fewer:  # one device with as many updates that count
+        expected = replicas.float16(distribution.start(), replicas.FLOAT16_UPDATES + int(fewer))
+    for weight, other in zip(found["weights"], expected["weights"], strict=True):
+        np.testing.assert_allclose(weight, other, atol=0.02)
 
 
 def test_word_tables_are_shared_out(case, one_device):
