@@ -108,9 +108,22 @@ def check_rows(strategy):
         )
 
 
+def make_repeatable():
+    """Seeds everything, and keeps the order of sums in TensorFlow's graphs.
+
+    Its optimizer of arithmetic would merge trees of additions into one, which begins with whichever input's memory is
+    free to be taken over at the moment, so that two trainings would differ by rounding.
+    """
+    keras.utils.set_random_seed(FLAGS.seed)
+    if keras.config.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
+
+
 def new_model(vocabulary):
     """The compiled model of the flags, with starting weights."""
-    keras.utils.set_random_seed(FLAGS.seed)
+    make_repeatable()
     model = experiment.build_model(vocabulary)
     model.compile(experiment.build_optimizer(), micro_batches=FLAGS.micro_batches)
     return model
