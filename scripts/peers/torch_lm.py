@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-os.environ["KERAS_BACKEND"] = "torch"
+os.environ.setdefault("KERAS_BACKEND", "torch")  # that of the corpus, which needs none of it
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
