@@ -18,7 +18,7 @@ from absl.testing import flagsaver
 
 import benchmarking
 from benchmark_step import fit_turn
-from factorisations import MODELS, PAPER_HOURS, model_flags
+from factorisations import MODELS, PAPER_HOURS, check_names, model_flags, reads_pieces
 from keras_adaptive.data import load_corpus
 from trainers import command_line, experiment
 
@@ -59,16 +59,10 @@ def report(seconds, parameters, tokens):
 
 
 def main():
-    unknown = sorted(set(FLAGS.names) - set(MODELS))
-    if unknown:
-        raise ValueError(f"--names must be of {', '.join(MODELS)}. Received: {', '.join(unknown)}.")
-    if not FLAGS.subword_dir and {"BPE", "BPE-T"} & set(FLAGS.names):
-        raise ValueError(
-            "BPE and BPE-T need --subword_dir, a corpus made with --subwords; or leave them out of --names."
-        )
+    check_names(FLAGS.names, FLAGS.subword_dir)
     turns, parameters = {}, {}
     for name in FLAGS.names:
-        corpus = load_corpus(FLAGS.subword_dir if name.startswith("BPE") else FLAGS.data_dir)
+        corpus = load_corpus(FLAGS.subword_dir if reads_pieces(name) else FLAGS.data_dir)
         batches = experiment.build_batches(corpus.tokens("train"))
         model = make_model(name, corpus.vocabulary)
         data = ((tokens, targets) for tokens, targets, _ in batches.batches(0))

@@ -73,7 +73,7 @@ class Watch(threading.Thread):
 
 
 def time_preparation(texts, data_dir, processes):
-    """Returns the figures of one preparation, and its corpus."""
+    """Returns the figures of one preparation."""
     from keras_adaptive.data import load_corpus, prepare
 
     how = {"subwords": FLAGS.subwords, "processes": processes}

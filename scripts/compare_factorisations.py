@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from absl import app, flags
 
-from factorisations import MODELS, model_flags
+from factorisations import MODELS, check_names, model_flags, reads_pieces
 from keras_adaptive.layers.inputs.char_cnn import FILTERS
 from plot_run import read_json_lines
 
@@ -49,13 +49,7 @@ def runs():
     named = [tuple(one.split(":")) for one in FLAGS.seeds if ":" in one]
     common = [seed for seed in FLAGS.seeds if ":" not in seed]
     wanted = list(dict.fromkeys([(name, seed) for name in FLAGS.names for seed in common] + named))
-    unknown = sorted({name for name, _ in wanted} - set(MODELS))
-    if unknown:
-        raise ValueError(f"--names and --seeds must be of {', '.join(MODELS)}. Received: {', '.join(unknown)}.")
-    if not FLAGS.subword_dir and any(name.startswith("BPE") for name, _ in wanted):
-        raise ValueError(
-            "BPE and BPE-T need --subword_dir, a corpus made with --subwords; or leave them out of --names."
-        )
+    check_names([name for name, _ in wanted], FLAGS.subword_dir, "--names and --seeds")
     return wanted
 
 
@@ -69,7 +63,7 @@ def arguments(name, seed, run_dir, updates):
     """What `trainers.train` is called with."""
     dim = int(read_flags(FLAGS.config)["dim"])
     filters = ",".join(str(max(filters * dim // PAPER_DIM, 1)) for filters in FILTERS)
-    data_dir = FLAGS.subword_dir if name.startswith("BPE") else FLAGS.data_dir
+    data_dir = FLAGS.subword_dir if reads_pieces(name) else FLAGS.data_dir
     common = [f"--flagfile={FLAGS.config}", f"--data_dir={data_dir}", f"--run_dir={run_dir}", f"--seed={seed}"]
     lengths = [f"--updates={updates}", f"--evaluate_every={evaluate_every(updates)}"]
     return [*common, f"--filters={filters}", *model_flags(name, dim), *lengths]

@@ -19,3 +19,19 @@ def model_flags(name, dim):
     Words have its dimension, those of SM half of it and those that enter ASM a sixteenth, as 512 and 64 of 1,024.
     """
     return MODELS[name].format(half=dim // 2, sixteenth=max(dim // 16, 1)).split()
+
+
+def check_names(names, subword_dir, flag="--names"):
+    """Raises a ValueError on a name that is none of the models', and on one of sub-words without their corpus."""
+    unknown = sorted(set(names) - set(MODELS))
+    if unknown:
+        raise ValueError(f"{flag} must be of {', '.join(MODELS)}. Received: {', '.join(unknown)}.")
+    if not subword_dir and any(map(reads_pieces, names)):
+        raise ValueError(
+            "BPE and BPE-T need --subword_dir, a corpus made with --subwords; or leave them out of --names."
+        )
+
+
+def reads_pieces(name):
+    """Whether a model's units are pieces of words."""
+    return name.startswith("BPE")

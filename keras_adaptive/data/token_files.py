@@ -1,6 +1,7 @@
 """The files of a corpus, made of the numbered words of its texts."""
 
 import array
+import functools
 import itertools
 import zlib
 from collections import defaultdict
@@ -30,10 +31,7 @@ def write_word_corpus(parts, folder, mapped, min_count, vocabulary):
     del words, counts
     dtype = _dtype(vocabulary)
 
-    def tokens(part):
-        ids_here = ids[_read_merged(part)]
-        return (ids_here[chunk] for chunk in read_numbers(part))
-
+    tokens = functools.partial(_look_up, ids)
     splits = {split: _write_shards(tokens, parts[split], folder, split, "tokens", dtype, mapped) for split in SPLITS}
     return {"vocabulary": _facts(vocabulary), "dtype": dtype, "splits": splits}
 
@@ -58,10 +56,7 @@ def write_subword_corpus(parts, folder, mapped, min_count, merges):
         merged = _read_merged(part)
         return (_gather(merged[chunk], ids, starts) for chunk in read_numbers(part))
 
-    def in_words(part):
-        ids_here = word_ids[_read_merged(part)]
-        return (ids_here[chunk] for chunk in read_numbers(part))
-
+    in_words = functools.partial(_look_up, word_ids)
     splits = {}
     for split in SPLITS:
         splits[split] = _write_shards(pieces, parts[split], folder, split, "tokens", dtype, mapped)
@@ -98,6 +93,12 @@ def _merge(parts):
 
 def _read_merged(part):
     return np.fromfile(part / "merged", np.int32)
+
+
+def _look_up(ids, part):
+    """Returns chunks of the ids of the words of a part; `ids` holds one of each distinct word."""
+    ids_here = ids[_read_merged(part)]
+    return (ids_here[chunk] for chunk in read_numbers(part))
 
 
 def _dtype(vocabulary):
