@@ -10,19 +10,15 @@ times alone.
 """
 
 import json
-import os
-import socket
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 from absl import app, flags
 
 import benchmarking
+from virtual_devices import environments, make_devices, run_processes
 
 FLAGS = flags.FLAGS
-ROOT = Path(__file__).parents[1]
 STRATEGIES = {"tensorflow": "mirrored", "jax": "data_parallel", "torch": "ddp"}
 PER_PROCESS = ("ddp", "multiworker")  # strategies with a process for each device
 SETTINGS = "backend strategy vocabulary cutoffs blocks dim ffn heads length rows updates".split()
@@ -49,7 +45,7 @@ def define_flags():
 
 def replica():
     """Measures on the devices of this process and prints the figures."""
-    make_devices(FLAGS.replica_of)
+    make_devices(1 if FLAGS.strategy in PER_PROCESS else FLAGS.replica_of)
     from keras_adaptive import distribution
     from keras_adaptive.models import language_model
 
@@ -78,16 +74,6 @@ def replica():
         }
     if strategy.process == 0:
         print(json.dumps(figures), flush=True)
-
-
-def make_devices(number):
-    number = 1 if FLAGS.strategy in PER_PROCESS else number
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={number}"
-    if FLAGS.backend == "tensorflow":
-        import tensorflow as tf
-
-        (cpu,) = tf.config.list_physical_devices("CPU")
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
 
 
 def new_model():
@@ -126,37 +112,10 @@ def held(variables):
 
 def measure(devices):
     """The figures of one number of devices, by processes of this script."""
-    processes = devices if FLAGS.strategy in PER_PROCESS else 1
     arguments = [*(FLAGS[name].serialize() for name in (*SETTINGS, "repeats")), f"--replica_of={devices}"]
-    running = [
-        subprocess.Popen(
-            [sys.executable, __file__, *arguments],
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for environment in environments(processes)
-    ]
-    printed = [process.communicate()[0] for process in running]
-    if any(process.returncode for process in running):
-        raise RuntimeError(f"Measuring on {devices} devices failed, see above.")
-    return json.loads(printed[0].splitlines()[-1])
-
-
-def environments(processes):
-    """What launchers tell each of several local processes."""
-    with socket.create_server(("localhost", 0)) as one:
-        port = one.getsockname()[1]
-    for process in range(processes):
-        if FLAGS.strategy == "multiworker":
-            workers = [f"localhost:{port + worker}" for worker in range(processes)]
-            task = {"type": "worker", "index": process}
-            yield {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task})}
-        elif FLAGS.strategy == "ddp":
-            names = {"RANK": process, "LOCAL_RANK": process, "WORLD_SIZE": processes, "MASTER_PORT": port}
-            yield {"MASTER_ADDR": "localhost", **{name: str(value) for name, value in names.items()}}
-        else:
-            yield {}
+    processes = environments(FLAGS.backend, devices) if FLAGS.strategy in PER_PROCESS else [{}]
+    first, *_ = run_processes(processes, [sys.executable, __file__, *arguments])
+    return json.loads(first.splitlines()[-1])
 
 
 def main(argv):

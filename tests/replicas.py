@@ -7,10 +7,11 @@ since compiling and starting are what takes long.
 """
 
 import json
-import os
 import sys
 
 import numpy as np
+
+from scripts.virtual_devices import make_devices
 
 # Rows of text, rows of sentences with padding of all lengths, one update without finite gradients, and too few rows.
 GOOD = [("blocks", 8, 0), ("sentences", 8, 1), ("blocks", 8, 2), ("sentences", 7, 3), ("sentences", 5, 4)]
@@ -34,18 +35,6 @@ def main(name, devices, micro_batches, model_devices=0, with_float16=True):
             found["float16"] = float16(strategy)
     numbers = {"replicas": strategy.replicas, "processes": strategy.processes, "process": strategy.process}
     print(json.dumps({**numbers, **found}), flush=True)
-
-
-def make_devices(number):
-    """Virtual CPU devices, before the backend wakes up."""
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={number}"
-    import keras
-
-    if keras.config.backend() == "tensorflow":
-        import tensorflow as tf
-
-        (cpu,) = tf.config.list_physical_devices("CPU")
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
 
 
 def update(kind, rows, seed):

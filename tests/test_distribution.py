@@ -1,11 +1,7 @@
 """The same update on one device and on several, by every strategy: virtual devices, and real processes."""
 
 import json
-import os
-import socket
-import subprocess
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -13,13 +9,13 @@ import pytest
 
 from keras_adaptive import distribution
 from keras_adaptive.data import load_corpus, prepare
+from scripts.virtual_devices import environments, run_processes
 from tests import replicas
 from tests.backends import BACKEND
 from tests.programs import call
 from tests.tiny import language_model
 from trainers import train
 
-ROOT = Path(__file__).parents[1]
 # How 8 rows are divided: strategy, processes, devices of each, micro-batches of each, devices that share tables; and
 # whether float16 is tried, which is one program with JAX's other strategies.
 CASES = {
@@ -40,59 +36,15 @@ def one_device():
 def case(request):
     """The case and what each of its processes printed."""
     name, processes, *rest = request.param
-    printed = launch(processes, "tests.replicas", [name, *rest])
+    printed = launch(processes, "tests.replicas", name, *rest)
     return request.param, [json.loads(line) for line in printed]
 
 
-def launch(processes, module, arguments):
+def launch(processes, module, *arguments):
     """The last line that each process of a module prints, in their order."""
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, arguments)],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for environment in environments(processes)
-    ]
-    try:
-        ended = [(*process.communicate(timeout=500), process.returncode) for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    for _, errors, status in ended:
-        assert status == 0, errors
-    return [printed.splitlines()[-1] for printed, _, _ in ended]
-
-
-def environments(processes):
-    """What the launchers of the engines tell each of several local processes."""
-    if processes == 1:
-        return [{}]
-    ports = free_ports(processes)
-    addresses = [f"localhost:{port}" for port in ports]
-
-    def environment(process):
-        if BACKEND == "tensorflow":
-            config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": process}}
-            return {"TF_CONFIG": json.dumps(config)}
-        if BACKEND == "jax":
-            known = {"JOB_ADDRESSES": addresses[0], "NUM_PROCESSES": processes, "PROCESS_ID": process}
-            return {f"KERAS_DISTRIBUTION_{name}": str(value) for name, value in known.items()}
-        known = {"RANK": process, "LOCAL_RANK": process, "WORLD_SIZE": processes, "MASTER_PORT": ports[0]}
-        return {"MASTER_ADDR": "localhost", **{name: str(value) for name, value in known.items()}}
-
-    return [environment(process) for process in range(processes)]
-
-
-def free_ports(number):
-    sockets = [socket.create_server(("localhost", 0)) for _ in range(number)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    known = environments(BACKEND, processes) if processes > 1 else [{}]
+    printed = run_processes(known, [sys.executable, "-m", module, *map(str, arguments)])
+    return [lines.splitlines()[-1] for lines in printed]
 
 
 def test_the_same_update_as_on_one_device(case, one_device):
@@ -178,7 +130,7 @@ def test_a_training_that_was_stopped_in_one_process_goes_on_bit_for_bit(tmp_path
     training = "--updates=16 --evaluate_every=16 --log_every=8 --save_every=9 --notensorboard --momentum=0.9"
     corpus = text(tmp_path)
     flags = [*sizes.split(), *training.split(), f"--data_dir={corpus}"]
-    launch(processes, "tests.stopped_training", [devices, tmp_path, f"--strategy={name}", *flags])
+    launch(processes, "tests.stopped_training", devices, tmp_path, f"--strategy={name}", *flags)
     runs = [tmp_path / run for run in ("whole", "stopped")]
     assert log(runs[0]) == log(runs[1])
     files = [np.load(run / "checkpoints" / "update_0000000016.npz") for run in runs]
