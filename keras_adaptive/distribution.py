@@ -167,10 +167,10 @@ class _DataParallel(Strategy):
     """Both of JAX's; a process puts its own rows on its devices."""
 
     def __init__(self, shares_tables, model_devices):
-        if os.environ.get(JAX_PROCESSES):
-            keras.distribution.initialize()
         import jax
 
+        if os.environ.get(JAX_PROCESSES) and not jax.distributed.is_initialized():
+            keras.distribution.initialize()
         devices = jax.device_count()
         model_devices = (model_devices or devices) if shares_tables else 1
         if shares_tables and (devices % model_devices or jax.process_count() > 1):

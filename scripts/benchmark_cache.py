@@ -68,9 +68,7 @@ def main(argv):
         with_cache, without = (candidates[name]["median"] for name in ("cached", "uncached"))
         rows.append([length, f"{1e3 * with_cache:.1f}", f"{1e3 * without:.1f}", f"{without / with_cache:.1f}"])
     benchmarking.print_table(["words before", "ms with cache", "ms without", "times as fast"], rows)
-    if FLAGS.results:
-        settings = {name: FLAGS[name].value for name in SETTINGS}
-        benchmarking.save(FLAGS.results, {"machine": benchmarking.machine(), "settings": settings, "cases": cases})
+    benchmarking.save(SETTINGS, cases=cases)
 
 
 if __name__ == "__main__":

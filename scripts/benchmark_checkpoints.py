@@ -69,11 +69,8 @@ def main(argv):
     times = {name: benchmarking.spread(values) for name, values in seconds.items()}
     rows = [[name, *(f"{1e3 * time[key]:.0f}" for key in ("median", "low", "high"))] for name, time in times.items()]
     benchmarking.print_table([f"{FLAGS.backend}, {parameters:,} parameters", "ms", "least", "most"], rows)
-    if FLAGS.results:
-        names = ("backend", "vocabulary_size", "dim", "rows", "length", "updates")
-        settings = {"parameters": parameters, **{name: FLAGS[name].value for name in names}}
-        results = {"machine": benchmarking.machine(), "settings": settings, "candidates": times}
-        benchmarking.save(FLAGS.results, results)
+    names = ("backend", "vocabulary_size", "dim", "rows", "length", "updates")
+    benchmarking.save(names, {"parameters": parameters}, candidates=times)
 
 
 if __name__ == "__main__":

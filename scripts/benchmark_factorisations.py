@@ -70,12 +70,8 @@ def main():
     results = report(
         benchmarking.in_turns(turns, FLAGS.repeats, timed=True), parameters, FLAGS.batch_size * FLAGS.length
     )
-    if FLAGS.results:
-        settings = {"corpus": corpus.metadata["source"], "backend": keras.config.backend()}
-        settings |= {name: FLAGS[name].value for name in SETTINGS}
-        benchmarking.save(
-            FLAGS.results, {"machine": benchmarking.machine(), "settings": settings, "candidates": results}
-        )
+    settings = {"corpus": corpus.metadata["source"], "backend": keras.config.backend()}
+    benchmarking.save(SETTINGS, settings, candidates=results)
 
 
 if __name__ == "__main__":

@@ -131,9 +131,7 @@ def main(argv):
     for batch_size in map(int, FLAGS.batch_sizes):
         cases.append(measure(softmax, batch_size))
         report(cases[-1])
-    if FLAGS.results:
-        settings = {name: FLAGS[name].value for name in ("backend", "vocabulary", "cutoffs", "tail_shares", "dim")}
-        benchmarking.save(FLAGS.results, {"machine": benchmarking.machine(), "settings": settings, "cases": cases})
+    benchmarking.save(("backend", "vocabulary", "cutoffs", "tail_shares", "dim"), cases=cases)
 
 
 if __name__ == "__main__":

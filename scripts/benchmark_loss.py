@@ -274,10 +274,7 @@ def main(argv):
         for share in shares:
             cases.append(measure(rows, share))
             report(cases[-1])
-    if FLAGS.results:
-        names = ("backend", "dtype", "vocabulary", "cutoffs", "factor", "dim")
-        settings = {name: FLAGS[name].value for name in names}
-        benchmarking.save(FLAGS.results, {"machine": benchmarking.machine(), "settings": settings, "cases": cases})
+    benchmarking.save(("backend", "dtype", "vocabulary", "cutoffs", "factor", "dim"), cases=cases)
 
 
 if __name__ == "__main__":

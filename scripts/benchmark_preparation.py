@@ -137,7 +137,7 @@ def print_sentences(found):
 def main(argv):
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    results = {"machine": benchmarking.machine(), "preparation": {}}
+    results = {"preparation": {}}
     with tempfile.TemporaryDirectory(dir=FLAGS.folder) as folder:
         texts = Path(folder, "text")
         repeat_text(FLAGS.source, texts, FLAGS.megabytes * 10**6)
@@ -159,8 +159,7 @@ def main(argv):
     benchmarking.print_table(header, rows)
     if FLAGS.sentences:
         print_sentences(results["sentences"])
-    if FLAGS.results:
-        benchmarking.save(FLAGS.results, results)
+    benchmarking.save(("subwords",), **results)
 
 
 if __name__ == "__main__":

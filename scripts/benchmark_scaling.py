@@ -5,8 +5,8 @@
 Trains on 1, 2 and 4 virtual CPU devices, or in as many local processes under the strategies of processes, with the
 same rows for each. The devices share the cores, so an update takes longer the more there are; what can be compared is
 its time with that of the same update whose sums over the replicas are left out. A ring, as engines use it, sends each
-summed byte 2·(replicas − 1)/replicas times from every device. What `model_parallel` sends within a group is in the
-times alone.
+summed byte 2·(devices − 1)/devices times from every device. Under `model_parallel` the compiler sums, and what that
+takes cannot be left out.
 """
 
 import json
@@ -68,7 +68,7 @@ def replica():
         figures = {
             "replicas": strategy.replicas,
             "seconds": {name: benchmarking.spread(values) for name, values in seconds.items()},
-            "summed_bytes": sum(summed.values()) if strategy.replicas > 1 else 0,
+            "summed_bytes": by_compiler(models[0]) if FLAGS.strategy == "model_parallel" else sum(summed.values()),
             "state_bytes_of_a_device": held([*models[0].trainable_variables, *models[0].optimizer.variables]),
             "table_bytes_of_a_device": held(models[0].word_output.tables),
         }
@@ -90,9 +90,7 @@ def updates(model, strategy):
     """A function that trains for some updates by `fit` and returns the seconds of one."""
     import time
 
-    shape = FLAGS.rows * strategy.replicas, FLAGS.length + 1
-    text = np.random.default_rng(1).integers(0, FLAGS.vocabulary, shape).astype("int32")
-    batch = text[:, :-1], text[:, 1:], np.ones((shape[0], FLAGS.length), "float32")
+    batch = text(strategy.replicas)
 
     def turn():
         start = time.perf_counter()
@@ -101,6 +99,28 @@ def updates(model, strategy):
         return [(time.perf_counter() - start) / FLAGS.updates]
 
     return turn
+
+
+def by_compiler(model):
+    """Bytes that devices sum up which share the word tables, as XLA's program has it: no table and no gradient of one.
+
+    Of each token its vectors of all bands go into the model; of each row that a band of the loss has come the
+    greatest logit, the sum of the exponentials, the target's logit and the gradient of the hidden vector.
+    """
+    dims = np.array([table.shape[1] for table in model.word_output.tables])
+    _, targets, _ = text(1)
+    _, *tails = np.bincount(
+        np.digitize(targets.ravel(), [int(cutoff) for cutoff in FLAGS.cutoffs]), minlength=len(dims)
+    )
+    rows = np.array([targets.size, *tails])  # the head has all
+    return 4 * int(targets.size * dims.sum() + rows @ (dims + 3))
+
+
+def text(replicas):
+    """(tokens, targets, weights) of an update."""
+    shape = FLAGS.rows * replicas, FLAGS.length + 1
+    ids = np.random.default_rng(1).integers(0, FLAGS.vocabulary, shape).astype("int32")
+    return ids[:, :-1], ids[:, 1:], np.ones((shape[0], FLAGS.length), "float32")
 
 
 def held(variables):
@@ -134,16 +154,15 @@ def report(cases):
     rows = []
     for case in cases:
         update, alone = (case["seconds"][name]["median"] for name in ("update", "without sums"))
-        case["share_in_sums"] = 1 - alone / update
-        case["sent_bytes_of_a_device"] = 2 * (case["replicas"] - 1) / case["replicas"] * case["summed_bytes"]
+        case["share_in_sums"] = 1 - alone / update if case["replicas"] > 1 else None  # XLA's own cannot be left out
+        case["sent_bytes_of_a_device"] = 2 * (case["devices"] - 1) / case["devices"] * case["summed_bytes"]
         sizes = (case[f"{name}_bytes_of_a_device"] / MIB for name in ("sent", "state", "table"))
-        times = f"{1e3 * update:.0f}", f"{1e3 * alone:.0f}", f"{100 * case['share_in_sums']:.0f} %"
+        share = "" if case["share_in_sums"] is None else f"{100 * case['share_in_sums']:.0f} %"
+        times = f"{1e3 * update:.0f}", f"{1e3 * alone:.0f}", share
         rows.append([case["devices"], *times, *(f"{size:.2f}" for size in sizes)])
         case["candidates"] = case.pop("seconds")
     benchmarking.print_table([f"{FLAGS.strategy}, {header[0]}", *header[1:]], rows)
-    if FLAGS.results:
-        settings = {name: FLAGS[name].value for name in SETTINGS}
-        benchmarking.save(FLAGS.results, {"machine": benchmarking.machine(), "settings": settings, "cases": cases})
+    benchmarking.save(SETTINGS, cases=cases)
 
 
 if __name__ == "__main__":

@@ -165,13 +165,8 @@ def main(argv):
         for signature, batch_size in itertools.product(("next_words", "score"), map(int, FLAGS.batch_sizes)):
             cases.append(measure(loaded, vocabulary, signature, batch_size))
             report(cases[-1])
-    if FLAGS.results:
-        names = ("vocabulary", "cutoffs", "dim", "blocks", "ffn", "heads", "dtype", "words", "k")
-        settings = {"backend": "tensorflow", **{name: FLAGS[name].value for name in names}}
-        machine = benchmarking.machine()
-        benchmarking.save(
-            FLAGS.results, {"machine": machine, "settings": settings, "probability_of_tails": tails, "cases": cases}
-        )
+    names = ("vocabulary", "cutoffs", "dim", "blocks", "ffn", "heads", "dtype", "words", "k")
+    benchmarking.save(names, {"backend": "tensorflow"}, probability_of_tails=tails, cases=cases)
 
 
 if __name__ == "__main__":

@@ -166,11 +166,8 @@ def report(seconds, parameters, tokens):
             parts[name] = time
         rows.append(row)
     benchmarking.print_table(["", "parameters", "ms", "span", "tokens/s", "speed of ours / its"], rows)
-    if FLAGS.results:
-        names = ("backend", "dtype", "vocabulary", "cutoffs", "blocks", "dim", "ffn", "heads", "length", "batch_size")
-        settings = {name: FLAGS[name].value for name in (*names, "tie_words")}
-        results = {"settings": settings, "candidates": results, "parts": parts}
-        benchmarking.save(FLAGS.results, {"machine": benchmarking.machine(), **results})
+    names = "backend dtype vocabulary cutoffs blocks dim ffn heads length batch_size tie_words"
+    benchmarking.save(names.split(), candidates=results, parts=parts)
 
 
 if __name__ == "__main__":

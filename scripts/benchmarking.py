@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+from absl import flags
+
 PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "torch", "numpy")
 SETTLE = 0.25  # seconds between two turns, in which the threads of the one before go to sleep
 
@@ -107,9 +109,13 @@ def processor():
     return ", ".join([names[0] if names else platform.processor(), *sorted(units)])
 
 
-def save(path, results):
-    """Writes `results` as JSON, whole or not at all."""
-    path = Path(path)
+def save(names, settings=None, **figures):
+    """Writes figures as JSON where `--results` says, with the machine and settings: the flags `names` and more."""
+    if not flags.FLAGS.results:
+        return
+    settings = {**(settings or {}), **{name: flags.FLAGS[name].value for name in names}}
+    results = {"machine": machine(), "settings": settings, **figures}
+    path = Path(flags.FLAGS.results)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"partial_{path.name}")
     partial.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

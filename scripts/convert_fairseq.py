@@ -12,9 +12,9 @@ import os
 from absl import flags
 
 from keras_adaptive.data import Vocabulary, load_corpus
-from keras_adaptive.data.folders import complete_or_absent
 from keras_adaptive.fairseq import build_language_model, read_checkpoint
 from keras_adaptive.fairseq.options import resolve
+from keras_adaptive.files import complete_or_absent
 from trainers import command_line
 from trainers.run_folder import RunFolder
 

@@ -192,10 +192,7 @@ def main(argv):
             }
             verdict = f"differ in {', '.join(different)}" if different else "are identical, bit for bit"
             print(f"{len(rows)} kills, {in_checkpoints} of them in a checkpoint: the ends {verdict}", flush=True)
-    if FLAGS.results:
-        settings = {name: FLAGS[name].value for name in ("kills", "updates", "evaluate_every", "save_every", "seed")}
-        drills = {"machine": benchmarking.machine(), "settings": settings, "backends": results}
-        benchmarking.save(FLAGS.results, drills)
+    benchmarking.save(("kills", "updates", "evaluate_every", "save_every", "seed"), backends=results)
     if any(result["differences"] for result in results.values()):
         sys.exit(1)
 

@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[1]
 
 def make_devices(number):
     """Virtual CPU devices of this process, before the backend wakes up."""
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={number}"
+    flags = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={number}"
     import keras
 
     if keras.config.backend() == "tensorflow":

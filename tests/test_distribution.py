@@ -58,6 +58,15 @@ def test_the_same_update_as_on_one_device(case, one_device):
             np.testing.assert_allclose(weight, expected, atol=1e-6, rtol=0)
 
 
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="a strategy of TensorFlow")
+def test_the_same_update_under_a_strategy_of_one_device(one_device):
+    strategy = distribution.start("mirrored")  # of all GPUs, or one CPU
+    with strategy.scope():
+        found = replicas.trained(strategy, 4)
+    for weight, expected in zip(found["weights"], one_device["weights"], strict=True):
+        np.testing.assert_allclose(weight, expected, atol=1e-6, rtol=0)
+
+
 def test_every_process_has_the_same_weights_to_the_last_bit(case):
     first, *others = case[1]
     for other in others:
@@ -125,7 +134,7 @@ def log(run_dir):
 
 def test_a_training_that_was_stopped_in_one_process_goes_on_bit_for_bit(tmp_path, capsys):
     """And on one device; it has seen every token once in an epoch, the last batch of which is not full."""
-    (name, processes, devices, *_) = CASES[0]
+    name, processes, devices, *_ = next(case for case in CASES if case[1] > 1)  # which must read and write in step
     sizes = "--dim=16 --num_heads=2 --ffn_dim=32 --num_blocks=1 --cutoffs=20,40 --length=8 --batch_size=4 --dropout=0.3"
     training = "--updates=16 --evaluate_every=16 --log_every=8 --save_every=9 --notensorboard --momentum=0.9"
     corpus = text(tmp_path)

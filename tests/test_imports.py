@@ -16,12 +16,13 @@ PACKAGE = ROOT / "keras_adaptive"
 LEAVES = {"data", "metrics", "optimizers", "callbacks", "generation"}
 TOP = {"export", "distribution", "fairseq"}
 MAY_IMPORT = {
+    "files": set(),
     "ops": set(),
     "layers": {"ops"},
     "models": {"ops", "layers", "metrics", "generation"},
-    **{name: {"ops"} for name in LEAVES},
-    "callbacks": {"ops", "optimizers"},
-    **{name: {"ops", "layers", "models"} | LEAVES for name in TOP},
+    **{name: {"ops", "files"} for name in LEAVES},
+    "callbacks": {"ops", "files", "optimizers"},
+    **{name: {"ops", "files", "layers", "models"} | LEAVES for name in TOP},
 }
 HEAVY = {"tensorflow", "tensorflow_text", "jax", "jaxlib", "torch", "keras_hub", "keras_nlp"}
 NEVER = {"absl", "trainers", "scripts", "tests", "configs"}

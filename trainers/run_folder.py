@@ -11,7 +11,6 @@ import keras
 from absl import flags
 
 import keras_adaptive  # noqa: F401  registers the layers that a saved model names
-from keras_adaptive.callbacks.whole_files import commit, partial
 from keras_adaptive.data import (
     SPECIAL_WORDS,
     TOKENIZERS,
@@ -21,6 +20,7 @@ from keras_adaptive.data import (
     load_corpus,
     load_subwords,
 )
+from keras_adaptive.files import commit, partial
 
 FLAGS = flags.FLAGS
 BEFORE_FLAGS = {"lock", "vocabulary.txt", "merges.txt", "corpus.json", "partial_flags.txt"}  # written into a new folder

@@ -137,7 +137,7 @@ def fit(strategy, run, corpus, model, schedule, train, valid):
     writes = strategy.process == 0
     path, board = (run.path / "log.jsonl", run.path / "tensorboard") if writes else (os.devnull, None)
     log = TrainLog(path, FLAGS.log_every, board if FLAGS.tensorboard else None)
-    finite, models = TerminateOnNonFinite(FLAGS.max_skipped), Checkpoint(run.path)
+    finite, models = TerminateOnNonFinite(FLAGS.max_skipped), Checkpoint(run.path, writes=writes)
     backup = Backup(run.checkpoints, FLAGS.save_every or None, FLAGS.keep, [log, finite, models], writes)
     claimed = run.claimed(experiment, corpus) if writes else contextlib.nullcontext()
     with claimed, StopOnSignal(backup, strategy.largest) as stop:
@@ -146,7 +146,7 @@ def fit(strategy, run, corpus, model, schedule, train, valid):
         check_same_checkpoint(strategy, backup)
         strategy.synchronize(model)
         speed = Throughput(train.tokens_per_epoch / len(train))
-        callbacks = [SGDR(schedule), speed, log, finite, *([models] if writes else []), backup, stop]
+        callbacks = [SGDR(schedule), speed, log, finite, models, backup, stop]
         if writes:
             print_start(strategy, run, backup, model, train)
         batches = lambda: strategy.shard(train.batches(backup.update), FLAGS.micro_batches)  # noqa: E731

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_adaptive.callbacks.whole_files import commit, discard, partial
+from keras_adaptive.files import commit, discard, partial
 
 NAME = re.compile(r"update_(\d{10})\.npz")
 
@@ -152,13 +152,13 @@ class Backup(keras.callbacks.Callback):
 
     def save(self):
         """Writes a checkpoint of this moment, in the background."""
+        groups = variables(self.model)
+        arrays = {name: [ops.convert_to_numpy(variable) for variable in groups[name]] for name in groups}  # by all
         if not self.writes:
             return
         self.wait()
         state = {"update": self.update, "epoch": self.epoch, "step": self.step}
         state["callbacks"] = [callback.get_state() for callback in self.stateful]
-        groups = variables(self.model)
-        arrays = {name: [ops.convert_to_numpy(variable) for variable in groups[name]] for name in groups}
         self.path = os.path.join(self.folder, f"update_{self.update:010}.npz")
         weights = {id(variable) for variable in self.model.trainable_variables}
         checked = [array for one, array in zip(groups["model"], arrays["model"]) if id(one) in weights]

@@ -1,10 +1,11 @@
 import math
 import os
 import shutil
+import tempfile
 
 import keras
 
-from keras_adaptive.callbacks.whole_files import commit, discard, partial
+from keras_adaptive.files import commit, discard, partial
 
 
 class Checkpoint(keras.callbacks.Callback):
@@ -18,6 +19,8 @@ class Checkpoint(keras.callbacks.Callback):
     Args:
         run_dir: Folder to save in; made if need be.
         best: The `val_loss` of the `best.keras` that is there already, when training goes on without a `Backup`.
+        writes: False in all processes but one of a training in several. They only take part: what replicas hold
+            apart is read by all of them.
 
     Example:
 
@@ -27,8 +30,9 @@ class Checkpoint(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, run_dir, best=math.inf):
+    def __init__(self, run_dir, best=math.inf, writes=True):
         super().__init__()
+        self.writes = writes
         self.run_dir = os.fspath(run_dir)
         self.best = best
 
@@ -39,9 +43,14 @@ class Checkpoint(keras.callbacks.Callback):
         self.best = state["best"]
 
     def on_train_begin(self, logs=None):
-        os.makedirs(self.run_dir, exist_ok=True)
+        if self.writes:
+            os.makedirs(self.run_dir, exist_ok=True)
 
     def on_epoch_end(self, epoch, logs=None):
+        if not self.writes:
+            with tempfile.TemporaryDirectory() as folder:
+                self.model.save(os.path.join(folder, "last.keras"))
+            return
         last, best = (os.path.join(self.run_dir, name) for name in ("last.keras", "best.keras"))
         try:
             self.model.save(partial(last))

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from keras_adaptive.data import workers
 from keras_adaptive.data.corpus import SPLITS, Corpus
-from keras_adaptive.data.folders import complete_or_absent, flush, workspace
 from keras_adaptive.data.numbered_words import number_words
 from keras_adaptive.data.text import parts
 from keras_adaptive.data.token_files import write_subword_corpus, write_word_corpus
 from keras_adaptive.data.words import TOKENIZERS
+from keras_adaptive.files import complete_or_absent, flush, workspace
 
 _PART = 1 << 26  # bytes of text that become a shard of tokens
 _NAMES = ("{}.txt", "wiki.{}.tokens")

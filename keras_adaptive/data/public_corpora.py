@@ -14,8 +14,8 @@ import numpy as np
 
 from keras_adaptive.data.corpus import SPLITS
 from keras_adaptive.data.downloads import download
-from keras_adaptive.data.folders import complete_or_absent
 from keras_adaptive.data.preparation import prepare
+from keras_adaptive.files import complete_or_absent
 
 
 class PublicCorpus(NamedTuple):

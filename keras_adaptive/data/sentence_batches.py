@@ -17,12 +17,10 @@ class SentenceBatches(Batches):
         tokens_per_batch: largest number of tokens, padding included, in a batch.
         seed: decides the batches, together with the epoch.
         max_length: longer sentences are cut into pieces of at most so many tokens.
-        rows_multiple: the number of rows is a multiple of this, so that so many devices can share a batch.
         shuffle: False keeps sentences of one length in the order of the text, short ones first.
 
     Raises:
-        ValueError: if there is no token, or `tokens_per_batch` does not hold `rows_multiple` rows of
-            `max_length`.
+        ValueError: if there is no token, or `tokens_per_batch` does not hold a row of `max_length`.
 
     Example:
 
@@ -32,11 +30,10 @@ class SentenceBatches(Batches):
     ((2, 8), 5.0)
     """
 
-    def __init__(self, tokens, tokens_per_batch, seed, max_length=256, rows_multiple=1, shuffle=True):
+    def __init__(self, tokens, tokens_per_batch, seed, max_length=256, shuffle=True):
         super().__init__(tokens, seed, shuffle)
         self.tokens_per_batch = tokens_per_batch
         self.max_length = max_length
-        self.rows_multiple = rows_multiple
         self._validate()
         self._sort_into_buckets()
 
@@ -46,16 +43,12 @@ class SentenceBatches(Batches):
     def _validate(self):
         if not len(self.tokens):
             raise ValueError("`tokens` must not be empty.")
-        if self.max_length < 1 or self.rows_multiple < 1:
+        if self.max_length < 1:
+            raise ValueError(f"`max_length` must be positive. Received: max_length={self.max_length}")
+        if self.tokens_per_batch < self.max_length:
             raise ValueError(
-                "`max_length` and `rows_multiple` must be positive. "
-                f"Received: max_length={self.max_length}, rows_multiple={self.rows_multiple}"
-            )
-        if self.tokens_per_batch < self.max_length * self.rows_multiple:
-            raise ValueError(
-                f"`tokens_per_batch` must be at least `max_length` x `rows_multiple` "
-                f"({self.max_length} x {self.rows_multiple}). Received: {self.tokens_per_batch}. "
-                "Raise it, or lower `max_length`."
+                f"`tokens_per_batch` must be at least `max_length` ({self.max_length}). "
+                f"Received: {self.tokens_per_batch}. Raise it, or lower `max_length`."
             )
 
     def _sort_into_buckets(self):
@@ -78,7 +71,7 @@ class SentenceBatches(Batches):
                 free[bucket] += len(here)
         used = np.flatnonzero(sizes)
         self._sizes, self._lengths = sizes[used], lengths[used]
-        self._rows = self.tokens_per_batch // self._lengths // self.rows_multiple * self.rows_multiple
+        self._rows = self.tokens_per_batch // self._lengths
         self._batches = -(-self._sizes // self._rows)
 
     def _sentences(self, lengths):

@@ -3,8 +3,8 @@ import os
 import keras
 
 from keras_adaptive.data import GraphText
-from keras_adaptive.data.folders import complete_or_absent
 from keras_adaptive.export.served_model import ServedModel
+from keras_adaptive.files import complete_or_absent
 from keras_adaptive.models import LanguageModel
 
 

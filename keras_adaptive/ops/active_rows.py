@@ -14,11 +14,11 @@ def over_active_rows(body, active, inputs, outputs, carry, chunk_rows):
     Args:
         body: `(inputs, live, carry) → (outputs, carry)` of one chunk: tensors with `chunk_rows` rows at the most,
             `live` (chunk_rows,) bool, False for a row that only fills the last chunk up and whose outputs are thrown
-            away. Under torch it may change `carry` in place.
+            away.
         active: (rows,) bool.
         inputs: tensors of `rows` rows, gathered chunk by chunk.
-        outputs: tensors of `rows` rows, what the rows that are not active return.
-        carry: tensors that go from chunk to chunk.
+        outputs: tensors of `rows` rows, what the rows that are not active return. Torch writes into them.
+        carry: tensors that go from chunk to chunk, into which `body` may write under torch.
         chunk_rows: rows of a chunk.
 
     Returns:
@@ -29,7 +29,7 @@ def over_active_rows(body, active, inputs, outputs, carry, chunk_rows):
 
 
 def _torch_loop(body, active, inputs, outputs, carry, chunk_rows):
-    rows, outputs = active.nonzero()[:, 0], [output.clone() for output in outputs]
+    rows = active.nonzero()[:, 0]
     for index in rows.split(chunk_rows) if len(rows) else ():
         results, carry = body([tensor[index] for tensor in inputs], active[index], carry)
         for output, result in zip(outputs, results, strict=True):

@@ -77,11 +77,13 @@ def averaged_by_keras(logs):
 
 
 def _replicas_must_meet():
-    if keras.config.backend() != "tensorflow" or _tensorflow_context() is None:
+    """So it is even with the only replica of a strategy."""
+    if keras.config.backend() != "tensorflow":
         return False
     import tensorflow as tf
 
-    return not tf.__internal__.distribute.strategy_supports_no_merge_call()
+    meeting = not tf.__internal__.distribute.strategy_supports_no_merge_call()
+    return meeting and tf.distribute.get_replica_context() is not None  # None outside of a step
 
 
 def _tensorflow_context():

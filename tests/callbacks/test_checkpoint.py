@@ -103,3 +103,10 @@ def test_fit_saves_the_weights_and_the_optimizer_of_the_epoch(tmp_path):
     np.testing.assert_array_equal(last.get_weights()[1], model.get_weights()[1])
     assert int(keras.ops.convert_to_numpy(last.optimizer.iterations)) == 2
     assert saved_epoch(tmp_path / "best.keras") == 0
+
+
+def test_a_process_that_does_not_write_only_takes_part(tmp_path, monkeypatch):
+    model, saved = make_model(), []
+    monkeypatch.setattr(type(model), "save", lambda model, path: saved.append(path))
+    end_epochs(model, tmp_path / "run", [3.0, 2.0], writes=False)
+    assert len(saved) == 2 and os.listdir(tmp_path) == []

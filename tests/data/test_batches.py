@@ -151,14 +151,14 @@ def test_lengths_are_mixed_unless_not_shuffled():
     assert set(lengths) == {8, 12, 16, 20} and lengths != sorted(lengths) == plain
 
 
-@given(sizes=st.lists(st.integers(0, 70), min_size=1), rows_multiple=st.integers(1, 3))
-def test_sentences_meet_others_of_their_length_in_few_shapes(sizes, rows_multiple):
+@given(sizes=st.lists(st.integers(0, 70), min_size=1))
+def test_sentences_meet_others_of_their_length_in_few_shapes(sizes):
     tokens = np.concatenate([[*range(10, 10 + size), EOS] for size in sizes])
-    batches = SentenceBatches(tokens, 200, seed=0, max_length=50, rows_multiple=rows_multiple)
+    batches = SentenceBatches(tokens, 200, seed=0, max_length=50)
     for _, _, weights in epoch(batches):
         rows, length = weights.shape
         assert length in (8, 12, 16, 24, 32, 48, 50)
-        assert rows == 200 // length // rows_multiple * rows_multiple
+        assert rows == 200 // length
         used = weights.sum(axis=1)[weights.any(axis=1)]
         assert length == 8 or (used > length * 0.6).all()
 
@@ -166,12 +166,12 @@ def test_sentences_meet_others_of_their_length_in_few_shapes(sizes, rows_multipl
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"tokens_per_batch": 15}, r"at least `max_length` x `rows_multiple` \(8 x 2\). Received: 15"),
+        ({"tokens_per_batch": 7}, r"at least `max_length` \(8\). Received: 7"),
         ({"max_length": 0}, "must be positive. Received: max_length=0"),
         ({"tokens": []}, "must not be empty"),
     ],
 )
 def test_sentences_refuse(arguments, message):
-    usual = {"tokens": distinct(9), "tokens_per_batch": 16, "seed": 0, "max_length": 8, "rows_multiple": 2}
+    usual = {"tokens": distinct(9), "tokens_per_batch": 16, "seed": 0, "max_length": 8}
     with pytest.raises(ValueError, match=message):
         SentenceBatches(**usual | arguments)

@@ -1,9 +1,29 @@
+"""Files and folders that are there whole or not at all, whenever the process or the machine stops."""
+
 import contextlib
 import os
 import shutil
 from pathlib import Path
 
 import filelock
+
+
+def partial(path):
+    """Where a file is written before it gets its name."""
+    return os.path.join(os.path.dirname(path), f"partial_{os.path.basename(path)}")
+
+
+def commit(path):
+    """Gives the file `partial(path)` its name, once all of it is on the disk."""
+    _flush_file(partial(path))
+    os.replace(partial(path), path)
+    _flush_names(os.path.dirname(path))
+
+
+def discard(path):
+    """Takes away what a failed writing of `path` left."""
+    with contextlib.suppress(OSError):
+        os.remove(partial(path))
 
 
 @contextlib.contextmanager
@@ -17,6 +37,7 @@ def complete_or_absent(folder):
         yield new
         flush(new)
         new.replace(folder)
+        _flush_names(folder.parent)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
@@ -49,5 +70,19 @@ def flush(folder):
     """Waits until the files of a folder are on the disk, and not only in memory."""
     for path in Path(folder).iterdir():
         if path.is_file():
-            with open(path, "rb+") as file:
-                os.fsync(file.fileno())
+            _flush_file(path)
+
+
+def _flush_file(path):
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _flush_names(folder):
+    """The same of the names in a folder, which only POSIX systems let one wait for."""
+    if os.name == "posix":
+        descriptor = os.open(folder or ".", os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
