@@ -18,7 +18,7 @@ export OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1
 export TF_CPP_MIN_LOG_LEVEL=3 MPLBACKEND=Agg
 
 # Under JAX compiling takes most of the time. What was compiled for one test is there for the others, in all processes,
-# and LLVM is spared what makes programs fast that run for long: it takes a third of the time.
+# and LLVM is spared the passes that only pay in programs that run for long: they take a third of the time.
 compiled=$(mktemp -d)
 trap 'rm -rf "$compiled"' EXIT
 export JAX_COMPILATION_CACHE_DIR=$compiled JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0

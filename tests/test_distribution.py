@@ -47,6 +47,11 @@ def launch(processes, module, *arguments):
     return [lines.splitlines()[-1] for lines in printed]
 
 
+def assert_same_weights(one, other):
+    for weight, expected in zip(one["weights"], other["weights"], strict=True):
+        np.testing.assert_allclose(weight, expected, atol=1e-6, rtol=0)
+
+
 def test_the_same_update_as_on_one_device(case, one_device):
     """Five updates of text and sentences, one of them with fewer rows than replicas, and one that is skipped."""
     (_, processes, devices, _, model_devices, _), found = case
@@ -54,17 +59,14 @@ def test_the_same_update_as_on_one_device(case, one_device):
     for one in found:
         assert one["replicas"] == processes * devices // max(model_devices, 1)
         assert one["iterations"] == one_device["iterations"] == 5
-        for weight, expected in zip(one["weights"], one_device["weights"], strict=True):
-            np.testing.assert_allclose(weight, expected, atol=1e-6, rtol=0)
+        assert_same_weights(one, one_device)
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="a strategy of TensorFlow")
 def test_the_same_update_under_a_strategy_of_one_device(one_device):
     strategy = distribution.start("mirrored")  # of all GPUs, or one CPU
     with strategy.scope():
-        found = replicas.trained(strategy, 4)
-    for weight, expected in zip(found["weights"], one_device["weights"], strict=True):
-        np.testing.assert_allclose(weight, expected, atol=1e-6, rtol=0)
+        assert_same_weights(replicas.trained(strategy, 4), one_device)
 
 
 def test_every_process_has_the_same_weights_to_the_last_bit(case):

@@ -153,7 +153,8 @@ class Backup(keras.callbacks.Callback):
     def save(self):
         """Writes a checkpoint of this moment, in the background."""
         groups = variables(self.model)
-        arrays = {name: [ops.convert_to_numpy(variable) for variable in groups[name]] for name in groups}  # by all
+        # Where engines keep a variable apart in each process, all of them must read it, also those that do not write.
+        arrays = {name: [ops.convert_to_numpy(variable) for variable in groups[name]] for name in groups}
         if not self.writes:
             return
         self.wait()

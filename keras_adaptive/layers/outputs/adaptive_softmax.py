@@ -335,7 +335,8 @@ class AdaptiveSoftmax(keras.layers.Layer):
         rows, columns = active.shape[0], self.tables[band].shape[0]
         chunk_rows = default_chunk_rows(rows and -(-rows // 2), columns)
         chunk_rows = min(rows, chunk_rows) if rows else chunk_rows
-        return over_active_rows(body, active, inputs, list(map(ops.copy, outputs)), [], chunk_rows)[0]
+        copies = [ops.copy(output) for output in outputs]  # which torch writes into
+        return over_active_rows(body, active, inputs, copies, [], chunk_rows)[0]
 
     def _terms(self, hidden, targets, training):
         """The arguments of one linear cross-entropy per band: (x, table, targets in it, class logits, chunk_rows)."""
