@@ -9,8 +9,9 @@
 Forward and backward, to the hidden vectors and to all weights. Ours, the peers and the floor are timed in turns in one
 process, after their values have been compared. The peers are always PyTorch in float32. The floor makes three matrix
 products for each band and for each projection, on the rows that the band has, on the backend and in the dtype of ours.
-Memory is what the resident memory of a process of its own rises to, less the gradients that are there in the end.
-TensorFlow's is measured with TF_ENABLE_ONEDNN_OPTS=0: its oneDNN kernels never give memory back, which hides it.
+Memory is what the resident memory of a process of its own rises to, less the gradients that are there in the end, the
+median over the repeats, since memory is not given back at the same moment of every step. TensorFlow's is measured with
+TF_ENABLE_ONEDNN_OPTS=0: its oneDNN kernels never give memory back, which hides it.
 """
 
 import os
@@ -230,7 +231,7 @@ def measure(rows, tail_share):
 
 def memory(name, rows, tail_share):
     """Bytes of a candidate in a process of its own."""
-    flags = [f"--{flag}={FLAGS[flag].value}" for flag in ("backend", "dtype", "vocabulary", "factor", "dim")]
+    flags = [f"--{flag}={FLAGS[flag].value}" for flag in ("backend", "dtype", "vocabulary", "factor", "dim", "repeats")]
     flags += [f"--cutoffs={','.join(FLAGS.cutoffs)}", f"--rows={rows}", f"--memory_of={name}"]
     flags += [] if tail_share is None else [f"--tail_shares={tail_share}"]
     plain = {"TF_ENABLE_ONEDNN_OPTS": "0"} if name == "ours" and FLAGS.backend == "tensorflow" else {}
@@ -244,7 +245,8 @@ def print_memory(name, case):
     hidden, _, weights = case
     step = ours(*case)[0] if name == "ours" else peers(*case)[name][0]
     step()
-    print(benchmarking.peak_bytes(step) - hidden.nbytes - sum(weight.nbytes for weight in weights))
+    peaks = [benchmarking.peak_bytes(step) for _ in range(FLAGS.repeats)]
+    print(int(np.median(peaks)) - hidden.nbytes - sum(weight.nbytes for weight in weights))
 
 
 def report(case):

@@ -1,7 +1,5 @@
 """Cross-entropy of a linear layer without its logits: the primitive under every word loss."""
 
-import functools
-
 import keras
 from keras import ops
 
@@ -9,8 +7,10 @@ from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.after import after
 from keras_adaptive.ops.custom_vjp import custom_vjp
 
-CHUNK_BYTES = {"tensorflow": 48 * 2**20, "jax": 60 * 2**20, "torch": 64 * 2**20}  # measured on two CPU cores
+CHUNK_BYTES = {"tensorflow": 40 * 2**20, "jax": 60 * 2**20, "torch": 64 * 2**20}  # measured on two CPU cores
 MIN_CHUNK_ROWS, MAX_CHUNK_ROWS = 16, 1024
+LEAST_SHARE = 1e-30  # of the classes in a row's probability: so small that no gradient sees it, and no 0 to divide by
+ROWS_FIRST = 128  # rows of a chunk from which XLA's products on a CPU are faster with the rows of the logits first
 
 
 def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_rows=None):
@@ -104,8 +104,12 @@ def _chunked(x, table, targets, weights, extra, chunk_rows, with_gradients):
     chunk_rows = chunk_rows or default_chunk_rows(x.shape[0], columns)
     of_rows, of_table = ((targets, x, *extra), (table,)) if with_gradients else ((targets,), ())
     outputs, carry = ([ops.zeros(ops.shape(t), "float32") for t in tensors] for tensors in (of_rows, of_table))
-    make = _torch_chunk if keras.config.backend() == "torch" else _chunk
-    body = make(table, keras.backend.standardize_dtype(x.dtype), with_gradients)
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    if keras.config.backend() == "torch":
+        body = _torch_chunk(table, dtype, with_gradients)
+    else:
+        axis = 0 if keras.config.backend() == "jax" and chunk_rows < ROWS_FIRST else 1
+        body = _chunk(table, dtype, with_gradients, axis)
     outputs, carry = over_active_rows(body, active, (x, targets, weights, *extra), outputs, carry, chunk_rows)
     nll, *slopes = outputs
     return nll, (*slopes[:1], *carry, *slopes[1:])
@@ -125,45 +129,61 @@ def default_chunk_rows(rows, columns):
     return -(-most // 8) * 8
 
 
-def _chunk(table, dtype, with_gradients):
+def _chunk(table, dtype, with_gradients, axis):
     """One chunk, plainly, for `over_active_rows`.
 
-    With e = exp(logits − peak) and total = Σ e over the classes and the extra columns of a row,
+    With e = exp(logits − peak) over the classes, and p the probability that the classes have together beside the extra
+    columns (1 without any),
 
-        nll = peak + log total − logits[target]
-        ∂(weight·nll)/∂logits = weight / total · (e − total·onehot)
+        nll = log Σ exp(every logit of the row) − logits[target]
+        ∂(weight·nll)/∂logits = weight · p / Σe · (e − Σe / p · onehot)
 
-    and the factor of a row goes to the thin matrices, so that e is touched as seldom as can be. Under JAX the logits
-    stand classes first, (classes, rows): on a CPU XLA sums over the first axis several times as fast as over the last.
+    and the factor of a row goes to the thin matrices, so that e is touched as seldom as can be. The classes run along
+    `axis` of the logits: (rows, classes) or (classes, rows).
     """
     classes = table.shape[0]
-    axis = 0 if keras.config.backend() == "jax" else 1  # that of the classes
     narrow, wide = ops.cast(table, dtype), ops.cast(table, _slope_dtype(dtype))
-
-    def turned(matrix):
-        """From (rows, classes) to the order of the logits, or back."""
-        return matrix if axis else ops.transpose(matrix)
 
     def body(inputs, live, carry):
         x, target, weight, *extra = inputs
         logits = ops.matmul(x, ops.transpose(narrow)) if axis else ops.matmul(narrow, ops.transpose(x))
-        parts = [ops.cast(logits, "float32"), *map(turned, extra)]
-        peak = functools.reduce(ops.maximum, (ops.max(part, axis, keepdims=True) for part in parts))
-        picks = [_Pick(target - first, part.shape[axis], axis) for part, first in zip(parts, (0, classes))]
-        picked = sum(pick.of(part) for part, pick in zip(parts, picks))
-        exps = [ops.exp(after(part, picked) - peak) for part in parts]
-        total = sum(ops.sum(part, axis, keepdims=True) for part in exps)
-        nll, total = ops.reshape(peak + ops.log(total) - picked, [-1]), ops.reshape(total, [-1])
+        logits = ops.cast(logits, "float32")
+        here = _Pick(target, classes, axis)
+        picked = here.of(logits)
+        exps, total, log_total = _exponentials(after(logits, picked), axis)
+        share = 1.0
+        for others in extra:
+            there = _Pick(target - classes, others.shape[1], 1)
+            picked = picked + there.of(others)
+            log_all = ops.logaddexp(log_total, ops.logsumexp(others, axis=1))
+            share, log_total = ops.maximum(ops.exp(log_total - log_all), LEAST_SHARE), log_all
+        nll = log_total - picked
         if not with_gradients:
             return [nll], carry
-        share = (ops.where(live, weight, 0.0) / total)[:, None]
-        slope, *of_extra = (turned(pick.less(after(part, total), total)) for part, pick in zip(exps, picks))
-        slope, scaled = (ops.cast(part, wide.dtype) for part in (slope, share * ops.cast(x, "float32")))
+        slope = here.less(after(exps, total), total / share)
+        slope = ops.cast(slope if axis else ops.transpose(slope), wide.dtype)
+        weight = ops.where(live, weight, 0.0)[:, None]
+        share = weight * (share / total)[:, None]
+        scaled = ops.cast(share * ops.cast(x, "float32"), wide.dtype)
         of_table = carry[0] + ops.cast(ops.matmul(ops.transpose(slope), scaled), "float32")
         of_x = share * ops.cast(ops.matmul(slope, wide), "float32")
-        return [nll, of_x, *(share * part for part in of_extra)], [of_table]
+        of_extra = [weight * there.less(ops.exp(others - log_total[:, None]), 1.0) for others in extra]
+        return [nll, of_x, *of_extra], [of_table]
 
     return body
+
+
+def _exponentials(logits, axis):
+    """exp(logits − peak) for some peak of each row, and the rows' sums of that and log-sums of exp(logits)."""
+    peak = ops.max(logits, axis)
+    if keras.config.backend() == "tensorflow":  # its softmax takes as long as exp alone
+        import tensorflow as tf
+
+        exps = tf.nn.softmax(after(logits, peak), axis)
+        return exps, ops.ones_like(peak), peak - ops.log(ops.max(exps, axis))
+    exps = ops.exp(logits - ops.expand_dims(peak, axis))
+    total = ops.sum(exps, axis)
+    return exps, total, peak + ops.log(total)
 
 
 def _slope_dtype(dtype):
@@ -180,16 +200,14 @@ class _Pick:
         self.axis = axis
 
     def of(self, matrix):
-        """What is there, or 0: (rows, 1) or (1, rows)."""
+        """What is there, or 0: (rows,)."""
         found = ops.take_along_axis(matrix, ops.expand_dims(self.columns, self.axis), self.axis)
-        return ops.where(ops.expand_dims(self.inside, self.axis), found, 0.0)
+        return ops.where(self.inside, ops.reshape(found, [-1]), 0.0)
 
     def less(self, matrix, amounts):
-        """The matrix after `amounts` (rows,) was taken from there."""
-        if self.axis == 0:  # XLA makes one pass of this, and would copy the matrix before it scatters
-            hit = ops.arange(matrix.shape[0])[:, None] == ops.where(self.inside, self.columns, -1)
-            return matrix - ops.where(hit, amounts, 0.0)
-        places = ops.stack([ops.arange(ops.shape(self.columns)[0]), self.columns], axis=-1)
+        """The matrix after `amounts`, a number or (rows,), was taken from there."""
+        places = [ops.arange(ops.shape(self.columns)[0]), self.columns]
+        places = ops.stack(places if self.axis else places[::-1], axis=-1)
         return ops.scatter_update(matrix, places, ops.where(self.inside, -amounts, 0.0), reduction="add")
 
 

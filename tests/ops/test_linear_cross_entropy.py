@@ -13,6 +13,7 @@ from keras_adaptive.ops.linear_cross_entropy import (
     CHUNK_BYTES,
     MAX_CHUNK_ROWS,
     MIN_CHUNK_ROWS,
+    ROWS_FIRST,
     default_chunk_rows,
 )
 from tests import oracle
@@ -67,7 +68,7 @@ def test_value_and_gradients(arrays, case, op):
         close(gradient, slope)
 
 
-@pytest.mark.parametrize("chunk_rows", [1, 11, 12, None])
+@pytest.mark.parametrize("chunk_rows", [1, 11, 12, ROWS_FIRST, None])
 def test_the_size_of_chunks_changes_nothing(arrays, chunk_rows):
     value, gradients = value_and_gradients(fused(*CASES["padding"], chunk_rows), arrays)
     expected, slopes = oracle.linear_cross_entropy(*arrays[:2], *CASES["padding"], arrays[2])
@@ -118,9 +119,11 @@ def test_weights_are_constants(arrays):
     assert gradients[0].any() and not gradients[1].any()
 
 
-def test_large_logits_do_not_overflow(arrays):
-    x, table, extra = 100 * arrays[0], 100 * arrays[1], arrays[2]
-    value, gradients = value_and_gradients(fused(*CASES["all rows"]), [x, table, extra])
+@pytest.mark.parametrize("chunk_rows", [CHUNK, ROWS_FIRST])
+@pytest.mark.parametrize("scales", [(100, 100, 1), (1, 1, 1_000), (1e-3, 1, 1_000)], ids=str)
+def test_large_logits_do_not_overflow(arrays, scales, chunk_rows):
+    x, table, extra = (np.float32(scale) * array for scale, array in zip(scales, arrays))
+    value, gradients = value_and_gradients(fused(*CASES["all rows"], chunk_rows), [x, table, extra])
     expected, slopes = oracle.linear_cross_entropy(x, table, *CASES["all rows"], extra)
     close(value, expected)
     for gradient, slope in zip(gradients, slopes, strict=True):
