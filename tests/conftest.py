@@ -32,6 +32,11 @@ def pytest_report_header():
     return f"keras {keras.__version__} on {keras.backend.backend()}"
 
 
+def pytest_collection_modifyitems(items):
+    """The tests that train in several processes come first: begun last, they would keep one process alone waiting."""
+    items.sort(key=lambda item: item.path.stem != "test_distribution")
+
+
 @pytest.fixture(autouse=True)
 def fresh_keras():
     """Every test starts from the same names, seed and dtype policy, whatever ran before it."""

@@ -70,5 +70,5 @@ def block_values():
 
 def logits_bytes(word_output):
     """Logits, exponentials and slopes of the largest chunk."""
-    sizes = [high - low for low, high in zip(word_output.boundaries, word_output.boundaries[1:])]
-    return max(3 * 4 * size * default_chunk_rows(tokens_at_a_time(), size) for size in sizes)
+    shapes = [table.shape for table in word_output.tables]
+    return max(3 * 4 * size * default_chunk_rows(tokens_at_a_time(), size, dim) for size, dim in shapes)

@@ -101,7 +101,7 @@ def _chunked(x, table, targets, weights, extra, chunk_rows, with_gradients):
     """Per-row nll (rows,) and, if asked, the gradients of Σ weight·nll with respect to x, table and extra."""
     columns = table.shape[0] + sum(logits.shape[-1] for logits in extra)
     active = (targets >= 0) & (targets < columns) & (weights != 0)
-    chunk_rows = chunk_rows or default_chunk_rows(x.shape[0], columns)
+    chunk_rows = chunk_rows or default_chunk_rows(x.shape[0], columns, table.shape[1] if with_gradients else 0)
     of_rows, of_table = ((targets, x, *extra), (table,)) if with_gradients else ((targets,), ())
     outputs, carry = ([ops.zeros(ops.shape(t), "float32") for t in tensors] for tensors in (of_rows, of_table))
     dtype = keras.backend.standardize_dtype(x.dtype)
@@ -115,15 +115,19 @@ def _chunked(x, table, targets, weights, extra, chunk_rows, with_gradients):
     return nll, (*slopes[:1], *carry, *slopes[1:])
 
 
-def default_chunk_rows(rows, columns):
+def default_chunk_rows(rows, columns, dim=0):
     """Rows of a chunk: those whose float32 logits take the `CHUNK_BYTES` of the backend, evened out over the batch.
 
     TensorFlow holds more arrays of that size at a time than the others. There are at least `MIN_CHUNK_ROWS`, where a
-    matrix product is still one, and at most `MAX_CHUNK_ROWS`; then the batch (its `rows`, None where they are not
-    known) is cut into equal chunks of a multiple of 8, since a last chunk that is not full costs as much as a full one
-    where shapes are static.
+    matrix product is still one, and at most `MAX_CHUNK_ROWS`. Where each chunk makes a gradient of (columns, dim) that
+    is added to a sum in a pass of its own, as everywhere but in torch, there are at least dim / 2: that pass would take
+    too large a part of the time, and beside such an array the logits are not what needs the memory. Then the batch (its
+    `rows`, None where they are not known) is cut into equal chunks of a multiple of 8, since a last chunk that is not
+    full costs as much as a full one where shapes are static.
     """
-    most = min(max(CHUNK_BYTES[keras.config.backend()] // (4 * columns), MIN_CHUNK_ROWS), MAX_CHUNK_ROWS)
+    backend = keras.config.backend()
+    least = MIN_CHUNK_ROWS if backend == "torch" else max(MIN_CHUNK_ROWS, dim // 2)
+    most = min(max(CHUNK_BYTES[backend] // (4 * columns), least), MAX_CHUNK_ROWS)
     if rows:
         most = -(-rows // -(-rows // most))
     return -(-most // 8) * 8

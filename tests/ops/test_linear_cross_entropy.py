@@ -253,10 +253,13 @@ def test_no_array_holds_all_logits():
 
 @pytest.mark.parametrize("columns", [1, 5_000, 60_000, 1_000_000])
 @pytest.mark.parametrize("rows", [None, 1, 7, 1_000, 2_048, 16_384])
-def test_default_chunks(rows, columns):
-    chunk = default_chunk_rows(rows, columns)
+@pytest.mark.parametrize("dim", [0, 64, 1_024, 8_192])
+def test_default_chunks(rows, columns, dim):
+    chunk = default_chunk_rows(rows, columns, dim)
     assert chunk % 8 == 0 and chunk <= MAX_CHUNK_ROWS
-    assert 4 * columns * (chunk - 8) < CHUNK_BYTES[keras.config.backend()] or chunk <= MIN_CHUNK_ROWS
+    least = MIN_CHUNK_ROWS if BACKEND == "torch" else max(MIN_CHUNK_ROWS, dim // 2)
+    assert 4 * columns * (chunk - 8) < CHUNK_BYTES[BACKEND] or chunk <= least
+    assert rows is not None or chunk >= min(least, MAX_CHUNK_ROWS)
     if rows:  # no more than 7 rows of a chunk are idle
         chunks = -(-rows // chunk)
         assert chunks * chunk - rows < 8 * chunks
