@@ -180,7 +180,7 @@ def _chunk(table, dtype, with_gradients, axis):
 def _exponentials(logits, axis):
     """exp(logits − peak) for some peak of each row, and the rows' sums of that and log-sums of exp(logits)."""
     peak = ops.max(logits, axis)
-    if keras.config.backend() == "tensorflow":  # its softmax takes as long as exp alone
+    if keras.config.backend() == "tensorflow":  # its softmax takes less time than its exp
         import tensorflow as tf
 
         exps = tf.nn.softmax(after(logits, peak), axis)
