@@ -164,7 +164,7 @@ def _chunk(table, dtype, with_gradients, axis):
         nll = log_total - picked
         if not with_gradients:
             return [nll], carry
-        slope = here.less(after(exps, total), total / share)
+        slope = here.less(after(exps, log_total), total / share)
         slope = ops.cast(slope if axis else ops.transpose(slope), wide.dtype)
         weight = ops.where(live, weight, 0.0)[:, None]
         share = weight * (share / total)[:, None]
