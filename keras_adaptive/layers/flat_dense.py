@@ -11,5 +11,16 @@ class FlatDense(keras.layers.Dense):
     """
 
     def call(self, inputs, training=None):
-        flat = super().call(ops.reshape(inputs, [-1, inputs.shape[-1]]), training=training)
+        flat = ops.reshape(inputs, [-1, inputs.shape[-1]])
+        if keras.config.backend() == "torch" and self.use_bias:
+            flat = self._torch_call(flat)
+        else:
+            flat = super().call(flat, training=training)
         return ops.reshape(flat, (*ops.shape(inputs)[:-1], self.units))
+
+    def _torch_call(self, flat):
+        """The bias is added while the product is written, where Keras goes over it once more."""
+        import torch
+
+        bias, kernel = ops.convert_to_tensor(self.bias), ops.convert_to_tensor(self.kernel)
+        return self.activation(torch.addmm(bias, flat, kernel))

@@ -7,6 +7,7 @@ from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.gradients import apply_gradients, value_and_gradients
 from keras_adaptive.ops.bands import check_ids
 from keras_adaptive.ops.compiled import compiled
+from keras_adaptive.ops.global_norm import global_norm
 from keras_adaptive.ops.replicas import averaged_by_keras, on_each_replica, sum_over_replicas
 
 
@@ -173,8 +174,7 @@ class LanguageModel(keras.Model):
             loss = loss + part
             gradients = new if gradients is None else [old + one for old, one in zip(gradients, new)]
         loss, *gradients = sum_over_replicas([loss, *gradients])
-        flat = (ops.reshape(gradient, [-1]) for gradient in gradients)  # Keras takes norms of matrices at most
-        norm = ops.sqrt(sum(ops.square(ops.norm(gradient)) for gradient in flat)) / scale
+        norm = global_norm(gradients) / scale
         finite = ops.logical_and(ops.isfinite(loss), ops.isfinite(norm))
         self.skipped_tracker.update_state(1.0 - ops.cast(finite, "float32"))
         skipped = self.skipped_tracker.result()

@@ -127,13 +127,27 @@ def test_variables_keep_their_dtype():
     np.testing.assert_allclose(ops.convert_to_numpy(ops.cast(variable, "float32")), [0.25, 1.25])
 
 
+@pytest.mark.parametrize("size", [0.01, 1.0, np.inf])
+def test_clipping_is_that_of_keras(size):
+    """Below the bound, above it, and a gradient that is not finite, which makes everything NaN."""
+    gradients = [np.float32([3.0, 0.0]) * 0.1, np.float32([[size]])]
+
+    def run(optimizer):
+        return apply(optimizer, [keras.Variable(np.ones(2)), keras.Variable(np.ones((1, 1)))], gradients)
+
+    arguments = {"momentum": 0.9, "global_clipnorm": 0.5}
+    for one, other in zip(run(NAG(0.1, **arguments)), run(keras.optimizers.SGD(0.1, nesterov=True, **arguments))):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="only TensorFlow has sparse embedding gradients")
-def test_sparse_gradients_with_repeated_rows_equal_dense_ones():
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_sparse_gradients_with_repeated_rows_equal_dense_ones(clip):
     import tensorflow as tf
 
     def run(densify):
         variable = keras.Variable(np.ones((4, 2)))
-        optimizer = NAG(0.1, momentum=0.9)
+        optimizer = NAG(0.1, momentum=0.9, global_clipnorm=clip)
         for rows in ([0, 2, 0], [2, 2, 1]):
             gradient = tf.IndexedSlices(tf.ones((3, 2)), tf.constant(rows), tf.constant([4, 2]))
             optimizer.apply([tf.convert_to_tensor(gradient) if densify else gradient], [variable])
@@ -183,13 +197,13 @@ def test_a_saved_model_goes_on_as_if_never_saved(tmp_path):
     inputs, targets = np.eye(4, dtype="float32"), np.arange(4.0, dtype="float32")[:, None]
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1, kernel_initializer="zeros")])
     model.compile(NAG(0.05, momentum=0.8, global_clipnorm=0.5, weight_decay=0.01), loss="mse")
-    model.fit(inputs, targets, epochs=3, verbose=0)
+    model.fit(inputs, targets, epochs=3, shuffle=False, verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert isinstance(loaded.optimizer, NAG)
     assert loaded.optimizer.get_config() == model.optimizer.get_config()
     for each in (model, loaded):
-        each.fit(inputs, targets, epochs=3, verbose=0)
+        each.fit(inputs, targets, epochs=3, shuffle=False, verbose=0)
     np.testing.assert_array_equal(loaded.get_weights()[0], model.get_weights()[0])
 
 

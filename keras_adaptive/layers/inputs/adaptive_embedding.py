@@ -66,13 +66,14 @@ class AdaptiveEmbedding(keras.layers.Layer):
         self.built = True
 
     def call(self, ids):
-        ids = ops.cast(ids, "int32")
+        shape, ids = ops.shape(ids), ops.reshape(ops.cast(ids, "int32"), [-1])  # one matrix product, backwards too
         parts = []
         for table, low, high in zip(self.tables, self.boundaries, self.boundaries[1:]):
             inside = (ids >= low) & (ids < high)
-            vectors = ops.take(table, ops.where(inside, ids - low, 0), axis=0)  # (…, dim_i)
+            vectors = ops.take(table, ops.where(inside, ids - low, 0), axis=0)  # (rows, dim_i)
             parts.append(ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype))
-        return ops.matmul(ops.concatenate(parts, axis=-1), ops.concatenate(list(self.projections), axis=0))
+        embedded = ops.matmul(ops.concatenate(parts, axis=-1), ops.concatenate(list(self.projections), axis=0))
+        return ops.reshape(embedded, (*shape, self.output_dim))
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.output_dim)

@@ -1,0 +1,17 @@
+import keras
+from keras import ops
+
+
+def global_norm(tensors):
+    """√Σ x² over the elements of all `tensors`, a float32 scalar; each is read once, and no square is written."""
+    backend = keras.config.backend()
+    tensors = [ops.cast(tensor, "float32") for tensor in tensors]
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.linalg.global_norm(tensors)
+    if backend == "torch":
+        import torch
+
+        return torch.nn.utils.get_total_norm(tensors)
+    return ops.sqrt(sum(ops.sum(ops.square(tensor)) for tensor in tensors))
