@@ -60,11 +60,18 @@ class NAG(keras.optimizers.Optimizer):
         super().build(variables)
         self.momentums = self.add_optimizer_variables(variables, "momentum")
 
+    def _backend_apply_gradients(self, gradients, variables):
+        """TensorFlow's gradient of an embedding has a row for each use of a word; what is clipped is their sum."""
+        if keras.config.backend() == "tensorflow":
+            import tensorflow as tf
+
+            gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        super()._backend_apply_gradients(gradients, variables)
+
     def _clip_gradients(self, gradients):
         """As in Keras, whose global norm writes the square of every gradient and reads it again."""
         if not self.global_clipnorm:
             return super()._clip_gradients(gradients)
-        gradients = [_dense(gradient) for gradient in gradients]
         norm = global_norm(gradients)
         factor = self.global_clipnorm / ops.maximum(norm, self.global_clipnorm) + (norm - norm)  # NaN unless finite
         return [gradient * ops.cast(factor, gradient.dtype) for gradient in gradients]
@@ -82,7 +89,7 @@ class NAG(keras.optimizers.Optimizer):
         self.assign_sub(variable, ops.multiply(step, learning_rate))
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        if keras.backend.backend() == "torch":
+        if keras.config.backend() == "torch":
             self._torch_update_step(grads, trainable_variables, learning_rate)
         else:
             super()._backend_update_step(grads, trainable_variables, learning_rate)
@@ -124,21 +131,12 @@ def _tensorflow_update(variable, buffer, gradient, learning_rate, momentum):
     """By TensorFlow's kernel for this form, which goes over memory twice, where single operations do six times."""
     import tensorflow as tf
 
-    variable, buffer = (one.value if isinstance(one, keras.Variable) else one for one in (variable, buffer))
+    variable = variable.value if isinstance(variable, keras.Variable) else variable  # bare under a strategy
     tf.raw_ops.ResourceApplyMomentum(
         var=variable.handle,
-        accum=buffer.handle,
+        accum=buffer.value.handle,
         lr=learning_rate,
-        grad=_dense(gradient),
+        grad=gradient,
         momentum=momentum,
         use_nesterov=True,
     )
-
-
-def _dense(gradient):
-    """TensorFlow's gradient of an embedding has a row for each use of a word, whose sum counts."""
-    if keras.config.backend() != "tensorflow":
-        return gradient
-    import tensorflow as tf
-
-    return tf.convert_to_tensor(gradient)
