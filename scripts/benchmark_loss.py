@@ -60,28 +60,26 @@ def ours(hidden, targets, weights):
     from keras_adaptive.models.gradients import value_and_gradients
 
     class Problem(keras.layers.Layer):
-        """Hidden vectors and targets as weights, beside those of the loss: no compiler may know their values."""
+        """Hidden vectors as a weight, beside the weights of the loss."""
 
         def __init__(self):
             super().__init__(dtype="float32")
             self.softmax = AdaptiveSoftmax(FLAGS.vocabulary, cutoffs(), FLAGS.factor, dtype=FLAGS.dtype)
             self.softmax.build(hidden.shape)
             self.hidden = self.add_weight(shape=hidden.shape)
-            self.targets = self.add_weight(shape=targets.shape, dtype="int32", initializer="zeros", trainable=False)
 
     problem = Problem()
     problem.hidden.assign(hidden)
-    problem.targets.assign(targets)
     softmax = problem.softmax
     variables = [*softmax.tables, *softmax.projections[1:], *([softmax.class_table] if cutoffs() else [])]
     for variable, value in zip(variables, weights, strict=True):
         variable.assign(value)
 
-    def function():
-        loss = lambda: softmax.total_nll(problem.hidden.value, problem.targets.value, training=True)  # noqa: E731
-        return value_and_gradients(loss, (), problem)
+    def function(targets):
+        loss = lambda targets: softmax.total_nll(problem.hidden.value, targets, training=True)  # noqa: E731
+        return value_and_gradients(loss, (targets,), problem)
 
-    step = benchmarking.compiled_step(function, problem.variables)
+    step = benchmarking.compiled_step(function, problem.variables, keras.ops.convert_to_tensor(targets))
     place = [variable.path for variable in problem.trainable_variables].index(problem.hidden.path)
 
     def values():

@@ -89,12 +89,12 @@ def part_turns(model, tokens, targets):
     hidden = keras.ops.convert_to_tensor(keras.ops.convert_to_numpy(model(tokens)))
     weights = keras.ops.ones(targets.shape)
     parts = {
-        "input and body": lambda: keras.ops.sum(model(tokens, training=True)),
-        "word loss": lambda: model.word_output.total_nll(hidden, targets, weights, training=True),
+        "input and body": (lambda ids: keras.ops.sum(model(ids, training=True)), tokens),
+        "word loss": (lambda *data: model.word_output.total_nll(*data, training=True), hidden, targets, weights),
     }
 
-    def turn(part):
-        step = benchmarking.compiled_step(lambda: value_and_gradients(part, (), model), model.variables)
+    def turn(part, *data):
+        step = benchmarking.compiled_step(lambda *data: value_and_gradients(part, data, model), model.variables, *data)
 
         def seconds():
             start = time.perf_counter()
@@ -103,7 +103,7 @@ def part_turns(model, tokens, targets):
 
         return seconds
 
-    return {name: turn(part) for name, part in parts.items()}
+    return {name: turn(*part) for name, part in parts.items()}
 
 
 def peer_turn(tokens, targets):

@@ -37,23 +37,27 @@ def in_turns(candidates, repeats, warmup=2, timed=False):
     return seconds
 
 
-def compiled_step(function, variables):
-    """`function` of no arguments, compiled as in training; it returns when its results are there."""
+def compiled_step(function, variables, *arguments):
+    """`function(*arguments)`, compiled as in training; it returns when its results are there.
+
+    What depends on the data belongs in the arguments: what a compiler knows of it, it computes beforehand.
+    """
     import keras
 
     from keras_adaptive.ops.compiled import compiled
 
     if keras.config.backend() == "tensorflow":
-        return compiled(function, variables)  # which waits by itself
+        run = compiled(function, variables)
+        return lambda: run(*arguments)  # which waits by itself
     if keras.config.backend() == "jax":
         import jax
 
         pure = compiled(function, variables)
-        return lambda: jax.block_until_ready(pure())
+        return lambda: jax.block_until_ready(pure(*arguments))
     import torch
 
     def run():
-        result = function()
+        result = function(*arguments)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         return result
