@@ -65,7 +65,7 @@ def hidden_vectors(random, batch_size):
 
 def functions(softmax):
     """`{name: function of (hidden, uniform)}`, compiled as `LanguageModel.generate` compiles them."""
-    from keras_adaptive.ops.compiled import compiled
+    from keras_adaptive.backend.compiled import compiled
 
     bodies = {
         "log_probs": lambda hidden, uniform: softmax.log_probs(hidden),

@@ -56,8 +56,8 @@ def ours(hidden, targets, weights):
     """`(step, values)`: our loss with all its gradients; and that loss and the gradient of the hidden vectors."""
     import keras
 
+    from keras_adaptive.backend.gradients import value_and_gradients
     from keras_adaptive.layers import AdaptiveSoftmax
-    from keras_adaptive.models.gradients import value_and_gradients
 
     class Problem(keras.layers.Layer):
         """Hidden vectors as a weight, beside the weights of the loss."""

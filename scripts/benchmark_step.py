@@ -83,7 +83,7 @@ def part_turns(model, tokens, targets):
     """The gradients of the two parts of our step, each alone: of input and body, and of the word loss."""
     import keras
 
-    from keras_adaptive.models.gradients import value_and_gradients
+    from keras_adaptive.backend.gradients import value_and_gradients
 
     tokens, targets = (keras.ops.convert_to_tensor(array) for array in (tokens, targets))
     hidden = keras.ops.convert_to_tensor(keras.ops.convert_to_numpy(model(tokens)))

@@ -44,7 +44,7 @@ def compiled_step(function, variables, *arguments):
     """
     import keras
 
-    from keras_adaptive.ops.compiled import compiled
+    from keras_adaptive.backend.compiled import compiled
 
     if keras.config.backend() == "tensorflow":
         run = compiled(function, variables)

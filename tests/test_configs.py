@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import call
+from tests.support.programs import call
 from trainers import train
 
 CONFIGS = Path(__file__).parents[1] / "configs"

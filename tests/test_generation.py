@@ -1,7 +1,7 @@
 import numpy as np
 
 from keras_adaptive import generation
-from tests.backends import numpy
+from tests.support.backends import numpy
 
 
 def counting(calls):

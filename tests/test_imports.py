@@ -13,16 +13,27 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_adaptive"
 
 # What each part of keras_adaptive may import of the others, in any line of any of its modules.
+GROUND = {"files", "special_words"}
 LEAVES = {"data", "metrics", "optimizers", "callbacks", "generation"}
-TOP = {"export", "distribution", "fairseq"}
+TOP = {"export", "distribution", "fairseq", "evaluation"}
+FLOORS = {"backend", "ops"}
 MAY_IMPORT = {
-    "files": set(),
-    "ops": set(),
-    "layers": {"ops"},
-    "models": {"ops", "layers", "metrics", "generation"},
-    **{name: {"ops", "files"} for name in LEAVES},
-    "callbacks": {"ops", "files", "optimizers"},
-    **{name: {"ops", "files", "layers", "models"} | LEAVES for name in TOP},
+    **{name: set() for name in GROUND},
+    "backend": set(),
+    "ops": {"backend"},
+    "layers": FLOORS | GROUND,
+    "models": {"layers", "metrics", "generation"} | FLOORS | GROUND,
+    **{name: FLOORS | GROUND for name in LEAVES},
+    "callbacks": {"optimizers"} | FLOORS | GROUND,
+    **{name: {"layers", "models"} | FLOORS | GROUND | LEAVES for name in TOP},
+}
+# The same inside `layers`, where what lies in none of these folders is for all.
+ROLES = {"inputs", "bodies", "outputs", "regularization"}
+ROLE_MAY_IMPORT = {
+    "inputs": {"regularization"},
+    "bodies": {"regularization"},
+    "outputs": {"inputs", "regularization"},
+    "regularization": set(),
 }
 HEAVY = {"tensorflow", "tensorflow_text", "jax", "jaxlib", "torch", "keras_hub", "keras_nlp"}
 NEVER = {"absl", "trainers", "scripts", "tests", "configs"}
@@ -75,6 +86,12 @@ def part_of(name):
     return parts[1] if parts[0] == PACKAGE.name and len(parts) > 1 else None
 
 
+def role_of(name):
+    """keras_adaptive.layers.outputs.softmax -> outputs; None outside the roles of `layers`."""
+    parts = name.split(".")
+    return parts[2] if part_of(name) == "layers" and len(parts) > 2 and parts[2] in ROLES else None
+
+
 def violations(source, name, is_package=False):
     """One line for every import of this module that breaks a rule."""
     part = part_of(name)
@@ -86,6 +103,10 @@ def violations(source, name, is_package=False):
             yield where + f"{top} belongs to the programs, outside {PACKAGE.name}"
         elif top in HEAVY and at_import:
             yield where + f"import {top} inside the function that needs it"
+        elif (role := role_of(name)) and (other_role := role_of(imported)) not in (None, role):
+            if other_role not in ROLE_MAY_IMPORT[role]:
+                allowed = ", ".join(sorted(ROLE_MAY_IMPORT[role])) or "nothing"
+                yield where + f"{role} may import {allowed} of the layers"
         elif part is None or other is None or other == part or other not in MAY_IMPORT:
             continue
         elif other not in MAY_IMPORT[part]:
@@ -122,6 +143,10 @@ def test_there_are_modules():
         ("keras_adaptive.ops.bands", "import jax.numpy as jnp"),
         ("keras_adaptive.ops.bands", "try:\n    from torch import nn\nexcept ImportError:\n    nn = None"),
         ("keras_adaptive", "import keras_hub"),
+        ("keras_adaptive.backend.compiled", "from keras_adaptive.ops.bands import check_ids"),
+        ("keras_adaptive.layers.bodies.attention", "from keras_adaptive.layers.inputs import char_cnn"),
+        ("keras_adaptive.layers.inputs.char_cnn", "from keras_adaptive.layers.bodies.attention import Attention"),
+        ("keras_adaptive.layers.inputs.char_cnn", "from keras_adaptive.layers.outputs import softmax"),
     ],
 )
 def test_forbidden_imports_are_found(name, source):

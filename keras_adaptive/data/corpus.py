@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from keras_adaptive.data.sharded_tokens import ShardedTokens
-from keras_adaptive.data.subwords import Subwords, begins_word
-from keras_adaptive.data.vocabulary import EOS, UNK, Vocabulary
+from keras_adaptive.data.text.subwords import Subwords, begins_word
+from keras_adaptive.data.text.vocabulary import Vocabulary
+from keras_adaptive.special_words import EOS, UNK
 
 SPLITS = ("train", "valid", "test")
 _CHUNK = 1 << 20  # bytes in memory at a time

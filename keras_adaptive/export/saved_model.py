@@ -2,7 +2,7 @@ import os
 
 import keras
 
-from keras_adaptive.data import GraphText
+from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.served_model import ServedModel
 from keras_adaptive.files import complete_or_absent
 from keras_adaptive.models import LanguageModel

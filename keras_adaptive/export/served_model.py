@@ -1,7 +1,7 @@
 import functools
 
-from keras_adaptive.data import EOS, PAD, UNK
 from keras_adaptive.ops.long_rows import draw
+from keras_adaptive.special_words import EOS, PAD, UNK
 
 BEST = (1, 10, 100, 1000)  # numbers of best words that are searched for; the last is the most
 

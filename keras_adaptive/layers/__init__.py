@@ -1,11 +1,11 @@
 """Layers of word models: inputs, bodies and outputs."""
 
 from keras_adaptive.layers.bodies.causal_attention import CausalAttention as CausalAttention
+from keras_adaptive.layers.bodies.learned_positions import LearnedPositions as LearnedPositions
+from keras_adaptive.layers.bodies.sinusoidal_positions import SinusoidalPositions as SinusoidalPositions
 from keras_adaptive.layers.bodies.transformer_block import TransformerBlock as TransformerBlock
 from keras_adaptive.layers.bodies.transformer_decoder import TransformerDecoder as TransformerDecoder
 from keras_adaptive.layers.inputs.adaptive_embedding import AdaptiveEmbedding as AdaptiveEmbedding
 from keras_adaptive.layers.inputs.char_cnn import CharCNN as CharCNN
-from keras_adaptive.layers.inputs.learned_positions import LearnedPositions as LearnedPositions
-from keras_adaptive.layers.inputs.positions import SinusoidalPositions as SinusoidalPositions
 from keras_adaptive.layers.inputs.word_embedding import WordEmbedding as WordEmbedding
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmax

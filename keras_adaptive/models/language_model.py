@@ -3,12 +3,12 @@ import numpy as np
 from keras import ops
 
 from keras_adaptive import generation
+from keras_adaptive.backend.compiled import compiled
+from keras_adaptive.backend.gradients import apply_gradients, value_and_gradients
+from keras_adaptive.backend.replicas import averaged_by_keras, on_each_replica, sum_over_replicas
 from keras_adaptive.metrics.perplexity import Perplexity
-from keras_adaptive.models.gradients import apply_gradients, value_and_gradients
 from keras_adaptive.ops.bands import check_ids
-from keras_adaptive.ops.compiled import compiled
 from keras_adaptive.ops.global_norm import global_norm
-from keras_adaptive.ops.replicas import averaged_by_keras, on_each_replica, sum_over_replicas
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -299,9 +299,9 @@ class LanguageModel(keras.Model):
             raise ValueError(f"`{name}` must have shape (batch, length), neither of them 0. Received: {ids.shape}.")
         return ids
 
-    def _compiled(self, key, function, used_up=()):
+    def _compiled(self, key, function, donate_argnums=()):
         if key not in self._compiled_functions:
-            self._compiled_functions[key] = compiled(function, self.variables, used_up)
+            self._compiled_functions[key] = compiled(function, self.variables, donate_argnums)
         return self._compiled_functions[key]
 
     def save_own_variables(self, store):

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.custom_vjp import custom_vjp
+from keras_adaptive.backend.ordering import with_dependencies
 from keras_adaptive.ops.active_rows import over_active_rows
-from keras_adaptive.ops.after import after
-from keras_adaptive.ops.custom_vjp import custom_vjp
 
 CHUNK_BYTES = {"tensorflow": 40 * 2**20, "jax": 60 * 2**20, "torch": 64 * 2**20}  # measured on two CPU cores
 MIN_CHUNK_ROWS, MAX_CHUNK_ROWS = 16, 1024
@@ -154,7 +154,7 @@ def _chunk(table, dtype, with_gradients, axis):
         logits = ops.cast(logits, "float32")
         here = _Pick(target, classes, axis)
         picked = here.of(logits)
-        exps, total, log_total = _exponentials(after(logits, picked), axis)
+        exps, total, log_total = _exponentials(with_dependencies(logits, picked), axis)
         share = 1.0
         for others in extra:
             there = _Pick(target - classes, others.shape[1], 1)
@@ -164,7 +164,7 @@ def _chunk(table, dtype, with_gradients, axis):
         nll = log_total - picked
         if not with_gradients:
             return [nll], carry
-        slope = here.less(after(exps, log_total), total / share)
+        slope = here.less(with_dependencies(exps, log_total), total / share)
         slope = ops.cast(slope if axis else ops.transpose(slope), wide.dtype)
         weight = ops.where(live, weight, 0.0)[:, None]
         share = weight * (share / total)[:, None]
@@ -183,7 +183,7 @@ def _exponentials(logits, axis):
     if keras.config.backend() == "tensorflow":  # its softmax takes less time than its exp
         import tensorflow as tf
 
-        exps = tf.nn.softmax(after(logits, peak), axis)
+        exps = tf.nn.softmax(with_dependencies(logits, peak), axis)
         return exps, ops.ones_like(peak), peak - ops.log(ops.max(exps, axis))
     exps = ops.exp(logits - ops.expand_dims(peak, axis))
     total = ops.sum(exps, axis)

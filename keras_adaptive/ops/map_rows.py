@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.custom_vjp import custom_vjp, is_float, vjp
 from keras_adaptive.ops.active_rows import over_active_rows
-from keras_adaptive.ops.custom_vjp import custom_vjp, is_float, vjp
 
 
 def map_rows(cases, inputs, weights, width):

@@ -15,8 +15,8 @@ import pytest
 
 from keras_adaptive.callbacks import SGDR, Backup, Checkpoint, TerminateOnNonFinite, TrainLog, backup
 from keras_adaptive.optimizers import NAG
-from tests.backends import BACKEND
-from tests.tiny import batch, language_model
+from tests.support.backends import BACKEND
+from tests.support.tiny import batch, language_model
 
 STEPS, EPOCHS = 4, 2  # 8 updates
 

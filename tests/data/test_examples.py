@@ -5,7 +5,9 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "name", ["block_batches", "context_windows", "sentence_batches", "vocabulary", "words"], ids=str
+    "name",
+    ["batches.block_batches", "batches.context_windows", "batches.sentence_batches", "text.vocabulary", "text.words"],
+    ids=str,
 )
 def test_examples_of_the_docstrings(name):
     results = doctest.testmod(importlib.import_module(f"keras_adaptive.data.{name}"))

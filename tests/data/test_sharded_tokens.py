@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_adaptive.data import EOS, BlockBatches, ContextWindows, SentenceBatches, ShardedTokens, stream
+from keras_adaptive.data import EOS, BlockBatches, ContextWindows, SentenceBatches, ShardedTokens
+from keras_adaptive.data.batches import token_stream as stream
 
 SIZES = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 

@@ -12,17 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_adaptive.data import TOKENIZERS, GraphText, Subwords, Vocabulary, join_pieces
+from keras_adaptive.data import TOKENIZERS, Subwords, Vocabulary, join_pieces
 from keras_adaptive.export import export_saved_model
+from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.saved_model import in_dtype
 from keras_adaptive.export.served_model import ServedModel
 from keras_adaptive.models import transformer_lm
-from tests.backends import BACKEND
 from tests.models import test_factorisations as factorisations
-from tests.tiny import language_model
-from tests.weights import randomize
+from tests.support.backends import BACKEND
+from tests.support.tiny import language_model
+from tests.support.weights import randomize
 
-REST = Path(__file__).with_name("rest.py")
+REST = Path(__file__).parents[1] / "support" / "rest.py"
 README = Path(__file__).parents[2] / "README.md"
 MAX_LENGTH = 80
 WORDS = ["the", "cat", "sat", "naïve", "!", *(f"w{i}" for i in range(1991))]

@@ -16,8 +16,8 @@ from keras_adaptive import fairseq
 from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
 from keras_adaptive.fairseq.options import build_model, resolve
 from keras_adaptive.models import transformer_lm
-from tests.tiny import largest_difference, weights_of
-from tests.weights import randomize
+from tests.support.tiny import largest_difference, weights_of
+from tests.support.weights import randomize
 
 torch = pytest.importorskip("torch")
 

@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 
 from keras_adaptive.layers.flat_dense import FlatDense
-from tests.backends import numpy, weight_gradients
+from tests.support.backends import numpy, weight_gradients
 
 X = np.random.default_rng(0).normal(size=(2, 5, 3)).astype("float32")
 

@@ -5,8 +5,8 @@ import pytest
 from keras import ops
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
-from tests.backends import runner, weight_gradients
-from tests.weights import published
+from tests.support.backends import runner, weight_gradients
+from tests.support.weights import published
 
 
 @pytest.fixture(params=["adaptive_tied", "adaptive_untied"])

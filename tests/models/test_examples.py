@@ -4,10 +4,10 @@ import keras
 import numpy as np
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
-from tests import oracle
-from tests.backends import BACKEND
-from tests.tiny import weights_of
-from tests.weights import softmax_weights
+from tests.support import oracle
+from tests.support.backends import BACKEND
+from tests.support.tiny import weights_of
+from tests.support.weights import softmax_weights
 
 ITEMS, HISTORY = 300, 4
 

@@ -7,9 +7,9 @@ import pytest
 from keras_adaptive.layers import AdaptiveSoftmax, CharCNN, TransformerDecoder, WordEmbedding
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.optimizers import NAG
-from tests.backends import numpy
-from tests.tiny import VOCABULARY, batch, weights_of
-from tests.weights import randomize
+from tests.support.backends import numpy
+from tests.support.tiny import VOCABULARY, batch, weights_of
+from tests.support.weights import randomize
 
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"word{i:x}" for i in range(VOCABULARY - 4))]
 DIM, CUTOFFS = 8, (5, 12)

@@ -4,10 +4,10 @@ import pytest
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, TransformerDecoder
 from keras_adaptive.models import LanguageModel
-from tests import oracle
-from tests.backends import runner
-from tests.tiny import LENGTH, VOCABULARY, batch, language_model
-from tests.weights import block_weights, embedding_weights, randomize, softmax_weights
+from tests.support import oracle
+from tests.support.backends import runner
+from tests.support.tiny import LENGTH, VOCABULARY, batch, language_model
+from tests.support.weights import block_weights, embedding_weights, randomize, softmax_weights
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from keras_adaptive.models import transformer_lm
-from tests.backends import runner, weight_gradients
-from tests.weights import published
+from tests.support.backends import runner, weight_gradients
+from tests.support.weights import published
 
 
 @pytest.fixture

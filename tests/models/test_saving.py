@@ -12,9 +12,9 @@ import pytest
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.optimizers import NAG
-from tests.backends import BACKEND
-from tests.tiny import LENGTH, VOCABULARY, batch, language_model, largest_difference
-from tests.weights import randomize
+from tests.support.backends import BACKEND
+from tests.support.tiny import LENGTH, VOCABULARY, batch, language_model, largest_difference
+from tests.support.weights import randomize
 
 ROOT = Path(__file__).parents[2]
 READ = """

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from keras_adaptive.optimizers import NAG
-from tests.backends import BACKEND, weight_gradients
-from tests.tiny import LENGTH, VOCABULARY, batch, language_model, largest_difference, weights_of
+from tests.support.backends import BACKEND, weight_gradients
+from tests.support.tiny import LENGTH, VOCABULARY, batch, language_model, largest_difference, weights_of
 
 
 def clipped():

@@ -3,7 +3,7 @@ import pytest
 from keras import ops
 
 from keras_adaptive.ops.active_rows import over_active_rows
-from tests.backends import BACKEND, MODES, compiled, numpy
+from tests.support.backends import BACKEND, MODES, compiled, numpy
 
 ACTIVE = {
     "some": [True, False, True, True, False, False, True, True, False, True, True],

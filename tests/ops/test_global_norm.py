@@ -2,7 +2,7 @@ import numpy as np
 from keras import ops
 
 from keras_adaptive.ops.global_norm import global_norm
-from tests.backends import numpy
+from tests.support.backends import numpy
 
 
 def test_all_elements_of_all_tensors_count_once():

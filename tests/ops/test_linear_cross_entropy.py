@@ -16,8 +16,8 @@ from keras_adaptive.ops.linear_cross_entropy import (
     ROWS_FIRST,
     default_chunk_rows,
 )
-from tests import oracle
-from tests.backends import BACKEND, MODES, compiled, differentiated, largest_array, numpy, value_and_gradients
+from tests.support import oracle
+from tests.support.backends import BACKEND, MODES, compiled, differentiated, largest_array, numpy, value_and_gradients
 
 ROWS, DIM, CLASSES, EXTRAS, CHUNK = 11, 4, 7, 2, 4
 ORDINARY = np.array([0, 6, 8, 7, 3, 3, 5, 0, 1, 2, 6])

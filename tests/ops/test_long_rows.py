@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.ops.long_rows import BLOCK, draw, top_k
-from tests.backends import runner
+from tests.support.backends import runner
 
 COLUMNS = [5, BLOCK, 3 * BLOCK + 7, 40 * 64, 9 * BLOCK]
 

@@ -3,7 +3,7 @@ import pytest
 from keras import ops
 
 from keras_adaptive.ops.map_rows import map_rows
-from tests.backends import MODES, runner, value_and_gradients
+from tests.support.backends import MODES, runner, value_and_gradients
 
 X = np.random.default_rng(0).normal(size=(9, 3)).astype("float32")
 SHIFT = np.arange(9, dtype="int32")

@@ -18,7 +18,7 @@ import analyse_run
 import plot_analysis
 from keras_adaptive.data import EOS, UNK, prepare
 from keras_adaptive.models import transformer_lm
-from tests.weights import randomize
+from tests.support.weights import randomize
 from trainers import evaluate
 from trainers.run_folder import RunFolder
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import benchmark_preparation
-from tests.programs import call
+from tests.support.programs import call
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read as Linux tells it")

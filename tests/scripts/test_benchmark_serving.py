@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends import BACKEND
+from tests.support.backends import BACKEND
 
 ROOT = Path(__file__).parents[2]
 TINY = "--vocabulary=400 --cutoffs=40,160 --dim=16 --blocks=1 --ffn=16 --heads=2 --repeats=2 --batch_sizes=2 --words=3"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import benchmarking
-from tests.backends import BACKEND
-from tests.programs import call
+from tests.support.backends import BACKEND
+from tests.support.programs import call
 
 ROOT = Path(__file__).parents[2]
 WORDS = ["--vocabulary=2000", "--cutoffs=200,800"]

@@ -6,8 +6,8 @@ import benchmark_factorisations
 import benchmarking
 import compare_factorisations
 from keras_adaptive.data import load_corpus, prepare
-from tests.backends import BACKEND
-from tests.programs import call
+from tests.support.backends import BACKEND
+from tests.support.programs import call
 
 CONFIG = """# A comment
 --dim=32

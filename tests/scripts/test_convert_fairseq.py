@@ -12,7 +12,7 @@ import convert_fairseq
 import prepare_corpus
 from keras_adaptive import fairseq
 from keras_adaptive.data import Vocabulary, load_corpus, prepare
-from tests.programs import call
+from tests.support.programs import call
 from trainers import evaluate, generate, score
 from trainers.run_folder import RunFolder
 

@@ -11,8 +11,8 @@ import pytest
 
 import prepare_corpus
 from keras_adaptive.data import PUBLIC_CORPORA
-from tests.local_server import LocalServer
-from tests.programs import call
+from tests.support.local_server import LocalServer
+from tests.support.programs import call
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,7 +18,7 @@ import pytest
 
 from keras_adaptive.data import join_pieces, load_corpus, prepare
 from tests.export.test_saved_model import ask
-from tests.programs import call
+from tests.support.programs import call
 from trainers import evaluate, generate, score, train
 from trainers.run_folder import RunFolder
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import prepare
-from tests.programs import call
+from tests.support.programs import call
 from trainers import train
 
 TINY = ["--dim=8", "--num_heads=2", "--ffn_dim=8", "--num_blocks=1", "--cutoffs=", "--length=8", "--batch_size=4"]
 
 
 def test_shards_train(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("keras_adaptive.data.preparation._PART", 50)
+    monkeypatch.setattr("keras_adaptive.data.preparation.prepare._PART", 50)
     random = np.random.default_rng(1)
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.txt").write_text("".join(f"w{a} w{b} x\n" for a, b in random.integers(0, 9, (30, 2))))
@@ -29,7 +29,7 @@ def test_shards_train(tmp_path, monkeypatch, capsys):
     "how, message", [("missing", "is missing"), ("short", "must have"), ("changed", "has changed since it was made")]
 )
 def test_a_damaged_shard_is_named_before_training_starts(tmp_path, monkeypatch, name, how, message):
-    monkeypatch.setattr("keras_adaptive.data.preparation._PART", 50)
+    monkeypatch.setattr("keras_adaptive.data.preparation.prepare._PART", 50)
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.txt").write_text("the cat sat on the mat\n" * (6 if split == "train" else 2))
     shard = prepare(tmp_path, tmp_path / "data", min_count=1).data_dir / name

@@ -1,10 +1,10 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.slice_update import slice_update
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
-from keras_adaptive.layers.seeded_dropout import seeded_dropout
-from keras_adaptive.ops.put import put
+from keras_adaptive.layers.regularization.seeded_dropout import seeded_dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -60,7 +60,7 @@ class CausalAttention(keras.layers.Layer):
     def step(self, x, state, position):
         """Attention of `x` (batch, steps, dim), which stands at `position` and behind, to the cache and itself."""
         query, key, value = self._project(x)
-        keys, values = (put(cache, new, position) for cache, new in zip(state, (key, value)))
+        keys, values = (slice_update(cache, new, position) for cache, new in zip(state, (key, value)))
         return self._attend(query, keys, values, position, training=False), (keys, values)
 
     def _project(self, x):

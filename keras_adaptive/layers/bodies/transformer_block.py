@@ -4,7 +4,7 @@ from keras import ops
 from keras_adaptive.layers.bodies.causal_attention import CausalAttention
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
-from keras_adaptive.layers.seeded_dropout import seeded_dropout
+from keras_adaptive.layers.regularization.seeded_dropout import seeded_dropout
 
 NORM_EPSILON = 1e-5
 ACTIVATIONS = {

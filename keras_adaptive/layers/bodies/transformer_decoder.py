@@ -1,11 +1,11 @@
 import keras
 from keras import ops
 
+from keras_adaptive.layers.bodies.learned_positions import LearnedPositions
+from keras_adaptive.layers.bodies.sinusoidal_positions import SinusoidalPositions
 from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON, TransformerBlock
 from keras_adaptive.layers.flat_dense import FlatDense
-from keras_adaptive.layers.inputs.learned_positions import LearnedPositions
-from keras_adaptive.layers.inputs.positions import SinusoidalPositions
-from keras_adaptive.layers.seeded_dropout import seeded_dropout
+from keras_adaptive.layers.regularization.seeded_dropout import seeded_dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")

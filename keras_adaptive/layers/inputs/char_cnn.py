@@ -5,15 +5,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_adaptive.backend.compiled import compiled, constant
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.inputs.word_embedding import WordEmbedding
-from keras_adaptive.ops.compiled import compiled, constant
 from keras_adaptive.ops.map_rows import map_rows
 from keras_adaptive.ops.word_bytes import beginnings, convolve_bytes, encode_words, highway
+from keras_adaptive.special_words import BOS, EOS, SPECIAL_WORDS, UNK
 
 FILTERS = (128, 256, 384, 512, 512, 512, 512)  # of widths 1, 2, …
-SPECIAL_WORDS = ["<s>", "<pad>", "</s>", "<unk>"]  # which have no bytes
-BOS, PAD, EOS, UNK = range(4)
 SLOTS = (5, 8, 12, 20)  # by which words are sorted for the convolutions where each of them is compiled
 CONVOLVED_ROWS, HIGHWAY_ROWS = 64, 256  # words at a time
 LOOKUP_ROWS = 4096
@@ -65,8 +64,8 @@ class CharCNN(keras.layers.Layer):
         self.char_dim = char_dim
         self.filters = tuple(filters)
         self.max_bytes = max_bytes
-        if self.words[:4] != SPECIAL_WORDS:
-            raise ValueError(f"`words` must begin with {SPECIAL_WORDS}. Received: {self.words[:4]}.")
+        if tuple(self.words[:4]) != SPECIAL_WORDS:
+            raise ValueError(f"`words` must begin with {list(SPECIAL_WORDS)}. Received: {self.words[:4]}.")
         if max_bytes < len(self.filters):
             raise ValueError(f"`max_bytes` must be at least {len(self.filters)}, the widest. Received: {max_bytes}.")
         self.characters = np.zeros((self.vocabulary_size, max_bytes), np.int16)

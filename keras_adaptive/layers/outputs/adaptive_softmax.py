@@ -1,9 +1,9 @@
 import keras
 from keras import ops
 
-from keras_adaptive.layers.seeded_dropout import seeded_dropout
+from keras_adaptive.backend.ordering import with_dependencies
+from keras_adaptive.layers.regularization.seeded_dropout import seeded_dropout
 from keras_adaptive.ops.active_rows import over_active_rows
-from keras_adaptive.ops.after import after
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions
 from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows, linear_cross_entropy, linear_nll
 from keras_adaptive.ops.long_rows import draw, top_k
@@ -163,7 +163,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         weights = ops.ones(ops.shape(targets)) if weights is None else ops.reshape(weights, [-1])
         total = 0.0
         for x, table, ids, *rest in self._terms(hidden, targets, training):
-            total = total + linear_cross_entropy(after(x, total), table, ids, weights, *rest)
+            total = total + linear_cross_entropy(with_dependencies(x, total), table, ids, weights, *rest)
         return total
 
     def nll(self, hidden, targets):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from keras_adaptive.layers import TransformerDecoder
-from tests.backends import gradient_function, runner
-from tests.weights import randomize
+from tests.support.backends import gradient_function, runner
+from tests.support.weights import randomize
 
 LENGTH, INPUT_DIM = 7, 8
 BODIES = {

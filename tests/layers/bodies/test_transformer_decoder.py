@@ -4,9 +4,9 @@ from keras import ops
 
 from keras_adaptive.layers import CausalAttention, TransformerBlock, TransformerDecoder
 from keras_adaptive.layers.bodies.transformer_block import ACTIVATIONS
-from tests import oracle
-from tests.backends import numpy, runner
-from tests.weights import block_weights, randomize, value
+from tests.support import oracle
+from tests.support.backends import numpy, runner
+from tests.support.weights import block_weights, randomize, value
 
 
 def build(decoder, dim):

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 
 from keras_adaptive.layers import AdaptiveEmbedding
-from tests import oracle
-from tests.backends import numpy, runner
-from tests.weights import embedding_weights, randomize
+from tests.support import oracle
+from tests.support.backends import numpy, runner
+from tests.support.weights import embedding_weights, randomize
 
 IDS = np.array([[0, 4, 5, 11, 12, 39], [39, 5, 4, 3, 11, 12]])
 

@@ -7,9 +7,9 @@ import pytest
 from keras_adaptive.layers import CharCNN
 from keras_adaptive.ops.map_rows import map_rows
 from keras_adaptive.ops.word_bytes import beginnings, convolve_bytes, encode_words
-from tests import oracle
-from tests.backends import MODES, runner, weight_gradients
-from tests.weights import randomize, value
+from tests.support import oracle
+from tests.support.backends import MODES, runner, weight_gradients
+from tests.support.weights import randomize, value
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 WORDS = ["a", "the", "cat", "naïve", "日本語", "sixteen_bytes_ab", "seventeen_bytes_a", "twenty_bytes_of_word"]

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from keras_adaptive.layers import LearnedPositions
-from tests.backends import numpy
-from tests.weights import randomize, value
+from tests.support.backends import numpy
+from tests.support.weights import randomize, value
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from keras_adaptive.layers import SinusoidalPositions
-from tests import oracle
-from tests.backends import numpy
+from tests.support import oracle
+from tests.support.backends import numpy
 
 
 @pytest.mark.parametrize("first", [0, 2])

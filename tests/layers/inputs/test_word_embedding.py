@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from keras_adaptive.layers import WordEmbedding
-from tests.backends import MODES, runner
-from tests.weights import randomize, value
+from tests.support.backends import MODES, runner
+from tests.support.weights import randomize, value
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -5,9 +5,9 @@ from keras import ops
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_adaptive.ops.linear_cross_entropy import MAX_CHUNK_ROWS
-from tests import oracle
-from tests.backends import MODES, largest_array, numpy, runner, value_and_gradients, weight_gradients
-from tests.weights import randomize, softmax_weights
+from tests.support import oracle
+from tests.support.backends import MODES, largest_array, numpy, runner, value_and_gradients, weight_gradients
+from tests.support.weights import randomize, softmax_weights
 
 VOCABULARY, DIM = 20, 8
 KINDS = {  # cutoffs, arguments of the softmax, arguments of the embedding that it is tied to

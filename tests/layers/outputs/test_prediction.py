@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
-from tests import oracle
-from tests.backends import numpy, runner
-from tests.weights import randomize, softmax_weights
+from tests.support import oracle
+from tests.support.backends import numpy, runner
+from tests.support.weights import randomize, softmax_weights
 
 VOCABULARY, DIM, CUTOFFS = 20, 8, (5, 9, 15)
 

@@ -1,0 +1,1 @@
+"""Tokens to batches: blocks, sentences and evaluation windows."""

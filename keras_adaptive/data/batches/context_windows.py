@@ -1,0 +1,82 @@
+import numpy as np
+
+from keras_adaptive.data.batches.token_stream import as_stream, cut, lines
+
+
+class ContextWindows:
+    """Evaluation windows: blocks of text to score, each after the tokens that come before it as context.
+
+    Every token of the stream has weight 1 in exactly one window, in order: `targets[weights > 0]` over all
+    windows is the stream again, so the losses there line up with it. Context and padding have weight 0. A
+    longer context lowers the perplexity because a block's first tokens are no longer read without the text
+    before them.
+
+    Reference: Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019,
+    section 5.3 (blocks of 512 with a context of 2,560 there).
+
+    Args:
+        tokens: ids of a split, `(tokens,)`.
+        block: tokens to score in a window.
+        context: previous tokens before them; the first window has none, and the next few have what there is.
+        batch_size: windows of a batch.
+        by_lines: True makes blocks of whole lines, as many as fit in `block` tokens; a longer line is a block
+            of its own. False makes blocks of exactly `block` tokens.
+
+    Yields, when iterated, (inputs, targets, weights), each `(batch_size, length)`, int32, int32, float32;
+    `length` is `context + block` unless a line is longer or the whole text shorter.
+
+    Example:
+
+    >>> windows = ContextWindows(np.array([7, 8, 2, 9, 2]), block=3, context=2)
+    >>> [(targets.tolist(), weights.tolist()) for inputs, targets, weights in windows]
+    [([[7, 8, 2, 1, 1]], [[1.0, 1.0, 1.0, 0.0, 0.0]]), ([[8, 2, 9, 2, 1]], [[0.0, 0.0, 1.0, 1.0, 0.0]])]
+    """
+
+    def __init__(self, tokens, block, context, batch_size=1, by_lines=True):
+        if block < 1 or context < 0 or batch_size < 1:
+            raise ValueError(
+                "`block` and `batch_size` must be positive and `context` not negative. "
+                f"Received: block={block}, context={context}, batch_size={batch_size}"
+            )
+        if not len(tokens):
+            raise ValueError("`tokens` must not be empty.")
+        self.tokens = as_stream(tokens)
+        self.block = block
+        self.context = context
+        self.batch_size = batch_size
+        stops = self._stops_by_lines() if by_lines else self._stops_by_tokens()
+        empty = (0, -len(stops) % batch_size)  # rows without text, at 0, to fill the last batch
+        self._begins = np.pad(np.append(0, stops[:-1]), empty)
+        self._stops = np.pad(stops, empty)
+
+    def __len__(self):
+        return len(self._stops) // self.batch_size
+
+    def __iter__(self):
+        return map(self._batch, range(len(self)))
+
+    def _batch(self, index):
+        rows = slice(index * self.batch_size, (index + 1) * self.batch_size)
+        begins, stops = self._begins[rows], self._stops[rows]
+        starts = np.maximum(begins - self.context, 0)
+        length = self._length(int((stops - starts).max()))
+        inputs, targets, weights = cut(self.tokens, starts, stops, length)
+        weights[np.arange(length) < (begins - starts)[:, None]] = 0.0
+        return inputs, targets, weights
+
+    def _length(self, needed):
+        """Rounds up to one of a few lengths, since compiled backends compile for each."""
+        usual = min(self.context + self.block, -(-len(self.tokens) // 8) * 8)
+        return usual + max(0, -(-(needed - usual) // self.block)) * self.block
+
+    def _stops_by_tokens(self):
+        return np.append(np.arange(self.block, len(self.tokens), self.block), len(self.tokens))
+
+    def _stops_by_lines(self):
+        ends = np.concatenate([stops for _, stops in lines(self.tokens)])
+        stops, line, start = [], 0, 0
+        while line < len(ends):
+            line = max(line + 1, np.searchsorted(ends, start + self.block, side="right"))
+            start = ends[line - 1]
+            stops.append(start)
+        return np.array(stops)

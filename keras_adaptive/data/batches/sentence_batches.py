@@ -1,0 +1,122 @@
+import numpy as np
+
+from keras_adaptive.data.batches.batches import Batches
+from keras_adaptive.data.batches.token_stream import cut, lines
+
+
+class SentenceBatches(Batches):
+    """Batches of single sentences of about the same length, for text whose lines do not belong together.
+
+    A sentence ends with `</s>` and its first input is the `</s>` before it. Sentences are padded to one of a
+    few lengths (8, 12, 16, 24, 32, 48, …, `max_length`), and a batch holds sentences of one of these, as many
+    as `tokens_per_batch` allows: compiled backends see one shape per length. Padding has weight 0. The same
+    sentences meet in another order, and in other company, every epoch.
+
+    Args:
+        tokens: ids of a split, `(tokens,)`.
+        tokens_per_batch: largest number of tokens, padding included, in a batch.
+        seed: decides the batches, together with the epoch.
+        max_length: longer sentences are cut into pieces of at most so many tokens.
+        shuffle: False keeps sentences of one length in the order of the text, short ones first.
+
+    Raises:
+        ValueError: if there is no token, or `tokens_per_batch` does not hold a row of `max_length`.
+
+    Example:
+
+    >>> batches = SentenceBatches(np.array([7, 8, 2, 9, 2]), tokens_per_batch=16, seed=1, max_length=8)
+    >>> inputs, targets, weights = batches.batch(0)
+    >>> inputs.shape, float(weights.sum())
+    ((2, 8), 5.0)
+    """
+
+    def __init__(self, tokens, tokens_per_batch, seed, max_length=256, shuffle=True):
+        super().__init__(tokens, seed, shuffle)
+        self.tokens_per_batch = tokens_per_batch
+        self.max_length = max_length
+        self._validate()
+        self._sort_into_buckets()
+
+    def __len__(self):
+        return int(self._batches.sum())
+
+    def _validate(self):
+        if not len(self.tokens):
+            raise ValueError("`tokens` must not be empty.")
+        if self.max_length < 1:
+            raise ValueError(f"`max_length` must be positive. Received: max_length={self.max_length}")
+        if self.tokens_per_batch < self.max_length:
+            raise ValueError(
+                f"`tokens_per_batch` must be at least `max_length` ({self.max_length}). "
+                f"Received: {self.tokens_per_batch}. Raise it, or lower `max_length`."
+            )
+
+    def _sort_into_buckets(self):
+        """Finds where every sentence starts and how long it is, those of a bucket together: 6 bytes a sentence.
+
+        The text is read twice, first to count the sentences of each bucket. So nothing is held twice.
+        """
+        lengths = _lengths(self.max_length)
+        sizes = sum(np.bincount(buckets, minlength=len(lengths)) for *_, buckets in self._sentences(lengths))
+        total = sizes.sum()
+        self._starts = np.empty(total, _smallest_type(len(self.tokens)))
+        self._sentence_lengths = np.empty(total, _smallest_type(self.max_length))
+        free = np.cumsum(sizes) - sizes
+        for starts, stops, buckets in self._sentences(lengths):
+            for bucket in np.unique(buckets):
+                here = np.flatnonzero(buckets == bucket)
+                place = slice(free[bucket], free[bucket] + len(here))
+                self._starts[place] = starts[here]
+                self._sentence_lengths[place] = (stops - starts)[here]
+                free[bucket] += len(here)
+        used = np.flatnonzero(sizes)
+        self._sizes, self._lengths = sizes[used], lengths[used]
+        self._rows = self.tokens_per_batch // self._lengths
+        self._batches = -(-self._sizes // self._rows)
+
+    def _sentences(self, lengths):
+        """Yields where sentences start and stop, those longer than `max_length` cut, and their buckets."""
+        for starts, stops in lines(self.tokens):
+            starts, stops = _pieces(starts, stops, self.max_length)
+            yield starts, stops, np.searchsorted(lengths, stops - starts)
+
+    def _order(self, rng):
+        """Returns the order of the batches, and the sentences, shuffled inside each bucket: 4 bytes a sentence."""
+        sentences = np.arange(len(self._starts), dtype=_smallest_type(len(self._starts)))
+        if self.shuffle:
+            for stop, size in zip(np.cumsum(self._sizes), self._sizes):
+                rng.shuffle(sentences[stop - size : stop])
+        return self._permutation(rng, len(self)), sentences
+
+    def _batch(self, order, index):
+        batches, sentences = order
+        last = np.cumsum(self._batches)
+        bucket = np.searchsorted(last, batches[index], side="right")
+        row = (batches[index] - (last - self._batches)[bucket]) * self._rows[bucket]
+        bucket_stop = np.cumsum(self._sizes)[bucket]
+        begin = bucket_stop - self._sizes[bucket] + row
+        chosen = sentences[begin : min(begin + self._rows[bucket], bucket_stop)]
+        starts, stops = np.zeros((2, self._rows[bucket]), np.int64)  # rows without a sentence stay empty
+        starts[: len(chosen)] = self._starts[chosen]
+        stops[: len(chosen)] = starts[: len(chosen)] + self._sentence_lengths[chosen]
+        return cut(self.tokens, starts, stops, self._lengths[bucket])
+
+
+def _lengths(max_length):
+    """8, 12, 16, 24, …, `max_length`: padding is at most a third of a row of more than 8 tokens."""
+    powers = 2 ** np.arange(3, 32)
+    lengths = np.ravel([powers, powers * 3 // 2], order="F")
+    return np.append(lengths[lengths < max_length], max_length)
+
+
+def _pieces(starts, stops, max_length):
+    """Returns where the pieces of sentences start and stop, those longer than `max_length` being cut."""
+    pieces = -(-(stops - starts) // max_length)
+    within = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    starts = np.repeat(starts, pieces) + within * max_length
+    return starts, np.minimum(starts + max_length, np.repeat(stops, pieces))
+
+
+def _smallest_type(largest):
+    """The unsigned type that holds numbers up to `largest` in the fewest bytes."""
+    return np.min_scalar_type(int(largest))

@@ -1,0 +1,44 @@
+"""A corpus as one stream of tokens, in which the input of every position is the token before it."""
+
+import numpy as np
+
+from keras_adaptive.data.sharded_tokens import ShardedTokens
+from keras_adaptive.special_words import EOS, PAD
+
+_CHUNK = 1 << 22  # tokens in memory at a time
+
+
+def as_stream(tokens):
+    """Returns tokens as an array; those in several files stay there."""
+    return tokens if isinstance(tokens, ShardedTokens) else np.asarray(tokens)
+
+
+def lines(tokens):
+    """Yields where lines start and stop, two int64 arrays, some lines at a time.
+
+    A line stops behind its `</s>`, and the last one where the stream does.
+    """
+    start = 0
+    for begin in range(0, len(tokens), _CHUNK):
+        stops = begin + 1 + np.flatnonzero(tokens[begin : begin + _CHUNK] == EOS)
+        if begin + _CHUNK >= len(tokens) and (not len(stops) or stops[-1] < len(tokens)):
+            stops = np.append(stops, len(tokens))
+        if len(stops):
+            yield np.append(start, stops[:-1]), stops
+            start = stops[-1]
+
+
+def cut(tokens, starts, stops, length):
+    """Cuts rows out of the stream: row i holds tokens `starts[i]` to `stops[i]`, padded to `length`.
+
+    Returns (inputs, targets, weights), each (rows, length), int32, int32 and float32. Inputs are targets
+    shifted right by one over the stream: the first input of a row is the token before its first target, and
+    the stream begins after a `</s>`. Weights are 1 on tokens and 0 on padding.
+    """
+    positions = np.asarray(starts)[:, None] + np.arange(-1, length)  # (rows, length + 1)
+    ids = tokens[positions.clip(0, len(tokens) - 1)].astype(np.int32)
+    ids[positions < 0] = EOS
+    inside = positions[:, 1:] < np.asarray(stops)[:, None]
+    inputs = np.where(inside, ids[:, :-1], np.int32(PAD))
+    targets = np.where(inside, ids[:, 1:], np.int32(PAD))
+    return inputs, targets, inside.astype(np.float32)

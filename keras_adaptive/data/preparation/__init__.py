@@ -1,0 +1,1 @@
+"""Text files to token ids on disk."""

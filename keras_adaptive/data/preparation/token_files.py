@@ -1,0 +1,149 @@
+"""The files of a corpus, made of the numbered words of its texts."""
+
+import array
+import functools
+import itertools
+import zlib
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from keras_adaptive.data.corpus import SPLITS
+from keras_adaptive.data.preparation.word_index import read_distinct, read_numbers
+from keras_adaptive.data.text.subwords import Subwords
+from keras_adaptive.data.text.vocabulary import Vocabulary
+from keras_adaptive.special_words import EOS, UNK
+
+
+def write_word_corpus(parts, folder, mapped, min_count, vocabulary):
+    """Writes the vocabulary and the tokens of every split; returns what `corpus.json` says about them.
+
+    Args:
+        parts: split -> folders that `index_words` wrote; each becomes a shard.
+        folder: for the files.
+        mapped: a `map` that may do several things at a time.
+        min_count: occurrences that a word needs in `train`, unless there is a `vocabulary` to take.
+    """
+    words, counts = _merge(parts)
+    vocabulary = Vocabulary.from_counts(counts, min_count) if vocabulary is None else vocabulary
+    vocabulary.save(folder / "vocabulary.txt")
+    ids = vocabulary.encode(words)
+    del words, counts
+    dtype = _dtype(vocabulary)
+
+    tokens = functools.partial(_look_up, ids)
+    splits = {split: _write_shards(tokens, parts[split], folder, split, "tokens", dtype, mapped) for split in SPLITS}
+    return {"vocabulary": _facts(vocabulary), "dtype": dtype, "splits": splits}
+
+
+def write_subword_corpus(parts, folder, mapped, min_count, merges):
+    """As `write_word_corpus`, for pieces: also writes the merges, and the words of every split with their vocabulary.
+
+    Each distinct word of all texts is cut once, whatever its occurrences.
+    """
+    words, counts = _merge(parts)
+    subwords = Subwords.learn(counts, merges)
+    vocabulary, word_vocabulary = subwords.vocabulary(counts), Vocabulary.from_counts(counts, min_count)
+    word_vocabulary.save(folder / "words.txt")
+    subwords.save(folder / "merges.txt")
+    vocabulary.save(folder / "vocabulary.txt")
+    ids, starts = _cut(words, subwords, vocabulary)
+    word_ids = word_vocabulary.encode(words)
+    del words, counts
+    dtype, words_dtype = _dtype(vocabulary), _dtype(word_vocabulary)
+
+    def pieces(part):
+        merged = _read_merged(part)
+        return (_gather(merged[chunk], ids, starts) for chunk in read_numbers(part))
+
+    in_words = functools.partial(_look_up, word_ids)
+    splits = {}
+    for split in SPLITS:
+        splits[split] = _write_shards(pieces, parts[split], folder, split, "tokens", dtype, mapped)
+        facts = _write_shards(in_words, parts[split], folder, split, "words", words_dtype, mapped)
+        splits[split] |= {"words": facts["tokens"], "unknown_words": facts["unknown"]}
+        splits[split]["shards"] |= facts["shards"]
+    return {
+        "vocabulary": _facts(vocabulary),
+        "merges": {"number": len(subwords.merges), "sha256": subwords.sha256},
+        "words": _facts(word_vocabulary) | {"dtype": words_dtype},
+        "dtype": dtype,
+        "splits": splits,
+    }
+
+
+def _merge(parts):
+    """Returns all distinct words, numbered anew, and how often each of those of `train` occurs there.
+
+    The new numbers of the words of a part are written into its folder, as `merged`.
+    """
+    numbers = defaultdict(itertools.count().__next__)
+    counts = np.zeros(0, np.int64)
+    for split in SPLITS:
+        for part in parts[split]:
+            words, counts_here = read_distinct(part)
+            merged = np.fromiter(map(numbers.__getitem__, words), np.int32, len(words))
+            merged.tofile(part / "merged")
+            if split == "train":
+                counts = np.pad(counts, (0, len(numbers) - len(counts)))
+                counts[merged] += counts_here
+    words = list(numbers)
+    return words, dict(zip(words, counts.tolist()))
+
+
+def _read_merged(part):
+    return np.fromfile(part / "merged", np.int32)
+
+
+def _look_up(ids, part):
+    """Returns chunks of the ids of the words of a part; `ids` holds one of each distinct word."""
+    ids_here = ids[_read_merged(part)]
+    return (ids_here[chunk] for chunk in read_numbers(part))
+
+
+def _dtype(vocabulary):
+    return "uint16" if len(vocabulary) < 1 << 16 else "int32"
+
+
+def _facts(vocabulary):
+    return {"size": len(vocabulary), "sha256": vocabulary.sha256}
+
+
+def _cut(words, subwords, vocabulary):
+    """Returns the ids of the pieces of all words, one behind the other, and where each word's start, and the end."""
+    ids, lengths = array.array("i"), array.array("i")
+    for pieces in subwords.pieces(words):
+        ids.frombytes(vocabulary.encode(pieces).tobytes())
+        lengths.append(len(pieces))
+    return np.frombuffer(ids, np.int32), np.append(0, np.cumsum(lengths))
+
+
+def _gather(numbers, ids, starts):
+    """Returns the ids of the pieces of a text, given as the numbers of its words."""
+    lengths = starts[numbers + 1] - starts[numbers]
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return ids[np.repeat(starts[numbers], lengths) + within]
+
+
+def _write_shards(tokens, parts, folder, split, kind, dtype, mapped):
+    """Writes `tokens(part)`, chunks of ids, of every part; returns what `corpus.json` says about the split."""
+    names = [f"{split}-{number:05d}-of-{len(parts):05d}.{kind}" for number in range(len(parts))]
+    paths = [Path(folder, name) for name in (names if parts[1:] else [f"{split}.{kind}"])]
+    shards = list(mapped(lambda part, path: _write_shard(tokens(part), path, dtype), parts, paths))
+    facts = {name: sum(shard[name] for shard in shards) for name in ("tokens", "lines", "unknown")}
+    return facts | {"unknown_share": facts["unknown"] / facts["tokens"], "shards": {kind: shards}}
+
+
+def _write_shard(chunks, path, dtype):
+    tokens = lines = unknown = checksum = 0
+    with open(path, "wb") as file:
+        for ids in chunks:
+            encoded = ids.astype(np.dtype(dtype).newbyteorder("<"))
+            encoded.tofile(file)
+            checksum = zlib.crc32(encoded, checksum)
+            tokens += len(ids)
+            lines += np.count_nonzero(ids == EOS)
+            unknown += np.count_nonzero(ids == UNK)
+    facts = {"tokens": tokens, "lines": int(lines), "unknown": int(unknown)}
+    return {"file": path.name, "bytes": path.stat().st_size, "crc32": f"{checksum:08x}"} | facts

@@ -1,0 +1,41 @@
+"""A part of a text as numbers of its words, which is how the text is read once and in any number of processes."""
+
+import itertools
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from keras_adaptive.data.preparation.text_parts import read_words
+from keras_adaptive.data.text.words import TOKENIZERS
+
+_CHUNK = 1 << 18  # numbers in memory at a time
+
+
+def index_words(path, start, stop, tokenizer, folder):
+    """Numbers the distinct words of a part of a text in the order of their first appearance.
+
+    Writes into `folder` the text as `numbers` (int32), the distinct `words`, one a line, and their `counts` (int64).
+    """
+    folder = Path(folder)
+    numbers = defaultdict(itertools.count().__next__)
+    with open(folder / "numbers", "wb") as file:
+        for words in read_words(path, TOKENIZERS[tokenizer], start, stop):
+            np.fromiter(map(numbers.__getitem__, words), np.int32, len(words)).tofile(file)
+    counts = np.zeros(len(numbers), np.int64)
+    for chunk in read_numbers(folder):
+        counts += np.bincount(chunk, minlength=len(numbers))
+    counts.tofile(folder / "counts")
+    (folder / "words").write_bytes("".join(f"{word}\n" for word in numbers).encode())
+
+
+def read_numbers(folder):
+    """Yields the numbers that `index_words` wrote, some at a time."""
+    with open(folder / "numbers", "rb") as file:
+        while len(chunk := np.fromfile(file, np.int32, _CHUNK)):
+            yield chunk
+
+
+def read_distinct(folder):
+    """Returns the list of the distinct words that `index_words` wrote, and their counts."""
+    return (folder / "words").read_bytes().decode().split("\n")[:-1], np.fromfile(folder / "counts", np.int64)

@@ -1,0 +1,1 @@
+"""Units of text: the vocabulary, words and sub-words."""

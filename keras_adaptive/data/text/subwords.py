@@ -1,0 +1,183 @@
+import codecs
+import functools
+import hashlib
+import itertools
+import json
+
+from keras_adaptive.data.text.vocabulary import Vocabulary
+from keras_adaptive.special_words import SPECIAL_WORDS
+
+_BATCH = 1 << 16  # words that are cut at a time
+_SPACE = "Ġ"  # the symbol of the space, with which the first piece of every word begins
+
+
+class Subwords:
+    """A byte-pair encoding: cuts every word, a new one too, into pieces that are frequent in the training text.
+
+    A word is cut as GPT-2 cuts it behind a space: first where letters, digits and other marks meet, then, from its
+    bytes on, by one merge of two neighbours after the other, in the order in which they were learned. Pieces are
+    written in GPT-2's symbols, one a byte: `Ġ` is the space, so the first piece of a word begins with it and no
+    other does. The four special words are pieces as they are and never cut.
+
+    References: Sennrich, Haddow and Birch, Neural Machine Translation of Rare Words with Subword Units, ACL 2016;
+    on bytes: Radford et al., Language Models are Unsupervised Multitask Learners, 2019.
+
+    A file of merges has a line `left right` for each, in their order. Learning and cutting need the package
+    `tokenizers` and raise ModuleNotFoundError without it.
+
+    Args:
+        merges: list of (left, right), each a byte's symbol or what an earlier merge made.
+
+    Raises:
+        ValueError: if a merge is of something else.
+
+    Example:
+
+    >>> subwords = Subwords.learn({"low": 5, "lower": 2, "slow": 2}, merges=3)
+    >>> subwords.merges
+    [('l', 'o'), ('lo', 'w'), ('Ġ', 'low')]
+    >>> list(subwords.pieces(["lower", "slow", "</s>"]))
+    [['Ġlow', 'e', 'r'], ['Ġ', 's', 'low'], ['</s>']]
+    """
+
+    def __init__(self, merges):
+        self.merges = [tuple(merge) for merge in merges]
+        made = dict.fromkeys(_BYTES)
+        for number, merge in enumerate(self.merges, 1):
+            if len(merge) != 2 or not all(part in made for part in merge):
+                raise ValueError(
+                    f"Merge {number} must be of two pieces, each a byte's symbol or made by an earlier merge. "
+                    f"Received: {' '.join(merge)!r}"
+                )
+            made["".join(merge)] = None
+        self.symbols = list(made)
+
+    @classmethod
+    def learn(cls, counts, merges=32_000):
+        """Learns merges from the words of a text.
+
+        Args:
+            counts: dict of words and their occurrences; special words are left out.
+            merges: how many to learn; fewer if no pair occurs twice any more.
+        """
+        if merges < 1:
+            raise ValueError(f"`merges` must be positive. Received: {merges}")
+        tokenizers = _import_tokenizers()
+        tokenizer = _cutting_where_kinds_meet(tokenizers, tokenizers.models.BPE())
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=len(_BYTES) + merges, min_frequency=2, initial_alphabet=list(_BYTES), show_progress=False
+        )
+        tokenizer.train_from_iterator(_repeated(counts), trainer)
+        return cls(json.loads(tokenizer.to_str())["model"]["merges"][:merges])
+
+    @classmethod
+    def load(cls, path):
+        """Reads merges that `save` wrote."""
+        with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+            merges = [line.removesuffix("\n").split(" ") for line in file]
+        try:
+            return cls(merges)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    def save(self, path):
+        """Writes one merge a line."""
+        with open(path, "wb") as file:
+            file.write(self._text())
+
+    @property
+    def sha256(self):
+        """Digest of what `save` writes."""
+        return hashlib.sha256(self._text()).hexdigest()
+
+    def pieces(self, words):
+        """Yields the pieces of each word, a list of strings.
+
+        Args:
+            words: iterable of words without white space, as a tokenizer makes them.
+
+        Raises:
+            ValueError: if a word is empty or holds white space.
+        """
+        words = iter(words)
+        while batch := list(itertools.islice(words, _BATCH)):
+            wrong = next((word for word in batch if word.split() != [word]), None)
+            if wrong is not None:
+                raise ValueError(f"`words` must be single words. Received: {wrong!r}. Split it with a tokenizer first.")
+            encodings = self._tokenizer.encode_batch_fast([f" {word}" for word in batch])
+            for word, encoding in zip(batch, encodings, strict=True):
+                yield [word] if word in SPECIAL_WORDS else [self.symbols[i] for i in encoding.ids]
+
+    def vocabulary(self, counts):
+        """Returns the `Vocabulary` of all pieces, those that do not occur too, counted on the words of a text."""
+        pieces = dict.fromkeys(self.symbols, 0)
+        for count, parts in zip(counts.values(), self.pieces(counts), strict=True):
+            for part in parts:
+                pieces[part] = pieces.get(part, 0) + count
+        return Vocabulary.from_counts(pieces, min_count=0)
+
+    @functools.cached_property
+    def _tokenizer(self):
+        tokenizers = _import_tokenizers()
+        ids = {symbol: i for i, symbol in enumerate(self.symbols)}
+        return _cutting_where_kinds_meet(tokenizers, tokenizers.models.BPE(vocab=ids, merges=self.merges))
+
+    def _text(self):
+        return "".join(f"{left} {right}\n" for left, right in self.merges).encode()
+
+
+def begins_word(piece):
+    """Whether a word begins with this piece; the pieces up to the next such one are that word."""
+    return piece in SPECIAL_WORDS or piece.startswith(_SPACE)
+
+
+def join_pieces(pieces):
+    """Yields the text of pieces, a string for each, and a line break for `</s>`.
+
+    A character whose bytes are divided among pieces comes with the last of them. Bytes that are no UTF-8, which a
+    model may generate, become U+FFFD.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for piece in pieces:
+        if piece in SPECIAL_WORDS:
+            yield decoder.decode(b"", final=True) + ("\n" if piece == "</s>" else f" {piece}")
+        else:
+            yield decoder.decode(piece_bytes(piece))
+    yield decoder.decode(b"", final=True)
+
+
+def piece_bytes(piece):
+    """The text that a piece stands for, in bytes, with a space before it where it begins a word."""
+    return f" {piece}".encode() if piece in SPECIAL_WORDS else bytes(map(_BYTES.__getitem__, piece))
+
+
+def _byte_of_each_symbol():
+    """GPT-2's symbols: Latin-1's visible characters stand for themselves, U+0100, U+0101, … for the other bytes."""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = sorted(set(range(256)) - set(visible))
+    return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTES = _byte_of_each_symbol()
+
+
+def _cutting_where_kinds_meet(tokenizers, model):
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return tokenizer
+
+
+def _repeated(counts, limit=1000):
+    """Yields each word as often as it occurs, many times in one string: the trainer takes text only."""
+    for word, count in counts.items():
+        if word not in SPECIAL_WORDS:
+            for start in range(0, count, limit):
+                yield f" {word}" * min(limit, count - start)
+
+
+def _import_tokenizers():
+    try:
+        import tokenizers
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("Sub-words need the package tokenizers: pip install tokenizers") from None
+    return tokenizers

@@ -1,0 +1,153 @@
+import hashlib
+import itertools
+
+import numpy as np
+
+from keras_adaptive.special_words import SPECIAL_WORDS, UNK
+
+OVERWRITE = " #fairseq:overwrite"  # ends the line of a word that stands above already
+
+
+class Vocabulary:
+    """The words of a language model, their ids and how often each occurs in the training text.
+
+    Ids 0 to 3 are `<s>`, `<pad>`, `</s>` (which ends every line) and `<unk>` (which stands for every word
+    that is not here). Then come the words by descending count, so that an adaptive softmax finds the frequent
+    ones first.
+
+    A file of a vocabulary has one `word count` a line and leaves the four special words out. That is the
+    layout of fairseq's `dict.txt`: such a file loads as it is, with the ids that fairseq gives. The counts of
+    the special words are therefore zero after `load`. A line that ends in `#fairseq:overwrite` may repeat a word: its
+    id is then the later one.
+
+    Args:
+        words: list of all words in the order of their ids; the first four are the special words.
+        counts: occurrences of each of them, as many as words.
+        overwrite: whether words may be repeated. The last id of a word is its own; special words keep theirs.
+
+    Raises:
+        ValueError: if the special words are not the first four, a word is empty, holds a line break or occurs
+            twice, or the counts are not as many as the words.
+
+    Example:
+
+    >>> vocabulary = Vocabulary.from_counts({"the": 9, "cat": 2, "sat": 2})
+    >>> vocabulary.words[4:8]
+    ['the', 'cat', 'sat', 'madeupword0000']
+    >>> vocabulary.encode(["the", "dog", "sat", "</s>"])
+    array([4, 3, 6, 2], dtype=int32)
+    """
+
+    def __init__(self, words, counts, overwrite=False):
+        self.words = list(words)
+        self.counts = np.asarray(counts, np.int64)
+        self._ids = {word: i for i, word in enumerate(self.words)}
+        self._validate(overwrite)
+        self._ids |= zip(SPECIAL_WORDS, range(4))
+
+    @classmethod
+    def from_counts(cls, counts, min_count=1, multiple_of=8):
+        """Makes the vocabulary of a text from the occurrences of its words.
+
+        Ties are in alphabetical order (by code point). Filler words (`madeupword0000`, …, count 0) bring the
+        size up to a multiple of `multiple_of`. Words rarer than `min_count` become `<unk>`, which is credited
+        with them.
+        """
+        kept = sorted(word for word in counts if counts[word] >= min_count and word not in SPECIAL_WORDS)
+        kept.sort(key=counts.__getitem__, reverse=True)
+        special = [counts.get(word, 0) for word in SPECIAL_WORDS]
+        special[UNK] += sum(counts.values()) - sum(special) - sum(counts[word] for word in kept)
+        words = [*SPECIAL_WORDS, *kept]
+        words += _fillers(-len(words) % multiple_of, counts)
+        known = [*special, *(counts[word] for word in kept)]
+        return cls(words, known + [0] * (len(words) - len(known)))
+
+    @classmethod
+    def load(cls, path):
+        """Reads a vocabulary that `save`, or fairseq, wrote; ids follow the order of the lines."""
+        words, counts = list(SPECIAL_WORDS), [0] * len(SPECIAL_WORDS)
+        known = set(words)
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                word, count, overwrite = _parse(line, f"{path}:{number}")
+                if word in known and not overwrite:
+                    raise ValueError(f"{path}:{number}: {word!r} occurs twice. Remove this line.")
+                words.append(word)
+                counts.append(count)
+                known.add(word)
+        if len(words) == len(SPECIAL_WORDS):
+            raise ValueError(f"{path}: the vocabulary is empty; expected one `word count` per line.")
+        return cls(words, counts, overwrite=True)
+
+    def save(self, path):
+        """Writes one `word count` a line, without the special words."""
+        with open(path, "wb") as file:
+            file.write(self._text())
+
+    def encode(self, words, extra=()):
+        """Returns the ids of a sequence of words as an int32 array; unknown words become `<unk>`.
+
+        Those that are listed in `extra` get ids behind the vocabulary instead, as `LanguageModel.for_inference` takes
+        them.
+        """
+        if isinstance(words, str):
+            raise ValueError(f"`words` must be a list. Received: {words!r}. Split it into words first.")
+        ids = {**self._ids, **{word: len(self) + i for i, word in enumerate(extra)}} if extra else self._ids
+        return np.fromiter(map(ids.get, words, itertools.repeat(UNK)), np.int32)
+
+    def decode(self, ids):
+        """Returns the list of the words of a sequence of ids."""
+        ids = np.asarray(ids, np.int64)
+        outside = ids[(ids < 0) | (ids >= len(self))]
+        if outside.size:
+            raise ValueError(f"`ids` must be from 0 to {len(self) - 1}. Received: {outside[0]}")
+        return [self.words[i] for i in ids.tolist()]
+
+    def unknown(self, words):
+        """Returns those of `words` that are not in the vocabulary, which `encode` makes `<unk>`."""
+        return [word for word in words if word not in self._ids]
+
+    @property
+    def sha256(self):
+        """Digest of what `save` writes: equal digests mean equal words, ids and counts."""
+        return hashlib.sha256(self._text()).hexdigest()
+
+    def __len__(self):
+        return len(self.words)
+
+    def __contains__(self, word):
+        return word in self._ids
+
+    def _text(self):
+        lines, known = [], set(SPECIAL_WORDS)
+        for word, count in itertools.islice(zip(self.words, self.counts.tolist(), strict=True), 4, None):
+            lines.append(f"{word} {count}{OVERWRITE if word in known else ''}\n")
+            known.add(word)
+        return "".join(lines).encode()
+
+    def _validate(self, overwrite):
+        if tuple(self.words[:4]) != SPECIAL_WORDS:
+            raise ValueError(f"`words` must begin with {SPECIAL_WORDS}. Received: {self.words[:4]}")
+        if len(self._ids) < len(self.words) and not overwrite:
+            twice = next(word for i, word in enumerate(self.words) if self._ids[word] != i)
+            raise ValueError(f"`words` must be distinct. Received twice: {twice!r}")
+        if "" in self._ids or any("\n" in word for word in self.words):
+            raise ValueError("`words` must not be empty or hold a line break; the file has one word a line.")
+        if self.counts.shape != (len(self.words),):
+            raise ValueError(f"`counts` must be as many as `words`. Received: {self.counts.size} and {len(self)}")
+
+
+def _fillers(number, taken):
+    names = (f"madeupword{i:04d}" for i in itertools.count())
+    return itertools.islice((name for name in names if name not in taken), number)
+
+
+def _parse(line, where):
+    try:
+        line = line.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise ValueError(f"{where}: not valid UTF-8. Convert the file to UTF-8.") from None
+    word, _, count = line.removesuffix(OVERWRITE).rpartition(" ")
+    if not word or not count.isdecimal():
+        raise ValueError(f"{where}: expected a word and its count, such as `the 120`. Received: {line!r}")
+    return word, int(count), line.endswith(OVERWRITE)

@@ -1,0 +1,100 @@
+from keras_adaptive.data.text.subwords import piece_bytes
+from keras_adaptive.special_words import SPECIAL_WORDS
+
+_BEFORE_PART = "\x1f"  # white space, so it occurs in no word
+_PARTS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^ \p{L}\p{N}]+"  # GPT-2's, without what is for white space
+_NOTHING = -1
+
+
+class GraphSubwords:
+    """Cuts words into pieces inside a TensorFlow graph, for serving: the ids that training saw.
+
+    It uses TensorFlow's own operations alone, so that what is exported needs no other package where it is loaded. Its
+    `tables` must be tracked by what is exported, `archive.track(graph_subwords.tables)`.
+
+    To the regular expressions of TensorFlow 2.21 letters younger than Unicode 15 are no letters, so a word with one may
+    be cut elsewhere.
+
+    Args:
+        subwords: the `Subwords` of a corpus.
+        vocabulary: the corpus's `Vocabulary` of pieces.
+
+    Call arguments:
+        words: strings without white space, `(words,)`, such as `tf.strings.split(line)`, which knows ASCII's only.
+
+    Returns, when called, a `tf.RaggedTensor` of ids, `(words, None)`, int32; its `flat_values` are those of a line.
+
+    Raises:
+        ValueError: if the vocabulary lacks a piece, since it belongs to another corpus.
+
+    Example:
+
+    ```python
+    corpus = load_corpus("data/books_bpe")
+    graph_subwords = GraphSubwords(corpus.subwords(), corpus.vocabulary)
+    graph_subwords(tf.strings.split("It was the <unk> of times")).flat_values
+    ```
+    """
+
+    def __init__(self, subwords, vocabulary):
+        lacking = vocabulary.unknown(subwords.symbols)
+        if lacking:
+            raise ValueError(
+                "`vocabulary` must be of these sub-words: take both from one corpus. "
+                f"It lacks {len(lacking)} of their pieces, such as {lacking[0]!r}."
+            )
+        import tensorflow as tf
+
+        ids = {word: i for i, word in enumerate(vocabulary.words)}
+        of_bytes = {piece_bytes(symbol)[0]: ids[symbol] for symbol in subwords.symbols if len(symbol) == 1}
+        self._of_bytes = tf.constant([of_bytes[byte] for byte in range(256)])
+        self._size, self._never = len(ids), len(subwords.merges)
+        pairs = [ids[left] * self._size + ids[right] for left, right in subwords.merges]
+        ranks = tf.lookup.KeyValueTensorInitializer(pairs, range(self._never), tf.int64, tf.int64)
+        self._made = tf.constant([ids[left + right] for left, right in subwords.merges], tf.int32)
+        self.tables = tf.Module()
+        self.tables.ranks = tf.lookup.StaticHashTable(ranks, self._never)
+        self._function = tf.function(self._ids, [tf.TensorSpec([None], tf.string)], autograph=False)
+
+    def __call__(self, words):
+        return self._function(words)
+
+    def _ids(self, words):
+        import tensorflow as tf
+
+        matches = words[:, None] == tf.constant(SPECIAL_WORDS)  # (words, 4); their places are their ids
+        special = tf.reduce_any(matches, axis=1)
+        places = tf.argmax(matches, axis=1, output_type=tf.int32)
+        own = tf.RaggedTensor.from_row_lengths(places[special], tf.cast(special, tf.int64))
+        spaced = tf.where(special, "", tf.strings.join([" ", words]))  # "" has no pieces
+        parts = tf.strings.split(tf.strings.regex_replace(spaced, _PARTS, rf"{_BEFORE_PART}\0"), _BEFORE_PART)[:, 1:]
+        single = tf.strings.bytes_split(parts.flat_values)
+        numbers = tf.io.decode_raw(single.flat_values, tf.uint8, fixed_length=1)[:, 0]
+        pieces = single.with_values(tf.gather(self._of_bytes, tf.cast(numbers, tf.int32))).to_tensor(_NOTHING)
+        merged = tf.RaggedTensor.from_tensor(self._merged(pieces), padding=_NOTHING)
+        return tf.concat([own, parts.with_values(merged).merge_dims(1, 2)], axis=1)
+
+    def _merged(self, pieces):
+        """Ids of bytes (parts, longest) after all merges: in each part the earliest learned first, from the left."""
+        import tensorflow as tf
+
+        columns = tf.range(tf.shape(pieces)[1])
+
+        def ranks(pieces):
+            """When the merge of each piece with the next was learned, (parts, longest − 1)."""
+            left, right = (tf.cast(some, tf.int64) for some in (pieces[:, :-1], pieces[:, 1:]))
+            return self.tables.ranks.lookup(tf.where(right < 0, right, left * self._size + right))
+
+        def merge(pieces, rank):
+            earliest, place = (
+                tf.reduce_min(rank, axis=1)[:, None],
+                tf.argmin(rank, axis=1, output_type=tf.int32)[:, None],
+            )
+            made = tf.gather(self._made, tf.minimum(earliest, self._never - 1))
+            closed_up = tf.pad(pieces[:, 1:], [[0, 0], [0, 1]], constant_values=_NOTHING)
+            after = tf.where(columns < place, pieces, tf.where(columns == place, made, closed_up))
+            pieces = tf.where(earliest < self._never, after, pieces)
+            return pieces, ranks(pieces)
+
+        can_merge = lambda pieces, rank: tf.reduce_any(rank < self._never)  # noqa: E731
+        return tf.while_loop(can_merge, merge, (pieces, ranks(pieces)))[0]

@@ -1,0 +1,78 @@
+from keras_adaptive.data.text.subwords import begins_word, piece_bytes
+from keras_adaptive.export.graph_subwords import GraphSubwords
+from keras_adaptive.export.graph_words import graph_words
+from keras_adaptive.special_words import EOS
+
+
+class GraphText:
+    """Text to tokens and back inside a TensorFlow graph, for serving: the tokens that training saw.
+
+    Its `tables` must be tracked by what is exported.
+
+    Args:
+        vocabulary: the `Vocabulary` of a corpus.
+        tokenizer: the name of its tokenizer, in `TOKENIZERS`.
+        subwords: its `Subwords`, None for a corpus of words.
+
+    Raises:
+        ValueError: if the vocabulary lacks pieces of the sub-words.
+
+    Example:
+
+    >>> text = GraphText(Vocabulary.from_counts({"the": 9, "cat": 2}), "whitespace")
+    >>> tokens, ids = text.encode(tf.constant(["the cat", "", "the dog"]))
+    >>> ids.to_list()  # -1 is a word outside the vocabulary
+    [[4, 5], [], [4, -1]]
+    """
+
+    def __init__(self, vocabulary, tokenizer="whitespace", subwords=None):
+        import tensorflow as tf
+
+        self.tokenizer = tokenizer
+        self.tables = tf.Module()
+        self._tokens = tf.constant(vocabulary.words)
+        self._subwords, self._begins = None, None
+        spaced = lambda word: b" " + word.encode()  # noqa: E731
+        if subwords is None:
+            ids = tf.constant(vocabulary.encode(vocabulary.words), tf.int64)  # a published one may repeat words
+            self.tables.ids = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(self._tokens, ids), -1)
+        else:
+            spaced = piece_bytes
+            self._subwords = GraphSubwords(subwords, vocabulary)
+            self.tables.subwords = self._subwords.tables
+            self._begins = tf.constant([begins_word(piece) for piece in vocabulary.words])
+        texts = [spaced(word) for word in vocabulary.words]
+        texts[EOS] = b"\n"
+        self._texts = tf.constant(texts)
+
+    def encode(self, lines):
+        """Strings (lines,) to their tokens and ids, ragged (lines, tokens); the id of an unknown word is −1."""
+        import tensorflow as tf
+
+        words = graph_words(lines, self.tokenizer)
+        if self._subwords is None:
+            return words, tf.cast(self.tables.ids.lookup(words), tf.int32)
+        ids = words.with_values(self._subwords(words.flat_values)).merge_dims(1, 2)
+        return self.tokens(ids), ids
+
+    def tokens(self, ids):
+        """The tokens of ids of any shape."""
+        import tensorflow as tf
+
+        return tf.gather(self._tokens, ids)
+
+    def begins_word(self, ids):
+        """Whether a word begins with each token, for ids of any shape."""
+        import tensorflow as tf
+
+        return tf.ones_like(ids, tf.bool) if self._begins is None else tf.gather(self._begins, ids)
+
+    def join(self, ids):
+        """The text of ids (lines, tokens): spaces before words, and `</s>` ends a line.
+
+        Bytes that are no UTF-8, which pieces may make, become U+FFFD.
+        """
+        import tensorflow as tf
+
+        text = tf.strings.reduce_join(tf.gather(self._texts, ids), axis=-1)
+        return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")

@@ -1,0 +1,65 @@
+"""Lines of text to words inside a TensorFlow graph, for serving: the words that training saw."""
+
+import functools
+import re
+
+from keras_adaptive.data.text.words import MARK, NUMBER, TOKENIZERS, WORD
+
+_BEFORE_WORD = "\x1f"  # white space, so it occurs in no word
+
+
+def graph_words(lines, tokenizer):
+    """Splits lines into words as `TOKENIZERS[tokenizer]` does, with TensorFlow's own operations alone.
+
+    Letters, digits and white space are those of the Python that makes the graph, since its ranges of them are written
+    into it. A line feed is white space. Bytes that are no UTF-8 become U+FFFD, as `bytes.decode(errors="replace")` has
+    it.
+
+    Args:
+        lines: string tensor (lines,).
+        tokenizer: a name in `TOKENIZERS`.
+
+    Returns:
+        `tf.RaggedTensor` of strings (lines, words).
+
+    Raises:
+        ValueError: on another name.
+    """
+    if tokenizer not in TOKENIZERS:
+        raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {tokenizer!r}")
+    import tensorflow as tf
+
+    lines = tf.strings.unicode_transcode(lines, "UTF-8", "UTF-8", errors="replace")
+    lines = tf.strings.regex_replace(lines, _re2(r"[\s]+"), " ")
+    return tf.strings.split(lines) if tokenizer == "whitespace" else _words_and_marks(lines)
+
+
+def _words_and_marks(lines):
+    """RE2 has no back references, so marks are matched one by one, and runs of one mark are joined behind that."""
+    import tensorflow as tf
+
+    lines = tf.strings.regex_replace(lines, _re2(f"{NUMBER}|{WORD}|{MARK}"), rf"{_BEFORE_WORD}\0")
+    parts = tf.strings.split(lines, _BEFORE_WORD)[:, 1:]  # a word each, and behind it a space where there was one
+    rows, parts = parts.value_rowids(), parts.flat_values
+    words = tf.strings.strip(parts)
+    goes_on = (rows[1:] == rows[:-1]) & (words[1:] == parts[:-1])
+    begins = tf.concat([tf.ones_like(rows[:1], tf.bool), ~goes_on], axis=0)
+    number = tf.cumsum(tf.cast(begins, tf.int32)) - 1
+    joined = tf.strings.unsorted_segment_join(words, number, tf.reduce_sum(tf.cast(begins, tf.int32)))
+    nrows = tf.size(lines, tf.int64)
+    return tf.RaggedTensor.from_value_rowids(joined, tf.boolean_mask(rows, begins), nrows, validate=False)
+
+
+def _re2(pattern):
+    """A pattern of Python, whose \\d, \\s and \\w stand in brackets, in the syntax of RE2."""
+    for name in "dsw":
+        pattern = pattern.replace(rf"\{name}", _ranges(name))
+    return re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", pattern)
+
+
+@functools.cache
+def _ranges(name):
+    r"""The code points of Python's \d, \s or \w as RE2 has them between brackets."""
+    everything = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))  # UTF-8 has no surrogates
+    runs = (match.span() for match in re.finditer(rf"\{name}+", everything))
+    return "".join(rf"\x{{{ord(everything[low]):x}}}-\x{{{ord(everything[high - 1]):x}}}" for low, high in runs)

@@ -1,0 +1,290 @@
+import hashlib
+import json
+import re
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from keras_adaptive.data import (
+    EOS,
+    SPECIAL_WORDS,
+    SPLITS,
+    TOKENIZERS,
+    UNK,
+    Subwords,
+    Vocabulary,
+    join_pieces,
+    prepare,
+)
+
+TEXTS = {
+    "train": " = a = \n \nthe cat the <unk>\nthe dog\n\n",
+    "valid": "the zebra\n\n",
+    "test": "a cat without an end",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for split, text in TEXTS.items():
+        (folder / f"{split}.txt").write_text(text, encoding="utf-8")
+    return folder
+
+
+def snapshot(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_tokens_are_the_text(folder, tmp_path):
+    corpus = prepare(folder, tmp_path / "data", min_count=1)
+    words = {split: corpus.vocabulary.decode(corpus.tokens(split)) for split in SPLITS}
+    assert " ".join(words["train"]) == "= a = </s> </s> the cat the <unk> </s> the dog </s> </s>"
+    assert " ".join(words["valid"]) == "the <unk> </s> </s>"
+    assert " ".join(words["test"]) == "a cat <unk> <unk> <unk> </s>"
+    assert corpus.vocabulary.words[4:9] == ["the", "=", "a", "cat", "dog"]
+
+
+def test_the_words_of_another_vocabulary(folder, tmp_path):
+    given = Vocabulary([*SPECIAL_WORDS, "cat", "bird", "the"], [0, 0, 0, 0, 9, 5, 1])
+    corpus = prepare(folder, tmp_path / "data", vocabulary=given)
+    words = corpus.vocabulary.decode(corpus.tokens("train"))
+    unknown = "<unk> <unk> <unk> </s> </s> the cat the <unk> </s> the <unk> </s> </s>"
+    assert " ".join(words) == unknown and corpus.vocabulary.sha256 == given.sha256
+    assert corpus.vocabulary.counts.tolist() == [0, 0, 5, 5, 9, 5, 1]
+    assert prepare(folder, tmp_path / "data", min_count=1, vocabulary=given).tokens("train").size == 14  # is kept
+    other = Vocabulary(given.words, given.counts[::-1])
+    for vocabulary in (None, other):
+        with pytest.raises(ValueError, match="Remove it, or choose another"):
+            prepare(folder, tmp_path / "data", vocabulary=vocabulary)
+    with pytest.raises(ValueError, match="`subwords` or `vocabulary`, not both"):
+        prepare(folder, tmp_path / "other", subwords=4, vocabulary=given)
+
+
+def test_rare_words_become_unknown(folder, tmp_path):
+    corpus = prepare(folder, tmp_path / "data", min_count=2)
+    assert corpus.vocabulary.words[4:6] == ["the", "="]
+    assert corpus.vocabulary.unknown(["a", "cat", "dog"]) == ["a", "cat", "dog"]
+    assert np.count_nonzero(corpus.tokens("train") == UNK) == 4
+
+
+@pytest.mark.parametrize("min_count", [1, 2, 3])
+def test_counts_are_those_of_the_tokens(folder, tmp_path, min_count):
+    corpus = prepare(folder, tmp_path / "data", min_count=min_count)
+    counts = np.bincount(corpus.tokens("train"), minlength=len(corpus.vocabulary))
+    assert corpus.vocabulary.counts.tolist() == counts.tolist()
+
+
+def test_metadata(folder, tmp_path):
+    metadata = prepare(folder, tmp_path / "data", min_count=1).metadata
+    assert metadata == json.loads((tmp_path / "data" / "corpus.json").read_text())
+    train = metadata["splits"]["train"]
+    assert metadata["source"] == str(folder) and metadata["dtype"] == "uint16"
+    assert (metadata["tokenizer"], metadata["unit"], metadata["min_count"]) == ("whitespace", "word", 1)
+    assert (train["tokens"], train["lines"], train["unknown"]) == (14, 5, 1)
+    assert train["unknown_share"] == pytest.approx(1 / 14) and train["bytes"] == len(TEXTS["train"])
+    assert metadata["vocabulary"]["size"] == 16
+
+
+def test_nothing_else_is_left_in_the_folder(folder, tmp_path):
+    prepare(folder, tmp_path / "data")
+    names = {path.name for path in (tmp_path / "data").iterdir()}
+    assert names == {"train.tokens", "valid.tokens", "test.tokens", "vocabulary.txt", "corpus.json"}
+
+
+def test_raw_text(folder, tmp_path):
+    corpus = prepare(folder, tmp_path / "data", tokenizer="words", min_count=1)
+    assert corpus.vocabulary.decode(corpus.tokens("train")[6:11]) == ["cat", "the", "<", "unk", ">"]
+
+
+def test_large_vocabularies_take_four_bytes(folder, tmp_path):
+    words = [f"w{i}" for i in range(70_000)]
+    (folder / "train.txt").write_text(" ".join(words), encoding="utf-8")
+    corpus = prepare(folder, tmp_path / "data", min_count=1)
+    assert corpus.tokens("train").dtype == np.int32
+    assert Counter(corpus.vocabulary.decode(corpus.tokens("train"))) == Counter([*words, "</s>"])
+
+
+def test_only_a_line_feed_ends_a_line(folder, tmp_path):
+    (folder / "valid.txt").write_bytes("the\r\ncat\x0c\u2028dog\x85 the\rcat\n".encode())
+    corpus = prepare(folder, tmp_path / "data", min_count=1)
+    assert " ".join(corpus.vocabulary.decode(corpus.tokens("valid"))) == "the </s> cat dog the cat </s>"
+
+
+def test_names_of_wikitext(folder, tmp_path):
+    for split in SPLITS:
+        (folder / f"{split}.txt").rename(folder / f"wiki.{split}.tokens")
+    assert len(prepare(folder, tmp_path / "data").tokens("train")) == 14
+
+
+def test_memory_does_not_grow_with_the_text(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_adaptive.data.preparation.text_parts._CHUNK", 1 << 12)
+    monkeypatch.setattr("keras_adaptive.data.preparation.word_index._CHUNK", 1 << 12)
+    peaks = []
+    for lines in (1_000, 10_000):
+        (folder / "train.txt").write_text("the cat sat on the mat\n" * lines, encoding="utf-8")
+        tracemalloc.start()
+        prepare(folder, tmp_path / str(lines))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+def test_the_same_corpus_is_kept(folder, tmp_path):
+    prepare(folder, tmp_path / "data")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()}
+    assert prepare(folder, tmp_path / "data").tokens("train").size == 14
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()} == before
+
+
+@pytest.mark.parametrize("change", ["min_count", "tokenizer", "text"])
+def test_another_corpus_is_refused_and_untouched(folder, tmp_path, change):
+    prepare(folder, tmp_path / "data", min_count=1)
+    before = snapshot(tmp_path / "data")
+    if change == "text":
+        (folder / "test.txt").write_text("another", encoding="utf-8")
+    other = {"min_count": {"min_count": 2}, "tokenizer": {"tokenizer": "words"}}.get(change, {})
+    with pytest.raises(ValueError, match="Remove it, or choose another"):
+        prepare(folder, tmp_path / "data", **{"min_count": 1, **other})
+    assert snapshot(tmp_path / "data") == before
+
+
+def test_other_files_are_refused_and_an_empty_folder_is_taken(folder, tmp_path):
+    (tmp_path / "data").mkdir()
+    assert prepare(folder, tmp_path / "data")
+    with pytest.raises(ValueError, match="is not this corpus"):
+        prepare(folder, folder)
+    with pytest.raises(ValueError, match="is not this corpus"):
+        prepare(folder, folder / "train.txt")
+    assert set(snapshot(folder).values()) == {text.encode() for text in TEXTS.values()}
+
+
+@pytest.mark.parametrize(
+    "name, contents, message",
+    [
+        ("valid.txt", None, "valid.txt is missing"),
+        ("valid.txt", b"", "valid.txt is empty"),
+        ("train.txt", b"good\nbad \xff\n", "train.txt:2, byte 5 of the line: not valid UTF-8"),
+        ("test.txt", b"line\n" * 300_000 + b"\xc3\n", "test.txt:300001, byte 1 of the line: not valid UTF-8"),
+    ],
+)
+def test_bad_text_leaves_nothing_behind(folder, tmp_path, name, contents, message):
+    (folder / name).unlink() if contents is None else (folder / name).write_bytes(contents)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        prepare(folder, tmp_path / "data")
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_unknown_tokenizer(folder, tmp_path):
+    with pytest.raises(ValueError, match="Received: 'spaces'"):
+        prepare(folder, tmp_path / "data", tokenizer="spaces")
+
+
+def test_lines_end_with_one_token_each(folder, tmp_path):
+    corpus = prepare(folder, tmp_path / "data")
+    for split in SPLITS:
+        lines = corpus.metadata["splits"][split]["lines"]
+        assert lines == np.count_nonzero(corpus.tokens(split) == EOS)
+        assert lines == len(TEXTS[split].splitlines())
+
+
+def test_what_a_killed_run_left_is_no_hindrance(folder, tmp_path):
+    left = tmp_path / "data.partial"
+    (left / "corpus").mkdir(parents=True)
+    (left / "corpus" / "train.words").touch()
+    corpus = prepare(folder, tmp_path / "data")
+    assert len(corpus.tokens("train")) == 14 and not (corpus.data_dir / "train.words").exists()
+    assert not left.exists()
+
+
+SUBWORD_FILES = {"merges.txt", "words.txt", "train.words", "valid.words", "test.words"}
+
+
+def spelled(corpus, split):
+    return "".join(join_pieces(corpus.vocabulary.decode(corpus.tokens(split))))
+
+
+@pytest.mark.parametrize("tokenizer", list(TOKENIZERS))
+def test_pieces_are_the_text(folder, tmp_path, tokenizer):
+    (folder / "test.txt").write_text("don't naïve 日本語 x<unk>\n\n zebra's <unk> <s>", encoding="utf-8")
+    corpus = prepare(folder, tmp_path / "data", tokenizer, subwords=6)
+    for split in SPLITS:
+        lines = (folder / f"{split}.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        text = "".join("".join(f" {word}" for word in TOKENIZERS[tokenizer](line)) + "\n" for line in lines)
+        assert spelled(corpus, split) == text
+    assert {path.name for path in corpus.data_dir.iterdir()} > SUBWORD_FILES
+    assert not list(corpus.data_dir.glob("*numbers"))
+
+
+@pytest.mark.parametrize("min_count", [1, 2, 3])
+def test_the_words_of_pieces_are_those_of_a_corpus_of_words(folder, tmp_path, min_count):
+    pieces = prepare(folder, tmp_path / "pieces", min_count=min_count, subwords=6)
+    words = prepare(folder, tmp_path / "words", min_count=min_count)
+    assert pieces.word_vocabulary.words == words.vocabulary.words
+    assert pieces.word_vocabulary.counts.tolist() == words.vocabulary.counts.tolist()
+    for split in SPLITS:
+        assert pieces.words(split).tolist() == words.tokens(split).tolist() == words.words(split).tolist()
+        assert pieces.metadata["splits"][split]["words"] == len(words.tokens(split))
+        starts = pieces.word_starts(split)
+        assert len(starts) == len(words.tokens(split)) and starts[0] == 0 and (np.diff(starts) > 0).all()
+        assert words.word_starts(split).tolist() == list(range(len(words.tokens(split))))
+        firsts = pieces.vocabulary.decode(pieces.tokens(split)[starts])
+        known = [word for word in firsts if word in ("</s>", "<unk>")]
+        assert known == [word for word in read_split(folder, split) if word in ("</s>", "<unk>")]
+
+
+def read_split(folder, split):
+    return (folder / f"{split}.txt").read_text().removesuffix("\n").replace("\n", " </s> ").split() + ["</s>"]
+
+
+def test_pieces_are_counted_and_never_unknown(folder, tmp_path):
+    corpus = prepare(folder, tmp_path / "data", min_count=3, subwords=6)
+    counts = np.bincount(corpus.tokens("train"), minlength=len(corpus.vocabulary))
+    assert corpus.vocabulary.counts.tolist() == counts.tolist()
+    assert [corpus.metadata["splits"][split]["unknown"] for split in SPLITS] == [1, 0, 0]
+
+
+def test_metadata_of_pieces(folder, tmp_path):
+    metadata = prepare(folder, tmp_path / "data", min_count=2, subwords=3).metadata
+    assert (metadata["unit"], metadata["subwords"], metadata["merges"]["number"]) == ("sub-word", 3, 3)
+    text = (tmp_path / "data" / "merges.txt").read_bytes()
+    assert metadata["merges"]["sha256"] == hashlib.sha256(text).hexdigest()
+    train = metadata["splits"]["train"]
+    assert (train["words"], train["unknown_words"], train["lines"]) == (14, 4, 5)
+    assert "subwords" not in prepare(folder, tmp_path / "words").metadata
+
+
+def test_a_word_is_cut_once_however_often_it_occurs(folder, tmp_path, monkeypatch):
+    cut = []
+    pieces = Subwords.pieces
+    monkeypatch.setattr(Subwords, "pieces", lambda self, words: pieces(self, cut.append(list(words)) or cut[-1]))
+    prepare(folder, tmp_path / "data", subwords=6)
+    assert all(len(set(words)) == len(words) for words in cut) and cut
+
+
+def test_long_texts_of_pieces_are_written_in_chunks(folder, tmp_path, monkeypatch):
+    whole = prepare(folder, tmp_path / "whole", subwords=6)
+    monkeypatch.setattr("keras_adaptive.data.preparation.word_index._CHUNK", 3)
+    chunks = prepare(folder, tmp_path / "chunks", subwords=6)
+    assert snapshot(whole.data_dir) == snapshot(chunks.data_dir)
+
+
+def test_the_same_pieces_are_kept_and_others_refused(folder, tmp_path):
+    prepare(folder, tmp_path / "data", subwords=6)
+    before = snapshot(tmp_path / "data")
+    assert prepare(folder, tmp_path / "data", subwords=6).metadata["unit"] == "sub-word"
+    for subwords in (0, 5):
+        with pytest.raises(ValueError, match="Remove it, or choose another"):
+            prepare(folder, tmp_path / "data", subwords=subwords)
+    assert snapshot(tmp_path / "data") == before
+    prepare(folder, tmp_path / "words")
+    with pytest.raises(ValueError, match="Remove it, or choose another"):
+        prepare(folder, tmp_path / "words", subwords=6)
+
+
+def test_a_negative_number_of_merges_is_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match="`subwords` must be a number of merges, or 0 for words. Received: -1"):
+        prepare(folder, tmp_path / "data", subwords=-1)

@@ -1,0 +1,388 @@
+import errno
+import gzip
+import io
+import json
+import os
+import re
+import shutil
+import socket
+import tarfile
+import zipfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from keras_adaptive.data import (
+    PUBLIC_CORPORA,
+    SPECIAL_WORDS,
+    SPLITS,
+    Vocabulary,
+    prepare,
+    prepare_public,
+)
+from keras_adaptive.data.sources import downloads
+from keras_adaptive.data.sources.downloads import download
+from keras_adaptive.data.sources.public_corpora import PublicCorpus, fetch_texts, unpack
+from tests.support.local_server import LocalServer
+
+ROOT = Path(__file__).parents[2]
+BODY, OTHER = (bytes((i * i * step) % 251 for i in range(10_000)) for step in (3, 5))
+TEXTS = {"train": b" = a = \n\nthe cat <unk>\nthe dog\n", "valid": b"the dog\n\n", "test": b"a cat\n"}
+MEMBERS = {split: (f"wiki.{split}.tokens",) for split in SPLITS}
+NAMED = {f"wikitext-tiny/wiki.{split}.tokens": text for split, text in TEXTS.items()}
+TOKENS = {"train": {"tokens": 12}, "valid": {"tokens": 4}, "test": {"tokens": 3}}
+
+
+@pytest.fixture
+def site(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with LocalServer() as site:
+        yield site
+
+
+@pytest.fixture
+def down():
+    """An address where nobody listens, nor can while the test runs."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{silent.getsockname()[1]}/archive.zip"
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """A public corpus of four words; `tiny(**fields)` changes what is published about it."""
+    corpus = PublicCorpus((), MEMBERS, 1, TOKENS, types=7, vocabulary=16)
+
+    def change(**fields):
+        monkeypatch.setitem(PUBLIC_CORPORA, "tiny", corpus._replace(**fields))
+
+    change()
+    return change
+
+
+def zipped(members, compression=zipfile.ZIP_DEFLATED):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name, text in members.items():
+            archive.writestr(name, text)
+    return file.getvalue()
+
+
+def tarred(members, mode="w:gz"):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode=mode) as archive:
+        for name, text in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+    return file.getvalue()
+
+
+def damaged(archive):
+    """The same archive with one other byte in the longest text, which only the checksum tells."""
+    assert archive.count(BODY) == 1
+    return archive.replace(BODY, BODY[:5_000] + b"!" + BODY[5_001:])
+
+
+def files_in(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def read(folder):
+    return {path.stem: path.read_bytes() for path in folder.iterdir()}
+
+
+# --- one file ---
+
+
+@pytest.mark.parametrize("has_length", [True, False])
+def test_a_download_is_the_file_and_nothing_else_stays(site, tmp_path, has_length):
+    url = site.add("file.zip", BODY, has_length=has_length)
+    assert download(url, tmp_path / "new" / "file.zip") == tmp_path / "new" / "file.zip"
+    assert (tmp_path / "new" / "file.zip").read_bytes() == BODY
+    assert files_in(tmp_path) == {"new/file.zip"}
+    assert not site.requests[0][1]["User-Agent"].startswith("Python")  # which wikitext.smerity.com refuses
+
+
+@pytest.mark.parametrize("etag, modified", [('"1"', None), (None, "Tue, 01 Mar 2016 12:00:00 GMT")])
+def test_an_interrupted_download_goes_on_where_it_stopped(site, tmp_path, etag, modified):
+    path = tmp_path / "file.zip"
+    url = site.add("file.zip", BODY, etag=etag, modified=modified, stops_after=6_000)
+    with pytest.raises(OSError, match="stopped after 6,000 of 10,000 bytes; the next call goes on"):
+        download(url, path)
+    assert not path.exists()
+    site.files["file.zip"].stops_after = 3_000
+    with pytest.raises(OSError, match="stopped after 9,000 of 10,000 bytes"):
+        download(url, path)
+    site.files["file.zip"].stops_after = None
+    assert download(url, path).read_bytes() == BODY
+    asked = [(headers.get("Range"), headers.get("If-Range")) for _, headers in site.requests]
+    assert asked == [(None, None), ("bytes=6000-", etag or modified), ("bytes=9000-", etag or modified)]
+    assert site.sent == [6_000, 3_000, 1_000]
+    assert files_in(tmp_path) == {"file.zip"}
+
+
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ({}, {"etag": '"2"'}),
+        ({}, {"etag": '"2"', "heeds_if_range": False}),
+        ({}, {"etag": None, "heeds_if_range": False, "body": OTHER[:8_000]}),
+        ({}, {"knows_ranges": False}),
+        ({"etag": None}, {"etag": None}),
+        ({"etag": 'W/"1"'}, {"etag": 'W/"1"'}),
+        ({"has_length": False, "etag": None}, {}),
+    ],
+    ids=["changed", "If-Range ignored", "other size", "no ranges", "no version", "weak version", "no length"],
+)
+def test_two_versions_are_never_joined(site, tmp_path, first, second):
+    url = site.add("file.zip", BODY, stops_after=6_000, **{"etag": '"1"', **first})
+    if first.get("has_length", True):
+        with pytest.raises(OSError, match="stopped after 6,000"):
+            download(url, tmp_path / "file.zip")
+    else:  # the end cannot be told from the end of the file
+        download(url, tmp_path / "file.zip")
+    site.add("file.zip", **{"body": OTHER, **second})
+    download(url, tmp_path / "file.zip")
+    assert (tmp_path / "file.zip").read_bytes() == second.get("body", OTHER)
+
+
+def test_a_part_from_another_address_is_not_continued(site, tmp_path):
+    with pytest.raises(OSError, match="stopped"):
+        download(site.add("a/file.zip", BODY, stops_after=6_000), tmp_path / "file.zip")
+    assert download(site.add("b/file.zip", OTHER), tmp_path / "file.zip").read_bytes() == OTHER
+    assert "Range" not in site.requests[1][1]
+
+
+def test_a_complete_part_needs_no_request(site, tmp_path):
+    url = site.add("file.zip", BODY, stops_after=6_000)
+    with pytest.raises(OSError, match="stopped"):
+        download(url, tmp_path / "file.zip")
+    (partial,) = tmp_path.glob("*.partial")
+    partial.write_bytes(BODY)  # as if the process had been killed just before it was done
+    assert download(url, tmp_path / "file.zip").read_bytes() == BODY
+    assert len(site.requests) == 1
+
+
+@pytest.mark.parametrize("size, note", [(99, "{"), (10_001, None)], ids=["broken note", "too many bytes"])
+def test_parts_that_cannot_be_trusted_start_anew(site, tmp_path, size, note):
+    url = site.add("file.zip", BODY)
+    partial = tmp_path / "file.zip.127.0.0.1.partial"
+    partial.write_bytes(b"x" * size)
+    sound = json.dumps({"url": url, "version": '"1"', "size": 10_000})
+    partial.with_name(f"{partial.name}.json").write_text(note or sound)
+    assert download(url, tmp_path / "file.zip").read_bytes() == BODY
+
+
+@pytest.mark.parametrize(
+    "how, timeout, message",
+    [
+        ({"hangs": True}, 0.2, "timed out"),
+        ({"talks_nonsense": True}, 60, "not an answer that can be used: BadStatusLine"),
+    ],
+)
+def test_bad_servers_are_errors(site, tmp_path, monkeypatch, how, timeout, message):
+    monkeypatch.setattr(downloads, "_TIMEOUT", timeout)
+    with pytest.raises(OSError, match=message):
+        download(site.add("file.zip", BODY, **how), tmp_path / "file.zip")
+    assert not (tmp_path / "file.zip").exists()
+
+
+def test_progress(site, tmp_path, monkeypatch):
+    lines = []
+    download(site.add("file.zip", BODY), tmp_path / "file.zip", lines.append)
+    assert lines == []  # done before the first line was due
+    monkeypatch.setattr(downloads, "_REPORT_EVERY", 0)
+    monkeypatch.setattr(downloads, "_CHUNK", 4_000)
+    download(site.add("big.zip", BODY * 100), tmp_path / "big.zip", lines.append)
+    assert lines[-1] == "1.0 MB of 1.0 MB"
+
+
+# --- archives ---
+
+
+def test_only_the_wanted_members_are_written_in_their_order(tmp_path):
+    members = {"train": ("b/two", "b/ten", "a/two"), "valid": ("v",), "test": ("t",)}
+    named = {"x/b/ten": b"2\n", "./x/a/two": b"3\n", "b/two": b"1\n", "notb/two": b"-", "t": b"t\n", "x/v": b"v\n"}
+    for kind, archive in (("zip", zipped(named)), ("tgz", tarred(named)), ("tar", tarred(named, "w"))):
+        (tmp_path / "archive").write_bytes(archive)
+        unpack(tmp_path / "archive", members, tmp_path / kind)
+        assert read(tmp_path / kind) == {"train": b"1\n2\n3\n", "valid": b"v\n", "test": b"t\n"}
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_no_member_is_written_outside(tmp_path, pack):
+    outside = {"../evil": b"!", "../../wiki.test.tokens": b"!", f"{tmp_path}/evil": b"!", f"{tmp_path}/wiki.v": b"!"}
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "archive").write_bytes(pack({**outside, **NAMED}))
+    unpack(tmp_path / "in" / "archive", MEMBERS, tmp_path / "in" / "texts")
+    assert files_in(tmp_path) == {"in/archive", "in/texts/train.txt", "in/texts/valid.txt", "in/texts/test.txt"}
+    assert read(tmp_path / "in" / "texts") == TEXTS
+
+
+def test_links_are_not_followed(tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    with tarfile.open(tmp_path / "archive", "w") as archive:
+        for kind, split in ((tarfile.SYMTYPE, "train"), (tarfile.LNKTYPE, "valid"), (tarfile.DIRTYPE, "test")):
+            link = tarfile.TarInfo(f"wiki.{split}.tokens")
+            link.type, link.linkname = kind, str(tmp_path / "secret")
+            archive.addfile(link)
+    with pytest.raises(ValueError, match=r"lacks wiki.train.tokens and 2 more"):
+        unpack(tmp_path / "archive", MEMBERS, tmp_path / "texts")
+    assert files_in(tmp_path) == {"archive", "secret"}
+
+
+LARGE = {**NAMED, "wikitext-tiny/wiki.test.tokens": BODY}
+WRONG = {
+    "page": b"<html>Sorry, moved.</html>",
+    "empty": b"",
+    "truncated zip": zipped(NAMED)[:-30],
+    "truncated tar": gzip.compress(tarred(LARGE, "w"), 0)[:6_000],
+    "damaged zip": damaged(zipped(LARGE, zipfile.ZIP_STORED)),
+    "damaged tar": damaged(gzip.compress(tarred(LARGE, "w"), 0)),
+    "another zip": zipped({"wiki.train.raw": b"a"}),
+    "another tar": tarred({"wiki.train.raw": b"a"}),
+    "half a zip": zipped({"wiki.train.tokens": b"a\n", "wiki.valid.tokens": b"a\n"}),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_wrong_archive_is_removed_and_the_next_mirror_asked(site, tmp_path, tiny, kind):
+    wrong, right = site.add("a/tiny.zip", WRONG[kind]), site.add("b/tiny.zip", zipped(NAMED))
+    with pytest.raises(OSError, match=r"is not a zip or tar archive|lacks wiki\.[tv]"):
+        fetch_texts("tiny", tmp_path, [wrong])
+    assert files_in(tmp_path) == set()
+    assert read(fetch_texts("tiny", tmp_path, [wrong, right])) == TEXTS
+
+
+def test_a_full_disk_is_not_blamed_on_the_archive(site, tmp_path, tiny, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    url = site.add("tiny.zip", zipped(NAMED))
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="^.Errno 28. No space left on device"):
+        patched.setattr(shutil, "copyfileobj", full)
+        fetch_texts("tiny", tmp_path, [url])
+    assert files_in(tmp_path) == {"tiny.zip"}
+    assert read(fetch_texts("tiny", tmp_path, [url])) == TEXTS
+
+
+# --- mirrors ---
+
+
+def test_the_next_mirror_is_asked_when_one_is_down(site, tmp_path, tiny, down):
+    lines, archive = [], tarred(NAMED)  # once: it holds the second in which it was made
+    stops = site.add("a/tiny.zip", zipped(NAMED), stops_after=20)
+    good = site.add("b/tiny.tgz?download=true", archive)
+    tiny(mirrors=(down, site.address("nowhere.zip"), stops, good, site.address("never.zip")))
+    assert read(fetch_texts("tiny", tmp_path, report=lines.append)) == TEXTS
+    assert (tmp_path / "tiny.tgz").read_bytes() == archive
+    assert [path for path, _ in site.requests] == ["nowhere.zip", "a/tiny.zip", "b/tiny.tgz?download=true"]
+    assert "refused" in lines[1] and "404" in lines[3] and "stopped after 20 of" in lines[5]
+    assert all("\n" not in line for line in lines)
+
+
+def test_the_mirror_after_an_interrupted_one_gives_a_whole_file(site, tmp_path, tiny):
+    stops, good = site.add("a/tiny.zip", WRONG["page"], stops_after=9), site.add("b/tiny.zip", zipped(NAMED))
+    good = good.replace("127.0.0.1", "localhost")  # another server
+    assert read(fetch_texts("tiny", tmp_path, [stops, good])) == TEXTS
+    assert files_in(tmp_path) == {"tiny.zip", "tiny/train.txt", "tiny/valid.txt", "tiny/test.txt"}
+
+
+def test_one_line_names_every_mirror_when_all_fail(site, tmp_path, tiny, down):
+    mirrors = [site.address("tiny.zip"), down, site.add("page.zip", WRONG["page"]), "no address"]
+    with pytest.raises(OSError, match="^No mirror gave tiny: ") as error:
+        fetch_texts("tiny", tmp_path, mirrors)
+    assert all(f"{mirror}: " in str(error.value) for mirror in mirrors) and "\n" not in str(error.value)
+    assert f"by hand to {tmp_path / 'tiny.zip'}" in str(error.value) and "--source=FOLDER" in str(error.value)
+
+
+def test_an_archive_brought_by_hand_needs_no_network(tmp_path, tiny, down):
+    (tmp_path / "archive.zip").write_bytes(zipped(NAMED))
+    mirrors = [down.replace("archive", "first"), down]
+    lines = []
+    assert read(fetch_texts("tiny", tmp_path, mirrors, lines.append)) == TEXTS
+    assert lines[0] == f"Taking {tmp_path / 'archive.zip'}, which is there already"
+    (tmp_path / "archive.zip").unlink()
+    assert read(fetch_texts("tiny", tmp_path, mirrors)) == TEXTS  # they are unpacked already
+
+
+# --- counts ---
+
+
+def test_a_public_corpus_is_prepared(site, tmp_path, tiny):
+    mirrors = [site.add("tiny.zip", zipped(NAMED))]
+    corpus = prepare_public("tiny", tmp_path / "in", tmp_path / "out", mirrors=mirrors)
+    assert " ".join(corpus.vocabulary.decode(corpus.tokens("train")[:8])) == "= a = </s> </s> the cat <unk>"
+    assert (corpus.metadata["source"], corpus.metadata["min_count"], len(corpus.vocabulary)) == ("tiny", 1, 16)
+    assert prepare_public("tiny", tmp_path / "in", tmp_path / "out").metadata == corpus.metadata
+    assert len(site.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "published, message",
+    [
+        ({"published": {**TOKENS, "valid": {"tokens": 1_005}}}, "valid tokens 4 (published: 1,005). Remove"),
+        ({"published": {"train": {"lines": 5, "bytes": 9}}}, "train lines 4 (published: 5), train bytes 31 (publ"),
+        ({"types": 8}, "types 7 (published: 8)"),
+        ({"vocabulary": 24}, "vocabulary 16 (published: 24)"),
+    ],
+)
+def test_other_counts_than_the_published_are_refused(site, tmp_path, tiny, published, message):
+    tiny(mirrors=(site.add("tiny.zip", zipped(NAMED)),), **published)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        prepare_public("tiny", tmp_path / "in", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    prepare(tmp_path / "in" / "tiny", tmp_path / "out", min_count=1)
+    with pytest.raises(ValueError, match=re.escape(message)):  # nor does it pass because it is there already
+        prepare_public("tiny", tmp_path / "in", tmp_path / "out")
+
+
+def test_an_unknown_name(tmp_path):
+    with pytest.raises(ValueError, match="`name` must be one of .*'wikitext-2'.* Received: 'wikitext-1'"):
+        prepare_public("wikitext-1", tmp_path / "in", tmp_path / "out")
+
+
+def test_types_are_held_to_the_published_min_count_only(site, tmp_path, tiny):
+    tiny(mirrors=(site.add("tiny.zip", zipped(NAMED)),))
+    assert len(prepare_public("tiny", tmp_path / "in", tmp_path / "out", min_count=2).vocabulary) == 8
+    given = Vocabulary([*SPECIAL_WORDS, "word"], [0] * 5)
+    assert len(prepare_public("tiny", tmp_path / "in", tmp_path / "given", vocabulary=given).vocabulary) == 5
+    tiny(published={**TOKENS, "test": {"tokens": 9}})
+    with pytest.raises(ValueError, match="test tokens 3"):
+        prepare_public("tiny", tmp_path / "in", tmp_path / "other", min_count=2)
+
+
+@pytest.mark.parametrize("name", PUBLIC_CORPORA)
+def test_the_table_of_corpora(name):
+    corpus = PUBLIC_CORPORA[name]
+    assert len({urlsplit(url).hostname for url in corpus.mirrors}) > 1
+    assert all(url.startswith("http") and re.search(r"\.(zip|tar|tar\.gz)$", url) for url in corpus.mirrors)
+    assert corpus.members.keys() == corpus.published.keys() == set(SPLITS)
+    if corpus.types:  # `<s>` and `<pad>` come on top
+        assert corpus.vocabulary == -(-(corpus.types + 2) // 8) * 8
+
+
+def test_billion_word_is_99_shards_and_two_held_out_ones():
+    members = PUBLIC_CORPORA["billion-word"].members
+    assert len(set(members["train"])) == 99 and list(members["train"]) == sorted(members["train"])
+    assert members["train"][-1] == "training-monolingual.tokenized.shuffled/news.en-00099-of-00100"
+    folder = "heldout-monolingual.tokenized.shuffled/news.en.heldout-0000"
+    assert (members["valid"], members["test"]) == ((f"{folder}1-of-00050",), (f"{folder}0-of-00050",))
+
+
+def test_published_counts_of_the_real_wikitext(site, tmp_path, monkeypatch):
+    folder = Path(os.environ.get("WIKITEXT_2", ROOT.parent / "shared" / "data" / "wikitext-2"))
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is missing; WIKITEXT_2 may name a folder with valid.txt and test.txt of WikiText-2")
+    texts = {split: (folder / f"{split}.txt").read_bytes() for split in ("valid", "test")}
+    texts["train"] = texts["valid"]
+    archive = zipped({f"wikitext-2/wiki.{split}.tokens": text for split, text in texts.items()})
+    published = PUBLIC_CORPORA["wikitext-2"].published
+    with pytest.raises(ValueError) as error:
+        prepare_public("wikitext-2", tmp_path, tmp_path / "out", mirrors=[site.add("wikitext-2.zip", archive)])
+    assert "train tokens 217,646 (published: 2,088,628)" in str(error.value)  # it is the valid text
+    assert "valid tokens" not in str(error.value) and "test tokens" not in str(error.value)
+    assert published["valid"] == PUBLIC_CORPORA["wikitext-103"].published["valid"] == {"tokens": 217_646}
+    assert published["test"] == PUBLIC_CORPORA["wikitext-103"].published["test"] == {"tokens": 245_569}

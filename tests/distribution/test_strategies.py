@@ -1,0 +1,249 @@
+"""The same update on one device and on several, by every strategy: virtual devices, and real processes."""
+
+import json
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive import distribution
+from keras_adaptive.data import load_corpus, prepare
+from scripts.virtual_devices import environments, run_processes
+from tests.support import replicas
+from tests.support.backends import BACKEND
+from tests.support.programs import call
+from tests.support.tiny import language_model
+from trainers import train
+
+# How 8 rows are divided: strategy, processes, devices of each, micro-batches of each, devices that share tables; and
+# whether float16 is tried, which is one program with JAX's other strategies.
+CASES = {
+    "tensorflow": [("mirrored", 1, 4, 1, 0, 1), ("multiworker", 2, 1, 2, 0, 1)],
+    "jax": [("data_parallel", 1, 4, 1, 0, 1), ("data_parallel", 2, 1, 2, 0, 0)]
+    + [("model_parallel", 1, 4, 2, 2, 0), ("model_parallel", 1, 2, 4, 2, 0)],
+    "torch": [("ddp", 2, 1, 2, 0, 1), ("ddp", 4, 1, 1, 0, 0)],
+}[BACKEND]
+
+
+@pytest.fixture(scope="module")
+def one_device():
+    """Of 4 micro-batches, by the same code."""
+    return replicas.trained(distribution.start(), 4)
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(map(str, case)))
+def case(request):
+    """The case and what each of its processes printed."""
+    name, processes, *rest = request.param
+    printed = launch(processes, "tests.support.replicas", name, *rest)
+    return request.param, [json.loads(line) for line in printed]
+
+
+def launch(processes, module, *arguments):
+    """The last line that each process of a module prints, in their order."""
+    known = environments(BACKEND, processes) if processes > 1 else [{}]
+    printed = run_processes(known, [sys.executable, "-m", module, *map(str, arguments)])
+    return [lines.splitlines()[-1] for lines in printed]
+
+
+def assert_same_weights(one, other):
+    for weight, expected in zip(one["weights"], other["weights"], strict=True):
+        np.testing.assert_allclose(weight, expected, atol=1e-6, rtol=0)
+
+
+def test_the_same_update_as_on_one_device(case, one_device):
+    """Five updates of text and sentences, one of them with fewer rows than replicas, and one that is skipped."""
+    (_, processes, devices, _, model_devices, _), found = case
+    assert [one["process"] for one in found] == list(range(processes))
+    for one in found:
+        assert one["replicas"] == processes * devices // max(model_devices, 1)
+        assert one["iterations"] == one_device["iterations"] == 5
+        assert_same_weights(one, one_device)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="a strategy of TensorFlow")
+def test_the_same_update_under_a_strategy_of_one_device(one_device):
+    strategy = distribution.start("mirrored")  # of all GPUs, or one CPU
+    with strategy.scope():
+        assert_same_weights(replicas.trained(strategy, 4), one_device)
+
+
+def test_every_process_has_the_same_weights_to_the_last_bit(case):
+    first, *others = case[1]
+    for other in others:
+        assert other["weights"] == first["weights"] and other.get("float16") == first.get("float16")
+
+
+def test_logs_and_validation_are_of_all_replicas(case, one_device):
+    for one in case[1]:
+        assert one["logs"] == pytest.approx(one_device["logs"], rel=1e-5)
+        assert one["validated"] == pytest.approx(one_device["validated"], rel=1e-5)
+        assert one["tokens"] == one_device["tokens"] > 0
+        assert one["logs"]["skipped"] == 1
+
+
+def test_every_replica_draws_its_own_dropout(case):
+    (_, processes, *_), found = case
+    expected = 16 if found[0]["replicas"] > 1 else -1
+    assert all(one["masks"] == found[0]["masks"] > expected for one in found)
+
+
+def test_what_is_saved_is_what_is_restored(case):
+    assert all(one["restored"] for one in case[1])
+
+
+def test_the_processes_agree_on_the_largest_number(case):
+    (_, processes, *_), found = case
+    assert all(one["largest"] == [processes - 1, 0] for one in found)
+
+
+def test_float16_loses_the_updates_that_overflow_and_then_learns_as_on_one_device(case):
+    """Sums over fewer rows overflow at a larger scale: at the most at twice as large a one for half of the rows."""
+    (_, processes, devices, *_), (first, *_) = case
+    if "float16" not in first:
+        pytest.skip("tested with the other strategies of the backend")
+    found, expected = first["float16"], replicas.float16(distribution.start())
+    assert 3 < expected["skipped"] < 20
+    fewer = expected["skipped"] - found["skipped"]
+    assert 0 <= fewer <= np.log2(processes * devices) and found["scale"] == expected["scale"] * 2**fewer
+    if fewer:  # one device with as many updates that count
+        expected = replicas.float16(distribution.start(), replicas.FLOAT16_UPDATES + int(fewer))
+    for weight, other in zip(found["weights"], expected["weights"], strict=True):
+        np.testing.assert_allclose(weight, other, atol=0.02)
+
+
+def test_word_tables_are_shared_out(case, one_device):
+    (*_, model_devices, _), found = case
+    for one in found:
+        assert [rows * max(model_devices, 1) for rows in one["rows"]] == one_device["rows"]
+
+
+def text(folder):
+    """A corpus of 90 lines of made-up words."""
+    random = np.random.default_rng(1)
+    for split, lines in (("train", 61), ("valid", 11), ("test", 3)):
+        ranks = random.zipf(1.3, (lines, 7)) % 80
+        (folder / f"{split}.txt").write_text("\n".join(" ".join(f"w{rank}" for rank in row) for row in ranks) + "\n")
+    return prepare(folder, folder / "corpus", min_count=1).data_dir
+
+
+def log(run_dir):
+    times = ("seconds", "tokens_per_second")
+    records = [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
+    return [{name: one[name] for name in one if name not in times} for one in records]
+
+
+def test_a_training_that_was_stopped_in_one_process_goes_on_bit_for_bit(tmp_path, capsys):
+    """And on one device; it has seen every token once in an epoch, the last batch of which is not full."""
+    name, processes, devices, *_ = next(case for case in CASES if case[1] > 1)  # which must read and write in step
+    sizes = "--dim=16 --num_heads=2 --ffn_dim=32 --num_blocks=1 --cutoffs=20,40 --length=8 --batch_size=4 --dropout=0.3"
+    training = "--updates=16 --evaluate_every=16 --log_every=8 --save_every=9 --notensorboard --momentum=0.9"
+    corpus = text(tmp_path)
+    flags = [*sizes.split(), *training.split(), f"--data_dir={corpus}"]
+    launch(processes, "tests.support.stopped_training", devices, tmp_path, f"--strategy={name}", *flags)
+    runs = [tmp_path / run for run in ("whole", "stopped")]
+    assert log(runs[0]) == log(runs[1])
+    files = [np.load(run / "checkpoints" / "update_0000000016.npz") for run in runs]
+    assert files[0].files == files[1].files
+    for array in set(files[0].files) - {"state"}:
+        np.testing.assert_array_equal(files[0][array], files[1][array])
+    tokens = load_corpus(corpus).tokens("train")
+    assert log(runs[0])[-1]["tokens"] == len(tokens) == 61 * 8  # in 16 batches of up to 32
+    call(train, *flags, "--micro_batches=2", f"--run_dir={runs[0]}")
+    assert "Continuing" in capsys.readouterr().out
+
+
+def strategy(replicas, processes=1, process=0):
+    return distribution.Strategy(replicas, processes, process, own_rows=processes > 1)
+
+
+def test_no_row_is_left_out_or_counted_twice():
+    """Five rows for two processes of two replicas with two micro-batches each."""
+    batch = tuple(np.arange(1, 11).reshape(5, 2) * scale for scale in (1, 10, 100.0))
+    parts = [strategy(4, 2, process).part(batch, micro_batches=2) for process in range(2)]
+    assert [array.shape for part in parts for array in part] == [(4, 2)] * 6
+    for array, halves in zip(batch, zip(*parts, strict=True), strict=True):
+        np.testing.assert_array_equal(np.concatenate(halves)[:5], array)
+        assert not np.concatenate(halves)[5:].any()
+    assert strategy(1).part(batch) is batch
+
+
+@pytest.mark.parametrize("name", distribution.BACKENDS)
+def test_a_strategy_of_another_backend_is_named(name):
+    if distribution.BACKENDS[name] == BACKEND:
+        pytest.skip("its own")
+    with pytest.raises(ValueError, match=f"'{name}' is one of {distribution.BACKENDS[name]}: run with KERAS_BACKEND="):
+        distribution.start(name)
+
+
+def test_an_unknown_strategy_is_named():
+    with pytest.raises(ValueError, match="must be one of .*'none', 'mirrored'.* Received: 'mirored'"):
+        distribution.start("mirored")
+
+
+LAUNCHERS = {
+    "tensorflow": ("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}'),
+    "jax": ("KERAS_DISTRIBUTION_NUM_PROCESSES", "2"),
+    "torch": ("WORLD_SIZE", "2"),
+}
+
+
+def test_processes_that_were_launched_together_do_not_train_alone(monkeypatch):
+    monkeypatch.setenv(*LAUNCHERS[BACKEND])
+    with pytest.raises(ValueError, match="one of several processes, which would train side by side"):
+        distribution.start("none")
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="a strategy of TensorFlow")
+@pytest.mark.parametrize("config", [None, '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}'])
+def test_multiworker_needs_tf_config(monkeypatch, config):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    if config:
+        monkeypatch.setenv("TF_CONFIG", config)
+    with pytest.raises(ValueError, match="needs TF_CONFIG in every process: set it to"):
+        distribution.start("multiworker")
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="a strategy of torch")
+def test_ddp_needs_torchrun(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(ValueError, match="launch them by `torchrun --nproc_per_node=DEVICES -m trainers.train"):
+        distribution.start("ddp")
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="a strategy of JAX")
+def test_groups_that_do_not_divide_the_devices():
+    with pytest.raises(ValueError, match="groups of devices that divide all of them. Received: groups of 3, 1 devices"):
+        distribution.start("model_parallel", 3)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="a strategy of JAX")
+def test_bands_that_the_devices_do_not_divide_are_named():
+    mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"))
+    mesh._shape = (1, 2)  # as of two devices
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts[distribution.TABLES] = ("model", None)
+    with distribution._SharedTables(layout_map=layouts).scope():
+        with pytest.raises(ValueError, match="Received: 5 words in word_input/table_0, 2 devices that share them"):
+            language_model()
+
+
+def test_fewer_rows_than_parts_of_an_update(tmp_path, monkeypatch):
+    monkeypatch.setattr(distribution, "start", lambda *flags: strategy(4))
+    flags = ["--length=8", "--batch_size=4", "--micro_batches=2", f"--data_dir={text(tmp_path)}"]
+    with pytest.raises(ValueError, match="Received: --batch_size=4 --micro_batches=2 --strategy=none with 4 replicas"):
+        call(train, *flags, f"--run_dir={tmp_path}/run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_processes_that_do_not_see_the_same_folder():
+    class Another(distribution.Strategy):
+        def largest(self, number):
+            return max(number, 0)
+
+    class Backup:
+        update = 7
+
+    with pytest.raises(ValueError, match="--run_dir must be one folder that all of them see. Received: updates 0 to 7"):
+        train.check_same_checkpoint(Another(), Backup)

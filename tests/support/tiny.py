@@ -1,0 +1,37 @@
+"""A language model of a thousand weights and data for it."""
+
+import keras
+import numpy as np
+
+from keras_adaptive.models import transformer_lm
+from tests.support.weights import randomize
+
+VOCABULARY, LENGTH = 20, 6
+
+
+def language_model(vocabulary_size=VOCABULARY, **kwargs):
+    """The same weights on every backend; of two bands, since each of them takes its time to compile."""
+    sizes = {"dim": 8, "num_blocks": 1, "num_heads": 2, "ffn_dim": 12, "cutoffs": (5,), "factor": 2}
+    model = transformer_lm(vocabulary_size, **{**sizes, **kwargs})
+    randomize(model)
+    for variable in model.body.trainable_variables:
+        variable.assign(0.3 * variable.value)
+    return model
+
+
+def batch(rows, seed=0):
+    """(tokens, targets, weights): random words, and rows that are padded to a third at different places."""
+    random = np.random.default_rng(seed)
+    stream = random.integers(0, VOCABULARY, (rows, LENGTH + 1)).astype("int32")
+    weights = (np.arange(LENGTH) < random.integers(1, LENGTH + 1, (rows, 1))).astype("float32")
+    return stream[:, :-1], stream[:, 1:], weights
+
+
+def weights_of(model):
+    return [np.array(keras.ops.convert_to_numpy(variable.value)) for variable in model.trainable_variables]
+
+
+def largest_difference(model, other):
+    """Of two models' weights."""
+    pairs = zip(weights_of(model), weights_of(other), strict=True)
+    return max(np.abs(one - two).max() for one, two in pairs)
