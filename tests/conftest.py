@@ -34,7 +34,7 @@ def pytest_report_header():
 
 def pytest_collection_modifyitems(items):
     """The tests that train in several processes come first: begun last, they would keep one process alone waiting."""
-    items.sort(key=lambda item: item.path.stem != "test_distribution")
+    items.sort(key=lambda item: item.path.stem != "test_strategies")
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,9 @@
-"""What the replicas of a distributed training step ask of each other.
+"""Communication among the replicas of a distributed training step.
 
-A replica is one of several copies of a model, each on a device of its own, that share the rows of a batch. Every one
-runs the same step: under TensorFlow by `tf.distribute`, under JAX by `shard_map` over the batch axis of the mesh of
-`keras.distribution`, under torch in a process of its own. Where nothing is distributed there is one replica, of index
-0, whose sums are its own. `keras_adaptive.distribution` starts them.
+A replica is one of several copies of a model, each on a device of its own, that divide the rows of a batch. All of
+them run the same step: under TensorFlow by `tf.distribute`, under JAX by `shard_map` over the batch axis of the mesh
+of `keras.distribution`, under torch in a process each. Without distribution there is one replica, of index 0, whose
+sums are its own values. `keras_adaptive.distribution` starts them.
 """
 
 import keras
@@ -13,27 +13,32 @@ AXIS = "batch"  # of the mesh, under JAX
 
 
 def sum_over_replicas(tensors):
-    """The sums of the replicas' values of a tensor, or of a list of tensors; the same bits in every replica.
+    """Returns the sum over all replicas of a tensor, or of each tensor of a list; the same bits in every replica.
 
-    A list is exchanged as a whole: in few messages, and not one for each tensor.
+    A list is exchanged as a whole, in a few messages.
     """
     summed = _SUMS[keras.config.backend()](tensors if isinstance(tensors, list) else [tensors])
     return summed if isinstance(tensors, list) else summed[0]
 
 
 def replica_index():
-    """The number of this replica: the integer 0 if there is one; of several a scalar tensor where there can be one."""
+    """Returns the index of this replica: the integer 0 if there is only one, else an integer or a scalar tensor."""
     return _INDICES[keras.config.backend()]()
 
 
-def on_each_replica(function, state, batch):
-    """`function(state, batch)` as each replica calls it under JAX: with all of the state and its rows of the batch.
+def replica_count():
+    """Returns the number of replicas, an integer."""
+    return _COUNTS[keras.config.backend()]()
 
-    It must return the same in every replica, which is what it returns here.
+
+def on_each_replica(function, state, batch):
+    """Calls `function(state, batch)` in each replica under JAX, with the whole state and its own rows of the batch.
+
+    The function must return the same values in every replica. Returns these values.
     """
     distribution = keras.distribution.distribution()
     mesh = distribution and distribution.device_mesh
-    if mesh is None or dict(zip(mesh.axis_names, mesh.shape)).get(AXIS, 1) == 1:  # a single one, on several devices
+    if mesh is None or dict(zip(mesh.axis_names, mesh.shape)).get(AXIS, 1) == 1:  # one replica on several devices
         return function(state, batch)
     import jax
 
@@ -49,9 +54,10 @@ def on_each_replica(function, state, batch):
 
 
 def call_if(condition, function, *arguments):
-    """Calls `function(*arguments)`, which changes variables, if the condition, the same in every replica, holds.
+    """Calls `function(*arguments)`, which changes variables, if a condition holds that is the same in every replica.
 
-    TensorFlow's replicas meet to change a variable, and cannot do so inside of a branch of one: all enter it together.
+    TensorFlow's replicas synchronize to change a variable, which is impossible inside a branch of a single replica:
+    all enter the branch together.
     """
     if not _replicas_must_meet():
         ops.cond(condition, lambda: function(*arguments), lambda: None)
@@ -66,7 +72,7 @@ def call_if(condition, function, *arguments):
 
 
 def averaged_by_keras(logs):
-    """Logs of a step as Keras can average them over replicas: vectors, if TensorFlow has several processes."""
+    """Returns the logs of a step in the shape in which Keras can average them: vectors in several processes."""
     if keras.config.backend() != "tensorflow":
         return logs
     import tensorflow as tf
@@ -77,7 +83,7 @@ def averaged_by_keras(logs):
 
 
 def _replicas_must_meet():
-    """So it is even with the only replica of a strategy."""
+    """Whether a variable can only be changed by all replicas together, even by the only replica of a strategy."""
     if keras.config.backend() != "tensorflow":
         return False
     import tensorflow as tf
@@ -87,7 +93,7 @@ def _replicas_must_meet():
 
 
 def _tensorflow_context():
-    """That of this replica, None where there is only one."""
+    """The context of this replica, None if there is only one."""
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()  # None outside of a step
@@ -106,13 +112,24 @@ def _tensorflow_index():
     return 0 if context is None else context.replica_id_in_sync_group
 
 
+def _tensorflow_count():
+    context = _tensorflow_context()
+    return 1 if context is None else context.num_replicas_in_sync
+
+
 def _jax_index():
     import jax
 
     try:
         return jax.lax.axis_index(AXIS)
-    except NameError:  # not inside of `on_each_replica`
+    except NameError:  # outside `on_each_replica`
         return 0
+
+
+def _jax_count():
+    import jax
+
+    return 1 if isinstance(_jax_index(), int) else jax.lax.axis_size(AXIS)
 
 
 def _jax_sum(tensors):
@@ -151,5 +168,11 @@ def _torch_index():
     return processes.get_rank() if processes else 0
 
 
+def _torch_count():
+    processes = _torch_processes()
+    return processes.get_world_size() if processes else 1
+
+
 _SUMS = {"tensorflow": _tensorflow_sum, "jax": _jax_sum, "torch": _torch_sum}
 _INDICES = {"tensorflow": _tensorflow_index, "jax": _jax_index, "torch": _torch_index}
+_COUNTS = {"tensorflow": _tensorflow_count, "jax": _jax_count, "torch": _torch_count}

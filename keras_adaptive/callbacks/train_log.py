@@ -52,8 +52,8 @@ class TrainLog(keras.callbacks.Callback):
         self._length = None  # of the file, if it is to be cut before training goes on
         self._updates = None
         self._tokens = self._seconds = 0.0
-        self._interval = np.zeros(2)  # nats and tokens since the last object
-        self._seen = np.zeros(2)  # nats and tokens of this epoch that are in an interval already
+        self._interval = np.zeros(3)  # sums since the last object: of the loss, of the words' nats, and tokens
+        self._seen = np.zeros(3)  # the same of this epoch, as far as it is in an interval already
         self._logs = {}
         self._in_epoch = self._amid_epoch = False
 
@@ -64,7 +64,7 @@ class TrainLog(keras.callbacks.Callback):
         return {**sums, **numbers, "logs": logs, "in_epoch": self._in_epoch, "length": os.path.getsize(self.path)}
 
     def set_state(self, state):
-        self._interval, self._seen = (np.array(state[name]) for name in ("interval", "seen"))
+        self._interval, self._seen = (_three(state[name]) for name in ("interval", "seen"))
         self._updates, self._tokens, self._seconds = (state[name] for name in ("updates", "tokens", "seconds"))
         self._length, self._logs = state["length"], state["logs"]
         self._in_epoch = self._amid_epoch = state["in_epoch"]
@@ -87,7 +87,7 @@ class TrainLog(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         if not self._amid_epoch:
-            self._seen = np.zeros(2)
+            self._seen = np.zeros(3)
         self._in_epoch, self._amid_epoch = True, False
 
     def on_train_batch_end(self, batch, logs=None):
@@ -96,7 +96,7 @@ class TrainLog(keras.callbacks.Callback):
         if self._updates % self.every == 0:
             self._collect()
             self._write_interval()
-            self._interval = np.zeros(2)
+            self._interval = np.zeros(3)
 
     def on_test_begin(self, logs=None):
         self._end_of_epoch()
@@ -110,7 +110,7 @@ class TrainLog(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         self._length = os.path.getsize(self.path)
-        if self._interval[1]:
+        if self._interval[-1]:
             self._write_interval()  # until another `fit` goes on with it
         self._seconds = self._passed()
         if self._scalars:
@@ -133,16 +133,17 @@ class TrainLog(keras.callbacks.Callback):
             self._in_epoch = False
 
     def _collect(self):
-        tracker = self.model.loss_tracker
-        seen = np.array([float(ops.convert_to_numpy(value)) for value in (tracker.total, tracker.count)])
+        loss = self.model.loss_tracker
+        words = getattr(self.model, "perplexity_tracker", loss)
+        seen = np.array([float(ops.convert_to_numpy(value)) for value in (loss.total, words.total, loss.count)])
         self._interval += seen - self._seen
-        self._tokens += (seen - self._seen)[1]
+        self._tokens += (seen - self._seen)[-1]
         self._seen = seen
 
     def _write_interval(self):
-        nats, tokens = self._interval
-        loss = nats / tokens if tokens else math.nan
-        self._write({"loss": loss, "perplexity": exp(loss), **{name: self._logs.get(name) for name in LOGS}})
+        *sums, tokens = self._interval
+        loss, words = (total / tokens if tokens else math.nan for total in sums)
+        self._write({"loss": loss, "perplexity": exp(words), **{name: self._logs.get(name) for name in LOGS}})
 
     def _write(self, values):
         record = {"update": self._updates}
@@ -153,6 +154,11 @@ class TrainLog(keras.callbacks.Callback):
         for name, value in values.items():
             if self._scalars and finite(value) is not None:
                 self._scalars.add_scalar(name, finite(value), record["update"])
+
+
+def _three(sums):
+    """Sums of a checkpoint of version 0.1, which had no sum for the words alone."""
+    return np.array(sums if len(sums) == 3 else [sums[0], *sums])
 
 
 def exp(value):

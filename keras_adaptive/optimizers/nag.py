@@ -1,8 +1,6 @@
 import keras
 from keras import ops
 
-from keras_adaptive.ops.global_norm import global_norm
-
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class NAG(keras.optimizers.Optimizer):
@@ -17,13 +15,13 @@ class NAG(keras.optimizers.Optimizer):
 
     The buffer `u` holds gradients and no rate, so a change of rate acts on the whole step at once.
     `keras.optimizers.SGD(nesterov=True)` keeps the rate inside its buffer: the two agree only while the rate
-    is constant, and part ways under a warm-up or an annealing. `torch.optim.SGD(nesterov=True)` is this form.
+    is constant, and differ under a warm-up or an annealing. `torch.optim.SGD(nesterov=True)` is this form.
 
     `weight_decay` is decoupled: `p` is multiplied by `1 - lr * weight_decay` before the step.
 
-    Source: Sutskever et al., On the importance of initialization and momentum in deep learning (2013),
-    section 2; used by Baevski & Auli, Adaptive Input Representations for Neural Language Modeling (2019),
-    section 4.5.
+    Reference:
+        Sutskever et al., On the importance of initialization and momentum in deep learning (2013), section 2; used
+        by Baevski & Auli, Adaptive Input Representations for Neural Language Modeling (2019), section 4.5.
 
     Args:
         learning_rate: A float, a `keras.optimizers.schedules.LearningRateSchedule`, or a callable without
@@ -60,21 +58,14 @@ class NAG(keras.optimizers.Optimizer):
         super().build(variables)
         self.momentums = self.add_optimizer_variables(variables, "momentum")
 
-    def _backend_apply_gradients(self, gradients, variables):
-        """TensorFlow's gradient of an embedding has a row for each use of a word; what is clipped is their sum."""
+    def apply(self, grads, trainable_variables=None):
+        """Applies gradients. Under TensorFlow the rows of an embedding's gradient are summed per word first, so that
+        clipping and momentum see the sums."""
         if keras.config.backend() == "tensorflow":
             import tensorflow as tf
 
-            gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        super()._backend_apply_gradients(gradients, variables)
-
-    def _clip_gradients(self, gradients):
-        """As in Keras, whose global norm writes the square of every gradient and reads it again."""
-        if not self.global_clipnorm:
-            return super()._clip_gradients(gradients)
-        norm = global_norm(gradients)
-        factor = self.global_clipnorm / ops.maximum(norm, self.global_clipnorm) + (norm - norm)  # NaN unless finite
-        return [gradient * ops.cast(factor, gradient.dtype) for gradient in gradients]
+            grads = [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in grads]
+        super().apply(grads, trainable_variables)
 
     def update_step(self, gradient, variable, learning_rate):
         gradient = ops.cast(gradient, variable.dtype)

@@ -9,6 +9,8 @@ import pytest
 
 from keras_adaptive import distribution
 from keras_adaptive.data import load_corpus, prepare
+from keras_adaptive.distribution import data_parallel
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, WordEmbedding
 from scripts.virtual_devices import environments, run_processes
 from tests.support import replicas
 from tests.support.backends import BACKEND
@@ -223,10 +225,36 @@ def test_bands_that_the_devices_do_not_divide_are_named():
     mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"))
     mesh._shape = (1, 2)  # as of two devices
     layouts = keras.distribution.LayoutMap(mesh)
-    layouts[distribution.TABLES] = ("model", None)
-    with distribution._SharedTables(layout_map=layouts).scope():
+    layouts[data_parallel.TABLES] = ("model", None)
+    with data_parallel._SharedTables(layout_map=layouts).scope():
         with pytest.raises(ValueError, match="Received: 5 words in word_input/table_0, 2 devices that share them"):
             language_model()
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="a strategy of JAX")
+def test_tables_are_shared_whatever_the_layers_are_called():
+    mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"))
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts[data_parallel.TABLES] = ("model", None)
+    with data_parallel._SharedTables(layout_map=layouts).scope():
+        for layer in (
+            AdaptiveEmbedding(8, 4, (4,), factor=2, name="mine"),
+            WordEmbedding(8, 4, name="own"),
+            AdaptiveSoftmax(8, (4,), factor=2, name="last"),
+        ):
+            layer.build((None, None, 4))
+            assert [table._layout.axes for table in layer.tables] == [("model", None)] * len(layer.tables)
+            others = set(map(id, layer.variables)) - set(map(id, layer.tables))
+            assert not any("model" in one._layout.axes for one in layer.variables if id(one) in others)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="a strategy of JAX")
+def test_a_model_without_tables_is_refused():
+    strategy = distribution.start("model_parallel")
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="the model has none: use 'data_parallel'. Received: .'sequential/dense/kern"):
+        strategy.synchronize(model)
 
 
 def test_fewer_rows_than_parts_of_an_update(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ from keras import ops
 from keras_adaptive.backend.slice_update import slice_update
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
-from keras_adaptive.layers.regularization.seeded_dropout import seeded_dropout
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -31,7 +31,7 @@ class CausalAttention(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.dropout = dropout
-        self._drop = seeded_dropout(dropout, dtype=self.dtype_policy)
+        self._drop = SeededDropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape):
         dim = input_shape[-1]

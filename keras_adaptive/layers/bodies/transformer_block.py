@@ -4,7 +4,7 @@ from keras import ops
 from keras_adaptive.layers.bodies.causal_attention import CausalAttention
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
-from keras_adaptive.layers.regularization.seeded_dropout import seeded_dropout
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
 
 NORM_EPSILON = 1e-5
 ACTIVATIONS = {
@@ -64,8 +64,8 @@ class TransformerBlock(keras.layers.Layer):
         self.attention_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)
         self.attention = CausalAttention(num_heads, attention_dropout, **policy)
         self.ffn_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)
-        self._drop = seeded_dropout(dropout, **policy)
-        self._drop_relu = seeded_dropout(relu_dropout, **policy)
+        self._drop = SeededDropout(dropout, **policy)
+        self._drop_relu = SeededDropout(relu_dropout, **policy)
 
     def build(self, input_shape):
         dim = input_shape[-1]

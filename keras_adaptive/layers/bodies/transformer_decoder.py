@@ -5,7 +5,7 @@ from keras_adaptive.layers.bodies.learned_positions import LearnedPositions
 from keras_adaptive.layers.bodies.sinusoidal_positions import SinusoidalPositions
 from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON, TransformerBlock
 from keras_adaptive.layers.flat_dense import FlatDense
-from keras_adaptive.layers.regularization.seeded_dropout import seeded_dropout
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -86,7 +86,7 @@ class TransformerDecoder(keras.layers.Layer):
         self.positions = self._positions()
         self.input_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy) if input_norm else None
         self.final_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy) if final_norm else None
-        self._drop = seeded_dropout(dropout, **policy)
+        self._drop = SeededDropout(dropout, **policy)
         rates = dropout, attention_dropout, relu_dropout
         self.blocks = [
             TransformerBlock(ffn_dim, num_heads, *rates, activation, normalize_first, **policy)

@@ -2,7 +2,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.ordering import with_dependencies
-from keras_adaptive.layers.regularization.seeded_dropout import seeded_dropout
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
 from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions
 from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows, linear_cross_entropy, linear_nll
@@ -84,8 +84,8 @@ class AdaptiveSoftmax(keras.layers.Layer):
                 "`tied_to` must be an embedding with the same vocabulary and cutoffs. "
                 f"Received: boundaries {tied_to.boundaries}, expected {self.boundaries}."
             )
-        self._drop_input = seeded_dropout(input_dropout, dtype=self.dtype_policy)
-        self._drop_tail = seeded_dropout(tail_dropout, dtype=self.dtype_policy)
+        self._drop_input = SeededDropout(input_dropout, dtype=self.dtype_policy)
+        self._drop_tail = SeededDropout(tail_dropout, dtype=self.dtype_policy)
         self._own_tables, self.projections, self.class_table = [], [], None
 
     @property

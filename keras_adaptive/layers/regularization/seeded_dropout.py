@@ -5,23 +5,56 @@ from keras import ops
 
 from keras_adaptive.backend.replicas import replica_index
 
-STRIDE = 0x61C88647  # between replicas' seeds: far from those that a layer comes to
+STRIDE = 0x61C88647  # between the seeds of replicas: far from those that a layer reaches by counting
 
 
-def seeded_dropout(rate, **kwargs):
-    """A `keras.layers.Dropout` with a seed of its own, drawn after `keras.utils.set_random_seed`.
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class SeededDropout(keras.layers.Layer):
+    """Dropout whose random numbers can be reproduced: with a seed, a state to save, and other masks on each replica.
 
-    Without one, torch draws from its global generator and training cannot go on exactly from a saved model. torch adds
-    the number of calls to the seed, so the seeds of different layers must lie far apart. Every replica of distributed
-    training draws its own masks; the state, and with it a checkpoint, is that of all.
+    The values are those of `keras.layers.Dropout`. That layer draws from torch's global generator unless it is given
+    a seed, and draws the same masks on all replicas. torch adds the number of calls to the seed, so the seeds of
+    different layers must lie far apart: by default they are drawn at random, and `keras.utils.set_random_seed`
+    decides them.
+
+    Args:
+        rate: Probability that a value is dropped, in training.
+        seed: Integer, optional.
+
+    Input and output shape: Any.
+
+    Example:
+
+    >>> layer = SeededDropout(0.5, seed=1)
+    >>> kept = layer(np.ones((1, 1_000)), training=True)  # zeros and twos
     """
-    layer = keras.layers.Dropout(rate, seed=random.randrange(2**31), **kwargs)
-    if rate > 0:
-        layer.seed_generator.__class__ = _ReplicaSeeds  # a second generator would have a second state
-    return layer
+
+    def __init__(self, rate, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        if not 0 <= rate <= 1:
+            raise ValueError(f"`rate` must be from 0 to 1. Received: rate={rate}.")
+        self.rate = rate
+        self.seed = random.randrange(2**31) if seed is None else seed
+        self.supports_masking = True
+        if rate > 0:
+            self.seed_generator = ReplicaSeedGenerator(self.seed)
+        self.built = True
+
+    def call(self, inputs, training=False):
+        if training and self.rate > 0:
+            return keras.random.dropout(inputs, self.rate, seed=self.seed_generator)
+        return inputs
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
 
 
-class _ReplicaSeeds(keras.random.SeedGenerator):
+class ReplicaSeedGenerator(keras.random.SeedGenerator):
+    """A `keras.random.SeedGenerator` that gives every replica seeds of its own, from one state for all of them."""
+
     def next(self, ordered=True):
         seed, replica = super().next(ordered), replica_index()
         if isinstance(replica, int) and replica == 0:

@@ -1,0 +1,57 @@
+"""One step of an optimizer by gradients that are summed and clipped already, on every backend."""
+
+import contextlib
+
+import keras
+from keras import ops
+
+from keras_adaptive.backend.replicas import call_if
+
+
+def apply_gradients(optimizer, gradients, trainable, finite):
+    """Takes one step of the optimizer, or none at all where `finite`, a boolean scalar, is False.
+
+    The gradients are sums over all replicas, the same in each, and have been clipped to the optimizer's
+    `global_clipnorm`. A skipped step leaves weights and optimizer as they are, except for the loss scale, which a
+    `LossScaleOptimizer` lowers: it skips by itself, on any gradient that is not finite. Under JAX the step is taken
+    in the pure form, the only one in which loss scaling works.
+
+    Args:
+        optimizer: a built Keras optimizer.
+        gradients: one dense gradient per variable.
+        trainable: the variables.
+        finite: whether to step.
+    """
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if scales:
+        gradients = [*gradients[:-1], ops.where(finite, gradients[-1], float("nan"))]
+    with _only_the_update(optimizer.inner_optimizer if scales else optimizer):
+        if keras.config.backend() == "jax":
+            _assign_pure_step(optimizer, gradients, trainable, True if scales else finite)
+        elif scales:
+            optimizer.apply(gradients, trainable)
+        else:
+            call_if(finite, optimizer.apply, gradients, trainable)
+
+
+@contextlib.contextmanager
+def _only_the_update(optimizer):
+    """Keeps the optimizer from clipping again and, under TensorFlow's strategies, from summing over replicas again."""
+    clip, optimizer.global_clipnorm = optimizer.global_clipnorm, None
+    if keras.config.backend() == "tensorflow":
+        optimizer._all_reduce_sum_gradients = list
+    try:
+        yield
+    finally:
+        optimizer.global_clipnorm = clip
+        if keras.config.backend() == "tensorflow":
+            del optimizer._all_reduce_sum_gradients
+
+
+def _assign_pure_step(optimizer, gradients, trainable, finite):
+    groups = [trainable, optimizer.variables]
+    old_weights, old_state = ([variable.value for variable in group] for group in groups)
+    new = optimizer.stateless_apply(old_state, gradients, old_weights)
+    for variables, values in zip(groups, new):
+        for variable, value in zip(variables, values):
+            variable.assign(ops.where(finite, value, variable.value))

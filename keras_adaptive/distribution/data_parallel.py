@@ -1,0 +1,63 @@
+import os
+import re
+
+import keras
+import numpy as np
+
+from keras_adaptive.backend.replicas import AXIS
+from keras_adaptive.distribution.strategy import Strategy
+
+JAX_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
+TABLES = r"(^|/)table_\d+$"  # paths of the variables that hold a vector for each word, whatever their layer is called
+
+
+class DataParallel(Strategy):
+    """Both strategies of JAX. A process puts its own rows on its devices."""
+
+    def __init__(self, shares_tables, model_devices):
+        import jax
+
+        if os.environ.get(JAX_PROCESSES) and not jax.distributed.is_initialized():
+            keras.distribution.initialize()
+        devices = jax.device_count()
+        model_devices = (model_devices or devices) if shares_tables else 1
+        if shares_tables and (devices % model_devices or jax.process_count() > 1):
+            raise ValueError(
+                "The strategy 'model_parallel' needs one process, and groups of devices that divide all of them. "
+                f"Received: groups of {model_devices}, {devices} devices in {jax.process_count()} processes."
+            )
+        mesh = keras.distribution.DeviceMesh((devices // model_devices, model_devices), (AXIS, "model"))
+        layouts = keras.distribution.LayoutMap(mesh)
+        self._shares_tables = shares_tables
+        if shares_tables:
+            layouts[TABLES] = ("model", None)
+        distribution = _SharedTables(layout_map=layouts, batch_dim_name=AXIS, auto_shard_dataset=False)
+        processes = jax.process_count(), jax.process_index()
+        super().__init__(devices // model_devices, *processes, own_rows=True, scope=distribution.scope)
+
+    def synchronize(self, model):
+        """Raises a ValueError if there is nothing to share out; the engine takes care of the first weights."""
+        if self._shares_tables and not any(re.search(TABLES, variable.path) for variable in model.variables):
+            raise ValueError(
+                "The strategy 'model_parallel' divides the word tables of this package's inputs and outputs, and the "
+                f"model has none: use 'data_parallel'. Received: {[variable.path for variable in model.variables][:5]}."
+            )
+
+    def largest(self, number):
+        if self.processes == 1:
+            return number
+        from jax.experimental import multihost_utils
+
+        return int(multihost_utils.process_allgather(np.array(number)).max())
+
+
+class _SharedTables(keras.distribution.ModelParallel):
+    def get_variable_layout(self, variable):
+        layout, devices = super().get_variable_layout(variable), self.device_mesh.shape[1]
+        if layout.axes[:1] == ("model",) and variable.shape[0] % devices:
+            raise ValueError(
+                "The strategy 'model_parallel' needs bands whose number of words the devices divide: change the "
+                f"cutoffs and the size of the vocabulary, or use fewer devices. Received: {variable.shape[0]} words in "
+                f"{variable.path}, {devices} devices that share them."
+            )
+        return layout

@@ -1,0 +1,35 @@
+import os
+
+from keras_adaptive.distribution.strategy import Strategy
+
+
+class Ddp(Strategy):
+    def __init__(self):
+        import torch
+
+        if "RANK" not in os.environ:
+            raise ValueError(
+                "The strategy 'ddp' needs a process for each device: launch them by "
+                "`torchrun --nproc_per_node=DEVICES -m trainers.train ...`. Received: no RANK in the environment."
+            )
+        cuda = torch.cuda.is_available()
+        if cuda:
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        if not torch.distributed.is_initialized():
+            torch.distributed.init_process_group("nccl" if cuda else "gloo")
+        processes = torch.distributed.get_world_size()
+        super().__init__(processes, processes, torch.distributed.get_rank(), own_rows=True)
+
+    def synchronize(self, model):
+        import torch
+
+        with torch.no_grad():
+            for variable in model.variables:
+                torch.distributed.broadcast(variable.value, 0)
+
+    def largest(self, number):
+        import torch
+
+        found = torch.tensor(number, device="cuda" if torch.cuda.is_available() else "cpu")
+        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX)
+        return int(found)

@@ -1,0 +1,201 @@
+"""What a language model says of text that is given as NumPy arrays of ids."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_adaptive import generation
+from keras_adaptive.backend.compiled import compiled
+from keras_adaptive.ops.bands import check_ids
+
+BEST = (1, 10, 100, 1000)  # numbers of best words that `top_k` is rounded up to, so that few functions are compiled
+
+
+class Prediction(keras.Model):
+    """The methods of a `LanguageModel` that take and return NumPy arrays. Compiled functions are kept."""
+
+    def nll(self, tokens, targets):
+        """Returns the negative log-likelihood of every target, in nats.
+
+        Args:
+            tokens: Ids (batch, length) that go in.
+            targets: Ids (batch, length), each the word that follows its token.
+
+        Returns:
+            A NumPy array (batch, length), float32.
+        """
+        tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
+        function = self._compiled("nll", lambda x, y: self.word_output.nll(self(x, training=False), y))
+        return ops.convert_to_numpy(function(tokens, targets))
+
+    def log_probs(self, tokens):
+        """Returns the log-probability of every word at every position.
+
+        Args:
+            tokens: Ids (batch, length).
+
+        Returns:
+            A NumPy array (batch, length, vocabulary), float32.
+        """
+        tokens = self._ids(tokens, "tokens")
+        function = self._compiled("log_probs", lambda x: self.word_output.log_probs(self(x, training=False)))
+        return ops.convert_to_numpy(function(tokens))
+
+    def predict(self, x, **kwargs):
+        """Returns the log-probability of every word to follow each row.
+
+        The log-probabilities of all positions would be an array (batch, length, vocabulary): `log_probs` returns
+        them for a batch that is small enough. The hidden states of all positions are `model(tokens)`.
+
+        Args:
+            x: Token ids (batch, length), or anything that `keras.Model.predict` accepts.
+            **kwargs: The other arguments of `keras.Model.predict`, such as `batch_size`.
+
+        Returns:
+            A NumPy array (batch, vocabulary), float32.
+        """
+        return self._next_word().predict(self._checked(x, "tokens"), **kwargs)
+
+    def export(self, filepath, *args, **kwargs):
+        """Exports what `predict` computes, as `keras.Model.export` does.
+
+        `keras_adaptive.export.export_saved_model` writes a SavedModel that takes text, scores it, and generates.
+
+        Args:
+            filepath: Where to write.
+            *args: As in `keras.Model.export`.
+            **kwargs: As in `keras.Model.export`.
+        """
+        return self._next_word().export(filepath, *args, **kwargs)
+
+    def _next_word(self):
+        """The functional model from token ids to the log-probabilities (batch, vocabulary) of the next word."""
+        make = lambda: keras.Model(self.inputs, self.word_output(self.outputs[0][:, -1]), name=self.name)  # noqa: E731
+        return self._functions.get("next_word", make)
+
+    def score(self, tokens, targets, segment=512):
+        """Returns the log-probability (in nats) and the rank of every target.
+
+        Args:
+            tokens: Ids (batch, length) that go in.
+            targets: Ids (batch, length), each the word that follows its token.
+            segment: Number of tokens to compute at a time. Later segments continue from the state of earlier ones.
+
+        Returns:
+            `(log_probs, ranks)`, two NumPy arrays (batch, length); rank 1 is the most probable word.
+        """
+        tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
+
+        def step(tokens, targets, state):
+            hidden, state = self(tokens, state=state)
+            return *self.word_output.score(hidden, targets), state
+
+        step, state, parts = self._compiled("score", step, [2]), self.body.initial_state(*tokens.shape), []
+        for start in range(0, tokens.shape[1], segment):
+            *part, state = step(tokens[:, start : start + segment], targets[:, start : start + segment], state)
+            parts.append(list(map(ops.convert_to_numpy, part)))
+        return tuple(np.concatenate(segments, axis=1) for segments in zip(*parts))
+
+    def generate(self, prompt, length, temperature=1.0, top_k=None, seed=None, sampler=None):
+        """Continues prompts, one word at a time, each drawn exactly.
+
+        Args:
+            prompt: Ids (batch, prompt length), at least one per row; or a list of rows of any lengths.
+            length: Number of words to add to each row.
+            temperature: The log-probabilities are divided by it. 0 takes the most probable word.
+            top_k: Draw among the k most probable words only. Optional.
+            seed: Integer. One seed gives the same words on every backend, up to rounding.
+            sampler: A `keras_hub.samplers.Sampler` to use instead, with its own temperature and seed. It sees the
+                probabilities of all words: beam search, top-p, contrastive search. All prompts must have one length.
+
+        Returns:
+            A NumPy array (batch, length), int32, of the new ids.
+        """
+        if sampler is not None:
+            prompt, step = self._ids(prompt, "prompt"), self._compiled("next", self._next)
+            return generation.by_sampler(sampler, step, self.body.initial_state, prompt, length)
+        prompts = self._prompts(prompt)
+        words = np.stack(list(self._stream(prompts, length, temperature, top_k, seed)), axis=1)
+        starts = np.array(list(map(len, prompts))) - min(map(len, prompts))
+        return np.take_along_axis(words, starts[:, None] + np.arange(length), axis=1)
+
+    def stream(self, prompt, length, temperature=1.0, top_k=None, seed=None):
+        """Yields the words of `generate` as they are drawn: one array (batch,) per step.
+
+        The first array follows the shortest prompt; rows of longer prompts repeat their own words until they end.
+        """
+        return self._stream(self._prompts(prompt), length, temperature, top_k, seed)
+
+    def _stream(self, prompts, length, temperature, top_k, seed):
+        if temperature < 0 or (top_k is not None and top_k < 1):
+            raise ValueError(
+                "`temperature` must not be negative and `top_k` must be at least 1. "
+                f"Received: temperature={temperature}, top_k={top_k}."
+            )
+        key, draw = self._draw(temperature, top_k)
+        how = ops.convert_to_tensor(temperature, "float32"), ops.convert_to_tensor(top_k or 0, "int32")
+
+        def step(tokens, state, uniform, temperature, top_k):
+            hidden, state = self(tokens, state=state)
+            return draw(hidden[:, -1], uniform, temperature, top_k), state
+
+        step = self._compiled(("step", key), step, [1])
+        state = self.body.initial_state(len(prompts), max(map(len, prompts)) + length)
+        return generation.stream(lambda *arguments: step(*arguments, *how), state, prompts, length, seed)
+
+    def _draw(self, temperature, top_k):
+        """The way to draw, as `(key, function)`: `function(hidden, uniform, temperature, top_k)` returns ids.
+
+        Temperature and `top_k` are arguments, so that one compiled function serves all of their values.
+        """
+        output = self.word_output
+        if temperature == 0:
+            return "greedy", lambda hidden, uniform, temperature, top_k: output.top_k(hidden, 1)[1][..., 0]
+        if top_k is not None:
+            most = min(next((size for size in BEST if size >= top_k), self.vocabulary_size), self.vocabulary_size)
+            return most, lambda *arguments: output.draw_among(*arguments, most)
+        if temperature == 1:
+            return "exact", lambda hidden, uniform, temperature, top_k: output.sample_with(hidden, uniform)
+        return "tempered", lambda hidden, uniform, temperature, top_k: output.draw_tempered(
+            hidden, uniform, temperature
+        )
+
+    def _next(self, tokens, state):
+        """The log-probabilities of the next word, the hidden states of all tokens, and the state after them."""
+        hidden, state = self(tokens, state=state)
+        return self.word_output.log_probs(hidden[:, -1]), hidden, state
+
+    def _prompts(self, prompt):
+        """A list of checked rows of ids."""
+        if isinstance(prompt, list) and len({np.shape(row) for row in prompt}) > 1:
+            return [self._ids([row], "prompt")[0] for row in prompt]
+        return list(self._ids(prompt, "prompt"))
+
+    def _checked(self, ids, name):
+        """The ids, checked if they are an array; data sets and generators are left alone."""
+        return check_ids(ids, self._size(name), name) if isinstance(ids, (np.ndarray, list)) else ids
+
+    def _size(self, name):
+        return self.vocabulary_size if name == "targets" else self.input_vocabulary_size
+
+    def _ids(self, ids, name):
+        ids = check_ids(ids, self._size(name), name)
+        if ids.ndim != 2 or not ids.size:
+            raise ValueError(f"`{name}` must have shape (batch, length), neither of them 0. Received: {ids.shape}.")
+        return ids
+
+    def _compiled(self, key, function, donate_argnums=()):
+        return self._functions.get(key, lambda: compiled(function, self.variables, donate_argnums))
+
+
+class Cache:
+    """What is made once per key. It is no dict, since Keras tracks the layers in a model's dicts."""
+
+    def __init__(self):
+        self._made = {}
+
+    def get(self, key, make):
+        """Returns the value of a key, made by `make()` at the first call."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]

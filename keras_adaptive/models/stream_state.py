@@ -1,0 +1,85 @@
+import keras
+from keras import ops
+
+from keras_adaptive.backend.replicas import replica_count, replica_index, sum_over_replicas
+
+
+class StreamState(keras.layers.Layer):
+    """The state in which a body has left the rows of a batch, for the next batch to continue from.
+
+    Row r of a batch continues the text of row r of the batch before. The state is held in non-trainable variables,
+    one row per stream, and every replica holds all rows: a checkpoint of any replica is complete. The variables are
+    no weights, so that they do not count as parameters.
+
+    Reference: Merity et al., An Analysis of Neural Language Modeling at Multiple Scales (2018), section 3.
+
+    Args:
+        body: a `Body`.
+        rows: number of streams, the rows of a batch over all replicas.
+    """
+
+    def __init__(self, body, rows, **kwargs):
+        super().__init__(trainable=False, **kwargs)
+        self.rows = rows
+        for number, part in enumerate(keras.tree.flatten(body.initial_state(rows))):
+            self.add_weight(
+                shape=part.shape,
+                dtype=keras.backend.standardize_dtype(part.dtype),
+                initializer="zeros",
+                aggregation="only_first_replica",
+                autocast=False,
+                name=f"state_{number}",
+            )
+        self.built = True
+
+    @property
+    def weights(self):
+        return []
+
+    def read(self, begins, empty):
+        """Returns the state of this replica's rows, replaced by `empty` in rows that begin a new text.
+
+        Args:
+            begins: bool (rows of this replica,).
+            empty: the body's initial state for these rows.
+        """
+        rows = ops.shape(begins)[0]
+        message = f"`stream_rows` must be the rows of a batch, over all replicas. Received: stream_rows={self.rows}, "
+        if not isinstance(rows, int):  # in a graph of TensorFlow, where the size is known when it runs
+            import tensorflow as tf
+
+            tf.debugging.assert_equal(rows * replica_count(), self.rows, f"{message} a batch of other rows.")
+        elif rows * replica_count() != self.rows:
+            raise ValueError(f"{message}{replica_count()} times a batch of {rows} rows.")
+        first = replica_index() * rows
+
+        def local(variable, start):
+            part = ops.slice(
+                ops.convert_to_tensor(variable.value),
+                [first, *[0] * (len(variable.shape) - 1)],
+                [rows, *variable.shape[1:]],
+            )
+            return ops.where(ops.reshape(begins, [rows, *[1] * (len(variable.shape) - 1)]), start, part)
+
+        parts = map(local, self.variables, keras.tree.flatten(empty))
+        return keras.tree.pack_sequence_as(empty, list(parts))
+
+    def write(self, state, finite):
+        """Stores the state of this replica's rows; where `finite` is False, the update was skipped and nothing changes.
+
+        Args:
+            state: what the body returned.
+            finite: boolean scalar, the same in every replica.
+        """
+        parts = keras.tree.flatten(state)
+        whole = [self._of_all_rows(part, variable) for part, variable in zip(parts, self.variables)]
+        for variable, value in zip(self.variables, whole):
+            variable.assign(ops.where(finite, ops.cast(value, variable.dtype), variable.value))
+
+    def _of_all_rows(self, part, variable):
+        """The rows of all replicas: each puts its own among zeros, and these are summed."""
+        if replica_count() == 1:
+            return part
+        first = replica_index() * ops.shape(part)[0]
+        zeros = ops.zeros(variable.shape, part.dtype)
+        return sum_over_replicas(ops.slice_update(zeros, [first, *[0] * (len(variable.shape) - 1)], part))

@@ -1,0 +1,264 @@
+"""What one batch of `fit` or `evaluate` does to a language model."""
+
+import keras
+from keras import ops
+
+from keras_adaptive.backend.gradients import value_and_gradients
+from keras_adaptive.backend.optimizer_step import apply_gradients
+from keras_adaptive.backend.replicas import averaged_by_keras, on_each_replica, replica_count, sum_over_replicas
+from keras_adaptive.metrics.perplexity import Perplexity
+from keras_adaptive.models.stream_state import StreamState
+from keras_adaptive.ops.global_norm import global_norm
+
+OWN_METRICS = ("loss", "metrics", "weighted_metrics")
+
+
+class _OneForAllReplicas:
+    """A metric that every replica updates with the same global value, so that reading one replica is enough.
+
+    By default TensorFlow adds up the metrics of replicas.
+    """
+
+    def add_variable(self, shape, initializer, dtype=None, aggregation=None, name=None):
+        return super().add_variable(shape, initializer, dtype, "only_first_replica", name)
+
+
+class _Mean(_OneForAllReplicas, keras.metrics.Mean):
+    pass
+
+
+class _Sum(_OneForAllReplicas, keras.metrics.Sum):
+    pass
+
+
+class _Perplexity(_OneForAllReplicas, Perplexity):
+    pass
+
+
+class TrainingStep(keras.Model):
+    """The training and the test step of a `LanguageModel`: one update per batch, exact sums over all replicas.
+
+    A batch is `(tokens, targets)` or `(tokens, targets, weights)`. Where the rows of a batch continue those of the
+    batch before, `tokens` is `(tokens, begins)`: `begins`, a bool per row, marks the rows that begin a new text. See
+    `stream_rows` of `compile`.
+    """
+
+    def _make_trackers(self):
+        self.loss_tracker = _Mean(name="loss")
+        self.perplexity_tracker = _Perplexity(name="perplexity")
+        self.skipped_tracker = _Sum(name="skipped")
+        self.micro_batches = 1
+        self.train_streams = self.test_streams = None
+
+    @property
+    def metrics(self):
+        return [self.loss_tracker, self.perplexity_tracker, self.skipped_tracker]
+
+    def compile(self, optimizer="rmsprop", *, micro_batches=1, stream_rows=None, **kwargs):
+        """Configures training as `keras.Model.compile` does, without a loss and metrics: the model has its own.
+
+        Args:
+            optimizer: Any Keras optimizer. Its `global_clipnorm` bounds the norm of the gradient of the whole update.
+            micro_batches: Number of equal parts in which a batch of `fit` is computed, to save memory (gradient
+                accumulation). Must divide the batch.
+            stream_rows: Number of rows of a batch, over all replicas, if each row continues the text of the same row
+                of the batch before (truncated back-propagation through time). The model then carries the body's
+                state from batch to batch, in variables of its own for `fit` and for `evaluate`.
+            **kwargs: The other arguments of `keras.Model.compile`: `jit_compile`, `run_eagerly`,
+                `steps_per_execution`.
+
+        Raises:
+            ValueError: On a loss or metrics, and on `stream_rows` with a body whose state needs a length.
+        """
+        for name in OWN_METRICS:
+            if kwargs.get(name) is not None:
+                raise ValueError(
+                    f"A LanguageModel has its own loss and metrics: leave out `{name}`. Received: {kwargs[name]}."
+                )
+        self.micro_batches = micro_batches
+        self._make_streams(stream_rows)
+        super().compile(optimizer=self._with_loss_scale(optimizer), **kwargs)
+
+    def _make_streams(self, rows):
+        if (self.train_streams and self.train_streams.rows) == rows:
+            return
+        del self.train_streams, self.test_streams  # so that Keras does not track them any more
+        self.train_streams = self.test_streams = None
+        if rows is not None:
+            self.train_streams = StreamState(self.body, rows, name="train_streams")
+            self.test_streams = StreamState(self.body, rows, name="test_streams")
+
+    def _with_loss_scale(self, optimizer):
+        """Keras wraps the optimizer by the policy of the model, but the policy of its layers decides here."""
+        optimizer = keras.optimizers.get(optimizer)
+        scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        if self.body.dtype_policy.name != "mixed_float16" or scales:
+            return optimizer
+        return keras.optimizers.LossScaleOptimizer(optimizer)
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        rows = self.train_streams and self.train_streams.rows
+        return config and {**config, "micro_batches": self.micro_batches, "stream_rows": rows}
+
+    def compile_from_config(self, config):
+        config = keras.saving.deserialize_keras_object(config)
+        self.compile(**config)
+        self.optimizer.build(self.trainable_variables)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Builds the optimizer only: under TensorFlow's strategies Keras would build by the mean of a batch."""
+        if self.compiled and not self.optimizer.built:
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
+
+    def train_step(self, *arguments):
+        return self._step(self._train, arguments)
+
+    def test_step(self, *arguments):
+        return self._step(self._test, arguments)
+
+    def _step(self, function, arguments):
+        """Runs `function(data)`; under JAX as a pure function of the state that `fit` carries."""
+        if keras.config.backend() != "jax":
+            return averaged_by_keras(function(*arguments))
+        groups = [self.trainable_variables, self.non_trainable_variables, self.metrics_variables]
+        if function == self._train:
+            groups.insert(2, self.optimizer.variables)
+
+        def pure(state, data):
+            mapping = [pair for group, values in zip(groups, state) for pair in zip(group, values)]
+            with keras.StatelessScope(state_mapping=mapping) as scope:
+                logs = function(data)
+            return logs, tuple([scope.get_current_value(variable) for variable in group] for group in groups)
+
+        return on_each_replica(pure, *arguments)
+
+    def _train(self, data):
+        if not self.optimizer.built:  # before its loss scale is asked for
+            self.optimizer.build(self.trainable_variables)
+        tokens, begins, targets, weights = _unpack(data)
+        count = sum_over_replicas(ops.sum(weights))
+        scale = self._loss_scale()
+        shares = weights * scale / ops.maximum(count, 1e-9)  # of the mean over the whole update
+        own_share = scale / (replica_count() * self.micro_batches)
+        state = self._read(self.train_streams, begins)
+        loss, words, gradients, states = 0.0, 0.0, None, []
+        for micro_batch in zip(*(_parts(one, self.micro_batches) for one in (tokens, targets, shares, state))):
+            (part, (part_words, state)), new = value_and_gradients(
+                self._objective, (*micro_batch, own_share), self.trainable_variables, self.non_trainable_variables
+            )
+            loss, words = loss + part, words + part_words
+            states.append(state)
+            gradients = new if gradients is None else [old + part for old, part in zip(gradients, new)]
+        loss, words, *gradients = sum_over_replicas([loss, words, *gradients])
+        norm = global_norm(gradients) / scale
+        finite = ops.logical_and(ops.isfinite(loss), ops.isfinite(norm))
+        self.skipped_tracker.update_state(1.0 - ops.cast(finite, "float32"))
+        logs = {
+            **self._track_finite(loss / scale, words / scale, count),
+            "gradient_norm": norm,
+            "skipped": self.skipped_tracker.result(),
+        }
+        if begins is not None:
+            self.train_streams.write(_joined(states), finite)
+        # Last, since a step changes the loss scale.
+        apply_gradients(self.optimizer, self._clipped(gradients, norm), self.trainable_variables, finite)
+        return logs
+
+    def _objective(self, tokens, targets, shares, state, own_share):
+        """What a micro-batch adds to the objective, and `(what its words add, the state that it leaves)`."""
+        hidden, state = self._hidden(tokens, state, training=True)
+        words = self.word_output.training_loss(hidden, targets, shares, training=True)
+        own = [ops.sum(ops.cast(loss, "float32")) for loss in self.losses]
+        objective = words + own_share * sum(own) if own else words
+        return objective, keras.tree.map_structure(ops.stop_gradient, (words, state))
+
+    def _hidden(self, tokens, state, training):
+        """The hidden states, and the state that the body leaves: `()` unless it is carried from batch to batch."""
+        if not keras.tree.flatten(state):
+            return self(tokens, training=training), ()
+        return self(tokens, state=state, training=training)
+
+    def _test(self, data):
+        tokens, begins, targets, weights = _unpack(data)
+        hidden, state = self._hidden(tokens, self._read(self.test_streams, begins), training=False)
+        nll = self.word_output.nll(hidden, targets)
+        total, count = sum_over_replicas([ops.sum(nll * weights), ops.sum(weights)])
+        if begins is not None:
+            self.test_streams.write(state, True)
+        loss = total / ops.maximum(count, 1e-9)
+        return self._track(loss, loss, count)
+
+    def _read(self, streams, begins):
+        """The state from which this replica's rows continue, `()` for batches that stand alone."""
+        if (streams is None) != (begins is None):
+            raise ValueError(
+                "`compile(stream_rows=…)` and batches of `((tokens, begins), targets, weights)` belong together: "
+                f"stream_rows={streams and streams.rows}, batches {'with' if begins is not None else 'without'} "
+                "`begins`."
+            )
+        return () if streams is None else streams.read(begins, self.body.initial_state(ops.shape(begins)[0]))
+
+    def _loss_scale(self):
+        """What float16 training multiplies the loss by and the optimizer divides the gradients by."""
+        scale = getattr(self.optimizer, "dynamic_scale", None)
+        return 1.0 if scale is None else ops.convert_to_tensor(scale)
+
+    def _clipped(self, gradients, norm):
+        """The gradients, scaled so that their global norm is at most the optimizer's `global_clipnorm`."""
+        bound = getattr(self.optimizer, "inner_optimizer", self.optimizer).global_clipnorm
+        if not bound:
+            return gradients
+        factor = bound / ops.maximum(norm, bound)
+        return [gradient * ops.cast(factor, gradient.dtype) for gradient in gradients]
+
+    def _track(self, loss, words, count):
+        self.loss_tracker.update_state(loss, sample_weight=count)
+        self.perplexity_tracker.update_state(words, sample_weight=count)
+        return {metric.name: metric.result() for metric in (self.loss_tracker, self.perplexity_tracker)}
+
+    def _track_finite(self, loss, words, count):
+        """As `_track`, but a loss that is not finite is kept out of the means, and logged in their place."""
+        finite = ops.isfinite(loss)
+        kept = (ops.where(finite, value, 0.0) for value in (loss, words, count))
+        return {name: ops.where(finite, mean, loss) for name, mean in self._track(*kept).items()}
+
+
+def _unpack(data):
+    """Returns `(tokens, begins, targets, weights)` of a batch; without weights each target counts 1.
+
+    Weights are given per target or, as elsewhere in Keras, per sequence. `begins` is None for rows that stand alone.
+    """
+    tokens, targets, given = keras.utils.unpack_x_y_sample_weight(data)
+    tokens, begins = tokens if isinstance(tokens, (tuple, list)) else (tokens, None)
+    weights = ops.ones(ops.shape(targets))
+    if given is not None:
+        given = ops.cast(given, "float32")
+        weights = weights * (given[:, None] if len(given.shape) == 1 else given)
+    return tokens, begins if begins is None else ops.cast(begins, "bool"), targets, weights
+
+
+def _parts(arrays, count):
+    """A nested structure of arrays as a list of `count` such structures, cut evenly along the first axis."""
+    flat = keras.tree.flatten(arrays)
+    if not flat:
+        return [arrays] * count
+    rows = ops.shape(flat[0])[0]
+    message = f"`micro_batches` must divide the batch. Received: micro_batches={count}, batch of"
+    if not isinstance(rows, int):  # in a graph of TensorFlow, where the size is known when it runs
+        import tensorflow as tf
+
+        tf.debugging.assert_equal(rows % count, 0, f"{message} another size.")
+    elif rows % count:
+        raise ValueError(f"{message} {rows}.")
+    size = rows // count
+    parts = [[array[part * size : (part + 1) * size] for array in flat] for part in range(count)]
+    return [keras.tree.pack_sequence_as(arrays, part) for part in parts]
+
+
+def _joined(states):
+    """The states of micro-batches as that of the batch."""
+    if len(states) == 1:
+        return states[0]
+    return keras.tree.map_structure(lambda *parts: ops.concatenate(parts, axis=0), *states)

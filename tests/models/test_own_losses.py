@@ -1,0 +1,79 @@
+"""Losses that layers add themselves: trained on, counted once per update, and no part of the perplexity."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_adaptive.layers import AdaptiveSoftmax, WordEmbedding
+from keras_adaptive.models import LanguageModel
+from tests.support.backends import BACKEND
+from tests.support.tiny import VOCABULARY, batch, language_model, weights_of
+from tests.support.toy_body import ToyBody
+from tests.support.weights import randomize
+
+STRENGTH = 2.0
+
+
+class PenalizedBody(ToyBody):
+    """Adds the mean square of its hidden states to the loss."""
+
+    def step(self, x, state, training=False):
+        y, state = super().step(x, state, training=training)
+        self.add_loss(STRENGTH * ops.mean(ops.square(y)))
+        return y, state
+
+
+def regularized(model):
+    for table in model.word_output.tables:
+        table.regularizer = keras.regularizers.L2(STRENGTH)
+    return model
+
+
+def fit(model, rate=1.0, epochs=1, **kwargs):
+    tokens, targets, weights = batch(4)
+    model.compile(keras.optimizers.SGD(rate), run_eagerly=BACKEND == "tensorflow", **kwargs)
+    history = model.fit(tokens, targets, sample_weight=weights, batch_size=4, epochs=epochs, verbose=0).history
+    return {name: values[-1] for name, values in history.items()}
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_regularizer_moves_the_weights_once_per_update(parts):
+    plain, penalized, before = language_model(), regularized(language_model()), language_model()
+    expected, logs = fit(plain), fit(penalized, micro_batches=parts)
+    for index, (old, without, new) in enumerate(zip(*map(weights_of, (before, plain, penalized)))):
+        shrunk = 2 * STRENGTH * old if index < len(before.word_output.tables) else 0
+        np.testing.assert_allclose(new, without - shrunk, atol=2e-6)
+    penalty = sum(STRENGTH * np.sum(np.square(table)) for table in weights_of(before)[: len(before.word_output.tables)])
+    assert logs["loss"] == pytest.approx(expected["loss"] + penalty, rel=1e-5)
+    assert logs["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-5)
+
+
+def test_evaluation_is_of_the_words_alone():
+    tokens, targets, weights = batch(4)
+    model = regularized(language_model())
+    model.compile("sgd")
+    found = model.evaluate(tokens, targets, sample_weight=weights, verbose=0, return_dict=True)
+    assert found["loss"] == pytest.approx(np.average(model.nll(tokens, targets), weights=weights), rel=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_a_loss_that_a_layer_adds_is_trained_on(policy):
+    """In every update of several the same: none is left from the update before."""
+    tokens, targets, _ = batch(4)
+
+    def fit(body, rate):
+        words, softmax = WordEmbedding(VOCABULARY, 8, dtype=policy), AdaptiveSoftmax(VOCABULARY, (5,), dtype=policy)
+        model = LanguageModel(words, body(8, dtype=policy), softmax)
+        randomize(model)
+        model.compile(keras.optimizers.SGD(rate), run_eagerly=BACKEND == "tensorflow")
+        return model, model.fit(tokens, targets, epochs=3, batch_size=4, verbose=0).history
+
+    model, still = fit(PenalizedBody, 0.0)
+    hidden = ops.convert_to_numpy(ops.cast(model(tokens), "float32"))
+    nll = model.nll(tokens, targets).mean()
+    np.testing.assert_allclose(still["loss"], nll + STRENGTH * np.mean(np.square(hidden)), rtol=1e-2)
+    assert np.mean(np.square(hidden)) * STRENGTH > 0.03 * nll
+    np.testing.assert_allclose(still["perplexity"], np.exp(nll), rtol=1e-2)
+    weights = [weights_of(fit(body, 1.0)[0]) for body in (PenalizedBody, ToyBody)]
+    assert max(np.abs(one - other).max() for one, other in zip(*weights)) > 1e-2

@@ -1,0 +1,126 @@
+"""Batches whose rows continue those of the batch before: the state is carried, in variables of the model."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.callbacks import backup
+from tests.support.streams import BATCHES, ROWS, STEPS, batches, stream_model, text
+from tests.support.tiny import largest_difference
+
+ROOT = Path(__file__).parents[2]
+
+
+def compiled(optimizer=None, rows=ROWS, **kwargs):
+    model = stream_model()
+    model.compile(optimizer or keras.optimizers.SGD(0.0), stream_rows=rows, **kwargs)
+    return model
+
+
+def per_batch(means):
+    """The losses of single batches from those of all so far, for batches of one size."""
+    totals = np.asarray(means) * np.arange(1, len(means) + 1)
+    return np.diff(totals, prepend=0)
+
+
+def fitted(model, data):
+    seen = []
+    keep = keras.callbacks.LambdaCallback(on_train_batch_end=lambda _, logs: seen.append(logs["loss"]))
+    model.fit((one for one in data), steps_per_epoch=len(data), shuffle=False, verbose=0, callbacks=[keep])
+    return per_batch(seen)
+
+
+def test_rows_continue_where_the_batch_before_ended():
+    tokens, targets = text()
+    whole = stream_model().nll(tokens, targets).reshape(ROWS, BATCHES, STEPS).mean(axis=(0, 2))
+    alone = [stream_model().nll(tokens, targets).mean() for (tokens, _), targets, _ in batches()]
+    found = fitted(compiled(), batches())
+    np.testing.assert_allclose(found, whole, rtol=2e-5)
+    assert np.abs(np.array(alone) - whole)[1:].min() > 1e-4
+
+
+def test_rows_that_begin_anew_start_from_nothing():
+    fresh = [((tokens, np.ones(ROWS, bool)), targets, weights) for (tokens, _), targets, weights in batches()]
+    alone = [stream_model().nll(tokens, targets).mean() for (tokens, _), targets, _ in fresh]
+    np.testing.assert_allclose(fitted(compiled(), fresh), alone, rtol=2e-5)
+
+
+def test_validation_has_a_state_of_its_own():
+    tokens, targets = text(seed=5)
+    expected = stream_model().nll(tokens, targets).mean()
+    model = compiled()
+    first, second = fitted(model, batches()[:2]), None
+    for _ in range(2):  # it begins anew each time, as its first batch says
+        found = model.evaluate((one for one in batches(seed=5)), steps=BATCHES, verbose=0, return_dict=True)
+        assert found["loss"] == pytest.approx(expected, rel=2e-5)
+    second = fitted(model, batches()[2:])
+    np.testing.assert_allclose([*first, *second], fitted(compiled(), batches()), rtol=2e-5)
+
+
+def test_micro_batches_make_the_same_updates():
+    whole = compiled(keras.optimizers.SGD(0.5, global_clipnorm=0.5))
+    parts = compiled(keras.optimizers.SGD(0.5, global_clipnorm=0.5), micro_batches=2)
+    np.testing.assert_allclose(fitted(whole, batches()), fitted(parts, batches()), rtol=1e-5)
+    assert largest_difference(whole, stream_model()) > 1e-2
+    assert largest_difference(whole, parts) < 1e-6
+
+
+def test_an_update_that_is_skipped_leaves_the_state():
+    data = batches()
+    bad = (*data[1][:2], np.full(data[1][2].shape, np.nan, "float32"))
+    skipping, absent = compiled(), compiled()
+    fitted(skipping, [data[0], bad])
+    fitted(absent, [data[0]])
+    for one, other in zip(skipping.train_streams.variables, absent.train_streams.variables, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    assert np.abs(one.numpy()).max() > 0
+
+
+def test_the_state_is_no_parameter_but_in_checkpoints_and_files(tmp_path):
+    model = compiled("sgd")
+    assert model.count_params() == stream_model().count_params()
+    fitted(model, batches()[:2])
+    held = {id(variable) for variable in backup.variables(model)["model"]}
+    assert all(id(variable) in held for variable in model.train_streams.variables + model.test_streams.variables)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.train_streams.rows == ROWS
+    np.testing.assert_allclose(fitted(loaded, batches()[2:]), fitted(model, batches()[2:]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows, data", [(None, batches()), (ROWS, [(one[0][0], *one[1:]) for one in batches()])])
+def test_streams_and_batches_belong_together(rows, data):
+    with pytest.raises(ValueError, match=r"`compile\(stream_rows=…\)` and batches of .* belong together"):
+        fitted(compiled(rows=rows), data)
+
+
+def test_a_batch_of_other_rows_is_refused():
+    data = [((tokens[:2], begins[:2]), targets[:2], weights[:2]) for (tokens, begins), targets, weights in batches()]
+    with pytest.raises(
+        Exception, match=f"must be the rows of a batch, over all replicas. Received: stream_rows={ROWS}"
+    ):
+        fitted(compiled(), data)
+
+
+def test_a_killed_training_resumes_bit_identically(tmp_path):
+    """Killed with SIGKILL in mid-stream, the state of the streams comes back with the weights."""
+
+    def train(folder, kill_after):
+        command = [sys.executable, "-m", "tests.support.streams", str(folder), str(kill_after)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+
+    killed = train(tmp_path / "killed", 3)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    resumed, whole = train(tmp_path / "killed", 0), train(tmp_path / "whole", 0)
+    assert resumed.returncode == whole.returncode == 0, resumed.stderr + whole.stderr
+    resumed, whole = (json.loads(done.stdout.splitlines()[-1]) for done in (resumed, whole))
+    assert resumed["from"] == 2 and whole["from"] == 0
+    assert resumed["variables"] == whole["variables"]

@@ -1,0 +1,75 @@
+"""A tiny model of streams and batches for it; as a program, a training that can be killed in mid-stream.
+
+    python -m tests.support.streams FOLDER KILL_AFTER
+
+trains to the end, from the newest checkpoint of the folder, and prints a digest of every variable; with KILL_AFTER > 0
+it kills itself after so many updates.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+
+import numpy as np
+
+from tests.support.tiny import VOCABULARY
+
+ROWS, STEPS, BATCHES = 4, 3, 4
+
+
+def stream_model(**kwargs):
+    """The same weights on every backend."""
+    from keras_adaptive.layers import AdaptiveSoftmax, WordEmbedding
+    from keras_adaptive.models import LanguageModel
+    from tests.support.toy_body import ToyBody
+    from tests.support.weights import randomize
+
+    words, softmax = WordEmbedding(VOCABULARY, 8), AdaptiveSoftmax(VOCABULARY, (5,), factor=2)
+    model = LanguageModel(words, ToyBody(8, **kwargs), softmax)
+    randomize(model)
+    return model
+
+
+def text(seed=0):
+    """Tokens and targets of all streams, (ROWS, BATCHES * STEPS) each."""
+    stream = np.random.default_rng(seed).integers(0, VOCABULARY, (ROWS, BATCHES * STEPS + 1)).astype("int32")
+    return stream[:, :-1], stream[:, 1:]
+
+
+def batches(seed=0):
+    """The same as batches: ((tokens, begins), targets, weights), of which the first begins every row."""
+    tokens, targets = (np.split(array, BATCHES, axis=1) for array in text(seed))
+    weights = np.ones((ROWS, STEPS), "float32")
+    return [((tokens[i], np.full(ROWS, i == 0)), targets[i], weights) for i in range(BATCHES)]
+
+
+def main(folder, kill_after):
+    import keras
+
+    from keras_adaptive.callbacks import Backup
+    from keras_adaptive.optimizers import NAG
+
+    keras.utils.set_random_seed(1)
+    model = stream_model(dropout=0.3)
+    model.compile(NAG(0.5, momentum=0.9, global_clipnorm=0.5), stream_rows=ROWS)
+    saver = Backup(folder, every=2)
+    saver.restore(model)
+    begun = saver.update
+
+    def kill(batch, logs=None):
+        if kill_after and saver.update == kill_after:
+            saver.wait()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    callbacks = [saver, keras.callbacks.LambdaCallback(on_train_batch_end=kill)]
+    data = batches()[begun:]
+    model.fit((one for one in data), steps_per_epoch=len(data), shuffle=False, verbose=0, callbacks=callbacks)
+    variables = [*model.variables, *model.optimizer.variables]
+    digests = [hashlib.sha256(keras.ops.convert_to_numpy(one).tobytes()).hexdigest() for one in variables]
+    print(json.dumps({"from": begun, "variables": digests}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
