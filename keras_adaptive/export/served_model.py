@@ -1,6 +1,5 @@
 import functools
 
-from keras_adaptive.ops.long_rows import draw
 from keras_adaptive.special_words import EOS, PAD, UNK
 
 BEST = (1, 10, 100, 1000)  # numbers of best words that are searched for; the last is the most
@@ -93,7 +92,7 @@ class ServedModel:
         tokens, ids, lengths = self._read(text)
         hidden = self.body(self._vectors(tokens, ids), training=False)
         hidden = tf.gather(hidden, lengths - 1, batch_dims=1)
-        log_probs, ids = self._best(hidden, k, lambda log_probs, ids: (log_probs[:, :k], ids[:, :k]))
+        log_probs, ids = self._by_size(k, lambda size: [best[:, :k] for best in self.word_output.top_k(hidden, size)])
         return {"words": self.text.tokens(ids), "probabilities": tf.exp(log_probs)}
 
     def generate(self, text, length, temperature, top_k, seed):
@@ -179,31 +178,25 @@ class ServedModel:
         vectors = tf.gather(self.word_input.spelled(characters, ids, ids >= 0), places)
         return tf.reshape(vectors, [*tf.unstack(tf.shape(tokens)), self.word_input.output_dim])
 
-    def _best(self, hidden, k, function):
-        """`function(log_probs, ids)` of the `self.best` words that are enough for k: the fewer, the fewer tails."""
+    def _by_size(self, k, function):
+        """Returns `function(size)` for the smallest of `self.best` that is at least k: fewer words need fewer tails."""
         import tensorflow as tf
 
-        def among(size):
-            return lambda: function(*self.word_output.top_k(hidden, size))
-
-        return tf.switch_case(tf.math.count_nonzero(k > self.best, dtype=tf.int32), list(map(among, self.best)))
+        cases = [functools.partial(function, size) for size in self.best]
+        return tf.switch_case(tf.math.count_nonzero(k > self.best, dtype=tf.int32), cases)
 
     def _draw(self, hidden, uniform, temperature, top_k):
-        """The next word of each row (rows, dim), by `uniform` (2, rows)."""
+        """Returns the next word of each row (rows, dim), drawn by `uniform` (2, rows)."""
         import tensorflow as tf
 
-        greedy = temperature == 0
+        greedy, output = temperature == 0, self.word_output
         among, heat = tf.where(greedy, 1, top_k), tf.where(greedy, 1.0, temperature)
-
-        def choose(log_probs, ids):
-            odds = tf.where(tf.range(log_probs.shape[-1]) < among, log_probs / heat, -float("inf"))
-            return tf.gather(ids, draw(odds, uniform[0]), batch_dims=1)
-
+        among_best = functools.partial(output.draw_among, hidden, uniform, heat, among)
         ways = [
-            (among > 0, lambda: self._best(hidden, among, choose)),
-            (heat == 1, lambda: self.word_output.sample_with(hidden, uniform)),
+            (among > 0, lambda: self._by_size(among, among_best)),
+            (heat == 1, lambda: output.sample_with(hidden, uniform)),
         ]
-        return tf.case(ways, lambda: draw(self.word_output.log_probs(hidden) / heat, uniform[0]))
+        return tf.case(ways, lambda: output.draw_tempered(hidden, uniform, heat))
 
 
 def _known(ids):

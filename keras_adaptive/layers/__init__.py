@@ -7,5 +7,7 @@ from keras_adaptive.layers.bodies.transformer_block import TransformerBlock as T
 from keras_adaptive.layers.bodies.transformer_decoder import TransformerDecoder as TransformerDecoder
 from keras_adaptive.layers.inputs.adaptive_embedding import AdaptiveEmbedding as AdaptiveEmbedding
 from keras_adaptive.layers.inputs.char_cnn import CharCNN as CharCNN
+from keras_adaptive.layers.inputs.input import Input as Input
 from keras_adaptive.layers.inputs.word_embedding import WordEmbedding as WordEmbedding
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmax
+from keras_adaptive.layers.outputs.output import Output as Output

@@ -1,28 +1,29 @@
-"""A vocabulary cut into bands by frequency: boundaries, dimensions and the checks of both."""
+"""Boundaries and dimensions of the bands that a vocabulary is cut into, and checks of ids."""
 
 import numpy as np
 
 
 def band_boundaries(vocabulary_size, cutoffs):
-    """The boundaries (0, cutoff_0, …, vocabulary_size) of the bands.
+    """Returns the boundaries (0, cutoff_0, …, vocabulary_size) of the bands.
 
     Band i holds the ids from boundaries[i] to boundaries[i + 1] − 1.
 
     Args:
         vocabulary_size: number of ids.
-        cutoffs: first id of every band but the first, strictly increasing; `()` is a single band.
+        cutoffs: first id of every band but the first, strictly increasing; `()` for a single band.
 
     Raises:
-        ValueError: when `cutoffs` does not increase, leaves the vocabulary, or holds the sizes of the bands.
+        ValueError: when `cutoffs` does not increase or leaves the vocabulary. The message says so where the cutoffs
+            look like the sizes of the bands.
     """
     cutoffs = tuple(int(cutoff) for cutoff in cutoffs)
     received = f"Received: cutoffs={cutoffs}, vocabulary_size={vocabulary_size}."
     if vocabulary_size < 1:
         raise ValueError(f"`vocabulary_size` must be at least 1. Received: vocabulary_size={vocabulary_size}.")
-    if len(cutoffs) > 1 and sum(cutoffs) == vocabulary_size:
-        sums = tuple(np.cumsum(cutoffs[:-1]).tolist())
-        raise ValueError(f"`cutoffs` must be first ids, not the sizes of the bands: pass {sums}. {received}")
     if any(low >= high for low, high in zip((0, *cutoffs), cutoffs)):
+        if min(cutoffs) > 0 and sum(cutoffs) == vocabulary_size:
+            sums = tuple(np.cumsum(cutoffs[:-1]).tolist())
+            raise ValueError(f"`cutoffs` must be first ids, not the sizes of the bands: pass {sums}. {received}")
         raise ValueError(f"`cutoffs` must be positive and strictly increasing: sort them. {received}")
     if cutoffs and cutoffs[-1] >= vocabulary_size:
         raise ValueError(f"`cutoffs` must lie below `vocabulary_size`: leave out the rest. {received}")
@@ -30,7 +31,7 @@ def band_boundaries(vocabulary_size, cutoffs):
 
 
 def band_dimensions(dim, factor, bands):
-    """The dimensions ⌊dim / factorⁱ⌋ of band i.
+    """Returns the dimension ⌊dim / factorⁱ⌋ of every band i.
 
     Raises:
         ValueError: when `factor` is below 1 or a band's dimension would be 0.

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_adaptive.metrics import Perplexity
+from keras_adaptive.metrics import Perplexity, perplexity
 
 
 @given(
@@ -26,21 +26,33 @@ def test_uneven_batches_equal_one_big_batch(seed, cuts):
 
 
 def test_padding_does_not_count_and_a_reset_forgets():
-    perplexity = Perplexity()
-    perplexity.update_state([[0.0, 1.0], [2.0, 50.0]], sample_weight=[[1.0, 1.0], [1.0, 0.0]])
-    assert float(perplexity.result()) == pytest.approx(np.e)
-    perplexity.reset_state()
-    perplexity.update_state(2.0, sample_weight=5.0)
-    assert float(perplexity.result()) == pytest.approx(np.exp(2))
+    metric = Perplexity()
+    metric.update_state([[0.0, 1.0], [2.0, 50.0]], sample_weight=[[1.0, 1.0], [1.0, 0.0]])
+    assert float(metric.result()) == pytest.approx(np.e)
+    metric.reset_state()
+    metric.update_state(2.0, sample_weight=5.0)
+    assert float(metric.result()) == pytest.approx(np.exp(2))
 
 
 def test_uniform_guesses_have_the_perplexity_of_the_vocabulary():
-    perplexity = Perplexity()
-    perplexity.update_state(np.full((3, 5), np.log(267_744), "float32"))
-    assert float(perplexity.result()) == pytest.approx(267_744, rel=1e-5)
+    metric = Perplexity()
+    metric.update_state(np.full((3, 5), np.log(267_744), "float32"))
+    assert float(metric.result()) == pytest.approx(267_744, rel=1e-5)
 
 
 def test_it_is_a_keras_metric():
     perplexity = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(Perplexity("ppl")))
     assert isinstance(perplexity, Perplexity)
     assert perplexity.name == "ppl"
+
+
+def test_the_perplexity_of_a_loss():
+    assert perplexity(np.float32(1.5)) == pytest.approx(np.exp(1.5))
+    assert perplexity(1e4) == np.inf
+    assert np.isnan(perplexity(float("nan")))
+
+
+@pytest.mark.parametrize("targets", [None, np.zeros((2, 3), "int32")])
+def test_targets_and_outputs_of_a_model_are_refused(targets):
+    with pytest.raises(ValueError, match=r"use a `WordModel`.* Received: numbers of axes \[(None|2), 3\]"):
+        Perplexity().update_state(targets, np.zeros((2, 3, 4), "float32"))

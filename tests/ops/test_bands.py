@@ -9,8 +9,6 @@ from keras_adaptive.ops.bands import band_boundaries, band_dimensions, check_ids
 @given(st.integers(1, 1000), st.sets(st.integers(1, 999), max_size=6))
 def test_bands_cut_the_vocabulary_into_parts(vocabulary_size, cutoffs):
     cutoffs = sorted(cutoff for cutoff in cutoffs if cutoff < vocabulary_size)
-    if len(cutoffs) > 1 and sum(cutoffs) == vocabulary_size:
-        return  # these could be sizes
     boundaries = band_boundaries(vocabulary_size, cutoffs)
     ids = [word for low, high in zip(boundaries, boundaries[1:], strict=False) for word in range(low, high)]
     assert ids == list(range(vocabulary_size))
@@ -26,8 +24,10 @@ def test_bands_cut_the_vocabulary_into_parts(vocabulary_size, cutoffs):
         (100, (-5,), "positive"),
         (100, (20, 100), r"below `vocabulary_size`.* Received: cutoffs=\(20, 100\)"),
         (100, (200,), "below `vocabulary_size`"),
-        (100, (10, 30, 60), r"not the sizes of the bands: pass \(10, 40\)"),
         (100, (60, 30, 10), r"not the sizes of the bands: pass \(60, 90\)"),
+        (100, (50, 50), r"not the sizes of the bands: pass \(50,\)"),
+        (100, (20, 20, 60), r"not the sizes of the bands: pass \(20, 40\)"),
+        (100, (130, -30), "positive and strictly increasing"),
         (0, (), "`vocabulary_size` must be at least 1"),
     ],
 )
@@ -35,6 +35,11 @@ def test_bad_cutoffs(vocabulary_size, cutoffs, message):
     with pytest.raises(ValueError, match=message) as error:
         band_boundaries(vocabulary_size, cutoffs)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("vocabulary_size, cutoffs", [(60_000, (20_000, 40_000)), (100, (10, 30, 60))])
+def test_first_ids_may_sum_to_the_vocabulary(vocabulary_size, cutoffs):
+    assert band_boundaries(vocabulary_size, cutoffs) == (0, *cutoffs, vocabulary_size)
 
 
 def test_dimensions_shrink_and_are_rounded_down():

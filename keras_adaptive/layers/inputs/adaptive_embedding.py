@@ -1,25 +1,26 @@
 import keras
 from keras import ops
 
+from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class AdaptiveEmbedding(keras.layers.Layer):
+class AdaptiveEmbedding(Input):
     """Word vectors whose dimension shrinks with the frequency of the word.
 
-    Ids are ordered by descending frequency and cut into bands; band i has vectors of dimension
-    ⌊embedding_dim / factorⁱ⌋ and a projection to `output_dim`, band 0 too. Nothing is scaled or added: positions and
-    the factor √d belong to the body.
+    Ids are ordered by descending frequency and cut into bands (the paper's clusters). Band i has vectors of dimension
+    ⌊embedding_dim / factorⁱ⌋ and a projection to `output_dim`; band 0 has one too. The layer scales nothing and adds no
+    positions: both belong to the body. Tables start from N(0, dim_i^−½), projections from Xavier uniform.
 
-    Baevski & Auli 2019, section 3. Tables start from N(0, dim_i^−½), projections xavier uniform.
+    Reference: Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 3.
 
     Args:
         vocabulary_size: number of ids.
         embedding_dim: dimension of the first band's vectors.
-        cutoffs: first id of every band but the first, strictly increasing; `()` is one band.
+        cutoffs: first id of every band but the first, strictly increasing; `()` for one band.
         output_dim: dimension of the output, by default `embedding_dim`.
-        factor: how many times smaller each band's dimension is than the one before.
+        factor: ratio of the dimensions of one band and the next.
 
     Attributes:
         tables: one variable (size_i, dim_i) per band.
@@ -52,10 +53,10 @@ class AdaptiveEmbedding(keras.layers.Layer):
     def build(self, input_shape=None):
         if self.built:
             return
+        # Tables are gathered before they are cast, so that mixed precision never casts a whole table.
         for band, dim in enumerate(self.dimensions):
             size = self.boundaries[band + 1] - self.boundaries[band]
             normal = keras.initializers.RandomNormal(stddev=dim**-0.5)
-            # Gathered before it is cast, so that mixed precision never casts a whole table.
             self.tables.append(
                 self.add_weight(shape=(size, dim), initializer=normal, name=f"table_{band}", autocast=False)
             )
@@ -74,9 +75,6 @@ class AdaptiveEmbedding(keras.layers.Layer):
             parts.append(ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype))
         embedded = ops.matmul(ops.concatenate(parts, axis=-1), ops.concatenate(list(self.projections), axis=0))
         return ops.reshape(embedded, (*shape, self.output_dim))
-
-    def compute_output_shape(self, input_shape):
-        return (*input_shape, self.output_dim)
 
     def get_config(self):
         return {

@@ -1,15 +1,18 @@
 import keras
 from keras import ops
 
+from keras_adaptive.layers.inputs.input import Input
+
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class WordEmbedding(keras.layers.Layer):
-    """A vector for each word, all of one dimension: what an adaptive embedding is compared with.
+class WordEmbedding(Input):
+    """One table of word vectors, all of one dimension.
 
-    It can be tied to an `AdaptiveSoftmax` of `cutoffs=()`, the plain softmax. Nothing is scaled or added: positions
-    and the factor √d belong to the body.
+    An `AdaptiveSoftmax` with `cutoffs=()`, the plain softmax, can be tied to it. The layer scales nothing and adds no
+    positions: both belong to the body. The table starts from N(0, dim^−½).
 
-    Baevski & Auli 2019, section 4.1 (SM, SM-T, BPE, BPE-T and the input of ASM). The table starts from N(0, dim^−½).
+    Reference: Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 4.1
+        (SM, SM-T, BPE, BPE-T and the input of ASM).
 
     Args:
         vocabulary_size: number of ids.
@@ -22,7 +25,7 @@ class WordEmbedding(keras.layers.Layer):
     Output shape: (…, output_dim).
 
     Raises:
-        ValueError: on a size or dimension below 1.
+        ValueError: when a size or dimension is below 1.
 
     Example:
 
@@ -46,7 +49,7 @@ class WordEmbedding(keras.layers.Layer):
         if self.built:
             return
         normal = keras.initializers.RandomNormal(stddev=self.output_dim**-0.5)
-        # Gathered before it is cast, so that mixed precision never casts a whole table.
+        # The table is gathered before it is cast, so that mixed precision never casts a whole table.
         shape = (self.vocabulary_size, self.output_dim)
         self.tables.append(self.add_weight(shape=shape, initializer=normal, name="table_0", autocast=False))
         self.built = True
@@ -56,9 +59,6 @@ class WordEmbedding(keras.layers.Layer):
         inside = (ids >= 0) & (ids < self.vocabulary_size)
         vectors = ops.take(self.tables[0], ops.where(inside, ids, 0), axis=0)
         return ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype)
-
-    def compute_output_shape(self, input_shape):
-        return (*input_shape, self.output_dim)
 
     def get_config(self):
         return {**super().get_config(), "vocabulary_size": self.vocabulary_size, "output_dim": self.output_dim}

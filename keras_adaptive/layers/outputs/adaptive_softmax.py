@@ -1,53 +1,61 @@
+import functools
+from typing import Any, NamedTuple
+
 import keras
 from keras import ops
 
 from keras_adaptive.backend.ordering import with_dependencies
+from keras_adaptive.layers.outputs.output import Output
+from keras_adaptive.layers.outputs.ties import upstream_layers
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
-from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions
 from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows, linear_cross_entropy, linear_nll
 from keras_adaptive.ops.long_rows import draw, top_k
+from keras_adaptive.ops.update_rows import update_rows
 
-TAIL_CHUNKS = 16  # at least, into which a tail's loss would cut the whole batch: the tail has a few of its rows
+TAIL_CHUNKS = 16  # a tail's chunk is at most this fraction of the batch, since few of its rows belong to the tail
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class AdaptiveSoftmax(keras.layers.Layer):
+class AdaptiveSoftmax(Output):
     """The exact probability of the next word over a large vocabulary, at a fraction of the cost of a softmax.
 
-    Frequent words share the head with one column per tail; a word of tail i has the probability of that column
+    The head holds the frequent words and one column per tail. A word of tail i has the probability of that column
     times its probability within the tail, whose vectors are smaller. Training never holds the logits of a batch:
-    every band's loss is one `linear_cross_entropy` over the rows that belong to it. `cutoffs=()` is the plain softmax.
+    the loss of every band is one `linear_cross_entropy` over the rows that belong to it. `cutoffs=()` is the plain
+    softmax. There are no biases. Untied tables start from N(0, dim_i^−½), projections and class vectors from Xavier
+    uniform.
 
-    Grave et al. 2017; with tied words and projections Baevski & Auli 2019, section 3.1. No biases. Own tables start
-    from N(0, dim_i^−½), projections and class vectors xavier uniform.
+    A tied softmax uses the variables of the embedding, which files hold once. A copy of a functional model, be it by
+    `clone_model`, `from_config`, `model_from_json` or `load_model`, ties its softmax to its embedding: to the layer of
+    the same name and class among the layers that the hidden states come from. `softmax.trainable = False` freezes the
+    variables of the softmax and leaves the embedding as it is.
+
+    Reference: Grave et al., Efficient softmax approximation for GPUs, ICML 2017; with tied words and projections
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 3.1.
 
     Args:
         vocabulary_size: number of classes, ordered by descending frequency.
         cutoffs: first id of every tail, strictly increasing; `()` for none.
         factor: tail i has dimension ⌊hidden_dim / factorⁱ⌋. Not used when the words are tied.
-        tail_dropout: rate on the projected hidden vectors of the tails, in training.
-        input_dropout: rate on the hidden vectors before head and tails, in training.
-        tied_to: an `AdaptiveEmbedding` of the same vocabulary and cutoffs, whose tables are used.
+        tail_dropout: rate on the projected hidden states of the tails, in training.
+        input_dropout: rate on the hidden states before head and tails, in training.
+        tied_to: an `AdaptiveEmbedding` with the same vocabulary and cutoffs, or a `WordEmbedding` where there are no
+            cutoffs, whose tables are used.
         tie_projections: whether the tails use the transposed projections of `tied_to` too.
 
     Attributes:
         tables: one variable (size_i, dim_i) per band, its own or the tied ones.
-        projections: one variable (hidden_dim, dim_i) per band, `None` where there is none: for tied projections, and
-            for the head unless its dimension differs from the hidden one.
+        projections: one variable (hidden_dim, dim_i) per band, or `None` where the projection is tied or missing. The
+            head has one only if its dimension differs from the hidden one.
         class_table: the variable (number of tails, hidden_dim) of the head's columns for the tails, never tied.
 
     Call arguments:
-        hidden: (…, hidden_dim).
-        targets: (…) ids, optional. With targets the layer adds the mean loss per target to the model's losses
-            (so that `model.compile(optimizer)` and `model.fit([inputs, targets])` train it) and returns `hidden`.
-        weights: (…) float, optional: the weight of each target in that mean, 0 for padding.
-
-    Without targets the call returns `log_probs(hidden)`: (…, vocabulary_size).
+        hidden, targets, weights: as in `Output`.
 
     Raises:
-        ValueError: on bad cutoffs, on a `tied_to` of another vocabulary or other cutoffs, on a tail of dimension 0, and
-            on tied projections whose dimension is not the hidden one.
+        ValueError: on bad cutoffs, on a `tied_to` with another vocabulary or other cutoffs, on a tail of dimension 0,
+            and on tied projections whose dimension is not the hidden one.
 
     Example:
 
@@ -87,16 +95,56 @@ class AdaptiveSoftmax(keras.layers.Layer):
         self._drop_input = SeededDropout(input_dropout, dtype=self.dtype_policy)
         self._drop_tail = SeededDropout(tail_dropout, dtype=self.dtype_policy)
         self._own_tables, self.projections, self.class_table = [], [], None
+        self._seeks_tie = False  # whether `tied_to` was made from a config, and may be a copy of a layer of the model
 
     @property
     def tails(self):
-        """Number of bands behind the head."""
+        """Number of bands after the head."""
         return len(self.boundaries) - 2
 
     @property
     def tables(self):
-        """One variable per band. The tied ones belong to the embedding, or files would hold them twice."""
+        """One variable per band. Tied tables belong to the embedding, so that files hold them once."""
         return self._own_tables if self.tied_to is None else self.tied_to.tables
+
+    @property
+    def trainable(self):
+        """Whether the layer's own variables are trained. Tied variables follow the embedding."""
+        return super().trainable
+
+    @trainable.setter
+    def trainable(self, value):
+        tied = getattr(self, "tied_to", None)
+        before = [] if tied is None else [(part, part.trainable) for part in (tied, *tied.variables)]
+        keras.layers.Layer.trainable.fset(self, value)  # sets `tied_to` too, which Keras takes for a part
+        for part, trainable in before:
+            part.trainable = trainable
+
+    def __call__(self, *args, **kwargs):
+        self._find_tie(args[0] if args else kwargs.get("hidden"))
+        return super().__call__(*args, **kwargs)
+
+    def attach(self, hidden):
+        self._find_tie(hidden)
+        super().attach(hidden)
+
+    def _find_tie(self, hidden):
+        """Replaces a `tied_to` that was made from a config by the layer that the symbolic `hidden` comes from.
+
+        Keras makes every layer of a copied model from its own config, before the layers are called. So `tied_to` is a
+        copy at first, beside the copy that the model uses. Within `load_model` both are one layer already.
+        """
+        if not self._seeks_tie:
+            return
+        for layer in upstream_layers(hidden):
+            if type(layer) is type(self.tied_to) and layer.name == self.tied_to.name:
+                self._seeks_tie = False
+                if layer is not self.tied_to:
+                    self._tracker.replace_tracked_value("layers", self.tied_to, layer)
+                    self.tied_to = layer
+                    if self.built:
+                        self._post_build()  # torch lists the variables that are the layer's parameters
+                return
 
     def build(self, hidden_shape, targets_shape=None, weights_shape=None):
         if self.built:
@@ -115,9 +163,9 @@ class AdaptiveSoftmax(keras.layers.Layer):
             self.tied_to.build()
             if self._ties_projection() and self.tails and self.tied_to.output_dim != hidden_dim:
                 raise ValueError(
-                    "`tie_projections` needs hidden vectors of the embedding's `output_dim`, "
+                    "`tie_projections` needs hidden states of the embedding's `output_dim`, "
                     f"{self.tied_to.output_dim}: pass tie_projections=False. "
-                    f"Received: hidden vectors of dimension {hidden_dim}."
+                    f"Received: hidden states of dimension {hidden_dim}."
                 )
             return
         dimensions = band_dimensions(hidden_dim, self.factor, self.tails + 1)
@@ -134,229 +182,152 @@ class AdaptiveSoftmax(keras.layers.Layer):
     def _matrix(self, shape, name):
         return self.add_weight(shape=shape, initializer="glorot_uniform", name=name, autocast=False)
 
-    def call(self, hidden, targets=None, weights=None, training=None):
-        if targets is None:
-            return self.log_probs(hidden)
-        weights = ops.ones(ops.shape(targets), "float32") if weights is None else ops.cast(weights, "float32")
-        count = ops.sum(weights)
-        shares = weights / ops.where(count == 0, 1.0, count)
-        self.add_loss(self.total_nll(hidden, targets, shares, training=training))
-        return hidden
-
-    def compute_output_spec(self, hidden, targets=None, weights=None, training=None):
-        if targets is None:
-            return keras.KerasTensor((*hidden.shape[:-1], self.vocabulary_size), "float32")
-        return keras.KerasTensor(hidden.shape, self.compute_dtype)
-
-    def total_nll(self, hidden, targets, weights=None, training=False):
-        """Σ weight · −log p(target), the sum that training minimises, with its gradient made in the same pass.
-
-        Args:
-            hidden: (…, hidden_dim).
-            targets: (…) ids. An id outside the vocabulary counts nothing.
-            weights: (…) float, constants, by default 1. A row of weight 0 costs nothing.
-            training: whether to apply dropout.
-
-        Returns: a float32 scalar, in nats.
-        """
-        targets = ops.reshape(targets, [-1])
-        weights = ops.ones(ops.shape(targets)) if weights is None else ops.reshape(weights, [-1])
+    def compute_total_nll(self, x, targets, weights, training):
         total = 0.0
-        for x, table, ids, *rest in self._terms(hidden, targets, training):
-            total = total + linear_cross_entropy(with_dependencies(x, total), table, ids, weights, *rest)
+        for term in self._terms(x, targets, training):
+            term = term._replace(x=with_dependencies(term.x, total))  # one band after the other
+            total = total + linear_cross_entropy(weights=weights, **term._asdict())
         return total
 
-    def nll(self, hidden, targets):
-        """−log p(target) in nats: (…, hidden_dim) and (…) ids to (…) float32. For evaluation: no dropout."""
-        shape = ops.shape(targets)
-        terms = self._terms(hidden, ops.reshape(targets, [-1]), training=False)
-        return ops.reshape(sum(linear_nll(*term) for term in terms), shape)
+    def compute_nll(self, x, targets):
+        return sum(linear_nll(**term._asdict()) for term in self._terms(x, targets, training=False))
 
-    def log_probs(self, hidden):
-        """The log-probability of every word: (…, hidden_dim) to (…, vocabulary_size) float32."""
-        hidden = self._prepare(hidden)
-        words, classes = self._head(hidden)
-        tails = [self._tail(hidden, tail) + classes[..., tail : tail + 1] for tail in range(self.tails)]
+    def compute_log_probs(self, x):
+        words, classes = self._head(x)
+        tails = [self._tail(x, tail) + classes[:, tail : tail + 1] for tail in range(self.tails)]
         return ops.concatenate([words, *tails], axis=-1)
 
-    def top_k(self, hidden, k):
-        """The k most probable words, exactly; a tail is computed only while one of its words can still be among them.
-
-        Args:
-            hidden: (…, hidden_dim).
-            k: number of words, at most `vocabulary_size`.
-
-        Returns: `(log_probs, ids)`, (…, k) each, in descending order.
-        """
-        if not 0 < k <= self.vocabulary_size:
-            raise ValueError(f"`k` must be between 1 and {self.vocabulary_size}. Received: k={k}.")
-        shape = ops.shape(hidden)[:-1]
-        hidden = self._flat(hidden)
-        words, classes = self._head(hidden)
+    def compute_top_k(self, x, k):
+        """A tail is computed only while one of its words can still be among the best."""
+        words, classes = self._head(x)
         best, ids = top_k(words, min(k, self.boundaries[1]))
         missing = [[0, 0], [0, k - best.shape[-1]]]
         best, ids = ops.pad(best, missing, constant_values=-float("inf")), ops.pad(ids, missing)
         for tail in range(self.tails):
-            best, ids = self._consider(tail, hidden, classes[:, tail, None], best, ids)
-        return ops.reshape(best, (*shape, k)), ops.reshape(ids, (*shape, k))
+            best, ids = self._merge_tail(tail, x, classes[:, tail, None], best, ids)
+        return best, ids
 
-    def rank(self, hidden, targets):
-        """The place of every target among all words, 1 for the most probable: (…, hidden_dim), (…) ids to (…) int32.
-
-        Exact up to rounding; a tail is computed only where one of its words can be more probable than the target.
-        """
-        shape, hidden = ops.shape(targets), self._flat(hidden)
-        targets = ops.cast(ops.reshape(targets, [-1]), "int32")
-        own = -self.nll(hidden, targets)
-        places, classes = ops.ones_like(targets), ops.zeros((ops.shape(targets)[0], max(self.tails, 1)))
-
-        def pass_head(rows, live, carry):
-            hidden, targets, own, places = rows
-            words, classes = self._head(hidden)
-            classes = classes if self.tails else ops.zeros((ops.shape(words)[0], 1))
-            return [places + _count_above(words, own, targets), classes], carry
-
-        def pass_tail(rows, live, carry):
-            hidden, targets, own, places, cluster = rows
-            words = self._tail(hidden, tail) + cluster[:, None]
-            return [places + _count_above(words, own, targets - self.boundaries[tail + 1])], carry
-
-        inputs = [hidden, targets, own]
-        everywhere = ops.ones_like(targets, dtype="bool")
-        places, classes = self._where(0, everywhere, pass_head, [*inputs, places], [places, classes])
-        for tail in range(self.tails):
-            cluster = classes[:, tail]
-            (places,) = self._where(tail + 1, cluster > own, pass_tail, [*inputs, places, cluster], [places])
-        return ops.reshape(places, shape)
-
-    def sample(self, hidden, temperature=1.0, top_k=None, seed=None):
-        """Draws one word per hidden vector from the exact distribution.
-
-        At temperature 1 the head is drawn from first, and a tail computed only when its column was drawn.
-
-        Args:
-            hidden: (…, hidden_dim).
-            temperature: the log-probabilities are divided by it; below 1 sharpens, 0 takes the most probable word.
-            top_k: draw among the k most probable words only, optional.
-            seed: int or `keras.random.SeedGenerator`.
-
-        Returns: (…) int32 ids.
-        """
-        hidden = self._prepare(hidden)
-        shape = ops.shape(hidden)[:-1]
-        uniform = keras.random.uniform((2, *shape), dtype="float32", seed=seed)
-        return self.sample_with(hidden, uniform, temperature, top_k)
-
-    def sample_with(self, hidden, uniform, temperature=1.0, top_k=None):
-        """As `sample`, from given numbers: `uniform` (2, …) in [0, 1), a function of which the draw is."""
-        if temperature < 0:
-            raise ValueError(f"`temperature` must not be negative. Received: temperature={temperature}.")
-        if temperature == 0:
-            return self.top_k(hidden, 1)[1][..., 0]
-        if top_k is not None:
-            log_probs, ids = self.top_k(hidden, min(top_k, self.vocabulary_size))
-            choice = draw(log_probs / temperature, uniform[0])
-            return ops.take_along_axis(ids, choice[..., None], axis=-1)[..., 0]
-        if temperature != 1:
-            return draw(self.log_probs(hidden) / temperature, uniform[0])
-        shape = ops.shape(hidden)[:-1]
-        hidden, uniform = self._flat(hidden), ops.reshape(uniform, [2, -1])
-        ids = columns = draw(self._head_logits(hidden), uniform[0])
-        for tail in range(self.tails):
-            ids = self._draw_within(tail, hidden, columns == self.boundaries[1] + tail, ids, uniform[1])
-        return ops.reshape(ids, shape)
-
-    def _flat(self, hidden):
-        """Hidden vectors in the compute dtype as (rows, hidden_dim)."""
-        return ops.reshape(self._prepare(hidden), [-1, hidden.shape[-1]])
-
-    def _prepare(self, hidden):
-        """Hidden vectors in the compute dtype, with the weights made if this is the first call."""
-        hidden = ops.cast(hidden, self.compute_dtype)
-        self.build(hidden.shape)
-        return hidden
-
-    def _cast(self, weight):
-        return ops.cast(weight, self.compute_dtype)
-
-    def _project(self, hidden, band):
-        """(…, hidden_dim) to (…, dim_i): by the band's own projection, the transposed tied one, or not at all."""
-        if self.projections[band] is not None:
-            return ops.matmul(hidden, self._cast(self.projections[band]))
-        if band == 0:
-            return hidden
-        return ops.matmul(hidden, ops.transpose(self._cast(self.tied_to.projections[band])))
-
-    def _class_logits(self, hidden):
-        """(…, number of tails) in float32; they stand behind the words of the head."""
-        return ops.cast(ops.matmul(hidden, ops.transpose(self._cast(self.class_table))), "float32")
-
-    def _logits(self, hidden, band):
-        table = self._cast(self.tables[band])
-        return ops.cast(ops.matmul(self._project(hidden, band), ops.transpose(table)), "float32")
-
-    def _head_logits(self, hidden):
-        """(…, cutoff_0 + number of tails): the words of the head and behind them the tails."""
-        logits = self._logits(hidden, 0)
-        return ops.concatenate([logits, self._class_logits(hidden)], axis=-1) if self.tails else logits
-
-    def _head(self, hidden):
-        """Log-probabilities of the head's words (…, cutoff_0) and of the tails (…, number of tails)."""
-        both = ops.log_softmax(self._head_logits(hidden))
-        return both[..., : self.boundaries[1]], both[..., self.boundaries[1] :]
-
-    def _tail(self, hidden, tail):
-        """Log-probabilities (…, size) of a tail's words given the tail."""
-        return ops.log_softmax(self._logits(hidden, tail + 1))
-
-    def _consider(self, tail, hidden, cluster, best, ids):
-        """The best words after a tail of log-probability `cluster` (rows, 1), which no word of it can exceed."""
+    def _merge_tail(self, tail, x, cluster, best, ids):
+        """Merges the best words with those of a tail of log-probability `cluster` (rows, 1), which bounds its words."""
         k, first = best.shape[-1], self.boundaries[tail + 1]
 
-        def merge(rows, live, carry):
-            hidden, cluster, best, ids = rows
-            logits = self._logits(hidden, tail + 1)
+        def merge(x, cluster, best, ids):
+            logits = self._logits(x, tail + 1)
             values, places = top_k(logits, min(k, logits.shape[-1]))
             values = values - ops.logsumexp(logits, axis=-1, keepdims=True) + cluster
             best, order = ops.top_k(ops.concatenate([best, values], axis=-1), k)
             ids = ops.take_along_axis(ops.concatenate([ids, places + first], axis=-1), order, axis=-1)
-            return [best, ids], carry
+            return [best, ids]
 
-        return self._where(tail + 1, cluster[:, 0] > best[:, -1], merge, [hidden, cluster, best, ids], [best, ids])
+        return self._update(tail + 1, merge, cluster[:, 0] > best[:, -1], [x, cluster, best, ids], [best, ids])
 
-    def _draw_within(self, tail, hidden, drawn, ids, uniform):
-        """`ids` (rows,) with a word of the tail wherever its column of the head was drawn."""
-        first = self.boundaries[tail + 1]
-        within = lambda rows, live, carry: ([first + draw(self._logits(rows[0], tail + 1), rows[1])], carry)  # noqa: E731
-        return self._where(tail + 1, drawn, within, [hidden, uniform], [ids])[0]
+    def compute_score(self, x, targets):
+        """Makes three passes, in which no band's logits are computed twice for a row.
 
-    def _where(self, band, active, body, inputs, outputs):
-        """`outputs` with those of `body` in the rows that are active: the rows that a band is computed for."""
-        rows, columns = active.shape[0], self.tables[band].shape[0]
-        chunk_rows = default_chunk_rows(rows and -(-rows // 2), columns)
-        chunk_rows = min(rows, chunk_rows) if rows else chunk_rows
-        copies = [ops.copy(output) for output in outputs]  # which torch writes into
-        return over_active_rows(body, active, inputs, copies, [], chunk_rows)[0]
+        The target's own tail gives its log-probability within the tail and the number of better words there. Then the
+        head gives the target's log-probability, and the tails whose columns are above it the other better words.
+        """
+        within, better = ops.zeros(ops.shape(targets), "float32"), ops.zeros_like(targets)
+        columns, own = targets, []
+        for tail, (low, high) in enumerate(zip(self.boundaries[1:], self.boundaries[2:])):
+            own.append((targets >= low) & (targets < high))
+            function, inputs = functools.partial(self._score_own_tail, tail), [x, targets - low]
+            within, better = self._update(tail + 1, function, own[-1], inputs, [within, better])
+            columns = ops.where(own[-1], self.boundaries[1] + tail, columns)
+        known = (targets >= 0) & (targets < self.vocabulary_size)
+        outputs = [ops.zeros_like(within), better]
+        if self.tails:
+            outputs.append(ops.zeros((ops.shape(targets)[0], self.tails), "float32"))
+        inputs = [x, columns, within, better]
+        log_probs, better, *classes = self._update(0, self._score_head, known, inputs, outputs)
+        for tail in range(self.tails):
+            cluster = classes[0][:, tail]
+            active = known & ~own[tail] & (cluster > log_probs)
+            function, inputs = functools.partial(self._count_in_tail, tail), [x, cluster, log_probs, better]
+            (better,) = self._update(tail + 1, function, active, inputs, [better])
+        return log_probs, better + 1
 
-    def _terms(self, hidden, targets, training):
-        """The arguments of one linear cross-entropy per band: (x, table, targets in it, class logits, chunk_rows)."""
-        hidden = self._prepare(hidden)
-        hidden = self._drop_input(ops.reshape(hidden, [-1, hidden.shape[-1]]), training=training)
-        targets = ops.cast(targets, "int32")
+    def _score_own_tail(self, tail, x, places):
+        words = self._tail(x, tail)
+        picked = _pick(words, places)
+        return [picked, _count_above(words, picked, places)]
+
+    def _score_head(self, x, columns, within, better):
+        words, classes = self._head(x)
+        log_probs = _pick(ops.concatenate([words, classes], axis=-1), columns) + within
+        better = better + _count_above(words, log_probs, columns)
+        return [log_probs, better, classes] if self.tails else [log_probs, better]
+
+    def _count_in_tail(self, tail, x, cluster, log_probs, better):
+        return [better + _count_above(self._tail(x, tail) + cluster[:, None], log_probs)]
+
+    def compute_draw(self, x, uniform):
+        """Draws from the head first; a tail is computed only where its column was drawn."""
+        ids = columns = draw(self._head_logits(x), uniform[0])
+        for tail in range(self.tails):
+            drawn, function = columns == self.boundaries[1] + tail, functools.partial(self._draw_within, tail)
+            (ids,) = self._update(tail + 1, function, drawn, [x, uniform[1]], [ids])
+        return ids
+
+    def _draw_within(self, tail, x, uniform):
+        return [self.boundaries[tail + 1] + draw(self._logits(x, tail + 1), uniform)]
+
+    def _update(self, band, function, active, inputs, outputs):
+        return update_rows(function, active, inputs, outputs, self.tables[band].shape[0])
+
+    def _terms(self, x, targets, training):
+        """Yields one `_Term` per band."""
+        x = self._drop_input(x, training=training)
         bounds = self.boundaries
         tail = sum(ops.cast(targets >= low, "int32") for low in bounds[1:-1]) if self.tails else 0
         head = ops.where(targets < bounds[1], targets, bounds[1] - 1 + tail)
         head = ops.where(targets < bounds[-1], head, -1)
-        class_logits = self._class_logits(hidden) if self.tails else None
-        yield self._project(hidden, 0), self.tables[0], head, class_logits, None
-        rows = hidden.shape[0]
+        yield _Term(self._project(x, 0), self.tables[0], head, self._class_logits(x) if self.tails else None)
+        rows = x.shape[0]
         for band in range(1, self.tails + 1):
-            x = self._drop_tail(self._project(hidden, band), training=training)
             inside = (targets >= bounds[band]) & (targets < bounds[band + 1])
             chunk_rows = default_chunk_rows(None, self.tables[band].shape[0])
             if rows:
                 chunk_rows = min(chunk_rows, -(-rows // TAIL_CHUNKS))
-            yield x, self.tables[band], ops.where(inside, targets - bounds[band], -1), None, chunk_rows
+            yield _Term(
+                self._drop_tail(self._project(x, band), training=training),
+                self.tables[band],
+                ops.where(inside, targets - bounds[band], -1),
+                chunk_rows=chunk_rows,
+            )
+
+    def _cast(self, weight):
+        return ops.cast(weight, self.compute_dtype)
+
+    def _project(self, x, band):
+        """(rows, hidden_dim) to (rows, dim_i): by the band's own projection, the transposed tied one, or not at all."""
+        if self.projections[band] is not None:
+            return ops.matmul(x, self._cast(self.projections[band]))
+        if band == 0:
+            return x
+        return ops.matmul(x, ops.transpose(self._cast(self.tied_to.projections[band])))
+
+    def _class_logits(self, x):
+        """Returns the logits of the tails in the head: (rows, number of tails) float32."""
+        return ops.cast(ops.matmul(x, ops.transpose(self._cast(self.class_table))), "float32")
+
+    def _logits(self, x, band):
+        table = self._cast(self.tables[band])
+        return ops.cast(ops.matmul(self._project(x, band), ops.transpose(table)), "float32")
+
+    def _head_logits(self, x):
+        """Returns the logits of the head's words and, in the last columns, of the tails."""
+        logits = self._logits(x, 0)
+        return ops.concatenate([logits, self._class_logits(x)], axis=-1) if self.tails else logits
+
+    def _head(self, x):
+        """Returns the log-probabilities of the head's words (rows, cutoff_0) and of the tails (rows, tails)."""
+        both = ops.log_softmax(self._head_logits(x))
+        return both[:, : self.boundaries[1]], both[:, self.boundaries[1] :]
+
+    def _tail(self, x, tail):
+        """Returns the log-probabilities (rows, size) of a tail's words given the tail."""
+        return ops.log_softmax(self._logits(x, tail + 1))
 
     def get_config(self):
         return {
@@ -372,12 +343,32 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        if isinstance(config.get("tied_to"), dict):
-            config = {**config, "tied_to": keras.saving.deserialize_keras_object(config["tied_to"])}
-        return cls(**config)
+        tied_to = config.get("tied_to")
+        if not isinstance(tied_to, dict):
+            return cls(**config)
+        layer = cls(**{**config, "tied_to": keras.saving.deserialize_keras_object(tied_to)})
+        layer._seeks_tie = True
+        return layer
 
 
-def _count_above(values, own, target):
-    """How many of the `values` (rows, words) are above `own` (rows,), the one at `target` (rows,) left out."""
-    others = ops.arange(values.shape[-1])[None, :] != target[:, None]
-    return ops.sum(ops.cast((values > own[:, None]) & others, "int32"), axis=-1)
+class _Term(NamedTuple):
+    """The arguments of one band's `linear_cross_entropy`, but for the weights."""
+
+    x: Any
+    table: Any
+    targets: Any
+    extra_logits: Any = None
+    chunk_rows: int | None = None
+
+
+def _pick(values, columns):
+    """Returns `values[row, columns[row]]` of every row."""
+    return ops.take_along_axis(values, columns[:, None], axis=-1)[:, 0]
+
+
+def _count_above(values, threshold, left_out=None):
+    """Returns how many of the `values` (rows, words) are above `threshold` (rows,), but for the column `left_out`."""
+    above = values > threshold[:, None]
+    if left_out is not None:
+        above = above & (ops.arange(values.shape[-1])[None, :] != left_out[:, None])
+    return ops.sum(ops.cast(above, "int32"), axis=-1)

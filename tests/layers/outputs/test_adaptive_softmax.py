@@ -223,7 +223,7 @@ def test_bad_dimensions():
     with pytest.raises(ValueError, match="at least 1.*dim=8, factor=4"):
         AdaptiveSoftmax(VOCABULARY, (5, 12)).build((None, 8))
     tied = AdaptiveEmbedding(VOCABULARY, 16, (5, 12))
-    with pytest.raises(ValueError, match="pass tie_projections=False. Received: hidden vectors of dimension 8"):
+    with pytest.raises(ValueError, match="pass tie_projections=False. Received: hidden states of dimension 8"):
         AdaptiveSoftmax(VOCABULARY, (5, 12), tied_to=tied).build((None, 8))
 
 

@@ -3,10 +3,12 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
+from keras_adaptive.ops.linear_cross_entropy import MAX_CHUNK_ROWS
 from tests.support import oracle
-from tests.support.backends import numpy, runner
+from tests.support.backends import BACKEND, largest_array, numpy, runner
 from tests.support.weights import randomize, softmax_weights
 
 VOCABULARY, DIM, CUTOFFS = 20, 8, (5, 9, 15)
@@ -114,13 +116,65 @@ def test_negative_temperature(softmax, hidden):
         softmax.sample(hidden, temperature=-1)
 
 
+def plain():
+    """Returns a plain softmax of the same vocabulary."""
+    softmax = AdaptiveSoftmax(VOCABULARY, (), dtype="float32")
+    softmax.build((None, DIM))
+    randomize(softmax)
+    return softmax
+
+
 @pytest.mark.parametrize("cutoffs", [CUTOFFS, ()], ids=str)
-def test_rank_is_the_place_among_all_words(softmax, hidden, cutoffs):
-    if not cutoffs:
-        softmax = AdaptiveSoftmax(VOCABULARY, (), dtype="float32")
-        softmax.build((None, DIM))
-        randomize(softmax)
+def test_scores_are_probabilities_and_places_among_all_words(softmax, hidden, cutoffs):
+    softmax = softmax if cutoffs else plain()
     every = np.broadcast_to(np.arange(VOCABULARY, dtype="int32"), (3, VOCABULARY))
-    ranks = runner(softmax.rank)(np.repeat(hidden[:, :1], VOCABULARY, axis=1), every)
-    expected = np.argsort(np.argsort(-truth(softmax, hidden[:, 0]), axis=-1), axis=-1) + 1
-    np.testing.assert_array_equal(ranks, expected)
+    log_probs, ranks = runner(softmax.score)(np.repeat(hidden[:, :1], VOCABULARY, axis=1), every)
+    expected = truth(softmax, hidden[:, 0])
+    np.testing.assert_allclose(log_probs, expected, atol=5e-6)
+    np.testing.assert_array_equal(ranks, np.argsort(np.argsort(-expected, axis=-1), axis=-1) + 1)
+    np.testing.assert_array_equal(numpy(softmax.rank(hidden[:, :1], every[:, :1])), ranks[:, :1])
+
+
+@pytest.mark.parametrize("cutoffs", [CUTOFFS, ()], ids=str)
+def test_targets_outside_the_vocabulary_have_no_score(softmax, hidden, cutoffs):
+    softmax = softmax if cutoffs else plain()
+    log_probs, ranks = runner(softmax.score)(hidden, np.full((3, 4), [-1, VOCABULARY, 999, -100], "int32"))
+    assert not log_probs.any() and (ranks == 1).all()
+
+
+@pytest.mark.parametrize("cutoffs", [CUTOFFS, ()], ids=str)
+def test_a_score_computes_each_logit_once(softmax, hidden, cutoffs, monkeypatch):
+    """The head once for all rows, and in a tail the rows of its targets or others, never both."""
+    softmax = softmax if cutoffs else plain()
+    logits, bands = softmax._logits, []
+    monkeypatch.setattr(softmax, "_logits", lambda x, band: bands.append((band, x.shape[0])) or logits(x, band))
+    targets = np.array([[0, 4, 5, 8], [9, 14, 15, 19]])
+    softmax.score(hidden[:2], targets)
+    assert [band for band, _ in bands].count(0) == 1
+    if BACKEND == "torch":  # whose chunks are as long as they need to be
+        rows = [sum(rows for number, rows in bands if number == band) for band in range(len(cutoffs) + 1)]
+        assert rows[0] == 8 and max(rows) <= 8
+
+
+def test_a_score_holds_the_logits_of_a_chunk():
+    rows, vocabulary = 4 * MAX_CHUNK_ROWS, 64
+    softmax = AdaptiveSoftmax(vocabulary, (40,), factor=2)
+    softmax.build((None, DIM))
+    random = np.random.default_rng(0)
+    targets = random.integers(0, vocabulary, rows).astype("int32")
+    states = random.normal(size=(rows, DIM)).astype("float32")
+    score = lambda h: ops.sum(0 * h) + ops.sum(softmax.score(ops.stop_gradient(h), targets)[0])  # noqa: E731
+    assert largest_array(score, states) <= MAX_CHUNK_ROWS * 48
+
+
+@pytest.mark.parametrize("temperature, top_k", [(0.7, None), (1.3, 3), (1.0, 1)])
+def test_numbers_may_be_tensors(softmax, hidden, temperature, top_k):
+    """One compiled function for all temperatures and numbers of best words draws as `sample_with`."""
+    uniform = np.random.default_rng(0).random((2, 3, 4), "float32")
+    expected = numpy(softmax.sample_with(hidden, uniform, temperature, top_k))
+    if top_k is None:
+        drawn = runner(softmax.draw_tempered)(hidden, uniform, np.float32(temperature))
+    else:
+        among = lambda *arguments: softmax.draw_among(*arguments, most=5)  # noqa: E731
+        drawn = runner(among)(hidden, uniform, np.float32(temperature), np.int32(top_k))
+    np.testing.assert_array_equal(drawn, expected)

@@ -1,0 +1,57 @@
+import keras
+
+
+class Input(keras.layers.Layer):
+    """Base class of the layers that turn word ids into vectors.
+
+    A subclass implements `call(ids)`, from ids (…) to vectors (…, output_dim), and sets the attributes below in its
+    constructor. An id outside the vocabulary gives a zero vector. The layer scales nothing and adds no positions: both
+    belong to the body.
+
+    Attributes:
+        vocabulary_size: number of ids.
+        output_dim: dimension of the vectors.
+        boundaries: tuple of the first id of every band and, last, of `vocabulary_size`; `(0, vocabulary_size)` for a
+            single band.
+
+    Input shape: any shape of integer ids.
+    Output shape: (…, output_dim).
+
+    Example:
+
+    >>> class Scaled(Input):
+    ...     def __init__(self, vocabulary_size, output_dim, **kwargs):
+    ...         super().__init__(**kwargs)
+    ...         self.vocabulary_size, self.output_dim = vocabulary_size, output_dim
+    ...         self.boundaries = (0, vocabulary_size)
+    ...
+    ...     def call(self, ids):
+    ...         inside = (ids >= 0) & (ids < self.vocabulary_size)
+    ...         share = ops.where(inside, ops.cast(ids, "float32") / self.vocabulary_size, 0.0)
+    ...         return ops.repeat(share[..., None], self.output_dim, axis=-1)
+    >>> Scaled(10, 4)(np.array([[1, 9]])).shape
+    (1, 2, 4)
+    """
+
+    def call(self, ids):
+        raise NotImplementedError(f"`{type(self).__name__}` must implement `call(ids)`.")
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.output_dim)
+
+    def for_inference(self, extra_words=None):
+        """Returns the layer to predict with: by default this one.
+
+        Args:
+            extra_words: list of words outside the vocabulary, whose ids follow it. Only an input that computes vectors
+                from spellings can take them.
+
+        Raises:
+            ValueError: when extra words are given, even an empty list, to an input that knows words by their ids alone.
+        """
+        if extra_words is not None:
+            raise ValueError(
+                "Only an input that reads spellings, such as `CharCNN`, can read words outside its vocabulary: leave "
+                f"them out, or map them to `<unk>`. Received: {list(extra_words)[:3]} for a {type(self).__name__}."
+            )
+        return self

@@ -1,0 +1,244 @@
+import keras
+from keras import ops
+
+from keras_adaptive.ops.long_rows import draw
+
+
+class Output(keras.layers.Layer):
+    """Base class of the layers that turn hidden states into the probability of the next word.
+
+    The public methods cast the hidden states to the compute dtype, build the layer on its first use, and flatten
+    the leading axes. A subclass implements the methods named `compute_…` on rows: `x` (rows, hidden_dim) in the compute
+    dtype, `targets` (rows,) int32 and `weights` (rows,) float32. `compute_nll` and `compute_log_probs` are required and
+    exact. The others raise `NotImplementedError`, or have a default that is correct for every output.
+
+    Attributes:
+        vocabulary_size: number of classes.
+        boundaries: tuple of the first id of every band and, last, of `vocabulary_size`.
+
+    Call arguments:
+        hidden: (…, hidden_dim).
+        targets: (…) ids, optional. With targets the layer adds the mean loss per target to the losses of the model
+            and returns `hidden`, so that `model.compile(optimizer)` and `model.fit([inputs, targets])` train it.
+        weights: (…) float, optional: the weight of each target in that mean, 0 for padding.
+        return_hidden: whether the call only returns `hidden`. It makes the layer a part of a functional model, such as
+            a `LanguageModel`, which never computes the log-probabilities of a whole batch.
+
+    Without targets the call returns `log_probs(hidden)`: (…, vocabulary_size). The masks of Keras on `hidden` and
+    `targets` give masked targets the weight 0. Keras hands `sample_weight` and `metrics` to losses and metrics of
+    `compile` alone, never to this layer: pass `weights` instead, or use `keras_adaptive.models.WordModel`.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(
+        self,
+        hidden,
+        targets=None,
+        weights=None,
+        training=None,
+        hidden_mask=None,
+        targets_mask=None,
+        return_hidden=False,
+    ):
+        if return_hidden:
+            return hidden
+        if targets is None:
+            return self.log_probs(hidden)
+        weights = token_weights(targets, weights, hidden_mask, targets_mask)
+        count = ops.sum(weights)
+        shares = weights / ops.where(count == 0, 1.0, count)
+        loss = self.training_loss(hidden, targets, shares) if training else self.total_nll(hidden, targets, shares)
+        self.add_loss(loss)
+        return hidden
+
+    def compute_output_spec(
+        self,
+        hidden,
+        targets=None,
+        weights=None,
+        training=None,
+        hidden_mask=None,
+        targets_mask=None,
+        return_hidden=False,
+    ):
+        if return_hidden:
+            return keras.KerasTensor(hidden.shape, hidden.dtype)
+        if targets is None:
+            return keras.KerasTensor((*hidden.shape[:-1], self.vocabulary_size), "float32")
+        return keras.KerasTensor(hidden.shape, self.compute_dtype)
+
+    def attach(self, hidden):
+        """Builds the layer for the symbolic tensor or array `hidden`. A model calls it on the output of its body."""
+        if not self.built:
+            self.build(hidden.shape)
+
+    def training_loss(self, hidden, targets, weights, training=True):
+        """Returns the sum that training minimizes: by default `total_nll`. Same arguments."""
+        return self.total_nll(hidden, targets, weights, training=training)
+
+    def total_nll(self, hidden, targets, weights=None, training=False):
+        """Returns Σ weight · −log p(target), whose gradient is computed in the same pass.
+
+        Args:
+            hidden: (…, hidden_dim).
+            targets: (…) ids. An id outside the vocabulary adds nothing.
+            weights: (…) float, constants, by default 1. A row of weight 0 costs nothing.
+            training: whether to apply dropout.
+
+        Returns: a float32 scalar, in nats.
+        """
+        targets = self._ids(targets)
+        weights = ops.ones(ops.shape(targets)) if weights is None else ops.reshape(weights, [-1])
+        return self.compute_total_nll(self._rows(hidden), targets, weights, training)
+
+    def nll(self, hidden, targets):
+        """Returns −log p(target) in nats, without dropout: (…, hidden_dim) and (…) ids to (…) float32.
+
+        A target outside the vocabulary gives 0.
+        """
+        return ops.reshape(self.compute_nll(self._rows(hidden), self._ids(targets)), ops.shape(targets))
+
+    def log_probs(self, hidden):
+        """Returns the log-probability of every word: (…, hidden_dim) to (…, vocabulary_size) float32."""
+        log_probs = self.compute_log_probs(self._rows(hidden))
+        return ops.reshape(log_probs, (*ops.shape(hidden)[:-1], self.vocabulary_size))
+
+    def score(self, hidden, targets):
+        """Returns the log-probability and the rank of every target, in one pass over the vocabulary.
+
+        Args:
+            hidden: (…, hidden_dim).
+            targets: (…) ids. An id outside the vocabulary gets the log-probability 0 and rank 1.
+
+        Returns: `(log_probs, ranks)`, (…) float32 in nats and (…) int32; rank 1 is the most probable word. Ranks are
+            exact up to rounding.
+        """
+        log_probs, ranks = self.compute_score(self._rows(hidden), self._ids(targets))
+        return ops.reshape(log_probs, ops.shape(targets)), ops.reshape(ranks, ops.shape(targets))
+
+    def rank(self, hidden, targets):
+        """Returns the rank of every target among all words: `score(hidden, targets)[1]`."""
+        return self.score(hidden, targets)[1]
+
+    def top_k(self, hidden, k):
+        """Returns the k most probable words, exactly.
+
+        Args:
+            hidden: (…, hidden_dim).
+            k: number of words, at most `vocabulary_size`.
+
+        Returns: `(log_probs, ids)`, (…, k) each, in descending order.
+        """
+        if not 0 < k <= self.vocabulary_size:
+            raise ValueError(f"`k` must be between 1 and {self.vocabulary_size}. Received: k={k}.")
+        shape = (*ops.shape(hidden)[:-1], k)
+        log_probs, ids = self.compute_top_k(self._rows(hidden), k)
+        return ops.reshape(log_probs, shape), ops.reshape(ids, shape)
+
+    def sample(self, hidden, temperature=1.0, top_k=None, seed=None):
+        """Draws one word per hidden state from the exact distribution.
+
+        Args:
+            hidden: (…, hidden_dim).
+            temperature: divides the log-probabilities: below 1 sharpens, 0 takes the most probable word.
+            top_k: draw among the k most probable words only, optional.
+            seed: int or `keras.random.SeedGenerator`.
+
+        Returns: (…) int32 ids.
+        """
+        uniform = keras.random.uniform((2, *ops.shape(hidden)[:-1]), dtype="float32", seed=seed)
+        return self.sample_with(hidden, uniform, temperature, top_k)
+
+    def sample_with(self, hidden, uniform, temperature=1.0, top_k=None):
+        """Draws as `sample`, deterministically from the numbers `uniform` (2, …) in [0, 1).
+
+        `temperature` and `top_k` are Python numbers. In a compiled step pass them as tensors to `draw_tempered` and
+        `draw_among`, or the step is compiled again for every value.
+        """
+        if temperature < 0:
+            raise ValueError(f"`temperature` must not be negative. Received: temperature={temperature}.")
+        if temperature == 0:
+            return self.top_k(hidden, 1)[1][..., 0]
+        if top_k is not None:
+            return self.draw_among(hidden, uniform, temperature, top_k, min(top_k, self.vocabulary_size))
+        if temperature != 1:
+            return self.draw_tempered(hidden, uniform, temperature)
+        uniform = ops.reshape(uniform, [2, -1])
+        return ops.reshape(self.compute_draw(self._rows(hidden), uniform), ops.shape(hidden)[:-1])
+
+    def draw_tempered(self, hidden, uniform, temperature):
+        """Draws from all words at a positive `temperature`, a number or a scalar tensor: (…) int32 ids."""
+        return draw(self.log_probs(hidden) / temperature, uniform[0])
+
+    def draw_among(self, hidden, uniform, temperature, top_k, most):
+        """Draws among the `top_k` most probable words at a positive `temperature`.
+
+        Args:
+            hidden: (…, hidden_dim).
+            uniform: (2, …) in [0, 1).
+            temperature: a number or a scalar tensor.
+            top_k: a number or a scalar tensor, from 1 to `most`. With 1 the most probable word is drawn.
+            most: Python number of the most probable words that are searched for.
+
+        Returns: (…) int32 ids.
+        """
+        log_probs, ids = self.top_k(hidden, most)
+        odds = ops.where(ops.arange(most) < top_k, log_probs / temperature, -float("inf"))
+        return ops.take_along_axis(ids, draw(odds, uniform[0])[..., None], axis=-1)[..., 0]
+
+    def for_inference(self):
+        """Returns the layer to predict with: by default this one."""
+        return self
+
+    def compute_total_nll(self, x, targets, weights, training):
+        return ops.sum(weights * self.compute_nll(x, targets))
+
+    def compute_nll(self, x, targets):
+        raise self._cannot("nll")
+
+    def compute_log_probs(self, x):
+        raise self._cannot("log_probs")
+
+    def compute_score(self, x, targets):
+        raise self._cannot("score")
+
+    def compute_top_k(self, x, k):
+        raise self._cannot("top_k")
+
+    def compute_draw(self, x, uniform):
+        return draw(self.compute_log_probs(x), uniform[0])
+
+    def _cannot(self, method):
+        return NotImplementedError(
+            f"`{type(self).__name__}` does not implement `{method}`. `AdaptiveSoftmax` does; with `cutoffs=()` it is "
+            "the plain softmax."
+        )
+
+    def _rows(self, hidden):
+        """Returns hidden states as (rows, hidden_dim) in the compute dtype, and builds the layer on its first use."""
+        hidden = ops.cast(hidden, self.compute_dtype)
+        self.attach(hidden)
+        return ops.reshape(hidden, [-1, hidden.shape[-1]])
+
+    def _ids(self, targets):
+        return ops.cast(ops.reshape(targets, [-1]), "int32")
+
+
+def token_weights(targets, weights=None, *masks):
+    """Returns the float32 weight of each target.
+
+    Args:
+        targets: (batch, …) ids.
+        weights: shaped like `targets`, or (batch,) for one weight per row; by default 1.
+        masks: bool tensors shaped like `targets`, or None. A target with a mask of False gets the weight 0.
+    """
+    result = ops.ones(ops.shape(targets), "float32")
+    for factor in (weights, *masks):
+        if factor is not None:
+            factor = ops.cast(factor, "float32")
+            missing = len(result.shape) - len(factor.shape)
+            result = result * ops.reshape(factor, (*ops.shape(factor), *(1,) * missing))
+    return result
