@@ -36,7 +36,14 @@ def make_model():
     from keras_adaptive.models import transformer_lm
 
     cutoffs = [int(cutoff) for cutoff in FLAGS.cutoffs]
-    return transformer_lm(FLAGS.vocabulary, FLAGS.dim, FLAGS.blocks, FLAGS.heads, FLAGS.ffn, cutoffs)
+    return transformer_lm(
+        FLAGS.vocabulary,
+        dim=FLAGS.dim,
+        num_blocks=FLAGS.blocks,
+        num_heads=FLAGS.heads,
+        ffn_dim=FLAGS.ffn,
+        cutoffs=cutoffs,
+    )
 
 
 def cached(model, lengths):

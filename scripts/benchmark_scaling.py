@@ -81,7 +81,14 @@ def new_model():
     from keras_adaptive.optimizers import NAG
 
     cutoffs = [int(cutoff) for cutoff in FLAGS.cutoffs]
-    model = transformer_lm(FLAGS.vocabulary, FLAGS.dim, FLAGS.blocks, FLAGS.heads, FLAGS.ffn, cutoffs)
+    model = transformer_lm(
+        FLAGS.vocabulary,
+        dim=FLAGS.dim,
+        num_blocks=FLAGS.blocks,
+        num_heads=FLAGS.heads,
+        ffn_dim=FLAGS.ffn,
+        cutoffs=cutoffs,
+    )
     model.compile(NAG(1e-3, momentum=0.99, global_clipnorm=0.1))
     return model
 

@@ -41,17 +41,24 @@ def adaptive_model(random):
     from keras_adaptive.models import transformer_lm
 
     cutoffs = [int(cutoff) for cutoff in FLAGS.cutoffs]
-    model = transformer_lm(FLAGS.vocabulary, FLAGS.dim, FLAGS.blocks, FLAGS.heads, FLAGS.ffn, cutoffs)
+    model = transformer_lm(
+        FLAGS.vocabulary,
+        dim=FLAGS.dim,
+        num_blocks=FLAGS.blocks,
+        num_heads=FLAGS.heads,
+        ffn_dim=FLAGS.ffn,
+        cutoffs=cutoffs,
+    )
     give_tails_their_share(model, random)
     return model
 
 
 def full_model():
-    from keras_adaptive.layers import AdaptiveSoftmax, TransformerDecoder, WordEmbedding
-    from keras_adaptive.models import LanguageModel
+    from keras_adaptive.layers import AdaptiveSoftmax, WordEmbedding
+    from keras_adaptive.models import LanguageModel, transformer
 
     words = WordEmbedding(FLAGS.vocabulary, FLAGS.dim)
-    body = TransformerDecoder(FLAGS.blocks, FLAGS.dim, FLAGS.ffn, FLAGS.heads)
+    body = transformer(FLAGS.blocks, FLAGS.dim, FLAGS.ffn, FLAGS.heads)
     return LanguageModel(words, body, AdaptiveSoftmax(FLAGS.vocabulary, (), tied_to=words))
 
 

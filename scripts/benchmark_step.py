@@ -46,11 +46,11 @@ def our_model():
 
     model = transformer_lm(
         FLAGS.vocabulary,
-        FLAGS.dim,
-        FLAGS.blocks,
-        FLAGS.heads,
-        FLAGS.ffn,
-        [int(cutoff) for cutoff in FLAGS.cutoffs],
+        dim=FLAGS.dim,
+        num_blocks=FLAGS.blocks,
+        num_heads=FLAGS.heads,
+        ffn_dim=FLAGS.ffn,
+        cutoffs=[int(cutoff) for cutoff in FLAGS.cutoffs],
         tie_words=FLAGS.tie_words,
         tie_projections=FLAGS.tie_words,
         dtype=FLAGS.dtype,

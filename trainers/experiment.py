@@ -4,9 +4,9 @@ import keras
 from absl import flags
 
 from keras_adaptive.data import BlockBatches, SentenceBatches
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, TransformerDecoder, WordEmbedding
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, WordEmbedding
 from keras_adaptive.layers.inputs.char_cnn import FILTERS
-from keras_adaptive.models import LanguageModel
+from keras_adaptive.models import LanguageModel, transformer
 from keras_adaptive.optimizers import NAG, CosineRestarts
 
 FLAGS = flags.FLAGS
@@ -60,14 +60,14 @@ def define_flags():
 def build_model(vocabulary):
     """The model of the flags for a `Vocabulary`, with random weights."""
     word_input = INPUTS[FLAGS.input](vocabulary, FLAGS.input_dim or FLAGS.dim)
-    body = TransformerDecoder(
+    body = transformer(
         FLAGS.num_blocks,
         FLAGS.dim,
         FLAGS.ffn_dim,
         FLAGS.num_heads,
-        FLAGS.dropout,
-        FLAGS.attention_dropout,
-        FLAGS.relu_dropout,
+        dropout=FLAGS.dropout,
+        attention_dropout=FLAGS.attention_dropout,
+        relu_dropout=FLAGS.relu_dropout,
         output_dim=FLAGS.output_dim or None,
         dtype=FLAGS.dtype,
         name="body",

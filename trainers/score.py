@@ -105,7 +105,7 @@ def score(model, targets, inputs):
     """
     longest, rows = max(map(len, targets)), 2 ** (len(targets) - 1).bit_length()
     step = SEGMENT if longest > SEGMENT else LENGTH_STEP
-    positions = getattr(model.body, "learned_positions", 0) or math.inf
+    positions = model.body.max_length or math.inf
     length = int(max(min(-(-longest // step) * step, positions), longest))
     padded = np.full((2, rows, length), PAD, "int32")
     padded[0, :, 0] = EOS

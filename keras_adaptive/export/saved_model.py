@@ -58,7 +58,7 @@ def export_saved_model(
     module = tf.Module()
     module.weights = [variable.value for variable in model.weights]
     module.tables = text.tables
-    longest = getattr(model.body, "learned_positions", 0) or max_length
+    longest = model.body.max_length or max_length
     functions = ServedModel(model, text, min(max_length, longest)).functions()
     for name, function in functions.items():
         setattr(module, name, function)

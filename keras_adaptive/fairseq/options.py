@@ -1,9 +1,20 @@
 """The options of a checkpoint: what they mean for our model, and which of them we do not have."""
 
 import ast
+from functools import partial
 
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, TransformerDecoder, WordEmbedding
-from keras_adaptive.models import LanguageModel
+from keras_adaptive.layers import (
+    AdaptiveEmbedding,
+    AdaptiveSoftmax,
+    CausalAttention,
+    CharCNN,
+    LearnedPositions,
+    SinusoidalPositions,
+    TransformerBlock,
+    TransformerDecoder,
+    WordEmbedding,
+)
+from keras_adaptive.models import assemble
 
 DEFAULTS = {  # of fairseq, for files older than an option
     "decoder_embed_dim": 512,
@@ -110,58 +121,93 @@ def _refuse(checkpoint, options):
 
 
 def build_model(options, vocabulary):
-    """The `LanguageModel` that resolved options describe, with random weights."""
-    word_input = _word_input(options, vocabulary)
-    body = TransformerDecoder(
-        options["decoder_layers"],
+    """Makes the `LanguageModel` that resolved options describe, with random weights."""
+    make_input, make_output = _word_input(options, vocabulary), _word_output(options, len(vocabulary))
+    return assemble(make_input, partial(_body, options), make_output, tied=_tied(options))
+
+
+def _body(options, **kwargs):
+    normalize_first = options["decoder_normalize_before"]
+    blocks = [
+        TransformerBlock(
+            options["decoder_ffn_embed_dim"],
+            CausalAttention(options["decoder_attention_heads"], dropout=options["attention_dropout"], name="attention"),
+            dropout=options["dropout"],
+            relu_dropout=options["activation_dropout"] or options["relu_dropout"],
+            activation=ACTIVATIONS[options["activation_fn"]],
+            normalize_first=normalize_first,
+            name=f"block_{number}",
+        )
+        for number in range(options["decoder_layers"])
+    ]
+    return TransformerDecoder(
+        blocks,
         options["decoder_embed_dim"],
-        options["decoder_ffn_embed_dim"],
-        options["decoder_attention_heads"],
-        options["dropout"],
-        options["attention_dropout"],
-        options["activation_dropout"] or options["relu_dropout"],
-        first_position=None if options["no_token_positional_embeddings"] else 2,
+        positions=_positions(options),
+        dropout=options["dropout"],
         output_dim=options["decoder_output_dim"],
-        activation=ACTIVATIONS[options["activation_fn"]],
-        normalize_first=options["decoder_normalize_before"],
-        final_norm=options["decoder_normalize_before"] and not options["no_decoder_final_norm"],
-        input_norm=options["layernorm_embedding"],
         scale_input=not options["no_scale_embedding"],
-        learned_positions=options["max_target_positions"] if options["decoder_learned_pos"] else 0,
-        name="body",
+        input_norm=options["layernorm_embedding"],
+        final_norm=normalize_first and not options["no_decoder_final_norm"],
+        **kwargs,
     )
-    return LanguageModel(word_input, body, _word_output(options, word_input, len(vocabulary)))
+
+
+def _positions(options):
+    if options["no_token_positional_embeddings"]:
+        return None
+    if options["decoder_learned_pos"]:
+        return LearnedPositions(options["max_target_positions"], name="positions")
+    return SinusoidalPositions(name="positions")
 
 
 def _word_input(options, vocabulary):
     size, dim, input_dim = len(vocabulary), options["decoder_embed_dim"], options["decoder_input_dim"]
     if options["character_embeddings"]:
-        highways, char_dim = options["char_embedder_highway_layers"], options["character_embedding_dim"]
-        return CharCNN(vocabulary.words, dim, highways, char_dim, _filters(options), name="word_input")
+        return partial(
+            CharCNN,
+            vocabulary.words,
+            dim,
+            highways=options["char_embedder_highway_layers"],
+            char_dim=options["character_embedding_dim"],
+            filters=_filters(options),
+        )
     if options["adaptive_input"]:
-        bands = cutoffs(options["adaptive_input_cutoff"], size)
-        return AdaptiveEmbedding(size, input_dim, bands, dim, options["adaptive_input_factor"], name="word_input")
-    return WordEmbedding(size, input_dim, name="word_input")
+        return partial(
+            AdaptiveEmbedding,
+            size,
+            embedding_dim=input_dim,
+            cutoffs=cutoffs(options["adaptive_input_cutoff"], size),
+            output_dim=dim,
+            factor=options["adaptive_input_factor"],
+        )
+    return partial(WordEmbedding, size, input_dim)
 
 
-def _word_output(options, word_input, size):
+def _word_output(options, size):
     if options["adaptive_softmax_cutoff"] is None:
-        shared = options["share_decoder_input_output_embed"] and isinstance(word_input, WordEmbedding)
-        return AdaptiveSoftmax(size, (), tied_to=word_input if shared else None, name="word_output")
+        return partial(AdaptiveSoftmax, size, cutoffs=())
     bands = cutoffs(options["adaptive_softmax_cutoff"], size)
     if not bands:
         cutoff = options["adaptive_softmax_cutoff"]
         raise ValueError(f"An adaptive softmax without tails is not supported: adaptive_softmax_cutoff={cutoff}.")
-    return AdaptiveSoftmax(
+    return partial(
+        AdaptiveSoftmax,
         size,
-        bands,
-        options["adaptive_softmax_factor"],
-        options["adaptive_softmax_dropout"],
-        options["adaptive_softmax_dropout"],
-        tied_to=word_input if options["tie_adaptive_weights"] else None,
+        cutoffs=bands,
+        factor=options["adaptive_softmax_factor"],
+        tail_dropout=options["adaptive_softmax_dropout"],
+        input_dropout=options["adaptive_softmax_dropout"],
         tie_projections=options["tie_adaptive_proj"],
-        name="word_output",
     )
+
+
+def _tied(options):
+    """Returns whether input and output share the word vectors. Only one table of words can be shared as a whole."""
+    if options["adaptive_softmax_cutoff"] is not None:
+        return options["tie_adaptive_weights"]
+    one_table = not options["character_embeddings"] and not options["adaptive_input"]
+    return options["share_decoder_input_output_embed"] and one_table
 
 
 def cutoffs(text, size=None):

@@ -5,7 +5,14 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from keras_adaptive.layers import AdaptiveEmbedding, CharCNN, LearnedPositions, WordEmbedding
+from keras_adaptive.layers import (
+    AdaptiveEmbedding,
+    CausalAttention,
+    CharCNN,
+    LearnedPositions,
+    TransformerDecoder,
+    WordEmbedding,
+)
 
 
 class Tensor(NamedTuple):
@@ -196,9 +203,14 @@ def _buffers(model):
 
 def _check_expressible(model):
     word_input, body, word_output = model.word_input, model.body, model.word_output
+    if type(body) is not TransformerDecoder:
+        raise ValueError(f"fairseq has no model with body={type(body).__name__}: its weights cannot be written for it.")
+    first_position = 2 if body.positions is None else body.positions.first_position
+    mixers = {type(block.attention).__name__ for block in body.blocks} - {CausalAttention.__name__}
     reasons = {
         f"word_input={type(word_input).__name__}": type(word_input) not in INPUTS,
-        f"first_position={body.first_position}": body.first_position not in (2, None),
+        f"first_position={first_position}": first_position != 2,
+        f"mixer={', '.join(sorted(mixers))}": bool(mixers),
         f"max_bytes={getattr(word_input, 'max_bytes', 50)}": getattr(word_input, "max_bytes", 50) != 50,
         "tied words of another dimension than the hidden vectors": word_output.projections[0] is not None,
     }

@@ -1,4 +1,6 @@
 """Language models: one class, and named constructors."""
 
+from keras_adaptive.models.constructors import assemble as assemble
+from keras_adaptive.models.constructors import transformer as transformer
 from keras_adaptive.models.constructors import transformer_lm as transformer_lm
 from keras_adaptive.models.language_model import LanguageModel as LanguageModel

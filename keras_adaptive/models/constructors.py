@@ -1,11 +1,111 @@
+"""Functions that make bodies and language models; `assemble` is the one place where a model is put together."""
+
+from functools import partial
+
+from keras_adaptive.layers.bodies.causal_attention import CausalAttention
+from keras_adaptive.layers.bodies.sinusoidal_positions import SinusoidalPositions
+from keras_adaptive.layers.bodies.transformer_block import TransformerBlock
 from keras_adaptive.layers.bodies.transformer_decoder import TransformerDecoder
 from keras_adaptive.layers.inputs.adaptive_embedding import AdaptiveEmbedding
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax
 from keras_adaptive.models.language_model import LanguageModel
 
 
+def assemble(make_input, make_body, make_output, *, tied=False, dtype=None):
+    """Makes a `LanguageModel` of three parts.
+
+    Each argument is a function that makes a part, such as a `functools.partial` of a layer class. It is called with
+    the `name` of the part ("word_input", "body" or "word_output") and with `dtype`.
+
+    Args:
+        make_input: function `(name, dtype)` that returns the layer from ids to word vectors.
+        make_body: function `(name, dtype)` that returns the layer from word vectors to hidden states.
+        make_output: function `(name, dtype)` that returns the layer from hidden states to probabilities. If the model
+            is tied, it also gets `tied_to`, the input layer.
+        tied: whether input and output share the word vectors.
+        dtype: a Keras dtype policy, such as "mixed_bfloat16"; by default the global one.
+
+    Returns:
+        A `LanguageModel`.
+
+    Example:
+
+    >>> model = assemble(
+    ...     partial(WordEmbedding, 1_000, 32),
+    ...     partial(transformer, num_blocks=2, dim=32, ffn_dim=64, num_heads=4),
+    ...     partial(AdaptiveSoftmax, 1_000, ()),
+    ...     tied=True,
+    ... )
+    >>> model.log_probs(np.array([[4, 5, 6]])).shape
+    (1, 3, 1000)
+    """
+    word_input = make_input(name="word_input", dtype=dtype)
+    body = make_body(name="body", dtype=dtype)
+    shared = {"tied_to": word_input} if tied else {}
+    return LanguageModel(word_input, body, make_output(name="word_output", dtype=dtype, **shared))
+
+
+def transformer(
+    num_blocks,
+    dim,
+    ffn_dim,
+    num_heads,
+    *,
+    dropout=0.0,
+    attention_dropout=0.0,
+    relu_dropout=0.0,
+    output_dim=None,
+    first_position=2,
+    dtype=None,
+    name=None,
+):
+    """Makes the body of the adaptive-input Transformer: pre-norm blocks of attention and sinusoidal positions.
+
+    Args:
+        num_blocks: number of blocks.
+        dim: dimension of the vectors in the blocks.
+        ffn_dim: width of the feed-forward layers.
+        num_heads: attention heads; must divide `dim`.
+        dropout: rate on the input and on both branches of every block, in training.
+        attention_dropout: rate on the attention probabilities.
+        relu_dropout: rate after the ReLU.
+        output_dim: dimension of the hidden states, by default `dim`; any other adds a projection without bias.
+        first_position: position of the first token; 2 in the published models.
+        dtype: a Keras dtype policy; by default the global one.
+        name: name of the layer.
+
+    Returns:
+        A `TransformerDecoder`.
+
+    Reference:
+        Baevski & Auli 2019, section 4.1.
+
+    Example:
+
+    >>> body = transformer(num_blocks=2, dim=32, ffn_dim=64, num_heads=4, dropout=0.1)
+    >>> tuple(body(np.ones((1, 6, 32), "float32")).shape)
+    (1, 6, 32)
+    """
+    blocks = [
+        TransformerBlock(
+            ffn_dim,
+            CausalAttention(num_heads, dropout=attention_dropout, dtype=dtype, name="attention"),
+            dropout=dropout,
+            relu_dropout=relu_dropout,
+            dtype=dtype,
+            name=f"block_{number}",
+        )
+        for number in range(num_blocks)
+    ]
+    positions = SinusoidalPositions(first_position, dtype=dtype, name="positions")
+    return TransformerDecoder(
+        blocks, dim, positions=positions, dropout=dropout, output_dim=output_dim, dtype=dtype, name=name
+    )
+
+
 def transformer_lm(
     vocabulary_size,
+    *,
     dim=1024,
     num_blocks=16,
     num_heads=8,
@@ -22,13 +122,13 @@ def transformer_lm(
     first_position=2,
     dtype=None,
 ):
-    """The adaptive-input, adaptive-softmax Transformer; the defaults are the size of the paper's WikiText-103 model.
+    """Makes the adaptive-input, adaptive-softmax Transformer, by default of the size for WikiText-103.
 
-    Baevski & Auli 2019: ADP-T when words and projections are tied, ADP when neither is.
+    The model is ADP-T of the paper when words and projections are tied, and ADP when neither is.
 
     Args:
         vocabulary_size: number of ids, ordered by descending frequency.
-        dim: dimension of the hidden vectors and of the first band's word vectors.
+        dim: dimension of the hidden states and of the first band's word vectors.
         num_blocks: Transformer blocks.
         num_heads: attention heads; must divide `dim`.
         ffn_dim: width of the feed-forward layers.
@@ -38,37 +138,43 @@ def transformer_lm(
         tie_projections: whether they share the projections of the tails too (with tied words).
         dropout: rate on the input and on both branches of every block.
         attention_dropout: rate on the attention probabilities.
-        relu_dropout: rate behind the ReLU.
-        tail_dropout: rate on the projected hidden vectors of the tails.
-        input_dropout: rate on the hidden vectors before the output layer.
+        relu_dropout: rate after the ReLU.
+        tail_dropout: rate on the projected hidden states of the tails.
+        input_dropout: rate on the hidden states before the output layer.
         first_position: position of the first token.
         dtype: a Keras dtype policy, such as "mixed_bfloat16"; by default the global one.
 
     Returns:
         A `LanguageModel`.
+
+    Reference:
+        Baevski & Auli 2019.
+
+    Example:
+
+    >>> model = transformer_lm(1_000, dim=32, num_blocks=2, num_heads=4, ffn_dim=64, cutoffs=(100, 400))
+    >>> model.log_probs(np.array([[4, 5, 6]])).shape
+    (1, 3, 1000)
     """
-    embedding = AdaptiveEmbedding(vocabulary_size, dim, cutoffs, factor=factor, dtype=dtype, name="word_input")
-    body = TransformerDecoder(
+    make_input = partial(AdaptiveEmbedding, vocabulary_size, embedding_dim=dim, cutoffs=cutoffs, factor=factor)
+    make_body = partial(
+        transformer,
         num_blocks,
         dim,
         ffn_dim,
         num_heads,
-        dropout,
-        attention_dropout,
-        relu_dropout,
-        first_position,
-        dtype=dtype,
-        name="body",
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+        relu_dropout=relu_dropout,
+        first_position=first_position,
     )
-    softmax = AdaptiveSoftmax(
+    make_output = partial(
+        AdaptiveSoftmax,
         vocabulary_size,
-        cutoffs,
-        factor,
-        tail_dropout,
-        input_dropout,
-        tied_to=embedding if tie_words else None,
+        cutoffs=cutoffs,
+        factor=factor,
+        tail_dropout=tail_dropout,
+        input_dropout=input_dropout,
         tie_projections=tie_projections,
-        dtype=dtype,
-        name="word_output",
     )
-    return LanguageModel(embedding, body, softmax)
+    return assemble(make_input, make_body, make_output, tied=tie_words, dtype=dtype)

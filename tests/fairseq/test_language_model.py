@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import keras
@@ -15,8 +16,10 @@ import pytest
 from keras_adaptive import fairseq
 from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
 from keras_adaptive.fairseq.options import build_model, resolve
-from keras_adaptive.models import transformer_lm
+from keras_adaptive.layers import AdaptiveSoftmax, CausalAttention, TransformerBlock, TransformerDecoder, WordEmbedding
+from keras_adaptive.models import assemble, transformer_lm
 from tests.support.tiny import largest_difference, weights_of
+from tests.support.toy_body import ToyBody, ToyMixer
 from tests.support.weights import randomize
 
 torch = pytest.importorskip("torch")
@@ -57,8 +60,9 @@ def test_the_golden_checkpoint(golden):
     np.testing.assert_allclose(model.log_probs(tokens[:rows]), arrays["out/log_probs"], atol=1e-4)
     nll = model.nll(tokens, targets)[real].astype("float64")
     assert math.exp(nll.mean()) == pytest.approx(math.exp(arrays["out/nll"][real].astype("float64").mean()), rel=1e-5)
-    rates = {name: getattr(model.body, name) for name in ("dropout", "attention_dropout", "relu_dropout")}
-    assert rates == {"dropout": 0.3, "attention_dropout": 0.1, "relu_dropout": 0.1}
+    blocks = model.body.blocks
+    assert model.body.dropout == 0.3
+    assert {(b.dropout, b.attention.dropout, b.relu_dropout) for b in blocks} == {(0.3, 0.1, 0.1)}
     assert (model.word_output.tail_dropout, model.word_output.input_dropout) == (0.2, 0.2)
 
 
@@ -260,6 +264,15 @@ def test_models_that_fairseq_does_not_have():
     model = transformer_lm(20, dim=8, num_blocks=1, num_heads=2, ffn_dim=12, cutoffs=(5,), first_position=0)
     with pytest.raises(ValueError, match="fairseq has no model with first_position=0"):
         fairseq.to_state_dict(model)
+
+
+def test_bodies_that_fairseq_does_not_have():
+    make_input, make_output = partial(WordEmbedding, 20, 8), partial(AdaptiveSoftmax, 20, cutoffs=())
+    blocks = [TransformerBlock(12, ToyMixer()), TransformerBlock(12, CausalAttention(2))]
+    with pytest.raises(ValueError, match="fairseq has no model with mixer=ToyMixer: its weights"):
+        fairseq.to_state_dict(assemble(make_input, partial(TransformerDecoder, blocks, 8), make_output))
+    with pytest.raises(ValueError, match="fairseq has no model with body=ToyBody: its weights"):
+        fairseq.to_state_dict(assemble(make_input, partial(ToyBody, 8), make_output))
 
 
 def test_the_words_of_char_cnn_are_those_of_the_dictionary():

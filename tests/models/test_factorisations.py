@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.layers import AdaptiveSoftmax, CharCNN, TransformerDecoder, WordEmbedding
-from keras_adaptive.models import LanguageModel
+from keras_adaptive.layers import AdaptiveSoftmax, CharCNN, WordEmbedding
+from keras_adaptive.models import LanguageModel, transformer
 from keras_adaptive.optimizers import NAG
 from tests.support.backends import numpy
 from tests.support.tiny import VOCABULARY, batch, weights_of
@@ -22,7 +22,7 @@ def make(name, dtype=None):
     else:
         words = WordEmbedding(VOCABULARY, 4, dtype=dtype)
     plain = name.startswith("SM")
-    body = TransformerDecoder(1, DIM, 12, 2, output_dim=4 if plain else None, dtype=dtype)
+    body = transformer(1, DIM, 12, 2, output_dim=4 if plain else None, dtype=dtype)
     softmax = AdaptiveSoftmax(
         VOCABULARY, () if plain else CUTOFFS, 2, tied_to=words if name == "SM-T" else None, dtype=dtype
     )

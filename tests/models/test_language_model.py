@@ -2,8 +2,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, TransformerDecoder
-from keras_adaptive.models import LanguageModel
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
+from keras_adaptive.models import LanguageModel, transformer
 from tests.support import oracle
 from tests.support.backends import runner
 from tests.support.tiny import LENGTH, VOCABULARY, batch, language_model
@@ -112,7 +112,7 @@ def test_bad_prompts(model, prompt):
 
 def test_untied_parts_of_other_dimensions():
     words = AdaptiveEmbedding(VOCABULARY, 12, (5, 12), factor=2)
-    model = LanguageModel(words, TransformerDecoder(1, 8, 12, 2), AdaptiveSoftmax(VOCABULARY, (), factor=2))
+    model = LanguageModel(words, transformer(1, 8, 12, 2), AdaptiveSoftmax(VOCABULARY, (), factor=2))
     tokens, targets, _ = batch(2)
     log_probs = model.log_probs(tokens)
     picked = np.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0]

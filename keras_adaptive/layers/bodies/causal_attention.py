@@ -2,32 +2,48 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.slice_update import slice_update
+from keras_adaptive.layers.bodies.mixer import Mixer
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
+from keras_adaptive.ops.causal_attention import causal_attention
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class CausalAttention(keras.layers.Layer):
-    """Multi-head self-attention of every position to itself and to those before it.
+class CausalAttention(Mixer):
+    """Multi-head self-attention of every position to itself and to the positions before it.
 
-    Queries are scaled by head_dim^−½, the softmax runs in float32, dropout falls on the probabilities, and all four
-    projections have biases. `step` continues from a cache of keys and values and equals the full pass.
+    Queries are scaled by head_dim^−½, the softmax runs in float32, dropout is applied to the probabilities, and all
+    four projections have biases. The state of `step` is a cache of keys and values.
 
-    Vaswani et al. 2017, section 3.2. Query, key and value start from xavier uniform with gain 1/√2 and biases
-    U(±1/√dim), the output from xavier uniform and 0.
+    Query, key and value kernels start from Xavier uniform with gain 1/√2 and their biases from U(±1/√dim); the output
+    kernel starts from Xavier uniform and its bias from 0.
 
     Args:
-        num_heads: must divide the dimension of the input.
+        num_heads: number of heads; must divide the dimension of the input.
         dropout: rate on the attention probabilities, in training.
 
-    Input and output shape: (batch, length, dim).
+    Call arguments:
+        x: vectors (batch, length, dim).
+        training: whether dropout is drawn.
+
+    Input and output shape:
+        (batch, length, dim).
 
     Raises:
-        ValueError: when `num_heads` does not divide the dimension.
+        ValueError: if `num_heads` does not divide the dimension.
+
+    Reference:
+        Vaswani et al. 2017, section 3.2.
+
+    Example:
+
+    >>> attention = CausalAttention(num_heads=4)
+    >>> tuple(attention(np.ones((2, 8, 16), "float32")).shape)
+    (2, 8, 16)
     """
 
-    def __init__(self, num_heads, dropout=0.0, **kwargs):
+    def __init__(self, num_heads, *, dropout=0.0, **kwargs):
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.dropout = dropout
@@ -53,15 +69,16 @@ class CausalAttention(keras.layers.Layer):
         return self._attend(query, key, value, 0, training)
 
     def initial_state(self, batch_size, length, dim):
-        """Empty keys and values for `length` positions: two arrays (batch, length, heads, head_dim)."""
+        """Returns an empty cache of keys and values: two tensors (batch, length, heads, head_dim)."""
+        if length is None:
+            raise ValueError("`length` must be the number of tokens that the cache has capacity for. Received: None.")
         shape = (batch_size, length, self.num_heads, dim // self.num_heads)
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
-    def step(self, x, state, position):
-        """Attention of `x` (batch, steps, dim), which stands at `position` and behind, to the cache and itself."""
+    def step(self, x, state, position, training=False):
         query, key, value = self._project(x)
         keys, values = (slice_update(cache, new, position) for cache, new in zip(state, (key, value)))
-        return self._attend(query, keys, values, position, training=False), (keys, values)
+        return self._attend(query, keys, values, position, training), (keys, values)
 
     def _project(self, x):
         shape = (ops.shape(x)[0], ops.shape(x)[1], self.num_heads, x.shape[-1] // self.num_heads)
@@ -69,28 +86,13 @@ class CausalAttention(keras.layers.Layer):
         return query * shape[-1] ** -0.5, key, value
 
     def _attend(self, query, key, value, position, training):
-        """Query i, at `position` + i, sees keys 0 to `position` + i. Shapes (batch, length, heads, head_dim)."""
-        if keras.config.backend() == "torch" and isinstance(position, int) and not (training and self.dropout):
-            mixed = _torch_attention(query, key, value)
-        else:
-            scores = ops.cast(ops.einsum("bqhd,bkhd->bhqk", query, key), "float32")
-            places = position + ops.arange(ops.shape(query)[1])
-            visible = ops.arange(ops.shape(key)[1])[None, :] <= places[:, None]
-            probabilities = ops.softmax(ops.where(visible, scores, -1e9), axis=-1)
-            probabilities = self._drop(ops.cast(probabilities, self.compute_dtype), training=training)
-            mixed = ops.einsum("bhqk,bkhd->bqhd", probabilities, value)
+        drop = (lambda probabilities: self._drop(probabilities, training=True)) if training and self.dropout else None
+        mixed = causal_attention(query, key, value, position, drop)
         return self.out(ops.reshape(mixed, (*ops.shape(query)[:2], query.shape[-1] * self.num_heads)))
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
+    def activations_per_token(self, length, dim):
+        """Counts queries, keys, values and their mixture, two rows of probabilities per head, and dropout's mask."""
+        return 4 * dim + self.num_heads * length * (2 + (self.dropout > 0))
 
     def get_config(self):
         return {**super().get_config(), "num_heads": self.num_heads, "dropout": self.dropout}
-
-
-def _torch_attention(query, key, value):
-    """torch's own kernel for a pass from the first position, a third of the time of the products on a CPU."""
-    from torch.nn.functional import scaled_dot_product_attention
-
-    heads_first = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    return scaled_dot_product_attention(*heads_first, is_causal=True, scale=1.0).transpose(1, 2)

@@ -4,29 +4,35 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class LearnedPositions(keras.layers.Layer):
-    """Adds a learned vector for each position of a sequence, which may have so many at most.
+    """Adds a learned vector for each position of a sequence of limited length.
 
-    Row p of the table belongs to position p, so the rows below `first_position` are never read: the published
-    models have them. The table starts from N(0, dim^−½).
-
-    Gehring et al. 2017, section 3.1, in the arrangement of the published models of Radford et al. 2018 and others.
+    Row p of the table belongs to position p, so rows below `first_position` are never read; the published models have
+    them too. The table starts from N(0, dim^−½).
 
     Args:
-        length: tokens of the longest sequence.
+        length: number of tokens in the longest sequence.
         first_position: position of the first token.
 
-    Call arguments:
-        x: (batch, length, dim).
-        start: how many tokens came before `x`, int or int tensor.
+    Attributes:
+        max_length: `length`.
+        table: variable (first_position + length, dim).
 
-    Returns (batch, length, dim).
+    Call arguments:
+        x: vectors (batch, length, dim).
+        start: number of tokens before `x`, int or int tensor.
+
+    Input and output shape:
+        (batch, length, dim).
 
     Raises:
-        ValueError: on a longer sequence.
+        ValueError: if a sequence is longer than `length`.
+
+    Reference:
+        Gehring et al. 2017, section 3.1.
 
     Example:
 
-    >>> LearnedPositions(512)(np.zeros((1, 3, 8), "float32")).shape
+    >>> tuple(LearnedPositions(512)(np.zeros((1, 3, 8), "float32")).shape)
     (1, 3, 8)
     """
 
@@ -34,6 +40,10 @@ class LearnedPositions(keras.layers.Layer):
         super().__init__(**kwargs)
         self.length = length
         self.first_position = first_position
+
+    @property
+    def max_length(self):
+        return self.length
 
     def build(self, input_shape):
         dim = input_shape[-1]
@@ -51,7 +61,7 @@ class LearnedPositions(keras.layers.Layer):
         return x + ops.cast(vectors, x.dtype)
 
     def check_length(self, length):
-        """Raises a ValueError when there are no positions for so many tokens."""
+        """Raises a `ValueError` if `length` tokens exceed the learned positions."""
         if length > self.length:
             raise ValueError(
                 f"The model has learned {self.length} positions: cut the text into shorter sequences, context "

@@ -7,30 +7,36 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class SinusoidalPositions(keras.layers.Layer):
-    """Adds sinusoidal position vectors: P(p) = [sin(p·w), cos(p·w)], the halves side by side, not interleaved.
+    """Adds sinusoidal position vectors: P(p) = [sin(p·w), cos(p·w)], with the two halves side by side.
 
-    w_k = exp(−k · ln 10000 / (d/2 − 1)) for k = 0 … d/2 − 1. There are no weights and no limit on the length.
-
-    Vaswani et al. 2017, section 3.5, in the arrangement of the published models of Baevski & Auli 2019, whose first
-    token has position 2.
+    w_k = exp(−k · ln 10000 / (d/2 − 1)) for k = 0 … d/2 − 1. The layer has no weights and no limit on the length.
 
     Args:
-        first_position: position of the first token.
+        first_position: position of the first token; 2 in the published models.
+
+    Attributes:
+        max_length: `None`, since any length has positions.
 
     Call arguments:
-        x: (batch, length, dim) with an even dim of at least 4.
-        start: how many tokens came before `x`, int or int tensor.
+        x: vectors (batch, length, dim) with an even dim of at least 4.
+        start: number of tokens before `x`, int or int tensor.
 
-    Returns (batch, length, dim).
+    Input and output shape:
+        (batch, length, dim).
 
     Raises:
-        ValueError: on an odd dimension, or one below 4.
+        ValueError: if the dimension is odd or below 4.
+
+    Reference:
+        Vaswani et al. 2017, section 3.5, in the arrangement of the models of Baevski & Auli 2019.
 
     Example:
 
-    >>> SinusoidalPositions()(np.zeros((1, 3, 8), "float32")).shape
+    >>> tuple(SinusoidalPositions()(np.zeros((1, 3, 8), "float32")).shape)
     (1, 3, 8)
     """
+
+    max_length = None
 
     def __init__(self, first_position=2, **kwargs):
         super().__init__(**kwargs)

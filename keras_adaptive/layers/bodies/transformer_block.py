@@ -19,50 +19,56 @@ ACTIVATIONS = {
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class TransformerBlock(keras.layers.Layer):
-    """Pre-norm block: x += drop(attention(norm(x))); x += drop(W₂·drop(relu(W₁·norm(x) + b₁)) + b₂).
+    """A Transformer block: a mixing layer and a feed-forward layer, each with a residual connection and a LayerNorm.
 
-    Baevski & Auli 2019, section 4.1. Feed-forward weights and biases start from U(±1/√fan_in). With
-    `normalize_first=False` post-norm, as in Vaswani et al. 2017: x = norm(x + drop(attention(x))), and so on.
+    The block is pre-norm by default: x += drop(mixer(norm(x))), then x += drop(W₂·drop(relu(W₁·norm(x) + b₁)) + b₂).
+    With `normalize_first=False` it is post-norm: x = norm(x + drop(mixer(x))), and likewise for the feed-forward layer.
+
+    The feed-forward kernels and biases start from U(±1/√fan_in).
 
     Args:
         ffn_dim: width of the feed-forward layer.
-        num_heads: attention heads; must divide the dimension of the input.
+        mixer: the layer that mixes positions, a `Mixer` such as `CausalAttention`. Each block needs its own.
         dropout: rate on both branches, in training.
-        attention_dropout: rate on the attention probabilities.
-        relu_dropout: rate behind the ReLU, or the other activation.
-        activation: "relu", "relu_squared", "gelu" (exact), "gelu_tanh" (its approximation), "tanh" or "linear".
-        normalize_first: whether the norms stand before the branches or behind the sums.
+        relu_dropout: rate after the activation of the feed-forward layer, in training.
+        activation: "relu", "relu_squared", "gelu" (exact), "gelu_tanh" (the approximation), "tanh" or "linear".
+        normalize_first: whether the LayerNorms are applied before the branches or after the sums.
 
-    Input and output shape: (batch, length, dim).
+    Call arguments:
+        x: vectors (batch, length, dim).
+        training: whether dropout is drawn.
+
+    Input and output shape:
+        (batch, length, dim).
 
     Raises:
-        ValueError: on an unknown activation.
+        ValueError: if the activation is unknown.
+
+    Reference:
+        Baevski & Auli 2019, section 4.1 (pre-norm); Vaswani et al. 2017, section 3.1 (post-norm).
+
+    Example:
+
+    >>> block = TransformerBlock(64, CausalAttention(num_heads=4), dropout=0.1)
+    >>> tuple(block(np.ones((2, 8, 16), "float32")).shape)
+    (2, 8, 16)
     """
 
     def __init__(
-        self,
-        ffn_dim,
-        num_heads,
-        dropout=0.0,
-        attention_dropout=0.0,
-        relu_dropout=0.0,
-        activation="relu",
-        normalize_first=True,
-        **kwargs,
+        self, ffn_dim, mixer, *, dropout=0.0, relu_dropout=0.0, activation="relu", normalize_first=True, **kwargs
     ):
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
             raise ValueError(f"`activation` must be one of {list(ACTIVATIONS)}. Received: {activation!r}.")
         self.ffn_dim = ffn_dim
-        self.num_heads = num_heads
         self.dropout = dropout
-        self.attention_dropout = attention_dropout
         self.relu_dropout = relu_dropout
         self.activation = activation
         self.normalize_first = normalize_first
         policy = {"dtype": self.dtype_policy}
+        # Files hold the weights of any mixing layer as those of `attention`.
         self.attention_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)
-        self.attention = CausalAttention(num_heads, attention_dropout, **policy)
+        self.attention = mixer
         self.ffn_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)
         self._drop = SeededDropout(dropout, **policy)
         self._drop_relu = SeededDropout(relu_dropout, **policy)
@@ -72,7 +78,8 @@ class TransformerBlock(keras.layers.Layer):
         self.ffn_in = self._dense(self.ffn_dim, dim, activation=ACTIVATIONS[self.activation], name="ffn_in")
         self.ffn_out = self._dense(dim, self.ffn_dim, name="ffn_out")
         for layer in (self.attention_norm, self.attention, self.ffn_norm, self.ffn_in):
-            layer.build(input_shape)
+            if not layer.built:  # a mixer that was read from a config is
+                layer.build(input_shape)
         self.ffn_out.build((*input_shape[:-1], self.ffn_dim))
         self.built = True
 
@@ -83,29 +90,33 @@ class TransformerBlock(keras.layers.Layer):
         )
 
     def call(self, x, training=None):
-        mixed = self.attention(self._before(self.attention_norm, x), training=training)
-        x = self._behind(self.attention_norm, x + self._drop(mixed, training=training))
-        return self._feed_forward(x, training)
+        mixed = self.attention(self._norm_before(self.attention_norm, x), training=training)
+        return self._add_branches(x, mixed, training)
 
     def initial_state(self, batch_size, length, dim):
-        """The attention's empty cache."""
+        """Returns the mixer's state before the first token."""
         return self.attention.initial_state(batch_size, length, dim)
 
-    def step(self, x, state, position):
-        """As `call` for `x` (batch, steps, dim) at `position`, given the cache of everything before."""
-        mixed, state = self.attention.step(self._before(self.attention_norm, x), state, position)
-        x = self._behind(self.attention_norm, x + mixed)
-        return self._feed_forward(x, training=False), state
+    def step(self, x, state, position, training=False):
+        """Returns `(y, state)` for the next tokens, as `Mixer.step` does."""
+        mixed, state = self.attention.step(self._norm_before(self.attention_norm, x), state, position, training)
+        return self._add_branches(x, mixed, training), state
 
-    def _feed_forward(self, x, training):
-        inner = self._drop_relu(self.ffn_in(self._before(self.ffn_norm, x)), training=training)
-        return self._behind(self.ffn_norm, x + self._drop(self.ffn_out(inner), training=training))
+    def _add_branches(self, x, mixed, training):
+        x = self._norm_after(self.attention_norm, x + self._drop(mixed, training=training))
+        inner = self._drop_relu(self.ffn_in(self._norm_before(self.ffn_norm, x)), training=training)
+        return self._norm_after(self.ffn_norm, x + self._drop(self.ffn_out(inner), training=training))
 
-    def _before(self, norm, x):
+    def _norm_before(self, norm, x):
         return norm(x) if self.normalize_first else x
 
-    def _behind(self, norm, x):
+    def _norm_after(self, norm, x):
         return x if self.normalize_first else norm(x)
+
+    def activations_per_token(self, length, dim):
+        """Counts six vectors (norms, branches, sums), two feed-forward rows, dropout masks, and the mixer's values."""
+        masks = 2 * dim * (self.dropout > 0) + self.ffn_dim * (self.relu_dropout > 0)
+        return 6 * dim + 2 * self.ffn_dim + masks + self.attention.activations_per_token(length, dim)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -114,10 +125,19 @@ class TransformerBlock(keras.layers.Layer):
         return {
             **super().get_config(),
             "ffn_dim": self.ffn_dim,
-            "num_heads": self.num_heads,
+            "mixer": keras.saving.serialize_keras_object(self.attention),
             "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
             "relu_dropout": self.relu_dropout,
             "activation": self.activation,
             "normalize_first": self.normalize_first,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        if "mixer" in config:
+            config["mixer"] = keras.saving.deserialize_keras_object(config["mixer"])
+        else:  # version 0.1
+            heads, rate = config.pop("num_heads"), config.pop("attention_dropout", 0.0)
+            config["mixer"] = CausalAttention(heads, dropout=rate, dtype=config.get("dtype"), name="attention")
+        return super().from_config(config)

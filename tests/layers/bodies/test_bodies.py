@@ -1,35 +1,49 @@
 """What every body must do, whatever it is made of. A new body is one more line of BODIES."""
 
+import json
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.layers import TransformerDecoder
-from tests.support.backends import gradient_function, runner
+from keras_adaptive.layers import (
+    Body,
+    CausalAttention,
+    LearnedPositions,
+    SinusoidalPositions,
+    TransformerBlock,
+    TransformerDecoder,
+)
+from keras_adaptive.models import transformer
+from tests.support.backends import gradient_function, numpy, runner, weight_gradients
+from tests.support.toy_body import ToyBody
 from tests.support.weights import randomize
 
 LENGTH, INPUT_DIM = 7, 8
+
+
+def other_transformer(dropout=0.0, **kwargs):
+    """What no published size has: all that the paper's model leaves out."""
+    attention = CausalAttention(3, dropout=dropout, **kwargs)
+    block = TransformerBlock(12, attention, dropout=dropout, activation="gelu", normalize_first=False, **kwargs)
+    positions = LearnedPositions(LENGTH + 3, **kwargs)
+    options = {"output_dim": 6, "scale_input": False, "input_norm": True, "final_norm": True}
+    return TransformerDecoder([block], 12, positions=positions, dropout=dropout, **options, **kwargs)
+
+
 BODIES = {
-    "transformer": lambda **kw: TransformerDecoder(1, 8, 12, 2, **kw),
-    "transformer, projected": lambda **kw: TransformerDecoder(1, 12, 12, 3, first_position=0, **kw),
-    "transformer, otherwise": lambda **kw: TransformerDecoder(
-        *(1, 12, 12, 3),
-        output_dim=6,
-        activation="gelu",
-        normalize_first=False,
-        final_norm=True,
-        input_norm=True,
-        scale_input=False,
-        learned_positions=LENGTH + 3,
-        **kw,
-    ),
+    "transformer": partial(transformer, 1, 8, 12, 2),
+    "transformer, projected": partial(transformer, 1, 12, 12, 3, first_position=0),
+    "transformer, otherwise": other_transformer,
+    "toy": partial(ToyBody, 6),
 }
+every_body = pytest.mark.parametrize("make", BODIES.values(), ids=BODIES)
 
 
-class Body(NamedTuple):
+class Case(NamedTuple):
     layer: keras.layers.Layer
     call: Callable
     step: Callable
@@ -37,15 +51,29 @@ class Body(NamedTuple):
 
 @pytest.fixture(scope="module", params=BODIES)
 def body(request):
-    layer = BODIES[request.param](dtype="float32")
+    layer = built(BODIES[request.param](dtype="float32"))
+    return Case(layer, runner(layer), runner(layer.step))
+
+
+def built(layer):
     layer.build((None, None, INPUT_DIM))
     randomize(layer)
-    return Body(layer, runner(layer), runner(layer.step))
+    return layer
 
 
 @pytest.fixture
 def x():
     return np.random.default_rng(1).normal(size=(2, LENGTH, INPUT_DIM)).astype("float32")
+
+
+def test_it_is_a_body(body, x):
+    assert isinstance(body.layer, Body)
+    assert body.layer.max_length is None or body.layer.max_length >= LENGTH
+    assert body.layer.activations_per_token(LENGTH) >= 0
+    symbolic = body.layer(keras.Input((None, INPUT_DIM)))
+    y = body.call(x)
+    assert symbolic.shape == (None, None, y.shape[-1]) and y.shape[:2] == x.shape[:2]
+    assert symbolic.dtype == y.dtype == "float32"
 
 
 def test_a_token_changes_nothing_before_it(body, x):
@@ -95,31 +123,121 @@ def test_a_state_can_be_used_twice(body, x):
     np.testing.assert_array_equal(first, again)
 
 
-@pytest.mark.parametrize("kind", ["dropout", "attention_dropout", "relu_dropout"])
-def test_dropout_only_in_training(kind, x):
-    body = BODIES["transformer"](**{kind: 0.5})
-    body.build(x.shape)
-    plain, evaluated, trained = runner(lambda x: [body(x, training=flag) for flag in (None, False, True)])(x)
-    np.testing.assert_array_equal(plain, evaluated)
-    assert np.abs(trained - plain).max() > 1e-3
+def test_the_batch_is_the_first_axis_of_the_state(body, x):
+    """The rows of a state are those of the text: taken in another order they continue the texts in that order."""
+    _, state = body.step(x[:, :4], body.layer.initial_state(2, LENGTH))
+    leaves = keras.tree.flatten(state)
+    assert leaves and all(leaf.shape[0] == 2 for leaf in leaves)
+    initial = keras.tree.flatten(numpy(body.layer.initial_state(2, LENGTH)))
+    assert [(leaf.shape, leaf.dtype) for leaf in leaves] == [(leaf.shape, leaf.dtype) for leaf in initial]
+    y, _ = body.step(x[:, 4:], state)
+    swapped, _ = body.step(x[::-1, 4:], keras.tree.map_structure(lambda leaf: leaf[::-1].copy(), state))
+    np.testing.assert_allclose(swapped[::-1], y, atol=1e-6)
 
 
-def test_config_makes_the_same_body(body):
-    copy = type(body.layer).from_config(body.layer.get_config())
-    assert copy.get_config() == body.layer.get_config()
+def test_gradients_flow_through_the_steps(body, x):
+    """Those with respect to the weights are the same as in the full pass: truncated back-propagation needs them."""
+
+    def in_steps(x):
+        state, total = body.layer.initial_state(2, LENGTH), 0.0
+        for start, end in ((0, 3), (3, LENGTH)):
+            y, state = body.layer.step(x[:, start:end], state)
+            total = total + keras.ops.sum(y**2)
+        return total
+
+    variables = body.layer.trainable_variables
+    expected = weight_gradients(lambda x: keras.ops.sum(body.layer(x) ** 2), variables, [x])
+    actual = weight_gradients(in_steps, variables, [x])
+    scale = max(np.abs(gradient).max() for gradient in expected[1])  # a key's bias has none but rounding
+    for one, other in zip(actual[1], expected[1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-6 * scale)
 
 
+def test_a_step_against_the_gradient_lowers_the_loss(body, x):
+    target = np.random.default_rng(2).normal(size=body.call(x).shape).astype("float32")
+    variables = body.layer.trainable_variables
+
+    def loss(x):
+        return keras.ops.mean(keras.ops.square(body.layer(x) - keras.ops.convert_to_tensor(target)))
+
+    value, gradients = weight_gradients(loss, variables, [x])
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+    norm = np.sqrt(sum((gradient.astype("float64") ** 2).sum() for gradient in gradients[:-1]))
+    before = [numpy(variable.value) for variable in variables]
+    for variable, old, gradient in zip(variables, before, gradients, strict=False):
+        variable.assign(old - 1e-3 / norm * gradient)
+    after, _ = weight_gradients(loss, variables, [x])
+    for variable, old in zip(variables, before, strict=True):
+        variable.assign(old)
+    assert value - 2e-3 * norm < after < value - 5e-4 * norm  # as much as the slope says
+
+
+DROPOUTS = [(name, "dropout") for name in BODIES]
+DROPOUTS += [("transformer", kind) for kind in ("attention_dropout", "relu_dropout")]
+
+
+@pytest.mark.parametrize("name, kind", DROPOUTS)
+def test_dropout_in_training_only(name, kind, x):
+    layer = built(BODIES[name](**{kind: 0.5}))
+
+    def outputs(x, state):
+        full = [layer(x, training=flag) for flag in (None, False, True)]
+        return full, [layer.step(x, state)[0], *(layer.step(x, state, flag)[0] for flag in (False, True))]
+
+    for plain, evaluated, trained in runner(outputs)(x, layer.initial_state(2, LENGTH)):
+        np.testing.assert_array_equal(plain, evaluated)
+        assert np.abs(trained - plain).max() > 1e-3
+
+
+def test_config_makes_the_same_body(body, x):
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(body.layer)))
+    copy = keras.saving.deserialize_keras_object(config)
+    assert type(copy) is type(body.layer)
+    assert json.dumps(copy.get_config()) == json.dumps(body.layer.get_config())
+    assert len(copy.variables) == len(body.layer.variables)  # each is made once
+    for new, old in zip(copy.trainable_variables, body.layer.trainable_variables, strict=True):
+        new.assign(old)
+    np.testing.assert_array_equal(runner(copy)(x), body.call(x))
+
+
+@every_body
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_mixed_precision_stays_close(policy, x):
+def test_mixed_precision_stays_close(make, policy, x):
     def hidden(policy):
-        body = BODIES["transformer"](dtype=policy)
-        body.build((None, None, INPUT_DIM))
-        randomize(body)
-        state = body.initial_state(2, LENGTH)
-        return runner(lambda x, state: (body(x), body.step(x, state)[0]))(x, state)
+        layer = built(make(dtype=policy))
+        state = layer.initial_state(2, LENGTH)
+        return runner(lambda x, state: (layer(x), layer.step(x, state)[0]))(x, state)
 
     expected, _ = hidden("float32")
     for actual in hidden(policy):
         assert actual.dtype == policy.removeprefix("mixed_")
         error = np.abs(actual.astype("float32") - expected).max()
         assert error < {"mixed_bfloat16": 0.05, "mixed_float16": 0.01}[policy] * np.abs(expected).max()
+
+
+def test_values_that_a_transformer_keeps_for_the_backward_pass():
+    """10 vectors, 2 feed-forward rows and 2 rows of attention per head, and a mask for each dropout."""
+    for rates, masks in (
+        ({}, 0),
+        ({"dropout": 0.1}, 2 * 8),
+        ({"attention_dropout": 0.1}, 2 * LENGTH),
+        ({"relu_dropout": 0.1}, 12),
+    ):
+        values = transformer(3, 8, 12, 2, **rates).activations_per_token(LENGTH)
+        assert values == 3 * (10 * 8 + 2 * 12 + 2 * 2 * LENGTH + masks)
+
+
+def test_the_longest_sequence():
+    assert transformer(1, 8, 12, 2).max_length is None
+    assert TransformerDecoder([], 8).max_length is None
+    assert TransformerDecoder([], 8, positions=LearnedPositions(5)).max_length == 5
+    assert TransformerDecoder([], 8, positions=SinusoidalPositions()).max_length is None
+
+
+def test_what_a_body_must_implement():
+    body = Body()
+    with pytest.raises(NotImplementedError, match="Body must implement `initial_state`"):
+        body.initial_state(1)
+    with pytest.raises(NotImplementedError, match="Body must implement `step`"):
+        body.step(np.zeros((1, 1, 1)), ())
+    assert body.activations_per_token(5) == 0

@@ -2,10 +2,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_adaptive.layers import CausalAttention, TransformerBlock, TransformerDecoder
+from keras_adaptive.layers import CausalAttention, LearnedPositions, Mixer, TransformerBlock, TransformerDecoder
 from keras_adaptive.layers.bodies.transformer_block import ACTIVATIONS
+from keras_adaptive.models import transformer
 from tests.support import oracle
 from tests.support.backends import numpy, runner
+from tests.support.toy_body import ToyMixer
 from tests.support.weights import block_weights, randomize, value
 
 
@@ -17,7 +19,7 @@ def build(decoder, dim):
 
 @pytest.mark.parametrize("input_dim, first_position", [(8, 2), (6, 0)])
 def test_equals_the_oracle(input_dim, first_position):
-    decoder = build(TransformerDecoder(2, 8, 12, 2, first_position=first_position), input_dim)
+    decoder = build(transformer(2, 8, 12, 2, first_position=first_position), input_dim)
     x = np.random.default_rng(0).normal(size=(2, 5, input_dim)).astype("float32")
     projection = None if decoder.projection is None else value(decoder.projection.kernel)
     expected = oracle.decoder(x, map(block_weights, decoder.blocks), 2, projection, first_position)
@@ -26,7 +28,7 @@ def test_equals_the_oracle(input_dim, first_position):
 
 @pytest.mark.parametrize("activation, normalize_first", [("gelu", False), ("relu_squared", True)])
 def test_a_block_equals_the_oracle(activation, normalize_first):
-    block = build(TransformerBlock(12, 2, activation=activation, normalize_first=normalize_first), 8)
+    block = build(TransformerBlock(12, CausalAttention(2), activation=activation, normalize_first=normalize_first), 8)
     x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
     expected = oracle.block(x, block_weights(block), 2, activation, normalize_first)
     np.testing.assert_allclose(runner(block)(x), expected, atol=1e-5)
@@ -42,13 +44,13 @@ def test_activations_equal_the_oracle(name):
 
 def test_an_unknown_activation():
     with pytest.raises(ValueError, match="`activation` must be one of .*'gelu_tanh'.* Received: 'swish'"):
-        TransformerDecoder(1, 8, 12, 2, activation="swish")
+        TransformerBlock(12, CausalAttention(2), activation="swish")
 
 
 def test_what_enters_and_leaves_equals_the_oracle():
-    decoder = TransformerDecoder(
-        1, 8, 12, 2, learned_positions=5, scale_input=False, input_norm=True, final_norm=True, output_dim=6
-    )
+    blocks = [TransformerBlock(12, CausalAttention(2))]
+    options = {"scale_input": False, "input_norm": True, "final_norm": True, "output_dim": 6}
+    decoder = TransformerDecoder(blocks, 8, positions=LearnedPositions(5), **options)
     build(decoder, 8)
     x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
     y = oracle.layer_norm(x + value(decoder.positions.table)[2:], *map(value, decoder.input_norm.trainable_variables))
@@ -58,20 +60,20 @@ def test_what_enters_and_leaves_equals_the_oracle():
 
 
 def test_no_room_behind_the_learned_positions():
-    decoder = build(TransformerDecoder(1, 8, 12, 2, learned_positions=5), 8)
+    decoder = build(TransformerDecoder([], 8, positions=LearnedPositions(5)), 8)
     with pytest.raises(ValueError, match="has learned 5 positions: .* Received: 6 tokens"):
         decoder.initial_state(1, 6)
 
 
 def test_number_of_weights():
-    decoder = build(TransformerDecoder(1, 8, 12, 2), 8)
+    decoder = build(transformer(1, 8, 12, 2), 8)
     assert decoder.count_params() == 4 * (8 * 8 + 8) + (8 * 12 + 12) + (12 * 8 + 8) + 4 * 8
-    projected = build(TransformerDecoder(1, 8, 12, 2), 6)
+    projected = build(transformer(1, 8, 12, 2), 6)
     assert projected.count_params() == decoder.count_params() + 6 * 8  # no bias, no norm, no positions
 
 
 def test_starting_values():
-    block = TransformerBlock(ffn_dim=256, num_heads=2)
+    block = TransformerBlock(256, CausalAttention(2))
     block.build((None, None, 64))
     weights = block_weights(block)
     bounds = {
@@ -99,3 +101,39 @@ def test_attention_dropout_falls_on_the_probabilities():
 def test_heads_must_divide_the_dimension():
     with pytest.raises(ValueError, match="`num_heads` must divide the dimension 8. Received: num_heads=3"):
         CausalAttention(3).build((None, None, 8))
+
+
+def test_a_cache_needs_a_length():
+    with pytest.raises(ValueError, match="`length` must be the number of tokens .* Received: None"):
+        transformer(1, 8, 12, 2).initial_state(1)
+
+
+def test_blocks_of_different_mixers():
+    """Another mixer in one block: a pass and steps agree, and a config and a file keep it."""
+    blocks = [TransformerBlock(12, ToyMixer()), TransformerBlock(12, CausalAttention(2))]
+    decoder = build(TransformerDecoder(blocks, 8), 8)
+    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    weights, (first, second) = block_weights(decoder.blocks[1]), decoder.blocks
+    norms = [map(value, norm.trainable_variables) for norm in (first.attention_norm, first.ffn_norm)]
+    inner, outer = ([value(dense.kernel), value(dense.bias)] for dense in (first.ffn_in, first.ffn_out))
+    y = x * np.sqrt(8)
+    y = y + np.cumsum(oracle.layer_norm(y, *norms[0]), axis=1) / np.arange(1, 6)[:, None]
+    y = y + np.maximum(oracle.layer_norm(y, *norms[1]) @ inner[0] + inner[1], 0) @ outer[0] + outer[1]
+    expected = oracle.block(y, weights, 2)
+    np.testing.assert_allclose(runner(decoder)(x), expected, atol=1e-5)
+    state, step, parts = decoder.initial_state(2, 5), runner(decoder.step), []
+    for start, end in ((0, 1), (1, 5)):
+        part, state = step(x[:, start:end], state)
+        parts.append(part)
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), expected, atol=1e-5)
+    copy = TransformerDecoder.from_config(decoder.get_config())
+    assert [type(block.attention) for block in copy.blocks] == [ToyMixer, CausalAttention]
+    assert decoder.activations_per_token(5) == second.activations_per_token(5, 8) + 6 * 8 + 2 * 12
+
+
+def test_what_a_mixer_must_implement():
+    mixer = Mixer()
+    with pytest.raises(NotImplementedError, match="Mixer must implement `initial_state`"):
+        mixer.initial_state(1, 1, 1)
+    with pytest.raises(NotImplementedError, match="Mixer must implement `step`"):
+        mixer.step(np.zeros((1, 1, 1)), (), 0)
