@@ -136,8 +136,15 @@ def build_model(options, vocabulary):
 def _word_input(options, vocabulary):
     size, dim, input_dim = len(vocabulary), options["decoder_embed_dim"], options["decoder_input_dim"]
     if options["character_embeddings"]:
-        highways, char_dim = options["char_embedder_highway_layers"], options["character_embedding_dim"]
-        return CharCNN(vocabulary.words, dim, highways, char_dim, _filters(options), name="word_input")
+        return CharCNN(
+            vocabulary.words,
+            dim,
+            highways=options["char_embedder_highway_layers"],
+            char_dim=options["character_embedding_dim"],
+            filters=_filters(options),
+            zero_padding=False,
+            name="word_input",
+        )
     if options["adaptive_input"]:
         bands = cutoffs(options["adaptive_input_cutoff"], size)
         return AdaptiveEmbedding(size, input_dim, bands, dim, options["adaptive_input_factor"], name="word_input")

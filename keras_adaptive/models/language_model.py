@@ -78,8 +78,8 @@ class LanguageModel(keras.Model):
         Raises:
             ValueError: on extra words, be it an empty list, for an input that knows words by their ids alone.
         """
-        if hasattr(self.word_input, "lookup"):
-            return LanguageModel(self.word_input.lookup(extra_words or ()), self.body, self.word_output)
+        if hasattr(self.word_input, "for_inference"):
+            return LanguageModel(self.word_input.for_inference(extra_words), self.body, self.word_output)
         if extra_words is not None:
             raise ValueError(
                 "Only a model of `CharCNN` input can read words outside its vocabulary: leave them out, or map them to "

@@ -282,9 +282,10 @@ def trace(model, text, name):
 
 
 @on_tensorflow
-def test_words_enter_by_their_bytes():
+@pytest.mark.parametrize("zero_padding", [True, False])
+def test_words_enter_by_their_bytes(zero_padding):
     vocabulary = Vocabulary(factorisations.WORDS, [0] * len(factorisations.WORDS))
-    model = factorisations.make("CNN")
+    model = factorisations.make("CNN", zero_padding=zero_padding)
     score, log_probs = (trace(model, GraphText(vocabulary), name) for name in ("score", "log_probs"))
     tokens, extra = (
         "word3 naïve word5 <unk> <s> </s> longer_than_it_reads <pad> </s>".split(),

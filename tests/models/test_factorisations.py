@@ -15,10 +15,10 @@ WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"word{i:x}" for i in range(VOCABULA
 DIM, CUTOFFS = 8, (5, 12)
 
 
-def make(name, dtype=None):
+def make(name, dtype=None, zero_padding=True):
     """SM, SM-T, ASM or CNN, of a thousand weights; the same on every backend."""
     if name == "CNN":
-        words = CharCNN(WORDS, 6, char_dim=4, filters=(3, 4), max_bytes=8, dtype=dtype)
+        words = CharCNN(WORDS, 6, char_dim=4, filters=(3, 4), max_bytes=8, zero_padding=zero_padding, dtype=dtype)
     else:
         words = WordEmbedding(VOCABULARY, 4, dtype=dtype)
     plain = name.startswith("SM")

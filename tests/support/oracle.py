@@ -107,12 +107,12 @@ def decoder(x, blocks, heads, projection=None, first_position=2):
     return outputs
 
 
-def char_cnn(word, weights, highways, max_bytes):
+def char_cnn(word, weights, highways, max_bytes, padding=0.0):
     """The vector of one word (bytes), over all of its `max_bytes` slots; `weights` in the order of the layer."""
     count = (len(weights) - 4 - 2 * highways) // 2
     table, _, kernels, biases = weights[0], weights[1], weights[2 : 2 + count], weights[2 + count : 2 + 2 * count]
     *highway_weights, projection, projection_bias = weights[2 + 2 * count :]
-    slots = np.zeros((max_bytes, table.shape[1]))
+    slots = np.zeros((max_bytes, table.shape[1])) + padding
     for slot, byte in enumerate(word[:max_bytes]):
         slots[slot] = table[byte + 1]
     features = []
