@@ -64,8 +64,8 @@ def convolve_bytes(characters, table, *weights, max_bytes):
 def zero_padded(table, kernels, biases):
     """Moves the vector of padding, row 0 of the table, into the biases.
 
-    A convolution is linear: Σ kernel_i·v_i = Σ kernel_i·(v_i − p) + Σ kernel_i·p with p for that vector. The last sum is
-    the same for every window of every word, so that `convolve_bytes` can treat padding as zeros for any p.
+    A convolution is linear: Σ kernel_i·v_i = Σ kernel_i·(v_i − p) + Σ kernel_i·p with p for that vector. The last sum
+    is the same for every window of every word, so that `convolve_bytes` can treat padding as zeros for any p.
 
     Args:
         table: float32 (257, char_dim), one vector per byte.
