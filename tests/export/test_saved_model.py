@@ -333,7 +333,7 @@ def test_bfloat16_halves_the_weights_and_stays_near(model):
     exact = -model.nll(ids[:, :-1], ids[:, 1:])[0]
     log_probs = score(LINES[:1])["log_probs"].numpy()[0]
     assert log_probs.dtype == "float32"
-    np.testing.assert_allclose(log_probs, exact, rtol=0.03, atol=0.1)
+    np.testing.assert_allclose(log_probs, exact, rtol=0, atol=0.2)
     assert np.abs(log_probs - exact).max() > 1e-5
 
 

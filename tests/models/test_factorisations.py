@@ -84,11 +84,12 @@ def test_words_outside_the_vocabulary_enter_by_their_bytes():
         make("ASM").for_inference(["word"])
 
 
-@pytest.mark.parametrize("name", ["SM-T", "CNN"])
-def test_bfloat16_is_near_float32(name):
+@pytest.mark.parametrize("name, largest, mean", [("SM-T", 0.015, 0.005), ("CNN", 0.15, 0.04)])
+def test_bfloat16_is_near_float32(name, largest, mean):
     tokens, targets, _ = batch(2)
     narrow, wide = make(name, "mixed_bfloat16").nll(tokens, targets), make(name).nll(tokens, targets)
-    np.testing.assert_allclose(narrow, wide, atol=0.15)
+    differences = np.abs(narrow - wide)
+    assert 1e-4 < differences.max() < largest and differences.mean() < mean
 
 
 def test_tied_words_are_stored_once():
