@@ -119,7 +119,9 @@ def word_input(vocabulary, dim):
 
 def char_cnn_input(vocabulary, dim):
     filters = [int(filters) for filters in FLAGS.filters]
-    return CharCNN(vocabulary.words, dim, FLAGS.highways, filters=filters, dtype=FLAGS.dtype, name="word_input")
+    return CharCNN(
+        vocabulary.words, dim, highways=FLAGS.highways, filters=filters, dtype=FLAGS.dtype, name="word_input"
+    )
 
 
 INPUTS = {"adaptive": adaptive_input, "word": word_input, "char_cnn": char_cnn_input}

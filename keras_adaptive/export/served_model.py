@@ -166,7 +166,7 @@ class ServedModel:
         """Tokens and ids (batch, length) to the vectors that go into the body; of a `CharCNN` each word's once."""
         import tensorflow as tf
 
-        if not hasattr(self.word_input, "spelled"):
+        if not hasattr(self.word_input, "embed_bytes"):
             return self.word_input(_known(ids))
         words, places = tf.unique(tf.reshape(tokens, [-1]))
         ids = tf.math.unsorted_segment_max(tf.reshape(ids, [-1]), places, tf.size(words))
@@ -175,7 +175,7 @@ class ServedModel:
         lengths = tf.where(ids > UNK, tf.strings.length(words), 0)
         characters = 1 + tf.cast(tf.io.decode_raw(words, tf.uint8, fixed_length=slots), tf.int32)
         characters = tf.where(tf.range(slots) < lengths[:, None], characters, 0)
-        vectors = tf.gather(self.word_input.spelled(characters, ids, ids >= 0), places)
+        vectors = tf.gather(self.word_input.embed_bytes(characters, ids, ids >= 0), places)
         return tf.reshape(vectors, [*tf.unstack(tf.shape(tokens)), self.word_input.output_dim])
 
     def _by_size(self, k, function):

@@ -171,6 +171,7 @@ def _word_input(options, vocabulary):
             highways=options["char_embedder_highway_layers"],
             char_dim=options["character_embedding_dim"],
             filters=_filters(options),
+            zero_padding=False,
         )
     if options["adaptive_input"]:
         return partial(

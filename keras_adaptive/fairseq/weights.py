@@ -185,6 +185,8 @@ def to_state_dict(model):
         if key not in shared:
             shared[key] = torch.from_numpy(tensor.join())
         state[tensor.name] = shared[key]
+    if isinstance(model.word_input, CharCNN) and model.word_input.zero_padding:
+        state["decoder.embed_tokens.char_embeddings.weight"][0] = 0  # fairseq reads this row
     return state
 
 

@@ -9,7 +9,7 @@ from keras_adaptive.ops.active_rows import over_active_rows
 
 CHUNK_BYTES = {"tensorflow": 40 * 2**20, "jax": 60 * 2**20, "torch": 64 * 2**20}  # measured on two CPU cores
 MIN_CHUNK_ROWS, MAX_CHUNK_ROWS = 16, 1024
-LEAST_SHARE = 1e-30  # of the classes in a row's probability: so small that no gradient sees it, and no 0 to divide by
+LEAST_SHARE = 1e-30  # The probability of all classes is at least this: not 0 to divide by, too small for a gradient.
 ROWS_FIRST = 128  # rows of a chunk from which XLA's products on a CPU are faster with the rows of the logits first
 
 
@@ -111,8 +111,8 @@ def _chunked(x, table, targets, weights, extra, chunk_rows, with_gradients):
         axis = 0 if keras.config.backend() == "jax" and chunk_rows < ROWS_FIRST else 1
         body = _chunk(table, dtype, with_gradients, axis)
     outputs, carry = over_active_rows(body, active, (x, targets, weights, *extra), outputs, carry, chunk_rows)
-    nll, *slopes = outputs
-    return nll, (*slopes[:1], *carry, *slopes[1:])
+    nll, *of_rows = outputs
+    return nll, (*of_rows[:1], *carry, *of_rows[1:])
 
 
 def default_chunk_rows(rows, columns, dim=0):
@@ -142,60 +142,67 @@ def _chunk(table, dtype, with_gradients, axis):
         nll = log Σ exp(every logit of the row) − logits[target]
         ∂(weight·nll)/∂logits = weight · p / Σe · (e − Σe / p · onehot)
 
-    and the factor of a row goes to the thin matrices, so that e is touched as seldom as can be. The classes run along
-    `axis` of the logits: (rows, classes) or (classes, rows).
+    The per-row factor is applied to the (rows, dim) matrices, so that the much larger e is read as few times as
+    possible. Logits enter only by their distance from the largest of their row, as in a softmax: the digits of a
+    probability depend on how far logits are apart and not on how large they are. The classes run along `axis` of the
+    logits: (rows, classes) or (classes, rows).
     """
     classes = table.shape[0]
-    narrow, wide = ops.cast(table, dtype), ops.cast(table, _slope_dtype(dtype))
+    narrow, wide = ops.cast(table, dtype), ops.cast(table, _gradient_dtype(dtype))
 
     def body(inputs, live, carry):
         x, target, weight, *extra = inputs
         logits = ops.matmul(x, ops.transpose(narrow)) if axis else ops.matmul(narrow, ops.transpose(x))
         logits = ops.cast(logits, "float32")
-        here = _Pick(target, classes, axis)
-        picked = here.of(logits)
-        exps, total, log_total = _exponentials(with_dependencies(logits, picked), axis)
-        share = 1.0
-        for others in extra:
-            there = _Pick(target - classes, others.shape[1], 1)
-            picked = picked + there.of(others)
-            log_all = ops.logaddexp(log_total, ops.logsumexp(others, axis=1))
-            share, log_total = ops.maximum(ops.exp(log_total - log_all), LEAST_SHARE), log_all
-        nll = log_total - picked
+        word = _Column(target, classes, axis)
+        picked = word.gather(logits)
+        exps, total, peak, log_total = _exponentials(with_dependencies(logits, picked), axis)
+        share, probabilities = 1.0, []  # of the classes together, and of the extra columns
+        for extra_logits in extra:
+            column = _Column(target - classes, extra_logits.shape[1], 1)
+            picked = picked + column.gather(extra_logits)
+            top = ops.maximum(peak, ops.max(extra_logits, axis=1))
+            extra_exps = ops.exp(extra_logits - top[:, None])
+            mass = ops.exp(peak - top + log_total)
+            total_mass = mass + ops.sum(extra_exps, axis=1)
+            share = ops.maximum(mass / total_mass, LEAST_SHARE)
+            probabilities.append(extra_exps / total_mass[:, None])
+            peak, log_total = top, ops.log(total_mass)
+        nll = peak - picked + log_total
         if not with_gradients:
             return [nll], carry
-        slope = here.less(with_dependencies(exps, log_total), total / share)
-        slope = ops.cast(slope if axis else ops.transpose(slope), wide.dtype)
+        d_logits = word.subtract_at(with_dependencies(exps, log_total), total / share)  # but for the row's factor
+        d_logits = ops.cast(d_logits if axis else ops.transpose(d_logits), wide.dtype)  # (rows, classes)
         weight = ops.where(live, weight, 0.0)[:, None]
-        share = weight * (share / total)[:, None]
-        scaled = ops.cast(share * ops.cast(x, "float32"), wide.dtype)
-        of_table = carry[0] + ops.cast(ops.matmul(ops.transpose(slope), scaled), "float32")
-        of_x = share * ops.cast(ops.matmul(slope, wide), "float32")
-        of_extra = [weight * there.less(ops.exp(others - log_total[:, None]), 1.0) for others in extra]
+        factor = weight * (share / total)[:, None]
+        scaled = ops.cast(factor * ops.cast(x, "float32"), wide.dtype)
+        of_table = carry[0] + ops.cast(ops.matmul(ops.transpose(d_logits), scaled), "float32")
+        of_x = factor * ops.cast(ops.matmul(d_logits, wide), "float32")
+        of_extra = [weight * column.subtract_at(each, 1.0) for each in probabilities]
         return [nll, of_x, *of_extra], [of_table]
 
     return body
 
 
 def _exponentials(logits, axis):
-    """exp(logits − peak) for some peak of each row, and the rows' sums of that and log-sums of exp(logits)."""
+    """Returns exp(logits − shift) for some shift of each row, its sum, the row's peak and log Σ exp(logits − peak)."""
     peak = ops.max(logits, axis)
     if keras.config.backend() == "tensorflow":  # its softmax takes less time than its exp
         import tensorflow as tf
 
         exps = tf.nn.softmax(with_dependencies(logits, peak), axis)
-        return exps, ops.ones_like(peak), peak - ops.log(ops.max(exps, axis))
+        return exps, ops.ones_like(peak), peak, -ops.log(ops.max(exps, axis))
     exps = ops.exp(logits - ops.expand_dims(peak, axis))
     total = ops.sum(exps, axis)
-    return exps, total, peak + ops.log(total)
+    return exps, total, peak, ops.log(total)
 
 
-def _slope_dtype(dtype):
-    """That of the products with the gradient of the logits: float16 cannot hold a probability below 6e-8."""
+def _gradient_dtype(dtype):
+    """Returns the dtype of products with the gradient of the logits: float16 holds no probability below 6e-8."""
     return "float32" if dtype == "float16" else dtype
 
 
-class _Pick:
+class _Column:
     """One column of every row of a matrix whose columns run along `axis`; none where `columns` lies outside."""
 
     def __init__(self, columns, width, axis):
@@ -203,24 +210,24 @@ class _Pick:
         self.columns = ops.where(self.inside, columns, 0)
         self.axis = axis
 
-    def of(self, matrix):
-        """What is there, or 0: (rows,)."""
-        found = ops.take_along_axis(matrix, ops.expand_dims(self.columns, self.axis), self.axis)
-        return ops.where(self.inside, ops.reshape(found, [-1]), 0.0)
+    def gather(self, matrix):
+        """Returns the values of the columns (rows,), 0 where there is none."""
+        values = ops.take_along_axis(matrix, ops.expand_dims(self.columns, self.axis), self.axis)
+        return ops.where(self.inside, ops.reshape(values, [-1]), 0.0)
 
-    def less(self, matrix, amounts):
-        """The matrix after `amounts`, a number or (rows,), was taken from there."""
+    def subtract_at(self, matrix, amounts):
+        """Returns the matrix with `amounts`, a number or (rows,), subtracted from the values of the columns."""
         places = [ops.arange(ops.shape(self.columns)[0]), self.columns]
         places = ops.stack(places if self.axis else places[::-1], axis=-1)
         return ops.scatter_update(matrix, places, ops.where(self.inside, -amounts, 0.0), reduction="add")
 
 
 def _torch_chunk(table, dtype, with_gradients):
-    """As `_chunk`, in place: one buffer of logits, which become probabilities and then slopes."""
+    """As `_chunk`, in place: one buffer of logits, which become probabilities and then their gradients."""
     import torch
 
     classes = table.shape[0]
-    narrow, wide = ops.cast(table, dtype), ops.cast(table, _slope_dtype(dtype))
+    narrow, wide = ops.cast(table, dtype), ops.cast(table, _gradient_dtype(dtype))
     buffer = None
 
     def body(inputs, live, carry):
@@ -241,12 +248,12 @@ def _torch_chunk(table, dtype, with_gradients):
         nll = -logits.gather(1, target)[:, 0]
         if not with_gradients:
             return [nll], carry
-        slope = logits.exp_().scatter_add_(1, target, logits.new_full((1, 1), -1.0).expand(len(x), 1))
+        d_logits = logits.exp_().scatter_add_(1, target, logits.new_full((1, 1), -1.0).expand(len(x), 1))
         words, scaled = words.to(wide.dtype), (weight * x).to(wide.dtype)
         if wide.dtype == torch.float32:
             carry[0].addmm_(words.T, scaled)
         else:
             carry[0].add_(words.T @ scaled)
-        return [nll, weight * (words @ wide), *(weight * slope[:, classes:] for _ in extra)], carry
+        return [nll, weight * (words @ wide), *(weight * d_logits[:, classes:] for _ in extra)], carry
 
     return body

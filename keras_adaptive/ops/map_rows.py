@@ -8,9 +8,9 @@ from keras_adaptive.ops.active_rows import over_active_rows
 
 
 def map_rows(cases, inputs, weights, width):
-    """`function(*input rows, *weights)`, (rows, width), in the rows that are active; the others are 0 and cost nothing.
+    """Computes `function(*input rows, *weights)` in the rows that are active; the others are 0 and cost nothing.
 
-    The cases share weights and are worked off one after the other, each in chunks, so that rows of different kinds
+    The cases share weights and are processed one after the other, each in chunks, so that rows of different kinds
     (words of different lengths) can be treated by functions of different static shapes. Under TensorFlow and JAX the
     backward pass computes each chunk once more, which is what lets the number of chunks be a run-time value; under
     torch, whose shapes are dynamic, autograd needs neither chunks nor a second computation.
@@ -48,8 +48,8 @@ def map_rows(cases, inputs, weights, width):
         for function, active, chunk_rows in cases:
             rows, body = (*inputs, upstream), _backward(function, weights)
             of_inputs, of_weights = over_active_rows(body, active, rows, of_inputs, of_weights, chunk_rows)
-        found = iter((*of_inputs, *of_weights))
-        gradients = [ops.cast(next(found), t.dtype) if is_float(t) else None for t in (*inputs, *weights)]
+        remaining = iter((*of_inputs, *of_weights))
+        gradients = [ops.cast(next(remaining), t.dtype) if is_float(t) else None for t in (*inputs, *weights)]
         return gradients + [None] * len(masks)
 
     return custom_vjp(forward, backward)(*inputs, *weights, *masks)
@@ -61,9 +61,9 @@ def _forward(function, weights):
 
 def _backward(function, weights):
     def body(rows, live, carry):
-        *rows, slope = rows
-        slope = ops.where(live[:, None], slope, 0.0)  # a row that fills up is a copy of a real one
-        gradients = vjp(function, (*rows, *weights), slope)
+        *rows, upstream = rows
+        upstream = ops.where(live[:, None], upstream, 0.0)  # A row that only fills up the chunk copies a real one.
+        gradients = vjp(function, (*rows, *weights), upstream)
         of_rows = [gradient for row, gradient in zip(rows, gradients) if is_float(row)]
         return of_rows, [old + ops.cast(new, "float32") for old, new in zip(carry, gradients[len(rows) :])]
 

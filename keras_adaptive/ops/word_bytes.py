@@ -30,7 +30,8 @@ def convolve_bytes(characters, table, *weights, max_bytes):
     Args:
         characters: int (words, slots), 0 is padding, which the words of fewer bytes end with. `slots` is `max_bytes`,
             or small enough that every width has a window of padding alone.
-        table: (257, char_dim) one vector per byte, float32; that of padding is taken for zeros.
+        table: (257, char_dim) one vector per byte, float32. Row 0 is not used, since padding is a vector of zeros; see
+            `zero_padded` for another one.
         weights: kernels (width, char_dim, filters) of the widths 1, 2, …, their `beginnings`, and their biases. A width
             may have no filters.
         max_bytes: slots of a word.
@@ -58,6 +59,25 @@ def convolve_bytes(characters, table, *weights, max_bytes):
         pairs = [([*own, ops.zeros_like(own[0][:, :1])], bias) for own, bias in pairs]
     highest = [ops.max(ops.concatenate(own, axis=1), axis=1) + bias for own, bias in pairs]
     return ops.relu(ops.concatenate(highest, axis=-1))
+
+
+def zero_padded(table, kernels, biases):
+    """Moves the vector of padding, row 0 of the table, into the biases.
+
+    A convolution is linear: Σ kernel_i·v_i = Σ kernel_i·(v_i − p) + Σ kernel_i·p with p for that vector. The last sum
+    is the same for every window of every word, so that `convolve_bytes` can treat padding as zeros for any p.
+
+    Args:
+        table: float32 (257, char_dim), one vector per byte.
+        kernels: list of (width, char_dim, filters).
+        biases: list of (filters,).
+
+    Returns:
+        `(table, biases)` with the same convolutions. No gradient flows to p.
+    """
+    padding = ops.stop_gradient(table[:1])
+    seen = [ops.matmul(padding, ops.sum(ops.cast(kernel, padding.dtype), axis=0))[0] for kernel in kernels]
+    return table - padding, [ops.cast(bias, value.dtype) + value for bias, value in zip(biases, seen)]
 
 
 def beginnings(kernels):

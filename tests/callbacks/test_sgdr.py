@@ -73,8 +73,8 @@ def test_fit_follows_the_published_trajectory(golden, run):
     fit(model, NAG(1.0, momentum=0.99, **kwargs), CosineRestarts(**{**PUBLISHED, **schedule}), 50, trace)
     np.testing.assert_allclose(trace.logged, arrays[f"{run}/lr"], rtol=0, atol=1e-10)
     for step, (a, b) in enumerate(trace.weights):
-        np.testing.assert_allclose(a, arrays[f"{run}/a"][step], rtol=1e-3, atol=1e-4)
-        np.testing.assert_allclose(b, arrays[f"{run}/b"][step], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(a, arrays[f"{run}/a"][step], rtol=5e-5, atol=5e-6)
+        np.testing.assert_allclose(b, arrays[f"{run}/b"][step], rtol=5e-5, atol=5e-6)
 
 
 def test_every_update_uses_its_own_rate():

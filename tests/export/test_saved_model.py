@@ -282,9 +282,10 @@ def trace(model, text, name):
 
 
 @on_tensorflow
-def test_words_enter_by_their_bytes():
+@pytest.mark.parametrize("zero_padding", [True, False])
+def test_words_enter_by_their_bytes(zero_padding):
     vocabulary = Vocabulary(factorisations.WORDS, [0] * len(factorisations.WORDS))
-    model = factorisations.make("CNN")
+    model = factorisations.make("CNN", zero_padding=zero_padding)
     score, log_probs = (trace(model, GraphText(vocabulary), name) for name in ("score", "log_probs"))
     tokens, extra = (
         "word3 naïve word5 <unk> <s> </s> longer_than_it_reads <pad> </s>".split(),
@@ -332,7 +333,7 @@ def test_bfloat16_halves_the_weights_and_stays_near(model):
     exact = -model.nll(ids[:, :-1], ids[:, 1:])[0]
     log_probs = score(LINES[:1])["log_probs"].numpy()[0]
     assert log_probs.dtype == "float32"
-    np.testing.assert_allclose(log_probs, exact, rtol=0.03, atol=0.1)
+    np.testing.assert_allclose(log_probs, exact, rtol=0, atol=0.2)
     assert np.abs(log_probs - exact).max() > 1e-5
 
 

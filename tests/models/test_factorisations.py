@@ -15,10 +15,10 @@ WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"word{i:x}" for i in range(VOCABULA
 DIM, CUTOFFS = 8, (5, 12)
 
 
-def make(name, dtype=None):
+def make(name, dtype=None, zero_padding=True):
     """SM, SM-T, ASM or CNN, of a thousand weights; the same on every backend."""
     if name == "CNN":
-        words = CharCNN(WORDS, 6, char_dim=4, filters=(3, 4), max_bytes=8, dtype=dtype)
+        words = CharCNN(WORDS, 6, char_dim=4, filters=(3, 4), max_bytes=8, zero_padding=zero_padding, dtype=dtype)
     else:
         words = WordEmbedding(VOCABULARY, 4, dtype=dtype)
     plain = name.startswith("SM")
@@ -84,11 +84,12 @@ def test_words_outside_the_vocabulary_enter_by_their_bytes():
         make("ASM").for_inference(["word"])
 
 
-@pytest.mark.parametrize("name", ["SM-T", "CNN"])
-def test_bfloat16_is_near_float32(name):
+@pytest.mark.parametrize("name, largest, mean", [("SM-T", 0.015, 0.005), ("CNN", 0.15, 0.04)])
+def test_bfloat16_is_near_float32(name, largest, mean):
     tokens, targets, _ = batch(2)
     narrow, wide = make(name, "mixed_bfloat16").nll(tokens, targets), make(name).nll(tokens, targets)
-    np.testing.assert_allclose(narrow, wide, atol=0.15)
+    differences = np.abs(narrow - wide)
+    assert 1e-4 < differences.max() < largest and differences.mean() < mean
 
 
 def test_tied_words_are_stored_once():

@@ -130,6 +130,19 @@ def test_large_logits_do_not_overflow(arrays, scales, chunk_rows):
         close(gradient, slope, 1e-5)
 
 
+@pytest.mark.parametrize("above", [20, 1_000])
+@pytest.mark.parametrize("chunk_rows", [CHUNK, ROWS_FIRST])
+def test_extra_logits_that_dominate_keep_their_digits(arrays, above, chunk_rows):
+    """Rounding errors come from the differences between the logits of a row, not from their size."""
+    x, table, extra = arrays[0], arrays[1], arrays[2] + np.float32(above)
+    targets, weights = CASES["all rows"]
+    value, gradients = value_and_gradients(fused(targets, weights, chunk_rows), [x, table, extra])
+    expected, slopes = oracle.linear_cross_entropy(x, table, targets, weights, extra)
+    close(value, expected, 5e-7)
+    for gradient, slope in zip(gradients, slopes, strict=True):
+        close(gradient, slope, 5e-7)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_nll_of_each_row(arrays, mode):
     x, table, extra = arrays

@@ -85,7 +85,10 @@ def test_perplexities_stand_at_their_losses():
 
 
 def test_a_run_that_diverged_is_drawn():
-    plot_run.plot_learning_curve([{"update": update, "loss": 900.0 * update} for update in (1, 2)], "run")
+    figure = plot_run.plot_learning_curve([{"update": update, "loss": 900.0 * update} for update in (1, 2)], "run")
+    figure.canvas.draw()
+    (train,) = figure.axes[0].lines
+    assert train.get_xydata().tolist() == [[1, 900], [2, 1800]]
 
 
 def test_updates_done_again_after_a_resume_count_once():

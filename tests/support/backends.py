@@ -83,7 +83,7 @@ def _differentiated(function):
     return differentiated
 
 
-def weight_gradients(function, variables, arrays=()):
+def weight_gradients(function, variables, arrays=(), mode=MODES[0]):
     """As `value_and_gradients` of `function(*arrays)`, with respect to Keras variables and behind them to arrays."""
     count = len(variables)
 
@@ -92,7 +92,7 @@ def weight_gradients(function, variables, arrays=()):
         with keras.StatelessScope(state_mapping=mapping):
             return function(*tensors[count:])
 
-    return value_and_gradients(of_values, [*(variable.value for variable in variables), *arrays])
+    return value_and_gradients(of_values, [*(variable.value for variable in variables), *arrays], mode)
 
 
 def largest_array(function, *arrays):

@@ -22,19 +22,20 @@ def block_weights(block):
     return {name: value(variable) for name, variable in block_variables(block).items()}
 
 
-def softmax_weights(softmax):
-    """The arguments of `oracle.adaptive_log_probs` behind `hidden`."""
+def softmax_weights(softmax, read=value):
+    """Returns the arguments of `oracle.adaptive_log_probs` after `hidden`; `read` maps a variable to its array."""
     tied = softmax.tied_to
-    projections = [None if own is None else value(own) for own in softmax.projections]
+    projections = [None if own is None else read(own) for own in softmax.projections]
     for band in range(1, len(projections)):
         if projections[band] is None:
-            projections[band] = value(tied.projections[band]).T
-    classes = None if softmax.class_table is None else value(softmax.class_table)
-    return [value(table) for table in softmax.tables], projections, classes
+            projections[band] = read(tied.projections[band]).T
+    classes = None if softmax.class_table is None else read(softmax.class_table)
+    return [read(table) for table in softmax.tables], projections, classes
 
 
-def embedding_weights(embedding):
-    return [value(table) for table in embedding.tables], [value(projection) for projection in embedding.projections]
+def embedding_weights(embedding, read=value):
+    """Returns the arguments of `oracle.adaptive_embedding` after `ids`; `read` maps a variable to its array."""
+    return [read(table) for table in embedding.tables], [read(projection) for projection in embedding.projections]
 
 
 def randomize(layer, seed=0):

@@ -7,9 +7,10 @@ from keras import ops
 
 from keras_adaptive.backend.compiled import compiled, constant
 from keras_adaptive.layers.initializers import fan_in_uniform
+from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.inputs.word_embedding import WordEmbedding
 from keras_adaptive.ops.map_rows import map_rows
-from keras_adaptive.ops.word_bytes import beginnings, convolve_bytes, encode_words, highway
+from keras_adaptive.ops.word_bytes import beginnings, convolve_bytes, encode_words, highway, zero_padded
 from keras_adaptive.special_words import BOS, EOS, SPECIAL_WORDS, UNK
 
 FILTERS = (128, 256, 384, 512, 512, 512, 512)  # of widths 1, 2, …
@@ -19,23 +20,29 @@ LOOKUP_ROWS = 4096
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class CharCNN(keras.layers.Layer):
+class CharCNN(Input):
     """Word vectors computed from the bytes of the words: convolutions, maximum over time, highway layers, projection.
 
-    Whatever the number of times that a word occurs in a batch, it is computed once, from about as many bytes as it
-    has. `</s>` and `<unk>` are learned vectors, `<pad>` is zeros, and `<s>` a word without bytes.
+    A word is computed once however often it occurs in a batch, from about as many bytes as it has. `</s>` and `<unk>`
+    are learned vectors, `<pad>` is zeros, and `<s>` is a word without bytes.
 
     Kim et al. 2016; Jozefowicz et al. 2016, section 3.2; in the arrangement of Baevski & Auli 2019, section 4.1 (CNN).
     Character table and highway layers start from xavier normal with gate biases 1, the convolutions from U(±1/√fan_in),
     the projection from xavier uniform.
 
     Args:
-        words: list of all words in the order of their ids, the first four `<s>`, `<pad>`, `</s>` and `<unk>`.
+        words: list of all words in the order of their ids. The first four are `<s>`, `<pad>`, `</s>` and `<unk>`.
         output_dim: dimension of the vectors.
         highways: number of highway layers.
         char_dim: dimension of the vectors of bytes.
         filters: number of filters of the widths 1, 2, …; 0 leaves a width out.
-        max_bytes: words are cut here. At least the number of widths.
+        max_bytes: maximum number of bytes of a word, at least the number of widths. Longer words are cut.
+        zero_padding: whether padding, which fills a word up to `max_bytes`, is a vector of zeros. Otherwise it is the
+            first row of `table`, which gets no gradient. Leave it True in models of your own; checkpoints of fairseq
+            are read with False, because there this row has random values and the convolutions see it.
+
+    Attributes:
+        table: a variable (257, char_dim). Row 0 belongs to padding, row b + 1 to byte b.
 
     Input shape: any shape of integer ids. An id outside the vocabulary gives a zero vector.
     Output shape: (…, output_dim).
@@ -51,19 +58,32 @@ class CharCNN(keras.layers.Layer):
     (1, 3, 64)
     >>> layer.vectors(["incerdible"]).shape
     (1, 64)
-    >>> layer.neighbors("incerdible", k=1)[0][0]
-    'the'
+    >>> len(layer.neighbors("incerdible", k=2))  # pairs of a word and its cosine
+    2
     """
 
-    def __init__(self, words, output_dim, highways=1, char_dim=128, filters=FILTERS, max_bytes=50, **kwargs):
+    def __init__(
+        self,
+        words,
+        output_dim,
+        *,
+        highways=1,
+        char_dim=128,
+        filters=FILTERS,
+        max_bytes=50,
+        zero_padding=True,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.words = list(words)
         self.vocabulary_size = len(self.words)
+        self.boundaries = (0, self.vocabulary_size)
         self.output_dim = output_dim
         self.highways = highways
         self.char_dim = char_dim
         self.filters = tuple(filters)
         self.max_bytes = max_bytes
+        self.zero_padding = zero_padding
         if tuple(self.words[:4]) != SPECIAL_WORDS:
             raise ValueError(f"`words` must begin with {list(SPECIAL_WORDS)}. Received: {self.words[:4]}.")
         if max_bytes < len(self.filters):
@@ -100,17 +120,17 @@ class CharCNN(keras.layers.Layer):
         first = ops.concatenate([in_order[:1] == in_order[:1], in_order[1:] != in_order[:-1]])
         inside = first & (in_order >= 0) & (in_order < self.vocabulary_size)
         characters = ops.take(self._characters, ops.where(inside, in_order, 0), axis=0)
-        vectors = self.spelled(ops.cast(characters, "int32"), in_order, inside)
+        vectors = self.embed_bytes(ops.cast(characters, "int32"), in_order, inside)
         vectors = ops.take(vectors, ops.searchsorted(in_order, flat), axis=0)
         return ops.reshape(ops.cast(vectors, self.compute_dtype), (*ops.shape(ids), self.output_dim))
 
-    def spelled(self, characters, ids, active):
-        """The vectors of words given by their bytes and, for those that have none, by their ids.
+    def embed_bytes(self, characters, ids, active):
+        """Computes the vectors of words from their bytes, and those of the symbols from their ids.
 
         Args:
             characters: int32 (rows, max_bytes) as `ops.word_bytes.encode_words` makes them.
-            ids: (rows,), any behind the vocabulary for a word outside it.
-            active: (rows,) bool, the rows to compute; the others are 0, or the vector of their symbol.
+            ids: int32 (rows,). A word outside the vocabulary has any id from `vocabulary_size` on.
+            active: bool (rows,), the rows to compute; the others are 0, or the vector of their symbol.
 
         Returns: (rows, output_dim) float32.
         """
@@ -120,7 +140,7 @@ class CharCNN(keras.layers.Layer):
         return vectors
 
     def vectors(self, words):
-        """The vectors of any words, in the vocabulary or not: list of strings to NumPy array (words, output_dim)."""
+        """Returns the vectors of a list of any words, in the vocabulary or not: a NumPy array (words, output_dim)."""
         self.build()
         if not words:
             return np.zeros((0, self.output_dim), "float32")
@@ -128,29 +148,29 @@ class CharCNN(keras.layers.Layer):
         function = compiled(lambda x: self._compute(x, ops.ones(ops.shape(x)[0], "bool")), self.variables)
         return ops.convert_to_numpy(function(ops.convert_to_tensor(characters)))
 
-    def lookup(self, extra_words=()):
-        """The vectors of all words, computed once, as a `WordEmbedding`: what evaluation and generation look up.
+    def for_inference(self, extra_words=None):
+        """Computes the vectors of all words once and returns them as a `WordEmbedding`, to evaluate and generate with.
 
         Args:
-            extra_words: words outside the vocabulary, whose ids follow it.
+            extra_words: list of words outside the vocabulary. Their ids follow those of the vocabulary.
         """
         self.build()
         function = compiled(self, self.variables)
         starts = range(0, self.vocabulary_size, LOOKUP_ROWS)
         ids = [np.arange(start, start + LOOKUP_ROWS, dtype="int32") for start in starts]
-        parts = [ops.convert_to_numpy(function(ops.convert_to_tensor(one))) for one in ids]
-        table = np.concatenate([np.concatenate(parts)[: self.vocabulary_size], self.vectors(extra_words)])
+        parts = [ops.convert_to_numpy(function(ops.convert_to_tensor(part))) for part in ids]
+        table = np.concatenate([np.concatenate(parts)[: self.vocabulary_size], self.vectors(extra_words or ())])
         layer = WordEmbedding(len(table), self.output_dim, dtype=self.dtype_policy, name=self.name)
         layer.build()
         layer.tables[0].assign(table)
         return layer
 
     def neighbors(self, word, k=10):
-        """The k words of the vocabulary whose vectors are nearest to that of any string, by cosine: [(word, cosine)].
+        """Returns the k words of the vocabulary that are nearest to any string by cosine: a list of (word, cosine).
 
         Jozefowicz et al. 2016, table 4.
         """
-        table = ops.convert_to_numpy(self.lookup([word]).tables[0].value)[4:].astype("float64")
+        table = ops.convert_to_numpy(self.for_inference([word]).tables[0].value)[4:].astype("float64")
         table /= np.linalg.norm(table, axis=1, keepdims=True)
         cosines = table[:-1] @ table[-1]
         order = np.argsort(-cosines, kind="stable")
@@ -158,7 +178,7 @@ class CharCNN(keras.layers.Layer):
         return list(itertools.islice((pair for pair in words if pair[0] != word), k))
 
     def _compute(self, characters, active):
-        """(rows, max_bytes) to (rows, output_dim) float32 in the rows that are active."""
+        """Maps bytes (rows, max_bytes) to vectors (rows, output_dim), float32; rows that are not active give 0."""
         width = sum(self.filters)
         lengths = ops.sum(ops.cast(characters > 0, "int32"), axis=-1)
         cases, low = [], -1
@@ -166,9 +186,12 @@ class CharCNN(keras.layers.Layer):
             function = functools.partial(_convolve, slots=slots, max_bytes=self.max_bytes)
             cases.append((function, active & (lengths > low) & (lengths <= slots), CONVOLVED_ROWS))
             low = slots
+        table, biases = ops.convert_to_tensor(self.table), self.biases
+        if not self.zero_padding:
+            table, biases = zero_padded(table, self.kernels, biases)
         kernels = self._cast(self.kernels)
-        weights = [*kernels, *beginnings(kernels), *self._cast(self.biases)]
-        features = map_rows(cases, [characters], [ops.convert_to_tensor(self.table), *weights], width)
+        weights = [*kernels, *beginnings(kernels), *self._cast(biases)]
+        features = map_rows(cases, [characters], [table, *weights], width)
         weights = [*self.highway_kernels, *self.highway_biases, self.projection, self.projection_bias]
         features = ops.cast(features, self.compute_dtype)
         return map_rows([(_finish, active, HIGHWAY_ROWS)], [features], self._cast(weights), self.output_dim)
@@ -183,9 +206,6 @@ class CharCNN(keras.layers.Layer):
     def _cast(self, weights):
         return [ops.cast(weight, self.compute_dtype) for weight in weights]
 
-    def compute_output_shape(self, input_shape):
-        return (*input_shape, self.output_dim)
-
     def get_config(self):
         return {
             **super().get_config(),
@@ -195,6 +215,7 @@ class CharCNN(keras.layers.Layer):
             "char_dim": self.char_dim,
             "filters": self.filters,
             "max_bytes": self.max_bytes,
+            "zero_padding": self.zero_padding,
         }
 
 

@@ -1,11 +1,12 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_adaptive.layers import AdaptiveEmbedding
 from tests.support import oracle
-from tests.support.backends import numpy, runner
-from tests.support.weights import embedding_weights, randomize
+from tests.support.backends import numpy, runner, weight_gradients
+from tests.support.weights import embedding_weights, randomize, value
 
 IDS = np.array([[0, 4, 5, 11, 12, 39], [39, 5, 4, 3, 11, 12]])
 
@@ -19,6 +20,24 @@ def test_equals_the_oracle(cutoffs, output_dim):
     vectors = runner(embedding)(IDS)
     assert vectors.shape == (2, 6, output_dim or 16)
     np.testing.assert_allclose(vectors, oracle.adaptive_embedding(IDS, *embedding_weights(embedding)), atol=5e-6)
+
+
+@pytest.mark.parametrize("cutoffs, output_dim", [((), 6), ((5, 12), None), ((5, 12), 6)])
+def test_every_gradient_is_that_of_the_oracle(cutoffs, output_dim):
+    embedding = AdaptiveEmbedding(40, 16, cutoffs, output_dim=output_dim, factor=2)
+    embedding.build()
+    randomize(embedding)
+    variables = embedding.trainable_variables
+    upstream = np.random.default_rng(1).normal(size=(*IDS.shape, output_dim or 16)).astype("float32")
+    _, gradients = weight_gradients(lambda: ops.sum(ops.multiply(embedding(IDS), upstream)), variables)
+
+    def truth(*arrays):
+        arrays = dict(zip(map(id, variables), arrays))
+        weights = embedding_weights(embedding, lambda variable: arrays[id(variable)])
+        return np.sum(upstream * oracle.adaptive_embedding(IDS, *weights))
+
+    for gradient, exact in zip(gradients, oracle.gradients(truth, map(value, variables)), strict=True):
+        np.testing.assert_allclose(gradient, exact, rtol=0, atol=1e-6 * max(1.0, np.abs(exact).max()))
 
 
 def test_attributes_of_the_public_contract():

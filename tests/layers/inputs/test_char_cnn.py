@@ -25,7 +25,7 @@ def three_numbers_of_slots(monkeypatch):
 
 def make(highways=1, words=(*WORDS, LONG), **kwargs):
     options = {"char_dim": 4, "filters": FILTERS, "max_bytes": MAX_BYTES} | kwargs
-    layer = CharCNN([*SPECIAL, *words], DIM, highways, **options)
+    layer = CharCNN([*SPECIAL, *words], DIM, highways=highways, **options)
     layer.build()
     randomize(layer)
     return layer
@@ -33,22 +33,27 @@ def make(highways=1, words=(*WORDS, LONG), **kwargs):
 
 def expected(layer, word_bytes):
     weights = [value(variable) for variable in layer.trainable_variables]
-    return oracle.char_cnn(word_bytes, weights, layer.highways, layer.max_bytes)
+    return oracle.char_cnn(word_bytes, weights, layer.highways, layer.max_bytes, padding(layer))
 
 
-def spelled(layer, id):
+def padding(layer):
+    return 0.0 if layer.zero_padding else value(layer.table)[0]
+
+
+def bytes_of(layer, id):
     return b"" if id == 0 else layer.words[id].encode()
 
 
+@pytest.mark.parametrize("zero_padding", [True, False])
 @pytest.mark.parametrize("highways, mode", [(0, MODES[0]), (2, MODES[0]), *((1, mode) for mode in MODES)])
-def test_vectors_are_those_of_the_formula(highways, mode):
-    layer = make(highways)
+def test_vectors_are_those_of_the_formula(highways, mode, zero_padding):
+    layer = make(highways, zero_padding=zero_padding)
     symbols = value(layer.symbols)
     vectors = runner(layer, mode)(np.arange(len(layer.words), dtype="int32")[None])[0]
     for id, vector in enumerate(vectors):
         special = {1: np.zeros(DIM), 2: symbols[0], 3: symbols[1]}
         np.testing.assert_allclose(
-            vector, special[id] if id in special else expected(layer, spelled(layer, id)), atol=2e-5
+            vector, special[id] if id in special else expected(layer, bytes_of(layer, id)), atol=2e-5
         )
 
 
@@ -87,27 +92,32 @@ def test_places_and_repetitions():
     np.testing.assert_array_equal(outside[[0, 2]], 0)
 
 
+@pytest.mark.parametrize("zero_padding", [True, False])
 @pytest.mark.parametrize("rows, mode", [(3, MODES[0]), *((1, mode) for mode in MODES if mode != "eager")])
-def test_gradients_are_those_of_finite_differences(rows, mode, monkeypatch):
-    """Of Σ slope·vector over words that repeat, in more than one chunk, one length of word without any."""
+def test_gradients_are_those_of_finite_differences(rows, mode, zero_padding, monkeypatch):
+    """Of Σ upstream·vector over words that repeat, in more than one chunk, one length of word without any."""
     monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.CONVOLVED_ROWS", rows)
     monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.HIGHWAY_ROWS", rows)
-    layer = make(highways=2)
+    layer = make(highways=2, zero_padding=zero_padding)
     random = np.random.default_rng(1)
     ids = np.array([4, 5, 5, 6, 2, 2, 3, 1, 0, 8, 9, 10, 11, 12, 5], "int32")
-    slopes = random.normal(size=(len(ids), DIM))
+    upstream = random.normal(size=(len(ids), DIM))
 
     def total(ids):
-        return keras.ops.sum(layer(ids) * keras.ops.convert_to_tensor(slopes.astype("float32")))
+        return keras.ops.sum(layer(ids) * keras.ops.convert_to_tensor(upstream.astype("float32")))
 
     variables = layer.trainable_variables
-    _, gradients = weight_gradients(lambda: total(keras.ops.convert_to_tensor(ids)), variables)
-    weights = [value(variable) for variable in variables]
+    _, gradients = weight_gradients(lambda: total(keras.ops.convert_to_tensor(ids)), variables, mode=mode)
+    assert not gradients[0][0].any()  # padding is not trained
+    weights, constant = [value(variable) for variable in variables], padding(layer)
+
+    def vector(id, weights):
+        rows = {1: np.zeros(DIM), 2: weights[1][0], 3: weights[1][1]}
+        return rows[id] if id in rows else oracle.char_cnn(bytes_of(layer, id), weights, 2, MAX_BYTES, constant)
 
     def truth(weights):
-        rows = {1: np.zeros(DIM), 2: weights[1][0], 3: weights[1][1]}
-        vectors = [rows[id] if id in rows else oracle.char_cnn(spelled(layer, id), weights, 2, MAX_BYTES) for id in ids]
-        return np.sum(np.stack(vectors) * slopes)
+        vectors = [vector(id, weights) for id in ids]
+        return np.sum(np.stack(vectors) * upstream)
 
     for place, gradient in enumerate(gradients):
         for _ in range(3):
@@ -161,6 +171,14 @@ def test_neighbors_are_those_of_the_cosine():
     assert [word for word, _ in found] == [layer.words[4 + i] for i in np.argsort(-cosines)[:3]]
     np.testing.assert_allclose([cosine for _, cosine in found], np.sort(cosines)[::-1][:3], atol=1e-5)
     assert "cat" not in [word for word, _ in layer.neighbors("cat", k=20)]
+
+
+def test_a_configuration_without_a_word_on_padding_has_zeros():
+    """As in files that are older than `zero_padding`."""
+    config = make(zero_padding=False).get_config()
+    assert not CharCNN.from_config(config).zero_padding
+    del config["zero_padding"]
+    assert CharCNN.from_config(config).zero_padding
 
 
 def test_bytes():

@@ -7,7 +7,7 @@ from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_adaptive.ops.linear_cross_entropy import MAX_CHUNK_ROWS
 from tests.support import oracle
 from tests.support.backends import MODES, largest_array, numpy, runner, value_and_gradients, weight_gradients
-from tests.support.weights import randomize, softmax_weights
+from tests.support.weights import randomize, softmax_weights, value
 
 VOCABULARY, DIM = 20, 8
 KINDS = {  # cutoffs, arguments of the softmax, arguments of the embedding that it is tied to
@@ -84,10 +84,10 @@ def test_gradients(case, mode, hidden):
     weights = np.random.default_rng(0).integers(0, 3, targets.shape).astype("float32")
     total = lambda *tensors: softmax.total_nll(tensors[-1], targets, weights)  # noqa: E731
     if mode == MODES[0]:
-        value, gradients = weight_gradients(total, variables, [hidden])
+        total_nll, gradients = weight_gradients(total, variables, [hidden])
     else:
         variables = []
-        value, gradients = value_and_gradients(total, [hidden], mode)
+        total_nll, gradients = value_and_gradients(total, [hidden], mode)
     assert all(np.isfinite(gradient).all() for gradient in gradients)
     arrays = [*(numpy(variable.value) for variable in variables), hidden]
     direction = [np.random.default_rng(n).normal(size=array.shape) for n, array in enumerate(arrays)]
@@ -98,10 +98,29 @@ def test_gradients(case, mode, hidden):
         parts = [np.asarray(part, "float64") for part in (arrays[-1] + step * direction[-1],)]
         return np.sum(weights * picked(oracle.adaptive_log_probs(parts[0], *softmax_weights(softmax)), targets))
 
-    np.testing.assert_allclose(value, value_at(0.0), atol=5e-5)
+    np.testing.assert_allclose(total_nll, value_at(0.0), atol=5e-5)
     slope = (value_at(1e-3) - value_at(-1e-3)) / 2e-3
     along = sum(np.sum(g * towards) for g, towards in zip(gradients, direction, strict=True))
     np.testing.assert_allclose(along, slope, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_gradient_is_that_of_the_oracle(kind, hidden):
+    """Of every weight, shared or not, and of the hidden states."""
+    softmax, targets = make(kind), TARGETS["all bands"]
+    weights = np.linspace(0, 2, 10).reshape(2, 5).astype("float32")
+    variables = softmax.trainable_variables
+    total = lambda hidden: softmax.total_nll(hidden, targets, weights)  # noqa: E731
+    _, gradients = weight_gradients(total, variables, [hidden])
+
+    def truth(*arrays):
+        arrays, hidden = dict(zip(map(id, variables), arrays)), arrays[-1]
+        log_probs = oracle.adaptive_log_probs(hidden, *softmax_weights(softmax, lambda variable: arrays[id(variable)]))
+        return np.sum(weights * picked(log_probs, targets))
+
+    expected = oracle.gradients(truth, [*map(value, variables), hidden])
+    for gradient, exact in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(gradient, exact, rtol=0, atol=2e-6 * max(1.0, np.abs(exact).max()))
 
 
 def test_a_band_without_targets_gets_no_gradient(hidden):
