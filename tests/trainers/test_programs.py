@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import join_pieces, load_corpus, prepare
+from keras_adaptive.evaluation import word_losses
 from tests.export.test_saved_model import ask
 from tests.support.programs import call
 from trainers import evaluate, generate, score, train
@@ -129,10 +130,19 @@ def test_evaluation_counts_every_token_and_agrees_with_the_model(trained, corpus
     assert sum(row["tokens"] for row in result["by_frequency"]) == len(tokens)
 
 
-def test_context_windows_score_the_same_tokens(trained, capsys):
-    call(evaluate, f"--run_dir={trained}", "--split=test", "--block=10", "--context=6")
-    result = json.loads((trained / "evaluation_test.json").read_text())
-    assert (result["tokens"], result["context"], result["blocks_of"]) == (12 * 8, 6, "whole lines")
+@pytest.mark.parametrize("blocks_of, name", [("lines", "whole lines"), ("tokens", "tokens")])
+def test_context_windows_score_the_same_tokens(trained, corpus, blocks_of, name):
+    losses = {}
+    for context in (0, 6):
+        arguments = ["--split=test", f"--blocks_of={blocks_of}", "--block=10", f"--context={context}"]
+        call(evaluate, f"--run_dir={trained}", *arguments)
+        result = json.loads((trained / "evaluation_test.json").read_text())
+        assert (result["tokens"], result["context"], result["blocks_of"]) == (12 * 8, context, name)
+        losses[context] = result["loss"]
+    assert losses[0] != losses[6]
+    model, data = RunFolder(trained).model(), load_corpus(corpus)
+    nll, _ = word_losses(model, data, "test", 10, 6, 5, by_lines=blocks_of == "lines")
+    assert losses[6] == pytest.approx(nll.mean(), rel=1e-5)
 
 
 def test_score_gives_the_log_probability_of_each_token(trained, monkeypatch, capsys):
@@ -315,7 +325,7 @@ def test_the_words_of_sub_words_are_binned_as_those_of_a_run_of_words(subword_ru
 
 
 def test_context_windows_score_the_same_words(subword_run):
-    blocks, lines = evaluated(subword_run), evaluated(subword_run, "--context=6")
+    blocks, lines = evaluated(subword_run), evaluated(subword_run, "--blocks_of=lines", "--context=6")
     assert [blocks[name] for name in ("words", "tokens")] == [lines[name] for name in ("words", "tokens")]
     assert blocks["loss"] != lines["loss"]
 
