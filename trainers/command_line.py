@@ -1,9 +1,13 @@
-"""What every program does around its own work: parse flags, and tell of bad input in one line."""
+"""What every program does around its own work: it parses flags, and reports bad input in one line."""
 
 import os
 import sys
 
-from absl import app, logging
+from absl import app, flags, logging
+
+from trainers import flagfiles
+
+HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
 
 
 def run(main, define_flags):
@@ -19,12 +23,32 @@ def run(main, define_flags):
         if arguments[1:]:
             raise app.UsageError(f"Unknown arguments: {arguments[1:]}. Flags look like --name=value.")
         logging.set_verbosity(logging.WARNING)
-        try:
-            main()
-        except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
-            if os.environ.get("KERAS_ADAPTIVE_TRACEBACK"):
-                raise
-            program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-            sys.exit(f"{program}: {' '.join(str(error).split())}")
+        in_one_line(main)
 
-    app.run(guarded)
+    app.run(guarded, flags_parser=parse)
+
+
+def parse(arguments):
+    """Parses the flags of a command line, flagfiles included, and returns what is left; --help ends the program."""
+    if HELP.intersection(arguments[1:]):
+        in_one_line(lambda: print(help_text(), flush=True))
+        sys.exit(0)
+    return app.parse_flags_with_usage([arguments[0], *in_one_line(lambda: flagfiles.expand(arguments[1:]))])
+
+
+def help_text():
+    """Returns what the program does and its flags, those of an experiment grouped by what they belong to."""
+    groups = [name for name in flags.FLAGS.flags_by_module_dict() if not name.startswith("absl")]
+    groups.sort(key=lambda name: name != sys.argv[0])  # the program's own flags first
+    return "\n".join([sys.modules["__main__"].__doc__ or "", *map(flags.FLAGS.module_help, groups)])
+
+
+def in_one_line(function):
+    """Returns `function()`; bad input ends the program with one line and status 1."""
+    try:
+        return function()
+    except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
+        if os.environ.get("KERAS_ADAPTIVE_TRACEBACK"):
+            raise
+        program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+        sys.exit(f"{program}: {' '.join(str(error).split())}")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import filelock
 import keras
-from absl import flags
 
 import keras_adaptive  # noqa: F401  registers the layers that a saved model names
 from keras_adaptive.data import (
@@ -21,15 +20,15 @@ from keras_adaptive.data import (
     load_subwords,
 )
 from keras_adaptive.files import commit, partial
+from trainers.experiment import Experiment, plain
 
-FLAGS = flags.FLAGS
 BEFORE_FLAGS = {"lock", "vocabulary.txt", "merges.txt", "corpus.json", "partial_flags.txt"}  # written into a new folder
 
 
 class RunFolder:
     """The files of one training run.
 
-    flags.txt (the resolved flags of the experiment, itself a flagfile), vocabulary.txt, corpus.json, log.jsonl,
+    flags.txt (the experiment, as a flagfile), vocabulary.txt, corpus.json, log.jsonl,
     tensorboard/, best.keras and last.keras, checkpoints/; of sub-words also merges.txt.
 
     Args:
@@ -43,6 +42,10 @@ class RunFolder:
     @contextlib.contextmanager
     def claimed(self, experiment, corpus):
         """Writes what the run is, or checks that the folder already is that run, and keeps other trainings out.
+
+        Args:
+            experiment: an `Experiment`.
+            corpus: the `Corpus` to train on.
 
         Raises:
             ValueError: when the folder belongs to other flags, sub-words or words, or a training is at work in it;
@@ -62,16 +65,15 @@ class RunFolder:
             ) from None
 
     def _claim(self, experiment, corpus):
-        text = _flags_text(experiment)
         if self._file("flags.txt").exists():
-            self._compare_flags(text, _defaults(experiment))
+            self._compare_experiment(experiment)
             self._compare_vocabulary(corpus)
             if self._validations() > 1 and not any(self.checkpoints.glob("update_*.npz")):
                 raise ValueError(f"{self.path} has no checkpoints to go on from: pass another --run_dir.")
             return
         if (subwords := corpus.subwords()) is not None:
             subwords.save(self._file("merges.txt"))
-        self.write(text, corpus.vocabulary, corpus.metadata)
+        self.write(experiment.flags_text(), corpus.vocabulary, corpus.metadata)
 
     def _validations(self):
         """How many the log holds. A training can be killed behind the first one and before it is saved."""
@@ -89,14 +91,10 @@ class RunFolder:
         self._file("corpus.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")
         self._write("flags.txt", flags_text)
 
-    def _compare_flags(self, text, defaults):
-        old, new = (dict(line.split("=", 1) for line in t.splitlines()) for t in (self._read("flags.txt"), text))
-        old = {**defaults, **old}  # a flag that is newer than the run
-        # A corpus may move, its vocabulary is compared; and a run may move to other devices.
-        names = (old.keys() | new.keys()) - {"--data_dir", "--micro_batches"}
-        changed = sorted(name for name in names if old.get(name) != new.get(name))
+    def _compare_experiment(self, experiment):
+        changed = experiment.differences(Experiment.of_run(self))
         if changed:
-            listed = ", ".join(f"{name}={new.get(name)} (was {old.get(name)})" for name in changed)
+            listed = ", ".join(f"--{name}={plain(new)} (was {plain(old)})" for name, (new, old) in changed.items())
             raise ValueError(
                 f"{self.path} is a run of other flags: {listed}. Pass another --run_dir, or the same flags."
             )
@@ -115,7 +113,7 @@ class RunFolder:
             )
 
     def flags(self):
-        """The flags of the experiment: a dict of strings."""
+        """Returns what flags.txt holds, a dict of strings; `Experiment.of_run` reads the experiment."""
         lines = self._read("flags.txt").splitlines()
         return dict(line.removeprefix("--").split("=", 1) for line in lines)
 
@@ -158,8 +156,8 @@ class RunFolder:
         data_dir = data_dir or self.flags().get("data_dir")
         if not data_dir:
             raise ValueError(
-                f"{self.path} was converted without a corpus: pass --data_dir, a folder that scripts/prepare_corpus.py "
-                "made with the model's --dictionary."
+                f"{self.path} was converted without a corpus: pass --data_dir, a folder that trainers.prepare made "
+                "with the model's --dictionary."
             )
         corpus = load_corpus(data_dir)
         self._compare_vocabulary(corpus)
@@ -207,20 +205,3 @@ def difference(ours, theirs):
         if (old, times) != (new, new_times):
             return f"{sizes} and as id {number} {new!r}, {new_times} times (was {old!r}, {times} times)"
     return sizes
-
-
-def _defaults(experiment):
-    """What the flags of the module `experiment` are if they are not given."""
-    return {f"--{flag.name}": _plain(flag.default) for flag in FLAGS.get_flags_for_module(experiment.__name__)}
-
-
-def _flags_text(experiment):
-    """The flags that the module `experiment` defines, one a line, resolved."""
-    names = sorted(flag.name for flag in FLAGS.get_flags_for_module(experiment.__name__))
-    values = {name: FLAGS[name].value for name in names}
-    values["data_dir"] = os.path.abspath(FLAGS.data_dir)
-    return "".join(f"--{name}={_plain(value)}\n" for name, value in values.items())
-
-
-def _plain(value):
-    return ",".join(value) if isinstance(value, list) else str(value)
