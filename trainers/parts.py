@@ -62,7 +62,7 @@ def char_cnn_input(*, words, input_dim, dim, highways, filters, **kwargs):
     return CharCNN(words, input_dim or dim, highways=highways, filters=filters, **kwargs)
 
 
-def plain_softmax(*, vocabulary_size, input_dropout, tied_to, **kwargs):
+def plain_softmax(*, vocabulary_size, input_dropout, tied_to=None, **kwargs):
     return AdaptiveSoftmax(vocabulary_size, (), input_dropout=input_dropout, tied_to=tied_to, **kwargs)
 
 

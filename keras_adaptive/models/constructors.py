@@ -38,14 +38,15 @@ def assemble(make_input, make_body, make_output, *, tied=False, dtype=None):
     """Returns the `LanguageModel` of three parts.
 
     Args:
-        make_input, make_body, make_output: callables that take `name` and `dtype`; `make_output` takes `tied_to` too.
+        make_input, make_body, make_output: callables that take `name` and `dtype`; if tied, `make_output` takes
+            `tied_to` too.
         tied: whether the output shares the word vectors of the input.
         dtype: a Keras dtype policy; by default the global one.
     """
     word_input = make_input(name="word_input", dtype=dtype)
     body = make_body(name="body", dtype=dtype)
-    word_output = make_output(tied_to=word_input if tied else None, name="word_output", dtype=dtype)
-    return LanguageModel(word_input, body, word_output)
+    shared = {"tied_to": word_input} if tied else {}
+    return LanguageModel(word_input, body, make_output(name="word_output", dtype=dtype, **shared))
 
 
 def transformer_lm(
