@@ -79,8 +79,15 @@ def adam(*, max_rate, clip_norm):
 
 
 def cosine_restarts(*, max_rate, min_rate, warmup, warmup_rate, period, period_mult, shrink, updates):
-    period = period or max(updates - warmup, 1)
-    return CosineRestarts(max_rate, period, min_rate, warmup, warmup_rate, period_mult, shrink)
+    return CosineRestarts(
+        max_rate,
+        period or max(updates - warmup, 1),
+        min_rate=min_rate,
+        warmup=warmup,
+        warmup_rate=warmup_rate,
+        period_mult=period_mult,
+        shrink=shrink,
+    )
 
 
 PARTS = {
