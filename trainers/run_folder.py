@@ -76,7 +76,7 @@ class RunFolder:
         self.write(experiment.flags_text(), corpus.vocabulary, corpus.metadata)
 
     def _validations(self):
-        """How many the log holds. A training can be killed behind the first one and before it is saved."""
+        """Returns the number of validations in the log; a training can be killed after the first and before its save."""
         log = self._file("log.jsonl")
         return log.read_text(encoding="utf-8").count('"val_loss"') if log.exists() else 0
 
@@ -86,7 +86,13 @@ class RunFolder:
             raise ValueError(f"{self.path} is not empty: pass another --run_dir.")
 
     def write(self, flags_text, vocabulary, metadata):
-        """Writes what the run is, the flags last: a flagfile, a `Vocabulary` and what corpus.json says."""
+        """Writes what the run is, the flags last.
+
+        Args:
+            flags_text: the experiment, as a flagfile.
+            vocabulary: a `Vocabulary`.
+            metadata: dict of what corpus.json holds.
+        """
         vocabulary.save(self._file("vocabulary.txt"))
         self._file("corpus.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")
         self._write("flags.txt", flags_text)
@@ -118,11 +124,11 @@ class RunFolder:
         return dict(line.removeprefix("--").split("=", 1) for line in lines)
 
     def vocabulary(self):
-        """The vocabulary that the model was trained with."""
+        """Returns the vocabulary that the model was trained with."""
         return Vocabulary.load(self._existing("vocabulary.txt"))
 
     def tokenize(self):
-        """The tokenizer of the training text: a function from a line to its words, or to the pieces of its words."""
+        """Returns the tokenizer of the training text: a function from a line to its words, or to their pieces."""
         words, subwords = TOKENIZERS[self.tokenizer], self.subwords()
         if subwords is None:
             return words
@@ -134,17 +140,17 @@ class RunFolder:
         return self._metadata["tokenizer"]
 
     def subwords(self):
-        """The `Subwords` of the training text, None if its tokens are words."""
+        """Returns the `Subwords` of the training text, None if its tokens are words."""
         return load_subwords(self.path, self._metadata)
 
     def join(self, tokens):
-        """Yields the text of words, or of pieces, as they come; behind `</s>` it begins a line."""
+        """Yields the text of words, or of pieces, as they come; a line ends with `</s>`."""
         if self._metadata["unit"] == "sub-word":
             return join_pieces(tokens)
         return ("\n" if word == "</s>" else f" {word}" for word in tokens)
 
     def count_words(self, tokens):
-        """How many words these tokens make up."""
+        """Returns the number of words that these tokens make up."""
         return sum(map(begins_word, tokens)) if self._metadata["unit"] == "sub-word" else len(tokens)
 
     @functools.cached_property
@@ -152,7 +158,7 @@ class RunFolder:
         return json.loads(self._read("corpus.json"))
 
     def corpus(self, data_dir=None):
-        """The corpus of the run, or another one prepared with the same vocabulary."""
+        """Returns the corpus of the run, or another one prepared with the same vocabulary."""
         data_dir = data_dir or self.flags().get("data_dir")
         if not data_dir:
             raise ValueError(
@@ -164,11 +170,11 @@ class RunFolder:
         return corpus
 
     def model(self, name="best"):
-        """The best or the last model of the run."""
+        """Loads the best or the last model of the run."""
         return keras.saving.load_model(self.model_file(name))
 
     def model_file(self, name="best"):
-        """The path of the best or the last model."""
+        """Returns the path of the best or the last model."""
         path = self._file(f"{name}.keras")
         if not path.exists():
             raise ValueError(f"{self.path} holds no {path.name} yet: train it with trainers.train.")
@@ -198,7 +204,7 @@ class RunFolder:
 
 
 def difference(ours, theirs):
-    """What a corpus's vocabulary has otherwise than a run's: the size, and the first word or count."""
+    """Returns how the vocabulary of a corpus differs from that of a run: the size, and the first word or count."""
     sizes = f"{len(theirs):,} words (was {len(ours):,})"
     for number in range(len(SPECIAL_WORDS), min(len(ours), len(theirs))):
         (old, times), (new, new_times) = ((one.words[number], one.counts[number]) for one in (ours, theirs))

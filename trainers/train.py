@@ -191,7 +191,7 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
 
 
 def check_same_checkpoint(strategy, backup):
-    """Raises a ValueError in all processes if they do not see the same files; they have restored when it returns."""
+    """Raises a ValueError in all processes if they do not see the same files; all have restored when it returns."""
     least, most = -strategy.largest(-backup.update), strategy.largest(backup.update)
     if least != most:
         raise ValueError(
