@@ -1,30 +1,67 @@
-"""What every program does around its own work: parse flags, and tell of bad input in one line."""
+"""What every program does around its own work: it parses flags, and reports bad input in one line."""
 
 import os
 import sys
 
-from absl import app, logging
+from absl import app, flags, logging
+
+from trainers import flagfiles
+
+HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
 
 
-def run(main, define_flags):
-    """Defines the flags and runs `main()` under absl.
+def run(main, define_flags, paths=None):
+    """Defines the flags and runs `main()` under absl, or `main(*paths)` for a program of paths.
 
     A ValueError, an OSError, training that diverged or a missing package ends the program with one line on stderr and
-    status 1; with the environment variable KERAS_ADAPTIVE_TRACEBACK set it is raised. Flags are defined here and not
-    when a module is imported, so that two programs may use one name.
+    status 1; with the environment variable KERAS_ADAPTIVE_TRACEBACK set it is raised. Ctrl-C ends the program with one
+    line and status 130. Flags are defined here and not when a module is imported, so that two programs may use one
+    name. A flagfile may include others, see `flagfiles.expand`.
+
+    Args:
+        main: the program.
+        define_flags: defines its flags.
+        paths: what the arguments that are no flags are, such as "RUN"; one at least must be given. By default the
+            program takes none.
     """
     define_flags()
 
     def guarded(arguments):
-        if arguments[1:]:
-            raise app.UsageError(f"Unknown arguments: {arguments[1:]}. Flags look like --name=value.")
+        arguments = arguments[1:]
+        if paths and not arguments:
+            raise app.UsageError(f"Give at least one {paths}.")
+        if arguments and not paths:
+            raise app.UsageError(f"Unknown arguments: {arguments}. Flags look like --name=value.")
         logging.set_verbosity(logging.WARNING)
-        try:
-            main()
-        except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
-            if os.environ.get("KERAS_ADAPTIVE_TRACEBACK"):
-                raise
-            program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-            sys.exit(f"{program}: {' '.join(str(error).split())}")
+        in_one_line(lambda: main(*arguments))
 
-    app.run(guarded)
+    app.run(guarded, flags_parser=parse)
+
+
+def parse(arguments):
+    """Parses the flags of a command line, flagfiles included, and returns what is left; --help ends the program."""
+    if HELP.intersection(arguments[1:]):
+        in_one_line(lambda: print(help_text(), flush=True))
+        sys.exit(0)
+    return app.parse_flags_with_usage([arguments[0], *in_one_line(lambda: flagfiles.expand(arguments[1:]))])
+
+
+def help_text():
+    """Returns what the program does and its flags, those of an experiment grouped by what they belong to."""
+    groups = [name for name in flags.FLAGS.flags_by_module_dict() if not name.startswith("absl")]
+    groups.sort(key=lambda name: name != sys.argv[0])  # the program's own flags first
+    return "\n".join([sys.modules["__main__"].__doc__ or "", *map(flags.FLAGS.module_help, groups)])
+
+
+def in_one_line(function):
+    """Returns `function()`; bad input and Ctrl-C end the program with one line."""
+    program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    try:
+        return function()
+    except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
+        if os.environ.get("KERAS_ADAPTIVE_TRACEBACK"):
+            raise
+        sys.exit(f"{program}: {' '.join(str(error).split())}")
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted.", file=sys.stderr)
+        sys.exit(130)

@@ -41,14 +41,19 @@ def test_uniform_guesses_have_the_perplexity_of_the_vocabulary():
 
 
 def test_it_is_a_keras_metric():
-    perplexity = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(Perplexity("ppl")))
-    assert isinstance(perplexity, Perplexity)
-    assert perplexity.name == "ppl"
+    metric = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(Perplexity("ppl")))
+    assert isinstance(metric, Perplexity)
+    assert metric.name == "ppl"
 
 
-def test_the_perplexity_of_a_loss():
-    assert perplexity(np.float32(1.5)) == pytest.approx(np.exp(1.5))
-    assert perplexity(1e4) == np.inf
+@pytest.mark.parametrize(
+    "loss, expected", [(0.0, 1.0), (np.float32(1.5), np.exp(1.5)), (1e4, np.inf), (np.inf, np.inf)]
+)
+def test_the_perplexity_of_a_loss(loss, expected):
+    assert perplexity(loss) == pytest.approx(expected)
+
+
+def test_no_loss_has_no_perplexity():
     assert np.isnan(perplexity(float("nan")))
 
 

@@ -4,6 +4,8 @@ import inspect
 
 from absl import flags
 
+from trainers import flagfiles
+
 
 def call(program, *arguments):
     """Runs a program's main with these arguments, as its command line would.
@@ -13,7 +15,7 @@ def call(program, *arguments):
     before = set(flags.FLAGS)
     program.define_flags()
     try:
-        flags.FLAGS(["program", *map(str, arguments)])
+        flags.FLAGS(["program", *flagfiles.expand(map(str, arguments))])
         program.main(*([["program"]] if inspect.signature(program.main).parameters else []))
     finally:
         for name in set(flags.FLAGS) - before:
