@@ -1,0 +1,120 @@
+"""What Keras offers for every model does the right thing for a LanguageModel, or says that it cannot."""
+
+import io
+
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.models import LanguageModel
+from keras_adaptive.optimizers import NAG
+from tests.support.backends import BACKEND
+from tests.support.tiny import VOCABULARY, batch, language_model, largest_difference
+
+
+@pytest.fixture(scope="module")
+def model():
+    return language_model(dtype="float32")
+
+
+def test_layers_and_summary_hold_the_output(model):
+    assert model.layers[1:] == [model.word_input, model.body, model.word_output]
+    assert model.get_layer("word_output") is model.word_output
+    printed = io.StringIO()
+    model.summary(print_fn=lambda line: printed.write(line))
+    assert all(name in printed.getvalue() for name in ("word_input", "body", "word_output"))
+    assert f"{model.count_params():,}" in printed.getvalue()
+
+
+def test_the_call_gives_hidden_states(model):
+    tokens, targets, _ = batch(2)
+    hidden = model(tokens)
+    assert tuple(hidden.shape) == (*tokens.shape, 8)
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(model.word_output.nll(hidden, targets)), model.nll(tokens, targets), atol=5e-6
+    )
+
+
+def test_predict_gives_the_log_probabilities_of_the_next_word(model):
+    tokens, _, _ = batch(5)
+    expected = model.log_probs(tokens)[:, -1]
+    np.testing.assert_allclose(model.predict(tokens, batch_size=2, verbose=0), expected, atol=5e-6)
+    np.testing.assert_allclose(np.exp(expected).sum(axis=-1), 1.0, rtol=1e-5)
+    with pytest.raises(ValueError, match="`tokens` must be ids from 0 to 19"):
+        model.predict(tokens + VOCABULARY)
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="Keras exports no SavedModel from torch")
+def test_export_writes_what_predict_computes(model, tmp_path):
+    tensorflow = pytest.importorskip("tensorflow")
+    tokens, _, _ = batch(2)
+    model.export(tmp_path / "model", verbose=False)
+    served = tensorflow.saved_model.load(str(tmp_path / "model")).serve(tokens)
+    np.testing.assert_allclose(np.asarray(served), model.predict(tokens, verbose=0), atol=5e-6)
+
+
+@pytest.mark.parametrize("copy", ["clone_model", "from_config", "model_from_json"])
+def test_copies_are_language_models_of_their_own(model, copy):
+    tokens, targets, _ = batch(4)
+    copies = {
+        "clone_model": keras.models.clone_model,
+        "from_config": lambda one: LanguageModel.from_config(one.get_config()),
+        "model_from_json": lambda one: keras.models.model_from_json(one.to_json()),
+    }
+    other = copies[copy](model)
+    assert type(other) is LanguageModel and other.name == model.name
+    assert other.count_params() == model.count_params()
+    assert other.word_output.tied_to is other.word_input is not model.word_input
+    other.set_weights(model.get_weights())
+    np.testing.assert_array_equal(other.nll(tokens, targets), model.nll(tokens, targets))
+    before = language_model(dtype="float32")
+    other.compile(NAG(1.0, momentum=0.9), run_eagerly=BACKEND == "tensorflow")
+    other.fit(tokens, targets, batch_size=4, verbose=0)
+    assert largest_difference(model, before) == 0 < largest_difference(other, before)
+
+
+def test_a_clone_of_a_compiled_model_is_compiled():
+    model = language_model()
+    model.compile(NAG(0.5, momentum=0.9), micro_batches=2)
+    clone = keras.models.clone_model(model)
+    assert clone.micro_batches == 2 and clone.optimizer.momentum == 0.9
+
+
+def test_what_would_be_silently_wrong_is_refused(model):
+    tokens, targets, _ = batch(2)
+    with pytest.raises(NotImplementedError, match="cannot be quantized"):
+        model.quantize("int8")
+    model.compile("sgd")
+    with pytest.raises(ValueError, match="`class_weight` weighs labels"):
+        model.fit(tokens, targets, class_weight={0: 1.0})
+    for own in ({"loss": "mse"}, {"metrics": ["accuracy"]}, {"weighted_metrics": ["accuracy"]}):
+        with pytest.raises(ValueError, match=f"leave out `{next(iter(own))}`"):
+            model.compile("sgd", **own)
+
+
+def test_the_functions_that_are_compiled_do_not_grow_with_the_temperatures(model):
+    prompt = batch(2)[0][:, :2]
+    for temperature, top_k in [(0.0, None), (1.0, None), (0.5, None), (0.7, 5), (1.3, 6), (0.9, None), (2.0, 10)]:
+        words = model.generate(prompt, 2, temperature=temperature, top_k=top_k, seed=1)
+        assert words.shape == (2, 2)
+    keys = {key for key in model._functions._made if key[0] == "step"}
+    assert keys == {("step", "greedy"), ("step", "exact"), ("step", "tempered"), ("step", 10)}
+    sharp = model.generate(prompt, 4, temperature=1e-3, seed=1)
+    np.testing.assert_array_equal(sharp, model.generate(prompt, 4, temperature=0))
+    np.testing.assert_array_equal(model.generate(prompt, 4, temperature=5.0, top_k=1, seed=3), sharp)
+
+
+@pytest.mark.parametrize("bad", [{"temperature": -0.1}, {"top_k": 0}])
+def test_bad_ways_to_draw_are_refused_at_once(model, bad):
+    with pytest.raises(ValueError, match="`temperature` must not be negative and `top_k` must be at least 1"):
+        model.generate(batch(1)[0], 2, **bad)
+
+
+def test_prompts_are_checked_once(model, monkeypatch):
+    from keras_adaptive.models import prediction
+
+    checked = []
+    check = prediction.check_ids
+    monkeypatch.setattr(prediction, "check_ids", lambda *args: checked.append(1) or check(*args))
+    model.generate(batch(3)[0][:, :2], 2)
+    assert len(checked) == 1
