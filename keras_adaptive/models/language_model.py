@@ -4,6 +4,8 @@ from keras import ops
 from keras_adaptive.models.prediction import Cache, Prediction
 from keras_adaptive.models.training_step import TrainingStep
 
+REQUIRES = "requires"  # in a config: what Keras prints when it cannot find the classes of a file
+
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class LanguageModel(TrainingStep, Prediction):
@@ -135,11 +137,12 @@ class LanguageModel(TrainingStep, Prediction):
 
     def get_config(self):
         parts = {"word_input": self.word_input, "body": self.body, "word_output": self.word_output}
-        return {"name": self.name, **{key: keras.saving.serialize_keras_object(part) for key, part in parts.items()}}
+        serialized = {key: keras.saving.serialize_keras_object(part) for key, part in parts.items()}
+        return {"name": self.name, REQUIRES: "import keras_adaptive, before the model is loaded", **serialized}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        parts = {}
+        config, parts = {key: value for key, value in config.items() if key != REQUIRES}, {}
         for key in ("word_input", "body", "word_output"):
             part = config[key]
             if (part["config"].get("tied_to") or {}).get("config") == config["word_input"]["config"]:
