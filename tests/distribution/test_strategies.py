@@ -100,6 +100,14 @@ def test_the_processes_agree_on_the_largest_number(case):
     assert all(one["largest"] == [processes - 1, 0] for one in found)
 
 
+def test_streams_are_carried_as_on_one_device(case):
+    expected = replicas.streams(distribution.start(), 1)
+    for one in case[1]:
+        assert_same_weights(one["streams"], expected)
+        assert one["streams"]["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert np.abs(np.array(expected["weights"][-1])).max() > 0.1
+
+
 def test_float16_loses_the_updates_that_overflow_and_then_learns_as_on_one_device(case):
     """Sums over fewer rows overflow at a larger scale: at the most at twice as large a one for half of the rows."""
     (_, processes, devices, *_), (first, *_) = case

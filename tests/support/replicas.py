@@ -29,6 +29,7 @@ def main(name, devices, micro_batches, model_devices=0, with_float16=True):
         found = {
             **trained(strategy, micro_batches),
             "masks": masks(strategy),
+            "streams": streams(strategy, micro_batches),
             "largest": [strategy.largest(strategy.process), strategy.largest(-strategy.process)],
         }
         if with_float16:
@@ -82,6 +83,21 @@ def trained(strategy, micro_batches, data=(*GOOD[:3], BAD, *GOOD[3:])):
         "restored": same,
         "rows": [rows_on_a_device(table) for table in (*model.word_output.tables, *model.optimizer.momentums[:3])],
     }
+
+
+def streams(strategy, micro_batches):
+    """Weights, and the state of 8 streams, after four updates whose rows continue one another."""
+    from keras_adaptive.optimizers import NAG
+    from tests.support.streams import BATCHES, batches, stream_model
+
+    model = stream_model()
+    model.compile(NAG(0.5, momentum=0.5, global_clipnorm=0.5), micro_batches=micro_batches, stream_rows=8)
+    strategy.synchronize(model)
+    data = strategy.shard(batches(rows=8), micro_batches)
+    model.fit(data, steps_per_epoch=BATCHES, shuffle=False, verbose=0)
+    found = model.evaluate(strategy.shard(batches(1, rows=8)), steps=BATCHES, verbose=0, return_dict=True)
+    states = [*model.train_streams.variables, *model.test_streams.variables]
+    return {"weights": [host(one).tolist() for one in [*model.trainable_variables, *states]], "loss": found["loss"]}
 
 
 def host(variable):

@@ -26,23 +26,23 @@ def stream_model(**kwargs):
     from tests.support.toy_body import ToyBody
     from tests.support.weights import randomize
 
-    words, softmax = WordEmbedding(VOCABULARY, 8), AdaptiveSoftmax(VOCABULARY, (5,), factor=2)
+    words, softmax = WordEmbedding(VOCABULARY, 8), AdaptiveSoftmax(VOCABULARY, (8,), factor=2)
     model = LanguageModel(words, ToyBody(8, **kwargs), softmax)
     randomize(model)
     return model
 
 
-def text(seed=0):
-    """Tokens and targets of all streams, (ROWS, BATCHES * STEPS) each."""
-    stream = np.random.default_rng(seed).integers(0, VOCABULARY, (ROWS, BATCHES * STEPS + 1)).astype("int32")
+def text(seed=0, rows=ROWS):
+    """Tokens and targets of all streams, (rows, BATCHES * STEPS) each."""
+    stream = np.random.default_rng(seed).integers(0, VOCABULARY, (rows, BATCHES * STEPS + 1)).astype("int32")
     return stream[:, :-1], stream[:, 1:]
 
 
-def batches(seed=0):
+def batches(seed=0, rows=ROWS):
     """The same as batches: ((tokens, begins), targets, weights), of which the first begins every row."""
-    tokens, targets = (np.split(array, BATCHES, axis=1) for array in text(seed))
-    weights = np.ones((ROWS, STEPS), "float32")
-    return [((tokens[i], np.full(ROWS, i == 0)), targets[i], weights) for i in range(BATCHES)]
+    tokens, targets = (np.split(array, BATCHES, axis=1) for array in text(seed, rows))
+    weights = np.ones((rows, STEPS), "float32")
+    return [((tokens[i], np.full(rows, i == 0)), targets[i], weights) for i in range(BATCHES)]
 
 
 def main(folder, kill_after):
