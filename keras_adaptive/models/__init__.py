@@ -2,3 +2,4 @@
 
 from keras_adaptive.models.constructors import transformer_lm as transformer_lm
 from keras_adaptive.models.language_model import LanguageModel as LanguageModel
+from keras_adaptive.models.word_model import WordModel as WordModel
