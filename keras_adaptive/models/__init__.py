@@ -4,3 +4,4 @@ from keras_adaptive.models.constructors import assemble as assemble
 from keras_adaptive.models.constructors import transformer as transformer
 from keras_adaptive.models.constructors import transformer_lm as transformer_lm
 from keras_adaptive.models.language_model import LanguageModel as LanguageModel
+from keras_adaptive.models.word_model import WordModel as WordModel

@@ -194,7 +194,7 @@ class AdaptiveSoftmax(Output):
 
     def compute_log_probs(self, x):
         words, classes = self._head(x)
-        tails = [self._tail(x, tail) + classes[:, tail : tail + 1] for tail in range(self.tails)]
+        tails = [self._tail(x, tail) + classes[..., tail : tail + 1] for tail in range(self.tails)]
         return ops.concatenate([words, *tails], axis=-1)
 
     def compute_top_k(self, x, k):
@@ -300,7 +300,7 @@ class AdaptiveSoftmax(Output):
         return ops.cast(weight, self.compute_dtype)
 
     def _project(self, x, band):
-        """(rows, hidden_dim) to (rows, dim_i): by the band's own projection, the transposed tied one, or not at all."""
+        """(…, hidden_dim) to (…, dim_i): by the band's own projection, the transposed tied one, or not at all."""
         if self.projections[band] is not None:
             return ops.matmul(x, self._cast(self.projections[band]))
         if band == 0:
@@ -308,7 +308,7 @@ class AdaptiveSoftmax(Output):
         return ops.matmul(x, ops.transpose(self._cast(self.tied_to.projections[band])))
 
     def _class_logits(self, x):
-        """Returns the logits of the tails in the head: (rows, number of tails) float32."""
+        """Returns the logits of the tails in the head: (…, number of tails) float32."""
         return ops.cast(ops.matmul(x, ops.transpose(self._cast(self.class_table))), "float32")
 
     def _logits(self, x, band):
@@ -321,12 +321,12 @@ class AdaptiveSoftmax(Output):
         return ops.concatenate([logits, self._class_logits(x)], axis=-1) if self.tails else logits
 
     def _head(self, x):
-        """Returns the log-probabilities of the head's words (rows, cutoff_0) and of the tails (rows, tails)."""
+        """Returns the log-probabilities of the head's words (…, cutoff_0) and of the tails (…, tails)."""
         both = ops.log_softmax(self._head_logits(x))
-        return both[:, : self.boundaries[1]], both[:, self.boundaries[1] :]
+        return both[..., : self.boundaries[1]], both[..., self.boundaries[1] :]
 
     def _tail(self, x, tail):
-        """Returns the log-probabilities (rows, size) of a tail's words given the tail."""
+        """Returns the log-probabilities (…, size) of a tail's words given the tail."""
         return ops.log_softmax(self._logits(x, tail + 1))
 
     def get_config(self):

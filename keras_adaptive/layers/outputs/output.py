@@ -9,8 +9,9 @@ class Output(keras.layers.Layer):
 
     The public methods cast the hidden states to the compute dtype, build the layer on its first use, and flatten
     the leading axes. A subclass implements the methods named `compute_…` on rows: `x` (rows, hidden_dim) in the compute
-    dtype, `targets` (rows,) int32 and `weights` (rows,) float32. `compute_nll` and `compute_log_probs` are required and
-    exact. The others raise `NotImplementedError`, or have a default that is correct for every output.
+    dtype, `targets` (rows,) int32 and `weights` (rows,) float32. Only the `x` of `compute_log_probs` keeps its axes.
+    `compute_nll` and `compute_log_probs` are required and exact. The others raise `NotImplementedError`, or have a
+    default that is correct for every output.
 
     Attributes:
         vocabulary_size: number of classes.
@@ -103,8 +104,7 @@ class Output(keras.layers.Layer):
 
     def log_probs(self, hidden):
         """Returns the log-probability of every word: (…, hidden_dim) to (…, vocabulary_size) float32."""
-        log_probs = self.compute_log_probs(self._rows(hidden))
-        return ops.reshape(log_probs, (*ops.shape(hidden)[:-1], self.vocabulary_size))
+        return self.compute_log_probs(self._prepared(hidden))
 
     def score(self, hidden, targets):
         """Returns the log-probability and the rank of every target, in one pass over the vocabulary.
@@ -217,11 +217,14 @@ class Output(keras.layers.Layer):
             "the plain softmax."
         )
 
-    def _rows(self, hidden):
-        """Returns hidden states as (rows, hidden_dim) in the compute dtype, and builds the layer on its first use."""
+    def _prepared(self, hidden):
+        """Returns hidden states in the compute dtype, and builds the layer on its first use."""
         hidden = ops.cast(hidden, self.compute_dtype)
         self.attach(hidden)
-        return ops.reshape(hidden, [-1, hidden.shape[-1]])
+        return hidden
+
+    def _rows(self, hidden):
+        return ops.reshape(self._prepared(hidden), [-1, hidden.shape[-1]])
 
     def _ids(self, targets):
         return ops.cast(ops.reshape(targets, [-1]), "int32")

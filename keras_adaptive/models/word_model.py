@@ -1,0 +1,133 @@
+import functools
+
+import keras
+from keras import ops
+
+from keras_adaptive.layers.outputs.output import token_weights
+from keras_adaptive.metrics.perplexity import Perplexity
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class WordModel(keras.Model):
+    """A functional model of your own from any inputs to hidden states, trained through an output layer for words.
+
+    The model uses the training loop of Keras: `fit` and `evaluate` take `(inputs, targets)` or `(inputs, targets,
+    sample_weight)`, with one weight per target or per row. The masks of Keras on the hidden states count as weights
+    of 0. The loss is the mean negative log-likelihood per target of a batch, in nats, plus the losses that layers add.
+    No array (batch, length, vocabulary) exists. Logs hold `loss` (as always in Keras a mean over batches), `perplexity`
+    (over all targets, each with its weight, without the losses of layers) and, if asked for, `accuracy`: the weighted
+    share of the targets that are the most probable word. `predict` returns hidden states.
+
+    To copy the model use `WordModel.from_config(model.get_config())`: `clone_model` cannot know the output layer.
+
+    Args:
+        inputs: as in a functional `keras.Model`.
+        outputs: symbolic hidden states (…, hidden_dim).
+        word_output: an `Output`, such as `AdaptiveSoftmax`, which the model builds.
+        name: as in Keras.
+
+    Example:
+
+    >>> ids = keras.Input((None,), dtype="int32")
+    >>> embedding = AdaptiveEmbedding(10_000, 64, cutoffs=(1_000, 4_000))
+    >>> softmax = AdaptiveSoftmax(10_000, cutoffs=(1_000, 4_000), tied_to=embedding)
+    >>> hidden = keras.layers.LSTM(64, return_sequences=True)(embedding(ids))
+    >>> model = WordModel(ids, hidden, word_output=softmax)
+    >>> model.compile("adam", metrics=["accuracy"])
+    >>> tokens = np.random.randint(0, 10_000, size=(32, 9))
+    >>> history = model.fit(tokens[:, :-1], tokens[:, 1:], sample_weight=np.ones((32, 8)), verbose=0)
+    >>> log_probs, best = model.word_output.top_k(model.predict(tokens[:1], verbose=0), k=5)  # (1, 9, 5) each
+    """
+
+    def __init__(self, *args, word_output=None, **kwargs):
+        if word_output is None:
+            raise ValueError(
+                "A `WordModel` needs a `word_output`. `keras.models.clone_model` cannot pass it on: copy the model by "
+                "`WordModel.from_config(model.get_config())`. Received: word_output=None."
+            )
+        super().__init__(*args, **kwargs)
+        word_output.attach(self.outputs[0])
+        self.word_output = word_output
+        self.perplexity_tracker = Perplexity()
+        self.accuracy_tracker = keras.metrics.Mean(name="accuracy")
+        self.reports_accuracy = False
+
+    @property
+    def metrics(self):
+        hidden = [] if self.reports_accuracy else [id(self.accuracy_tracker)]
+        return [metric for metric in super().metrics if id(metric) not in hidden]
+
+    def compile(self, optimizer="rmsprop", metrics=None, **kwargs):
+        """Configures the model as `keras.Model.compile` does, without a loss: the model has its own.
+
+        Args:
+            optimizer: any Keras optimizer.
+            metrics: `["accuracy"]`, or nothing. In training accuracy costs a second pass over the output.
+            **kwargs: as in Keras (`jit_compile`, `run_eagerly`, `steps_per_execution`).
+        """
+        metrics = [metrics] if isinstance(metrics, str) else list(metrics or [])
+        if set(metrics) - {"accuracy"}:
+            raise ValueError(
+                "A `WordModel` reports its perplexity without being asked, and `metrics` can hold only 'accuracy': "
+                f"other metrics would need the probabilities of all words. Received: metrics={metrics}."
+            )
+        for name in ("loss", "weighted_metrics"):
+            if kwargs.get(name) is not None:
+                raise ValueError(f"A `WordModel` has its own loss: leave out `{name}`. Received: {kwargs[name]}.")
+        self.reports_accuracy = bool(metrics)
+        super().compile(optimizer=optimizer, **kwargs)
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        return config and {**config, "metrics": ["accuracy"] if self.reports_accuracy else None}
+
+    def compile_from_config(self, config):
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def fit(self, *args, **kwargs):
+        if kwargs.get("class_weight") is not None:
+            raise ValueError("Keras reads targets of two axes as one-hot: pass `sample_weight`, not `class_weight`.")
+        return super().fit(*args, **kwargs)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        weights = token_weights(y, sample_weight, _mask_of()(y_pred))
+        count = ops.sum(weights)
+        shares = weights / ops.where(count == 0, 1.0, count)
+        if self.reports_accuracy:
+            log_probs, ranks = self._score(y_pred, y)
+            self.accuracy_tracker.update_state(ops.sum(shares * ops.cast(ranks == 1, "float32")), sample_weight=count)
+        if training:
+            loss = self.word_output.training_loss(y_pred, y, shares)
+        else:
+            loss = ops.sum(shares * (-log_probs if self.reports_accuracy else self.word_output.nll(y_pred, y)))
+        self.perplexity_tracker.update_state(ops.stop_gradient(loss), sample_weight=count)
+        return sum((ops.sum(added) for added in self.losses), loss)
+
+    def _score(self, hidden, targets):
+        """Scores the targets without gradients, which JAX could not make through the loops over chunks."""
+        constants = [(variable, ops.stop_gradient(variable.value)) for variable in self.word_output.variables]
+        with keras.StatelessScope(state_mapping=constants):
+            return self.word_output.score(ops.stop_gradient(hidden), targets)
+
+    def get_config(self):
+        return {**super().get_config(), "word_output": keras.saving.serialize_keras_object(self.word_output)}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        word_output = keras.saving.deserialize_keras_object(config["word_output"], custom_objects=custom_objects)
+        return super().from_config({**config, "word_output": word_output}, custom_objects)
+
+
+class _MaskOf(keras.layers.Layer):
+    """Returns the mask that Keras keeps with a tensor, or None."""
+
+    def __init__(self):
+        super().__init__(name="mask_of", autocast=False)
+        self.supports_masking = True
+
+    def call(self, tensor, mask=None):
+        return mask
+
+
+_mask_of = functools.cache(_MaskOf)

@@ -1,0 +1,24 @@
+import pytest
+
+from keras_adaptive.layers import AdaptiveEmbedding, Input, WordEmbedding
+
+
+@pytest.mark.parametrize("layer", [AdaptiveEmbedding(40, 16, (5, 12), output_dim=6), WordEmbedding(40, 6)], ids=type)
+def test_attributes_of_an_input(layer):
+    assert isinstance(layer, Input)
+    assert (layer.vocabulary_size, layer.output_dim) == (40, 6)
+    assert layer.boundaries[0] == 0 and layer.boundaries[-1] == 40
+    assert layer.compute_output_shape((3, None)) == (3, None, 6)
+
+
+def test_words_outside_the_vocabulary_need_spellings():
+    layer = WordEmbedding(4, 2)
+    assert layer.for_inference() is layer
+    for words in (["new"], []):
+        with pytest.raises(ValueError, match=r"Only an input that reads spellings.* for a WordEmbedding"):
+            layer.for_inference(words)
+
+
+def test_an_input_must_say_what_it_does():
+    with pytest.raises(NotImplementedError, match="`Input` must implement `call"):
+        Input().call([[1]])

@@ -1,0 +1,161 @@
+"""A user's functional model with an output for words: weights, masks, metrics and copies, by Keras' own loop."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
+from keras_adaptive.metrics import Perplexity
+from keras_adaptive.models import WordModel
+from tests.support.backends import BACKEND, numpy, weight_gradients
+from tests.support.tiny import LENGTH, VOCABULARY, batch, largest_difference, weights_of
+from tests.support.weights import randomize
+
+DIM, CUTOFFS = 8, (5,)
+
+
+def word_model(**kwargs):
+    ids = keras.Input((LENGTH,), dtype="int32")
+    words = AdaptiveEmbedding(VOCABULARY, DIM, CUTOFFS, factor=2, name="words")
+    softmax = AdaptiveSoftmax(VOCABULARY, CUTOFFS, tied_to=words, name="softmax")
+    hidden = keras.layers.Dense(DIM, activation="tanh", **kwargs)(words(ids))
+    model = WordModel(ids, hidden, word_output=softmax)
+    randomize(model)
+    return model
+
+
+def masked():
+    """An embedding that masks padding, which the layers after it hand on."""
+    ids = keras.Input((LENGTH,), dtype="int32")
+    hidden = keras.layers.LSTM(DIM, return_sequences=True)(keras.layers.Embedding(VOCABULARY, DIM, mask_zero=True)(ids))
+    return ids, hidden, AdaptiveSoftmax(VOCABULARY, CUTOFFS, factor=2, name="softmax")
+
+
+def compile(model, optimizer, **kwargs):
+    """TensorFlow is quickest to test in eager mode, unless a test is about its graphs."""
+    model.compile(optimizer, **{"run_eagerly": BACKEND == "tensorflow", **kwargs})
+    return model
+
+
+def truth(model, tokens, targets):
+    """Returns the loss and the hit of every target by the log-probabilities of all words."""
+    log_probs = numpy(model.word_output.log_probs(model(tokens)))
+    nll = -np.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0]
+    return nll, log_probs.argmax(axis=-1) == targets
+
+
+@pytest.mark.parametrize("per", ["target", "row"])
+def test_the_update_is_the_gradient_of_the_weighted_mean(per):
+    tokens, targets, weights = batch(4)
+    weights = weights if per == "target" else weights[:, 1] + 0.5
+    every = np.broadcast_to(weights.reshape(4, -1), (4, LENGTH))
+    before, after = word_model(), compile(word_model(), keras.optimizers.SGD(1.0))
+    _, gradients = weight_gradients(
+        lambda: before.word_output.total_nll(before(tokens), targets, every / every.sum()), before.trainable_variables
+    )
+    after.fit(tokens, targets, sample_weight=weights, verbose=0)
+    for old, new, gradient in zip(weights_of(before), weights_of(after), gradients, strict=True):
+        np.testing.assert_allclose(new, old - gradient, atol=1e-6)
+
+
+def test_weights_of_zero_train_nothing():
+    tokens, targets, weights = batch(4)
+    model = compile(word_model(), keras.optimizers.SGD(1.0))
+    logs = model.fit(tokens, targets, sample_weight=0 * weights, verbose=0).history
+    assert logs["loss"] == [0.0]
+    assert largest_difference(model, word_model()) == 0.0
+
+
+def test_logs_are_over_all_targets_of_uneven_batches():
+    """Perplexity and accuracy by the probabilities of all words, in graphs: 4, 4 and 1 rows, and padding."""
+    tokens, targets, weights = batch(9)
+    model = word_model()
+    nll, hits = truth(model, tokens, targets)
+    targets = np.where(np.arange(LENGTH) == 0, numpy(model.word_output.top_k(model(tokens), 1)[1])[..., 0], targets)
+    nll, hits = truth(model, tokens, targets)
+    assert 0 < np.average(hits, weights=weights) < 1
+    model.compile(keras.optimizers.SGD(0.0), metrics=["accuracy"])
+    options = {"sample_weight": weights, "batch_size": 4, "verbose": 0}
+    logs = {name: values[-1] for name, values in model.fit(tokens, targets, **options).history.items()}
+    evaluated = model.evaluate(tokens, targets, return_dict=True, **options)
+    assert set(logs) == set(evaluated) == {"loss", "perplexity", "accuracy"}
+    for found in (logs, evaluated):
+        np.testing.assert_allclose(found["perplexity"], np.exp(np.average(nll, weights=weights)), rtol=1e-5)
+        np.testing.assert_allclose(found["accuracy"], np.average(hits, weights=weights), rtol=1e-5)
+    plain = compile(model, "sgd").evaluate(tokens, targets, batch_size=9, verbose=0, return_dict=True)
+    assert set(plain) == {"loss", "perplexity"}
+    np.testing.assert_allclose([plain["loss"], np.log(plain["perplexity"])], nll.mean(), rtol=1e-5)
+
+
+def test_masked_targets_do_not_count():
+    tokens, targets, _ = batch(4)
+    tokens = np.where(np.arange(LENGTH) < [[6], [3], [1], [4]], np.maximum(tokens, 1), 0)
+    ids, hidden, softmax = masked()
+    model = compile(WordModel(ids, hidden, word_output=softmax), "sgd")
+    nll, _ = truth(model, tokens, targets)
+    expected = nll[tokens > 0].mean()
+    assert abs(expected - nll.mean()) > 1e-3
+    np.testing.assert_allclose(model.evaluate(tokens, targets, verbose=0)[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(model.fit(tokens, targets, verbose=0).history["loss"][0], expected, rtol=1e-5)
+
+
+def test_masked_targets_do_not_count_in_an_added_loss():
+    tokens, targets, weights = batch(4)
+    tokens = np.where(np.arange(LENGTH) < [[6], [3], [1], [4]], np.maximum(tokens, 1), 0)
+    ids, hidden, softmax = masked()
+    next_ids, shares = keras.Input((LENGTH,), dtype="int32"), keras.Input((LENGTH,))
+    plain = compile(keras.Model([ids, next_ids], softmax(hidden, next_ids)), "sgd")
+    weighted = compile(keras.Model([ids, next_ids, shares], softmax(hidden, next_ids, shares)), "sgd")
+    nll = numpy(softmax.nll(keras.Model(ids, hidden)(tokens), targets))
+    counts = tokens > 0
+    np.testing.assert_allclose(plain.evaluate([tokens, targets], verbose=0), nll[counts].mean(), rtol=1e-5)
+    expected = np.average(nll, weights=weights * counts)
+    np.testing.assert_allclose(weighted.evaluate([tokens, targets, weights], verbose=0), expected, rtol=1e-5)
+
+
+def test_losses_of_layers_are_added():
+    tokens, targets, _ = batch(4)
+    model, plain = (compile(word_model(**kwargs), "sgd") for kwargs in ({"activity_regularizer": "l2"}, {}))
+    added = 0.01 * np.sum(np.square(numpy(plain(tokens)))) / 4
+    logs, expected = (one.evaluate(tokens, targets, verbose=0, return_dict=True) for one in (model, plain))
+    np.testing.assert_allclose(logs["loss"], expected["loss"] + added, rtol=1e-5)
+    assert logs["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-6)
+
+
+def test_copies_are_tied_and_say_the_same(tmp_path):
+    tokens, targets, _ = batch(4)
+    model = compile(word_model(), "adam", metrics="accuracy")
+    model.fit(tokens, targets, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    copy = WordModel.from_config(model.get_config())
+    copy.set_weights(model.get_weights())
+    for other in (loaded, copy):
+        assert other.word_output.tied_to is other.get_layer("words") is not model.get_layer("words")
+        assert other.count_params() == model.count_params()
+        assert largest_difference(model, other) == 0.0
+    assert loaded.reports_accuracy and loaded.optimizer.built
+    results = [one.evaluate(tokens, targets, verbose=0, return_dict=True) for one in (model, loaded)]
+    assert results[0] == pytest.approx(results[1]) and "accuracy" in results[1]
+    with pytest.raises(ValueError, match="copy the model by `WordModel.from_config"):
+        keras.models.clone_model(model)
+
+
+@pytest.mark.parametrize(
+    "kwargs, message",
+    [
+        ({"metrics": [Perplexity()]}, "reports its perplexity without being asked"),
+        ({"metrics": ["mse"]}, "only 'accuracy'"),
+        ({"loss": "mse"}, "leave out `loss`. Received: mse"),
+        ({"weighted_metrics": ["accuracy"]}, "leave out `weighted_metrics`"),
+    ],
+)
+def test_what_needs_all_probabilities_is_refused(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        word_model().compile("sgd", **kwargs)
+
+
+def test_class_weights_are_refused():
+    tokens, targets, _ = batch(4)
+    with pytest.raises(ValueError, match="pass `sample_weight`"):
+        compile(word_model(), "sgd").fit(tokens, targets, class_weight={0: 1.0})
