@@ -21,6 +21,11 @@ def seeded_dropout(rate, **kwargs):
     return layer
 
 
+def drop_in_training(layer, x, training):
+    """Returns `layer(x)` in training and `x` otherwise, which spares each step of a generation Keras' call."""
+    return layer(x, training=True) if training else x
+
+
 class _ReplicaSeeds(keras.random.SeedGenerator):
     def next(self, ordered=True):
         seed, replica = super().next(ordered), replica_index()
