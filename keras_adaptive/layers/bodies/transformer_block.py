@@ -4,7 +4,7 @@ from keras import ops
 from keras_adaptive.layers.bodies.causal_attention import CausalAttention
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
-from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
 
 NORM_EPSILON = 1e-5
 ACTIVATIONS = {
@@ -103,9 +103,10 @@ class TransformerBlock(keras.layers.Layer):
         return self._add_branches(x, mixed, training), state
 
     def _add_branches(self, x, mixed, training):
-        x = self._norm_after(self.attention_norm, x + self._drop(mixed, training=training))
-        inner = self._drop_relu(self.ffn_in(self._norm_before(self.ffn_norm, x)), training=training)
-        return self._norm_after(self.ffn_norm, x + self._drop(self.ffn_out(inner), training=training))
+        x = self._norm_after(self.attention_norm, x + drop_in_training(self._drop, mixed, training))
+        inner = self.ffn_in(self._norm_before(self.ffn_norm, x))  # (batch, length, ffn_dim)
+        branch = self.ffn_out(drop_in_training(self._drop_relu, inner, training))
+        return self._norm_after(self.ffn_norm, x + drop_in_training(self._drop, branch, training))
 
     def _norm_before(self, norm, x):
         return norm(x) if self.normalize_first else x

@@ -6,7 +6,7 @@ from keras_adaptive.layers.bodies.learned_positions import LearnedPositions
 from keras_adaptive.layers.bodies.sinusoidal_positions import SinusoidalPositions
 from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON, TransformerBlock
 from keras_adaptive.layers.flat_dense import FlatDense
-from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -138,7 +138,7 @@ class TransformerDecoder(Body):
         x = x if self.projection is None else self.projection(x)
         x = x if self.positions is None else self.positions(x, start=position)
         x = x if self.input_norm is None else self.input_norm(x)
-        return self._drop(x, training=training)
+        return drop_in_training(self._drop, x, training)
 
     def _leave(self, x):
         x = x if self.final_norm is None else self.final_norm(x)

@@ -52,6 +52,11 @@ class SeededDropout(keras.layers.Layer):
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}
 
 
+def drop_in_training(layer, x, training):
+    """Returns `layer(x)` in training and `x` otherwise, which spares each step of a generation Keras' call."""
+    return layer(x, training=True) if training else x
+
+
 class ReplicaSeedGenerator(keras.random.SeedGenerator):
     """A `keras.random.SeedGenerator` that gives every replica seeds of its own, from one state for all of them."""
 
