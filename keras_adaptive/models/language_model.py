@@ -39,8 +39,10 @@ class LanguageModel(keras.Model):
 
     >>> model = transformer_lm(10_000, dim=64, num_blocks=2, num_heads=4, ffn_dim=256, cutoffs=(1_000, 4_000))
     >>> model.compile(NAG(0.1, momentum=0.9, global_clipnorm=0.1))
-    >>> model.fit(tokens, targets, batch_size=32)  # (sequences, length) each
-    >>> model.generate(tokens[:1, :4], length=10, seed=1)  # (1, 10)
+    >>> tokens, targets = np.random.randint(10_000, size=(2, 64, 16))  # (sequences, length) each
+    >>> history = model.fit(tokens, targets, batch_size=32, verbose=0)
+    >>> model.generate(tokens[:1, :4], length=10, seed=1).shape
+    (1, 10)
     """
 
     def __init__(self, word_input, body, word_output, **kwargs):
