@@ -23,8 +23,9 @@ class SGDR(keras.callbacks.Callback):
     Example:
 
     ```python
+    model = keras.Sequential([keras.layers.Dense(1)])
     model.compile(NAG(learning_rate=1.0), loss="mse")
-    model.fit(x, y, callbacks=[SGDR(CosineRestarts(1.0, period=1000, warmup=100))])
+    model.fit(np.ones((8, 3)), np.ones((8, 1)), callbacks=[SGDR(CosineRestarts(1.0, period=1000, warmup=100))])
     ```
     """
 

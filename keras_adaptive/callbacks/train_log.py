@@ -38,7 +38,7 @@ class TrainLog(keras.callbacks.Callback):
 
     ```python
     model.fit(batches, callbacks=[SGDR(schedule), Throughput(4096), TrainLog("run/log.jsonl", every=100)])
-    losses = [json.loads(line).get("loss") for line in open("run/log.jsonl")]
+    losses = [json.loads(line).get("loss") for line in Path("run/log.jsonl").read_text().splitlines()]
     ```
     """
 

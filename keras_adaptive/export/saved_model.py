@@ -33,9 +33,12 @@ def export_saved_model(
 
     Example:
 
-    >>> model = keras.saving.load_model("runs/books/best.keras")
-    >>> export_saved_model(model, Vocabulary.load("runs/books/vocabulary.txt"), "exports/books/1")
-    >>> tf.saved_model.load("exports/books/1").score(["It was the best of times"])["perplexity"]
+    ```python
+    model = keras.saving.load_model("runs/books/best.keras")
+    export_saved_model(model, Vocabulary.load("runs/books/vocabulary.txt"), "exports/books/1")
+    served = tf.saved_model.load("exports/books/1")  # keep it: the signatures do not keep its variables alive
+    served.score(["It was the best of times"])["perplexity"]
+    ```
     """
     if keras.config.backend() != "tensorflow":
         raise ValueError(

@@ -141,17 +141,17 @@ def load_weights(model, weights):
             the file does not; the model is left as it was.
     """
     tensors = table(model)
-    found = [tensor for tensor in tensors if tensor.name in weights]
+    present = [tensor for tensor in tensors if tensor.name in weights]
     missing = [tensor.name for tensor in tensors if tensor.name not in weights and not tensor.optional]
     extra = sorted(weights.keys() - {tensor.name for tensor in tensors})
-    shapes = [(t.name, weights[t.name].shape, t.shape) for t in found if weights[t.name].shape != t.shape]
+    shapes = [(t.name, weights[t.name].shape, t.shape) for t in present if weights[t.name].shape != t.shape]
     misshaped = [f"{name} {shape} instead of {expected}" for name, shape, expected in shapes]
     problems = {"missing": missing, "not part of the model": extra, "of another shape": misshaped}
-    problems = problems if any(problems.values()) else {"not equal to what they are tied to": _untied(found, weights)}
+    problems = problems if any(problems.values()) else {"not equal to what they are tied to": _untied(present, weights)}
     if any(problems.values()):
         listed = "; ".join(f"{what}: {', '.join(names)}" for what, names in problems.items() if names)
         raise ValueError(f"The tensors are not those of the model that the options describe. {listed}.")
-    for tensor in found:
+    for tensor in present:
         for variable, value in tensor.split(weights[tensor.name]):
             variable.assign(value)
 
@@ -216,6 +216,6 @@ def _check_expressible(model):
         f"max_bytes={getattr(word_input, 'max_bytes', 50)}": getattr(word_input, "max_bytes", 50) != 50,
         "tied words of another dimension than the hidden vectors": word_output.projections[0] is not None,
     }
-    found = [reason for reason, holds in reasons.items() if holds]
-    if found:
-        raise ValueError(f"fairseq has no model with {', '.join(found)}: its weights cannot be written for it.")
+    given = [reason for reason, holds in reasons.items() if holds]
+    if given:
+        raise ValueError(f"fairseq has no model with {', '.join(given)}: its weights cannot be written for it.")

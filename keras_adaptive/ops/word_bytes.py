@@ -1,11 +1,11 @@
-"""Words as bytes, and what convolutions and highway layers make of them."""
+"""Words as bytes, and the convolutions and highway layers that read them."""
 
 import numpy as np
 from keras import ops
 
 
 def encode_words(words, max_bytes):
-    """The UTF-8 bytes of words, each + 1, cut at `max_bytes` and filled up with 0: (words, max_bytes) int16.
+    """Returns the UTF-8 bytes of words, each + 1, cut at `max_bytes` and padded with 0: int16 (words, max_bytes).
 
     Raises:
         ValueError: on an empty word.
@@ -21,15 +21,15 @@ def encode_words(words, max_bytes):
 
 
 def convolve_bytes(characters, table, *weights, max_bytes):
-    """relu(max over time(convolution)) of every width, side by side: (words, slots) ids to (words, all filters).
+    """Computes relu(max over time(convolution)) of every width: ids (words, slots) to (words, all filters).
 
-    The value is that of `max_bytes` slots, whatever the number of slots given. Padding is a vector of zeros, so windows
-    that see padding alone have the value of the bias, one of them stands for all, and of a window that reaches over the
-    last slot only its beginning is multiplied.
+    The value is that of `max_bytes` slots, whatever the number of slots given. Padding is a vector of zeros. Therefore
+    all windows of padding alone have the value of the bias, and one of them is enough; a window that reaches over the
+    last slot is multiplied only up to there.
 
     Args:
-        characters: int (words, slots), 0 is padding, which the words of fewer bytes end with. `slots` is `max_bytes`,
-            or small enough that every width has a window of padding alone.
+        characters: int (words, slots). Padding is 0 and follows the bytes of a word. `slots` is `max_bytes`, or small
+            enough that every width has a window of padding alone.
         table: (257, char_dim) one vector per byte, float32. Row 0 is not used, since padding is a vector of zeros; see
             `zero_padded` for another one.
         weights: kernels (width, char_dim, filters) of the widths 1, 2, …, their `beginnings`, and their biases. A width
@@ -52,12 +52,12 @@ def convolve_bytes(characters, table, *weights, max_bytes):
     for length in range(1, min(slots, count - 1) + 1) if slots < max_bytes else ():
         ending = ops.reshape(vectors[:, slots - length :], [-1, 1, length * dim])
         ends = np.cumsum([kernel.shape[-1] for kernel in kernels[length:]])
-        values = ops.split(ops.matmul(ending, begun[length - 1]), ends, axis=-1)  # and nothing behind the last end
-        seen[length:] = [[*own, one] for own, one in zip(seen[length:], values)]
-    pairs = [(own, bias) for own, bias in zip(seen, biases) if bias.shape[0]]
+        values = ops.split(ops.matmul(ending, begun[length - 1]), ends, axis=-1)  # nothing follows the last end
+        seen[length:] = [[*windows, value] for windows, value in zip(seen[length:], values)]
+    pairs = [(windows, bias) for windows, bias in zip(seen, biases) if bias.shape[0]]
     if slots < max_bytes:
-        pairs = [([*own, ops.zeros_like(own[0][:, :1])], bias) for own, bias in pairs]
-    highest = [ops.max(ops.concatenate(own, axis=1), axis=1) + bias for own, bias in pairs]
+        pairs = [([*windows, ops.zeros_like(windows[0][:, :1])], bias) for windows, bias in pairs]
+    highest = [ops.max(ops.concatenate(windows, axis=1), axis=1) + bias for windows, bias in pairs]
     return ops.relu(ops.concatenate(highest, axis=-1))
 
 
@@ -81,14 +81,14 @@ def zero_padded(table, kernels, biases):
 
 
 def beginnings(kernels):
-    """For length 1, 2, …: the first so many slices of all wider kernels, side by side, (length · char_dim, filters)."""
+    """Returns, for length 1, 2, …, the first `length` slices of all wider kernels, (length · char_dim, filters)."""
     flat = lambda kernel, length: ops.reshape(kernel[:length], [length * kernel.shape[1], kernel.shape[2]])  # noqa: E731
     lengths = range(1, len(kernels))
     return [ops.concatenate([flat(kernel, length) for kernel in kernels[length:]], axis=-1) for length in lengths]
 
 
 def highway(x, kernel, bias):
-    """σ(g)·x + (1 − σ(g))·relu(a) with [a ; g] = x·kernel + bias: (rows, dim) to (rows, dim), kernel (dim, 2·dim).
+    """Computes σ(g)·x + (1 − σ(g))·relu(a) with [a ; g] = x·kernel + bias, for x (rows, dim), kernel (dim, 2·dim).
 
     Srivastava et al. 2015, with the two linear layers side by side.
     """

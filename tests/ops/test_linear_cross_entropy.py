@@ -62,44 +62,44 @@ def op(request):
 def test_value_and_gradients(arrays, case, op):
     targets, weights = CASES[case]
     value, gradients = op(arrays, targets.astype("int32"), weights.astype("float32"))
-    expected, slopes = oracle.linear_cross_entropy(*arrays[:2], targets, weights, arrays[2])
+    expected, exact_gradients = oracle.linear_cross_entropy(*arrays[:2], targets, weights, arrays[2])
     close(value, expected)
-    for gradient, slope in zip(gradients, slopes, strict=True):
-        close(gradient, slope)
+    for gradient, exact in zip(gradients, exact_gradients, strict=True):
+        close(gradient, exact)
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 11, 12, ROWS_FIRST, None])
 def test_the_size_of_chunks_changes_nothing(arrays, chunk_rows):
     value, gradients = value_and_gradients(fused(*CASES["padding"], chunk_rows), arrays)
-    expected, slopes = oracle.linear_cross_entropy(*arrays[:2], *CASES["padding"], arrays[2])
+    expected, exact_gradients = oracle.linear_cross_entropy(*arrays[:2], *CASES["padding"], arrays[2])
     close(value, expected)
-    for gradient, slope in zip(gradients, slopes, strict=True):
-        close(gradient, slope)
+    for gradient, exact in zip(gradients, exact_gradients, strict=True):
+        close(gradient, exact)
 
 
 def test_without_extra_logits(arrays):
     targets, weights = CASES["rows of other bands"]
     value, gradients = value_and_gradients(fused(targets, weights), arrays[:2])
-    expected, slopes = oracle.linear_cross_entropy(*arrays[:2], targets, weights)
+    expected, exact_gradients = oracle.linear_cross_entropy(*arrays[:2], targets, weights)
     close(value, expected)
-    for gradient, slope in zip(gradients, slopes, strict=True):
-        close(gradient, slope)
+    for gradient, exact in zip(gradients, exact_gradients, strict=True):
+        close(gradient, exact)
 
 
-def test_gradients_are_the_slopes_of_the_value(arrays):
+def test_gradients_are_the_differences_of_the_value(arrays):
     targets, weights = CASES["padding"]
     _, gradients = value_and_gradients(fused(targets, weights), arrays)
     doubles = [array.astype("float64") for array in arrays]
     for array, gradient in zip(doubles, gradients, strict=True):
-        slopes = np.zeros_like(array)
+        differences = np.zeros_like(array)
         for place in np.ndindex(array.shape):
             before, values = array[place], []
             for step in (1e-6, -1e-6):
                 array[place] = before + step
                 values.append(oracle.linear_cross_entropy(*doubles[:2], targets, weights, doubles[2])[0])
             array[place] = before
-            slopes[place] = (values[0] - values[1]) / 2e-6
-        close(gradient, slopes)
+            differences[place] = (values[0] - values[1]) / 2e-6
+        close(gradient, differences)
 
 
 def test_the_scalar_from_above_scales_the_gradients(arrays):
@@ -124,10 +124,10 @@ def test_weights_are_constants(arrays):
 def test_large_logits_do_not_overflow(arrays, scales, chunk_rows):
     x, table, extra = (np.float32(scale) * array for scale, array in zip(scales, arrays))
     value, gradients = value_and_gradients(fused(*CASES["all rows"], chunk_rows), [x, table, extra])
-    expected, slopes = oracle.linear_cross_entropy(x, table, *CASES["all rows"], extra)
+    expected, exact_gradients = oracle.linear_cross_entropy(x, table, *CASES["all rows"], extra)
     close(value, expected)
-    for gradient, slope in zip(gradients, slopes, strict=True):
-        close(gradient, slope, 1e-5)
+    for gradient, exact in zip(gradients, exact_gradients, strict=True):
+        close(gradient, exact, 1e-5)
 
 
 @pytest.mark.parametrize("above", [20, 1_000])
@@ -137,10 +137,10 @@ def test_extra_logits_that_dominate_keep_their_digits(arrays, above, chunk_rows)
     x, table, extra = arrays[0], arrays[1], arrays[2] + np.float32(above)
     targets, weights = CASES["all rows"]
     value, gradients = value_and_gradients(fused(targets, weights, chunk_rows), [x, table, extra])
-    expected, slopes = oracle.linear_cross_entropy(x, table, targets, weights, extra)
+    expected, exact_gradients = oracle.linear_cross_entropy(x, table, targets, weights, extra)
     close(value, expected, 5e-7)
-    for gradient, slope in zip(gradients, slopes, strict=True):
-        close(gradient, slope, 5e-7)
+    for gradient, exact in zip(gradients, exact_gradients, strict=True):
+        close(gradient, exact, 5e-7)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -162,9 +162,9 @@ def test_nll_can_be_differentiated(arrays):
         lambda x, table, extra: ops.sum(ops.multiply(linear_nll(x, table, targets, extra, chunk_rows=CHUNK), weights)),
         arrays,
     )
-    _, slopes = oracle.linear_cross_entropy(*arrays[:2], targets, weights, arrays[2])
-    for gradient, slope in zip(gradients, slopes, strict=True):
-        close(gradient, slope)
+    _, exact_gradients = oracle.linear_cross_entropy(*arrays[:2], targets, weights, arrays[2])
+    for gradient, exact in zip(gradients, exact_gradients, strict=True):
+        close(gradient, exact)
 
 
 def test_second_derivatives_are_refused_or_right(arrays):
@@ -172,14 +172,14 @@ def test_second_derivatives_are_refused_or_right(arrays):
     targets, weights = CASES["all rows"]
     op = fused(targets, weights)
 
-    def squared_slope(x):
-        return ops.sum(ops.square(_slope(lambda x: op(x, table, extra), x)))
+    def squared_gradient(x):
+        return ops.sum(ops.square(_gradient(lambda x: op(x, table, extra), x)))
 
     def expected(x):
         return np.sum(oracle.linear_cross_entropy(x, table, targets, weights, extra)[1][0] ** 2)
 
     try:
-        _, (second,) = value_and_gradients(squared_slope, [x])
+        _, (second,) = value_and_gradients(squared_gradient, [x])
     except (RuntimeError, ValueError, LookupError, NotImplementedError):
         return
     step = np.zeros_like(x, "float64")
@@ -187,7 +187,7 @@ def test_second_derivatives_are_refused_or_right(arrays):
     close(second[2, 1], (expected(x + step) - expected(x - step)) / 2e-6, 1e-4)
 
 
-def _slope(function, x):
+def _gradient(function, x):
     if BACKEND == "jax":
         import jax
 
@@ -222,19 +222,19 @@ def test_not_less_precise_than_the_plain_form(dtype, scale):
     rows, classes, dim = 150, 700, 64  # large enough for the backends' matrix libraries, as real ones are
     x, table = (numpy(ops.cast(scale * random.normal(size=(n, dim)), dtype)) for n in (rows, classes))
     targets, weights = random.integers(0, classes, rows), random.integers(0, 2, rows).astype("float32")
-    value, slopes = oracle.linear_cross_entropy(x, table, targets, weights)
+    value, exact_gradients = oracle.linear_cross_entropy(x, table, targets, weights)
 
     def errors(function):
         actual, gradients = value_and_gradients(
             lambda x, table: function(ops.cast(x, dtype), ops.cast(table, dtype)), [x, table]
         )
         assert ops.convert_to_tensor(gradients[0]).dtype == ops.convert_to_tensor(x).dtype
-        return [np.max(np.abs(a - e)) for a, e in zip((actual, *gradients), (value, *slopes), strict=True)]
+        return [np.max(np.abs(a - e)) for a, e in zip((actual, *gradients), (value, *exact_gradients), strict=True)]
 
     epsilon = {"float32": 2**-23, "bfloat16": 2**-8, "float16": 2**-11}[dtype]
     allowed = [
         error + epsilon * np.max(np.abs(truth))
-        for error, truth in zip(errors(plain(targets, weights)), (value, *slopes), strict=True)
+        for error, truth in zip(errors(plain(targets, weights)), (value, *exact_gradients), strict=True)
     ]
     for error, limit in zip(errors(fused(targets, weights, chunk_rows=64)), allowed, strict=True):
         assert error <= limit
@@ -244,13 +244,13 @@ def test_float16_keeps_gradients_of_improbable_words():
     x = np.eye(4, dtype="float16") * 12  # the others have 6e-6 each, and the weight makes that 6e-9
     table = np.eye(4, dtype="float16")
     targets, weights = np.arange(4), np.full(4, 1e-3, "float32")
-    value, (slope, _) = value_and_gradients(
+    value, (gradient, _) = value_and_gradients(
         lambda x, table: 2.0**15 * fused(targets, weights)(ops.cast(x, "float16"), ops.cast(table, "float16")),
         [x, table],
     )
-    expected, (slopes, _) = oracle.linear_cross_entropy(x, table, targets, weights)
-    assert slope.any()
-    np.testing.assert_allclose(slope, 2.0**15 * slopes, rtol=2e-2)
+    expected, (exact, _) = oracle.linear_cross_entropy(x, table, targets, weights)
+    assert gradient.any()
+    np.testing.assert_allclose(gradient, 2.0**15 * exact, rtol=2e-2)
 
 
 def test_no_array_holds_all_logits():
@@ -281,13 +281,13 @@ def test_default_chunks(rows, columns, dim):
 def test_a_float32_table_keeps_a_float32_gradient(arrays):
     x, table, _ = arrays
     targets, weights = CASES["padding"]
-    _, (slope_x, slope_table) = value_and_gradients(
+    _, (gradient_x, gradient_table) = value_and_gradients(
         lambda x, table: fused(targets, weights)(ops.cast(x, "bfloat16"), table), [x, table]
     )
-    _, slopes = oracle.linear_cross_entropy(x, table, targets, weights)
-    assert slope_x.dtype == slope_table.dtype == np.float32
-    assert np.any(slope_table != numpy(ops.cast(ops.cast(slope_table, "bfloat16"), "float32")))
-    close(slope_table, slopes[1], 2e-2)
+    _, exact_gradients = oracle.linear_cross_entropy(x, table, targets, weights)
+    assert gradient_x.dtype == gradient_table.dtype == np.float32
+    assert np.any(gradient_table != numpy(ops.cast(ops.cast(gradient_table, "bfloat16"), "float32")))
+    close(gradient_table, exact_gradients[1], 2e-2)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -295,11 +295,11 @@ def test_rows_that_do_not_count_may_hold_anything(arrays, mode):
     x, table, extra = arrays
     targets, weights = CASES["padding"]
     dirty = np.where(weights[:, None] == 0, np.nan, x).astype("float32")
-    value, (slope_x, slope_table, _) = value_and_gradients(fused(targets, weights), [dirty, table, extra], mode)
-    expected, slopes = oracle.linear_cross_entropy(x, table, targets, weights, extra)
+    value, (gradient_x, gradient_table, _) = value_and_gradients(fused(targets, weights), [dirty, table, extra], mode)
+    expected, exact_gradients = oracle.linear_cross_entropy(x, table, targets, weights, extra)
     close(value, expected)
-    close(slope_x, slopes[0])
-    close(slope_table, slopes[1])
+    close(gradient_x, exact_gradients[0])
+    close(gradient_table, exact_gradients[1])
 
 
 def test_a_batch_of_no_rows(arrays):

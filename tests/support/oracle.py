@@ -16,13 +16,13 @@ def gradients(function, arrays):
     By complex steps: the imaginary part of f(x + i·h) is h·f'(x), without a difference that would lose digits.
     """
     arrays = [np.array(array, "complex128") for array in arrays]
-    slopes = [np.zeros(array.shape) for array in arrays]
-    for array, slope in zip(arrays, slopes):
+    results = [np.zeros(array.shape) for array in arrays]
+    for array, gradient in zip(arrays, results):
         for place in np.ndindex(array.shape):
             array[place] += 1e-30j
-            slope[place] = function(*arrays).imag / 1e-30
+            gradient[place] = function(*arrays).imag / 1e-30
             array[place] = array[place].real
-    return slopes
+    return results
 
 
 def linear_cross_entropy(x, table, targets, weights, extra_logits=None):
@@ -35,11 +35,11 @@ def linear_cross_entropy(x, table, targets, weights, extra_logits=None):
     inside = (targets >= 0) & (targets < logits.shape[1])
     weights, rows = np.where(inside, weights, 0.0), np.arange(len(x))
     picks = np.where(inside, targets, 0)
-    slopes = np.exp(log_probs)
-    slopes[rows, picks] -= 1.0
-    slopes *= weights[:, None]
-    words = slopes[:, : len(table)]
-    gradients = [words @ table, words.T @ x, *([] if extra_logits is None else [slopes[:, len(table) :]])]
+    d_logits = np.exp(log_probs)
+    d_logits[rows, picks] -= 1.0
+    d_logits *= weights[:, None]
+    words = d_logits[:, : len(table)]
+    gradients = [words @ table, words.T @ x, *([] if extra_logits is None else [d_logits[:, len(table) :]])]
     return -np.sum(weights * log_probs[rows, picks]), gradients
 
 
@@ -101,8 +101,8 @@ ACTIVATIONS = {
 
 
 def block(x, weights, heads, activation="relu", normalize_first=True):
-    def norm(name, x, here):
-        return layer_norm(x, weights[f"{name}/gamma"], weights[f"{name}/beta"]) if here else x
+    def norm(name, x, applied):
+        return layer_norm(x, weights[f"{name}/gamma"], weights[f"{name}/beta"]) if applied else x
 
     x = x + attention(norm("attention_norm", x, normalize_first), weights, heads)
     x = norm("attention_norm", x, not normalize_first)

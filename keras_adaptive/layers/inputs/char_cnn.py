@@ -14,8 +14,8 @@ from keras_adaptive.ops.word_bytes import beginnings, convolve_bytes, encode_wor
 from keras_adaptive.special_words import BOS, EOS, SPECIAL_WORDS, UNK
 
 FILTERS = (128, 256, 384, 512, 512, 512, 512)  # of widths 1, 2, …
-SLOTS = (5, 8, 12, 20)  # by which words are sorted for the convolutions where each of them is compiled
-CONVOLVED_ROWS, HIGHWAY_ROWS = 64, 256  # words at a time
+SLOTS = (5, 8, 12, 20)  # Words are sorted by these lengths where a convolution is compiled for each of them.
+CONVOLVED_ROWS, HIGHWAY_ROWS = 64, 256  # Words of a chunk.
 LOOKUP_ROWS = 4096
 
 
@@ -197,7 +197,7 @@ class CharCNN(Input):
         return map_rows([(_finish, active, HIGHWAY_ROWS)], [features], self._cast(weights), self.output_dim)
 
     def _slots(self):
-        """The numbers of slots that words are sorted into, the last for all; eager torch on a CPU can afford each."""
+        """Returns the lengths that words are sorted by, the last for all; eager torch on a CPU can afford every one."""
         shorter = self.max_bytes - len(self.filters)
         if keras.config.backend() == "torch" and self.table.value.device.type == "cpu":
             return [*range(1, shorter + 1), self.max_bytes]

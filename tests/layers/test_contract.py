@@ -1,0 +1,45 @@
+"""Every layer keeps the contract of Keras' layers. A new layer is one more line of LAYERS."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from keras_adaptive import layers
+from keras_adaptive.layers.flat_dense import FlatDense
+from tests.support.layer_checks import check_layer
+
+WORDS = ["<s>", "<pad>", "</s>", "<unk>", "the", "cat", "incredible"]
+CHARACTERS = {"char_dim": 4, "filters": (3, 4), "max_bytes": 8}
+IDS = np.array([[0, 1, 2, 3], [4, 5, 6, 6]], "int32")
+VECTORS = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
+LAYERS = {  # how it is made, what it is called with
+    "AdaptiveEmbedding": (partial(layers.AdaptiveEmbedding, 7, 8, (2, 4), factor=2, output_dim=6), IDS),
+    "AdaptiveSoftmax": (partial(layers.AdaptiveSoftmax, 20, (5, 12), factor=2), VECTORS, "float32"),
+    "AdaptiveSoftmax, plain": (partial(layers.AdaptiveSoftmax, 20, ()), VECTORS, "float32"),
+    "CausalAttention": (partial(layers.CausalAttention, 2), VECTORS),
+    "CharCNN": (partial(layers.CharCNN, WORDS, 6, **CHARACTERS), IDS),
+    "CharCNN, own padding": (partial(layers.CharCNN, WORDS, 6, highways=2, zero_padding=False, **CHARACTERS), IDS),
+    "FlatDense": (partial(FlatDense, 5, activation="tanh"), VECTORS),
+    "LearnedPositions": (partial(layers.LearnedPositions, 5), VECTORS),
+    "SinusoidalPositions": (layers.SinusoidalPositions, VECTORS),
+    "TransformerBlock": (partial(layers.TransformerBlock, 12, 2), VECTORS),
+    "TransformerDecoder": (partial(layers.TransformerDecoder, 1, 12, 12, 3, output_dim=6), VECTORS),
+    "WordEmbedding": (partial(layers.WordEmbedding, 7, 6), IDS),
+}
+
+
+@pytest.fixture(autouse=True)
+def one_number_of_slots(monkeypatch):
+    """8, to compile less."""
+    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_keeps_the_contract(name, tmp_path):
+    make, inputs, *output_dtype = LAYERS[name]
+    check_layer(make, inputs, tmp_path, *output_dtype)
+
+
+def test_every_layer_is_here():
+    assert {name for name in vars(layers) if name[0].isupper()} <= {name.split(",")[0] for name in LAYERS}
