@@ -76,7 +76,7 @@ class RunFolder:
         self.write(experiment.flags_text(), corpus.vocabulary, corpus.metadata)
 
     def _validations(self):
-        """Returns the number of validations in the log; a training can be killed after the first and before its save."""
+        """Returns the number of validations in the log; training can be killed between the first one and its save."""
         log = self._file("log.jsonl")
         return log.read_text(encoding="utf-8").count('"val_loss"') if log.exists() else 0
 
