@@ -20,7 +20,7 @@ class Strategy:
         model = transformer_lm(50_000, cutoffs=(4_000, 16_000))
         model.compile(NAG(1.0, global_clipnorm=0.1))
         strategy.synchronize(model)
-        model.fit(strategy.shard(batches), steps_per_epoch=1000)
+        model.fit(strategy.shard(batches), steps_per_epoch=1000, shuffle=False)
     ```
     """
 

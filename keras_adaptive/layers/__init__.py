@@ -13,3 +13,4 @@ from keras_adaptive.layers.inputs.input import Input as Input
 from keras_adaptive.layers.inputs.word_embedding import WordEmbedding as WordEmbedding
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmax
 from keras_adaptive.layers.outputs.output import Output as Output
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout as SeededDropout

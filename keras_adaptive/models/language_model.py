@@ -142,10 +142,7 @@ class LanguageModel(TrainingStep, Prediction):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        config, parts = {key: value for key, value in config.items() if key != REQUIRES}, {}
-        for key in ("word_input", "body", "word_output"):
-            part = config[key]
-            if (part["config"].get("tied_to") or {}).get("config") == config["word_input"]["config"]:
-                part = {**part, "config": {**part["config"], "tied_to": parts["word_input"]}}
-            parts[key] = keras.saving.deserialize_keras_object(part, custom_objects=custom_objects)
+        config = {key: value for key, value in config.items() if key != REQUIRES}
+        names = ("word_input", "body", "word_output")
+        parts = {name: keras.saving.deserialize_keras_object(config[name], custom_objects) for name in names}
         return cls(**{**config, **parts})
