@@ -1,7 +1,7 @@
 """Trains the paper's eight inputs and outputs in turn – same decoder, data and updates – and compares them per word.
 
-    python scripts/prepare_corpus.py --source=FOLDER --data_dir=data/mine
-    python scripts/prepare_corpus.py --source=FOLDER --subwords=32000 --data_dir=data/mine_bpe
+    python -m trainers.prepare --source=FOLDER --data_dir=data/mine
+    python -m trainers.prepare --source=FOLDER --subwords=32000 --data_dir=data/mine_bpe
     python scripts/compare_factorisations.py --data_dir=data/mine --subword_dir=data/mine_bpe \\
         --config=configs/books_comparison.flags --updates=2000 --output_dir=runs/comparison
 
@@ -23,8 +23,8 @@ import numpy as np
 from absl import app, flags
 
 from factorisations import MODELS, check_names, model_flags, reads_pieces
+from keras_adaptive.files import read_json_lines
 from keras_adaptive.layers.inputs.char_cnn import FILTERS
-from plot_run import read_json_lines
 
 FLAGS = flags.FLAGS
 ROOT = Path(__file__).parents[1]
@@ -143,7 +143,7 @@ def main(argv):
             begun = path / "flags.txt"
             updates = int(read_flags(begun)["updates"]) if FLAGS.minutes and begun.exists() else updates_of(one[0])
             call("-m", "trainers.train", *arguments(*one, path, updates))
-        call(str(ROOT / "scripts/analyse_run.py"), f"--output_dir={output}", "--contexts=0", *map(str, paths))
+        call("-m", "trainers.analyze", f"--output_dir={output}", "--contexts=0", *map(str, paths))
         analysis = json.loads((output / "analysis.json").read_text(encoding="utf-8"))
         text = json.dumps(report(analysis, wanted), indent=2) + "\n"
         (output / "comparison.json").write_text(text, encoding="utf-8")

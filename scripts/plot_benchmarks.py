@@ -23,14 +23,14 @@ import numpy as np
 from absl import app
 from matplotlib.ticker import PercentFormatter
 
-import plot_run
+from trainers import plots
 
 BACKENDS = {"tensorflow": ("TensorFlow", "o-"), "jax": ("JAX", "s--"), "torch": ("PyTorch", "^:")}
 CANDIDATES = {
-    "ours": ("ours", plot_run.TRAIN),
-    "torch adaptive": ("PyTorch's adaptive softmax", plot_run.VALID),
-    "torch_lm": ("PyTorch program", plot_run.VALID),
-    "floor": ("matrix products alone", plot_run.MUTED),
+    "ours": ("ours", plots.TRAIN),
+    "torch adaptive": ("PyTorch's adaptive softmax", plots.VALID),
+    "torch_lm": ("PyTorch program", plots.VALID),
+    "floor": ("matrix products alone", plots.MUTED),
 }
 
 
@@ -152,7 +152,7 @@ PICTURES = [  # the picture, the files that it shows with their backend left ope
 def draw(files, title, plot, path):
     try:
         results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-        with plt.rc_context(plot_run.STYLE):
+        with plt.rc_context(plots.STYLE):
             figure = plot(results)
             figure.suptitle(f"{title}\n{conditions(results)}", fontsize=10)
             figure.savefig(path)

@@ -1,4 +1,4 @@
-"""Programs with absl flags: train, evaluate, score, generate and export."""
+"""Programs with absl flags: prepare, convert, train, evaluate, score, generate, export, analyze and plot."""
 
 import os
 

@@ -14,7 +14,7 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     """The flags of an experiment: together with the corpus they decide every number of a run."""
-    flags.DEFINE_string("data_dir", None, "Folder made by scripts/prepare_corpus.py.")
+    flags.DEFINE_string("data_dir", None, "Folder made by trainers.prepare.")
 
     flags.DEFINE_enum("input", "adaptive", list(INPUTS), "How words enter: in bands, in one table, or by their bytes.")
     flags.DEFINE_enum("output", "adaptive", ["adaptive", "softmax"], "How words leave: in bands, or all alike.")

@@ -158,8 +158,8 @@ class RunFolder:
         data_dir = data_dir or self.flags().get("data_dir")
         if not data_dir:
             raise ValueError(
-                f"{self.path} was converted without a corpus: pass --data_dir, a folder that scripts/prepare_corpus.py "
-                "made with the model's --dictionary."
+                f"{self.path} was converted without a corpus: pass --data_dir, a folder made by `python -m "
+                "trainers.prepare` with the model's --dictionary."
             )
         corpus = load_corpus(data_dir)
         self._compare_vocabulary(corpus)

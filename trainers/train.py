@@ -72,7 +72,7 @@ def main():
     if FLAGS.summary and FLAGS.vocabulary_size and not FLAGS.data_dir:
         return summary.print_summary(summary.stand_in(FLAGS.vocabulary_size))
     if not FLAGS.data_dir:
-        raise ValueError("--data_dir is missing: make a corpus with scripts/prepare_corpus.py and pass its folder.")
+        raise ValueError("--data_dir is missing: make a corpus with `python -m trainers.prepare` and pass its folder.")
     corpus = load_corpus(FLAGS.data_dir)
     if FLAGS.summary:
         return summary.print_summary(corpus.vocabulary)

@@ -3,7 +3,7 @@
 Adaptive inputs by hand, `torch.nn.TransformerEncoderLayer`, `torch.nn.AdaptiveLogSoftmaxWithLoss`, Adam and
 one cosine over a budget of time. It reads the corpus that the trainers read, in the same blocks.
 
-    python scripts/prepare_corpus.py --source=FOLDER --min_count=3 --data_dir=data/books
+    python -m trainers.prepare --source=FOLDER --min_count=3 --data_dir=data/books
     python scripts/peers/torch_lm.py --data_dir=data/books --minutes=15 --results=runs/torch_lm.json
 """
 
@@ -29,7 +29,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_string("data_dir", None, "Folder that scripts/prepare_corpus.py wrote.", required=True)
+    flags.DEFINE_string("data_dir", None, "Folder made by trainers.prepare.", required=True)
     flags.DEFINE_string("results", None, "JSON file to write the results to.")
     flags.DEFINE_float("minutes", 15.0, "Time for training, evaluation not counted.", lower_bound=0.0)
     flags.DEFINE_integer("updates", None, "Train for this many updates instead of --minutes.", lower_bound=1)

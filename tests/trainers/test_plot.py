@@ -1,15 +1,16 @@
 import json
 import math
-import os
 import shutil
-import subprocess
-import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from scripts import plot_run
+from keras_adaptive.files import read_json_lines
+from tests.support import programs
+from tests.support.programs import call
+from trainers import plot
+from trainers.plots import run as plots
 
 LOG = [
     {"update": 10, "loss": 6.0, "learning_rate": 0.1},
@@ -48,7 +49,7 @@ def close_figures():
 
 def test_every_picture_is_drawn_into_the_run_folder(run_dir):
     shutil.copy(run_dir / "evaluation_valid.json", run_dir / "evaluation_test.json")
-    drawn = plot_run.plot_run(run_dir)
+    drawn = plots.draw_run(run_dir)
     by_frequency = ["loss_by_frequency_test.png", "loss_by_frequency_valid.png"]
     assert [path.name for path in drawn] == ["learning_curve.png", *by_frequency, "surprisal.png"]
     for path in drawn:
@@ -61,14 +62,14 @@ def test_every_picture_is_drawn_into_the_run_folder(run_dir):
 def test_what_the_run_has_not_written_is_named_and_left_out(run_dir, capsys):
     (run_dir / "evaluation_valid.json").unlink()
     (run_dir / "score.jsonl").write_text("")
-    assert [path.name for path in plot_run.plot_run(run_dir)] == ["learning_curve.png"]
+    assert [path.name for path in plots.draw_run(run_dir)] == ["learning_curve.png"]
     printed = capsys.readouterr().out
     assert "loss_by_frequency_*.png: not drawn" in printed
     assert "surprisal.png: not drawn" in printed
 
 
 def test_learning_curve_shows_the_records():
-    top, bottom = plot_run.plot_learning_curve(LOG, "run").axes[:2]
+    top, bottom = plots.plot_learning_curve(LOG, "run").axes[:2]
     train, valid = top.lines
     assert train.get_xydata().tolist() == [[10, 6], [20, 5]]
     assert valid.get_xydata().tolist() == [[20, 4.5]]
@@ -77,7 +78,7 @@ def test_learning_curve_shows_the_records():
 
 
 def test_perplexities_stand_at_their_losses():
-    figure = plot_run.plot_learning_curve(LOG, "run")
+    figure = plots.plot_learning_curve(LOG, "run")
     figure.canvas.draw()
     right = figure.axes[0].child_axes[0]
     labels = {text.get_text(): text.get_position()[1] for text in right.get_yticklabels()}
@@ -85,21 +86,21 @@ def test_perplexities_stand_at_their_losses():
 
 
 def test_a_run_that_diverged_is_drawn():
-    plot_run.plot_learning_curve([{"update": update, "loss": 900.0 * update} for update in (1, 2)], "run")
+    plots.plot_learning_curve([{"update": update, "loss": 900.0 * update} for update in (1, 2)], "run")
 
 
 def test_updates_done_again_after_a_resume_count_once():
     records = [{"update": update, "loss": loss} for update, loss in [(10, 6.0), (20, 5.0), (10, 5.5)]]
-    assert plot_run.curve(records, "loss") == ([10, 20], [5.5, 5.0])
+    assert plots.curve(records, "loss") == ([10, 20], [5.5, 5.0])
 
 
 @pytest.mark.parametrize("low, high, numbers", [(90, 600, [100, 200, 500]), (1, 3, [1, 2]), (1.5, 1.9, [])])
 def test_round_numbers(low, high, numbers):
-    assert plot_run.round_numbers(low, high) == numbers
+    assert plots.round_numbers(low, high) == numbers
 
 
 def test_loss_by_frequency_shows_the_bins():
-    top, bottom = plot_run.plot_loss_by_frequency(BINS, "run").axes
+    top, bottom = plots.plot_loss_by_frequency(BINS, "run").axes
     assert [bar.get_height() for bar in top.patches] == [9, 5, 2]
     assert [bar.get_height() for bar in bottom.patches] == pytest.approx([0.1, 0.3, 0.6])
     assert [tick.get_text() for tick in bottom.get_xticklabels()] == ["0", "1 – 999", "1,000 +"]
@@ -107,7 +108,7 @@ def test_loss_by_frequency_shows_the_bins():
 
 
 def test_surprisal_is_in_bits_and_in_order():
-    figure = plot_run.plot_surprisal(SCORES, "run")
+    figure = plots.plot_surprisal(SCORES, "run")
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert texts[::2] == ["The", "$cat$", "sat", "</s>", "incomprehensibly", "so", "</s>"]
     assert texts[1::2] == ["1.4", "28.9", "4.3", "0.1", "13.0", "2.9", "0.1"]
@@ -116,7 +117,7 @@ def test_surprisal_is_in_bits_and_in_order():
 
 def test_words_of_surprisal_are_readable():
     words = ["w" * (1 + number % 17) for number in range(150)]
-    figure = plot_run.plot_surprisal([{"tokens": words, "log_probs": [-20.0] * 150}], "run")
+    figure = plots.plot_surprisal([{"tokens": words, "log_probs": [-20.0] * 150}], "run")
     figure.canvas.draw()
     axes = figure.axes[0]
     boxes = [box.get_window_extent() for box in axes.patches]
@@ -132,47 +133,52 @@ def test_words_of_surprisal_are_readable():
 
 def test_a_passage_is_cut():
     record = {"tokens": ["a"] * 100, "log_probs": [-1.0] * 100}
-    assert [len(line) for line in plot_run.passage([record] * 3)] == [100, plot_run.MAX_WORDS - 100]
+    assert [len(line) for line in plots.passage([record] * 3)] == [100, plots.MAX_WORDS - 100]
 
 
 def test_a_word_wider_than_the_page_is_shortened():
-    assert plot_run.wrap([[("a" * 100, 1.0)]], 10) == [(0, 0, 10, "a" * 9 + "…", 1.0)]
+    assert plots.wrap([[("a" * 100, 1.0)]], 10) == [(0, 0, 10, "a" * 9 + "…", 1.0)]
 
 
 def test_a_line_that_is_being_written_does_not_count(tmp_path):
     (tmp_path / "log.jsonl").write_text(json_lines(LOG) + '{"update": 40, "lo')
-    assert plot_run.read_json_lines(tmp_path / "log.jsonl") == LOG
+    assert read_json_lines(tmp_path / "log.jsonl") == LOG
 
 
 def test_a_broken_line_is_named(tmp_path):
     (tmp_path / "log.jsonl").write_text('{"update": 10}\n{"update" 20}\n')
     with pytest.raises(ValueError, match=r"log\.jsonl:2: not a JSON object"):
-        plot_run.plot_run(tmp_path)
+        plots.draw_run(tmp_path)
 
 
-def run_script(*arguments):
-    return subprocess.run(
-        [sys.executable, plot_run.__file__, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "MPLBACKEND": "Agg"},
-        timeout=120,
-    )
-
-
-def test_command_draws_several_runs(run_dir):
+def test_several_runs_are_drawn(run_dir):
     second = run_dir / "second"
     second.mkdir()
     (second / "log.jsonl").write_text(json_lines(LOG))
-    done = run_script(run_dir, second)
-    assert done.returncode == 0, done.stderr
+    call(plot, run_dir, second)
     assert (run_dir / "surprisal.png").exists()
     assert (second / "learning_curve.png").exists()
 
 
 @pytest.mark.parametrize("name, message", [("missing", "is not a folder"), ("", "holds nothing to draw")])
-def test_command_says_in_one_line_what_is_wrong(tmp_path, name, message):
-    done = run_script(tmp_path / name)
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+def test_a_folder_without_a_run_is_refused(tmp_path, name, message):
+    with pytest.raises(ValueError, match=message):
+        call(plot, tmp_path / name)
+
+
+def test_the_command(run_dir):
+    done = programs.run("-m", "trainers.plot", run_dir)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(run_dir / "surprisal.png")
+    done = programs.run("-m", "trainers.plot", run_dir / "missing")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("plot: ") and "is not a folder" in done.stderr
+    done = programs.run("-m", "trainers.plot")
+    assert done.returncode == 1 and "Give at least one RUN" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_matplotlib_that_is_missing_is_asked_for_in_one_line(run_dir):
+    code = "import runpy, sys; sys.modules['matplotlib'] = None; runpy.run_module('trainers.plot', run_name='__main__')"
+    done = programs.run("-c", code, run_dir)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert 'pip install "keras_adaptive[plots]"' in done.stderr

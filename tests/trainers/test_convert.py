@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import convert_fairseq
-import prepare_corpus
 from keras_adaptive import fairseq
-from keras_adaptive.data import Vocabulary, load_corpus, prepare
+from keras_adaptive.data import Vocabulary, load_corpus
+from keras_adaptive.data import prepare as prepare_text
 from tests.support.programs import call
-from trainers import evaluate, generate, score
+from trainers import convert, evaluate, generate, prepare, score
 from trainers.run_folder import RunFolder
 
 torch = pytest.importorskip("torch")
@@ -37,7 +36,7 @@ def text(tmp_path_factory):
 @pytest.fixture(scope="module")
 def corpus(text):
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        call(prepare_corpus, f"--source={text}", PUBLISHED[1], f"--data_dir={text}/data")
+        call(prepare, f"--source={text}", PUBLISHED[1], f"--data_dir={text}/data")
     assert f"1,000 words in the vocabulary, those of {FILES}/dict.txt" in printed.getvalue()
     return text / "data"
 
@@ -45,7 +44,7 @@ def corpus(text):
 @pytest.fixture(scope="module")
 def run_dir(corpus, tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("runs") / "published"
-    call(convert_fairseq, *PUBLISHED, f"--data_dir={corpus}", f"--run_dir={run_dir}")
+    call(convert, *PUBLISHED, f"--data_dir={corpus}", f"--run_dir={run_dir}")
     return run_dir
 
 
@@ -73,7 +72,7 @@ def test_score_and_generate_need_nothing_else(run_dir, monkeypatch, capsys):
 
 
 def test_the_folder_without_a_corpus(tmp_path, corpus, capsys):
-    call(convert_fairseq, *PUBLISHED, f"--run_dir={tmp_path}/run")
+    call(convert, *PUBLISHED, f"--run_dir={tmp_path}/run")
     assert capsys.readouterr().out == f"Made {tmp_path}/run: 33,240 parameters, 1,000 words\n"
     run = RunFolder(tmp_path / "run")
     assert run.flags() == {"checkpoint": PUBLISHED[0].removeprefix("--checkpoint="), "length": "64"}
@@ -85,16 +84,16 @@ def test_the_folder_without_a_corpus(tmp_path, corpus, capsys):
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="is not empty: pass another --run_dir"):
-        call(convert_fairseq, *PUBLISHED, f"--run_dir={tmp_path}")
+        call(convert, *PUBLISHED, f"--run_dir={tmp_path}")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_bad_input_leaves_nothing_behind(text, tmp_path):
-    prepare(text, tmp_path / "data")
+    prepare_text(text, tmp_path / "data")
     with pytest.raises(ValueError, match=r"is a corpus of another vocabulary than .*dict.txt: make one with"):
-        call(convert_fairseq, *PUBLISHED, f"--data_dir={tmp_path}/data", f"--run_dir={tmp_path}/run")
+        call(convert, *PUBLISHED, f"--data_dir={tmp_path}/data", f"--run_dir={tmp_path}/run")
     with pytest.raises(ValueError, match="is not a file of torch.save"):
-        call(convert_fairseq, f"--checkpoint={FILES}/dict.txt", PUBLISHED[1], f"--run_dir={tmp_path}/run")
+        call(convert, f"--checkpoint={FILES}/dict.txt", PUBLISHED[1], f"--run_dir={tmp_path}/run")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
@@ -102,5 +101,5 @@ def test_lines_that_began_with_another_word_are_told_of(tmp_path, capsys):
     contents = torch.load(FILES / "transformer_lm_fairseq.pt", weights_only=True)
     contents["cfg"]["model"]["add_bos_token"] = True
     torch.save(contents, tmp_path / "model.pt")
-    call(convert_fairseq, f"--checkpoint={tmp_path}/model.pt", PUBLISHED[1], f"--run_dir={tmp_path}/run")
+    call(convert, f"--checkpoint={tmp_path}/model.pt", PUBLISHED[1], f"--run_dir={tmp_path}/run")
     assert "It was trained with add_bos_token: lines began with <s>." in capsys.readouterr().out

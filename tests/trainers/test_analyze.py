@@ -2,27 +2,23 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 from collections import defaultdict
-from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from absl import flags
 
-import analyse_run
-import plot_analysis
 from keras_adaptive.data import EOS, UNK, prepare
 from keras_adaptive.models import transformer_lm
+from tests.support import programs
+from tests.support.programs import call
 from tests.support.weights import randomize
-from trainers import evaluate
+from trainers import analyze, evaluate
+from trainers.plots import STYLE
+from trainers.plots import analysis as plots
 from trainers.run_folder import RunFolder
 
-ROOT = Path(__file__).parents[2]
 LINE = 8  # tokens
 LOG = [
     {"update": 2, "loss": 4.0, "tokens": 64, "seconds": 2.0},
@@ -59,17 +55,10 @@ def make_run(run_dir, corpus, **settings):
     return run_dir
 
 
-def analyse(folder, *arguments):
-    """What `analyse_run.py --output_dir=folder ARGUMENTS` returns."""
-    before = set(flags.FLAGS)
-    analyse_run.define_flags()
-    try:
-        runs = flags.FLAGS(["analyse_run", f"--output_dir={folder}", *map(str, arguments)])[1:]
-        return analyse_run.analyse_runs(runs)
-    finally:
-        for name in set(flags.FLAGS) - before:
-            delattr(flags.FLAGS, name)
-        flags.FLAGS.unparse_flags()
+def analysis_of(folder, *arguments):
+    """Returns what `python -m trainers.analyze --output_dir=folder ARGUMENTS` writes into analysis.json."""
+    call(analyze, f"--output_dir={folder}", *arguments)
+    return json.loads((folder / "analysis.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +73,7 @@ def analysed(corpus, tmp_path_factory):
     runs = [make_run(folder / name, corpus, tail_dropout=rate) for name, rate in (("one", 0.0), ("two", 0.1))]
     for seed, run in enumerate(runs):
         save_model(run, corpus, seed)
-    return folder, analyse(folder / "out", "--contexts=0,4", "--lengths=8,12", *runs)
+    return folder, analysis_of(folder / "out", "--contexts=0,4", "--lengths=8,12", *runs)
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +95,7 @@ def evaluations(monkeypatch):
     model = SimpleNamespace(count_params=lambda: 5, for_inference=lambda: None)
     monkeypatch.setattr(RunFolder, "model", lambda self: model)
     monkeypatch.setattr(evaluate, "word_losses", word_losses)
-    monkeypatch.setattr(plot_analysis, "draw", lambda *_: [])
+    monkeypatch.setattr(plots, "draw_analysis", lambda *_: [])
     return calls
 
 
@@ -144,8 +133,8 @@ def test_losses_agree_with_the_model_word_by_word(analysed, corpus, name):
 
 
 def test_unknown_words_may_be_left_out():
-    losses = analyse_run.WordLosses(np.array([1.0, 9.0, 2.0]), np.array([7, UNK, 8]), 0)
-    assert analyse_run.perplexity_of_known(losses) == pytest.approx(math.exp(1.5))
+    losses = analyze.WordLosses(np.array([1.0, 9.0, 2.0]), np.array([7, UNK, 8]), 0)
+    assert analyze.perplexity_of_known(losses) == pytest.approx(math.exp(1.5))
 
 
 def test_the_previous_word_is_the_one_before(tmp_path, evaluations, monkeypatch):
@@ -157,7 +146,7 @@ def test_the_previous_word_is_the_one_before(tmp_path, evaluations, monkeypatch)
     run = make_run(tmp_path / "run", corpus)
     losses = np.array([1.0, 2.0, 4.0, 8.0, 16.0])  # of a b c a </s>, behind </s> a b c a
     monkeypatch.setattr(evaluate, "word_losses", lambda *_: (losses, np.asarray(corpus.tokens("valid"))))
-    (result,) = analyse(tmp_path / "out", run)["runs"]
+    (result,) = analysis_of(tmp_path / "out", run)["runs"]
     assert as_dict(result["by_frequency"]) == {1: (1, 16.0), 10: (1, 4.0), 100: (1, 2.0), 1000: (2, 4.5)}
     assert as_dict(result["by_previous"]) == {1: (1, 1.0), 10: (1, 8.0), 100: (1, 4.0), 1000: (2, 9.0)}
 
@@ -194,7 +183,7 @@ def test_runs_are_compared_best_first(analysed, capsys):
     assert json.loads((folder / "out" / "analysis.json").read_text()) == analysis
     assert named(analysis, "two")["settings"]["tail_dropout"] == "0.1"
     best, *_ = analysis["runs"]
-    header, first, second = (line.split() for line in analyse_run.table(analysis))
+    header, first, second = (line.split() for line in analyze.table(analysis))
     assert header == ["run", "tail_dropout", "parameters", "tokens", "seconds", "valid", "test"]
     assert first[:2] == [best["name"], best["settings"]["tail_dropout"]]
     assert first[3:] == ["192", "7", *(f"{best['perplexity'][split]:,.2f}" for split in ("valid", "test"))]
@@ -202,20 +191,20 @@ def test_runs_are_compared_best_first(analysed, capsys):
 
 def test_the_time_is_that_of_every_fit(tmp_path):
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in LOG))
-    assert analyse_run.training(tmp_path / "log.jsonl") == {"tokens": 96 + 96, "seconds": 3.0 + 4.0}
-    assert analyse_run.training(tmp_path / "none.jsonl") == {"tokens": None, "seconds": None}
+    assert analyze.training(tmp_path / "log.jsonl") == {"tokens": 96 + 96, "seconds": 3.0 + 4.0}
+    assert analyze.training(tmp_path / "none.jsonl") == {"tokens": None, "seconds": None}
 
 
 def test_contexts_are_quarters_of_the_length_of_training(corpus, tmp_path):
-    run = analyse_run.Run(make_run(tmp_path / "run", corpus), "run")
-    assert analyse_run.windows(run, [], []) == [(8, 0), (8, 2), (8, 4), (8, 6)]
-    assert analyse_run.windows(run, [16, 4], [0, 8]) == [(16, 0), (16, 8), (4, 0)]
+    run = analyze.Run(make_run(tmp_path / "run", corpus), "run")
+    assert analyze.windows(run, [], []) == [(8, 0), (8, 2), (8, 4), (8, 6)]
+    assert analyze.windows(run, [16, 4], [0, 8]) == [(16, 0), (16, 8), (4, 0)]
 
 
 def test_kept_losses_are_the_fresh_ones(analysed, monkeypatch):
     folder, fresh = analysed
     monkeypatch.setattr(RunFolder, "model", lambda *_: pytest.fail("the model was loaded again"))
-    assert analyse(folder / "out", "--contexts=0,4", "--lengths=8,12", folder / "two", folder / "one") == fresh
+    assert analysis_of(folder / "out", "--contexts=0,4", "--lengths=8,12", folder / "two", folder / "one") == fresh
 
 
 def test_losses_of_another_model_or_text_are_not_used(corpus, tmp_path, evaluations):
@@ -225,7 +214,7 @@ def test_losses_of_another_model_or_text_are_not_used(corpus, tmp_path, evaluati
     def analysed_anew():
         """What is evaluated, and that all losses are from there."""
         begin = len(evaluations)
-        (result,) = analyse(tmp_path / "out", "--contexts=0,4", run)["runs"]
+        (result,) = analysis_of(tmp_path / "out", "--contexts=0,4", run)["runs"]
         losses = [*result["loss"].values(), *(one["loss"] for one in result["contexts"])]
         assert losses == [last + number for number in (1, 2, 1, 3)]
         return evaluations[begin:]
@@ -247,7 +236,7 @@ def test_runs_of_other_vocabularies_are_compared(corpus, tmp_path, evaluations):
     """By frequencies of their own corpora, which are the same text."""
     rare = prepare(corpus.data_dir.parent, tmp_path / "rare", min_count=30)
     runs = [make_run(tmp_path / "all", corpus), make_run(tmp_path / "few", rare)]
-    analysis = analyse(tmp_path / "out", "--contexts=0", *runs)
+    analysis = analysis_of(tmp_path / "out", "--contexts=0", *runs)
     assert analysis["differing"] == ["min_count"]
     few = {one["low"] for one in named(analysis, "few")["by_frequency"]}
     assert few < {one["low"] for one in named(analysis, "all")["by_frequency"]}
@@ -255,7 +244,7 @@ def test_runs_of_other_vocabularies_are_compared(corpus, tmp_path, evaluations):
 
 def test_runs_of_one_name_are_told_apart(corpus, tmp_path):
     runs = [make_run(tmp_path / name / "run", corpus) for name in ("a", "b")]
-    assert [run.name for run in analyse_run.open_runs(runs)] == [str(run) for run in runs]
+    assert [run.name for run in analyze.open_runs(runs)] == [str(run) for run in runs]
 
 
 @pytest.mark.parametrize(
@@ -278,14 +267,14 @@ def test_what_cannot_be_compared_is_refused_before_any_work(corpus, tmp_path, mo
     for name, place in places.items():
         arguments = [argument.replace(name, str(place)) for argument in arguments]
     with pytest.raises(ValueError, match=message):
-        analyse(tmp_path / "out", *arguments)
+        analysis_of(tmp_path / "out", *arguments)
     assert not (tmp_path / "out").exists()
 
 
 def test_runs_that_count_words_otherwise_are_refused():
     runs = [{"path": name, "words": {"valid": words}, "settings": {}} for name, words in (("a", 10), ("b", 11))]
     with pytest.raises(ValueError, match="b has other words than a .* with one --tokenizer"):
-        analyse_run.compare(runs, "valid")
+        analyze.compare(runs, "valid")
 
 
 def example(runs, differing=("tail_dropout",), values=None):
@@ -329,7 +318,7 @@ def test_pictures_are_in_the_folder(analysed):
 
 
 def test_losses_are_drawn_for_each_run_and_above_the_best():
-    figure = plot_analysis.plot_losses(example(2), "by_frequency", "the word")
+    figure = plots.plot_losses(example(2), "by_frequency", "the word")
     top, middle, bottom = figure.axes
     assert lines(top) == {
         "a_run_with_a_long_name_0 (100.00)": [[0, 9.0], [1, 7.0], [2, 5.0]],
@@ -344,14 +333,14 @@ def test_losses_are_drawn_for_each_run_and_above_the_best():
 def test_a_bin_that_a_run_does_not_have_is_left_out():
     analysis = example(2)
     analysis["runs"][0]["by_frequency"] = analysis["runs"][0]["by_frequency"][1:]
-    top, middle, bottom = plot_analysis.plot_losses(analysis, "by_frequency", "the word").axes
+    top, middle, bottom = plots.plot_losses(analysis, "by_frequency", "the word").axes
     assert [len(line.get_xdata()) for line in top.lines] == [2, 3]
     assert [line.get_xdata().tolist() for line in middle.lines] == [[1, 2], [1, 2]]
     assert bottom.patches[0].get_height() == 0
 
 
 def test_contexts_are_drawn_in_order():
-    figure = plot_analysis.plot_contexts(example(2))
+    figure = plots.plot_contexts(example(2))
     drawn = lines(figure.axes[0])
     assert drawn["a_run_with_a_long_name_1"] == [[0, 101], [32, 69]]
     assert texts(figure.legends[0])[-1] == "64 tokens at a time"
@@ -360,12 +349,12 @@ def test_contexts_are_drawn_in_order():
 def test_eight_runs_are_told_apart_and_fit():
     analysis = example(8)
     for figure in (
-        plot_analysis.plot_losses(analysis, "by_previous", "the previous word"),
-        plot_analysis.plot_contexts(analysis),
+        plots.plot_losses(analysis, "by_previous", "the previous word"),
+        plots.plot_contexts(analysis),
     ):
         styles = {(line.get_color(), line.get_marker()) for line in figure.axes[0].lines[:8]}
         assert len(styles) == 8
-        with plt.rc_context(plot_analysis.STYLE):
+        with plt.rc_context(STYLE):
             figure.set_layout_engine("constrained")
             figure.canvas.draw()
         box = figure.legends[0].get_window_extent()
@@ -374,7 +363,7 @@ def test_eight_runs_are_told_apart_and_fit():
 
 
 def test_perplexities_stand_side_by_side():
-    axes = plot_analysis.plot_perplexity(example(2)).axes[0]
+    axes = plots.plot_perplexity(example(2)).axes[0]
     assert [[bar.get_width() for bar in bars] for bars in axes.containers] == [[100, 101], [110, 108]]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == [
         "a_run_with_a_long_name_0\ntail_dropout=0.0",
@@ -383,25 +372,23 @@ def test_perplexities_stand_side_by_side():
 
 
 def test_perplexity_against_the_one_number_that_differs():
-    figure = plot_analysis.plot_flag(example(3, values=["0.3", "0.1", "0.2"]))
+    figure = plots.plot_flag(example(3, values=["0.3", "0.1", "0.2"]))
     assert lines(figure.axes[0]) == {
         "validation": [[0.1, 101], [0.2, 102], [0.3, 100]],
         "test": [[0.1, 108], [0.2, 106], [0.3, 110]],
     }
     assert figure.axes[0].get_xscale() == "linear"
-    assert plot_analysis.plot_flag(example(3, values=["16", "32", "128"])).axes[0].get_xscale() == "log"
+    assert plots.plot_flag(example(3, values=["16", "32", "128"])).axes[0].get_xscale() == "log"
 
 
 @pytest.mark.parametrize(
     "analysis", [example(2, ("dim", "seed")), example(1, ()), example(2, ("cutoffs",), ["8", "8,12"])]
 )
 def test_there_is_no_such_picture_otherwise(analysis):
-    assert plot_analysis.numbers(analysis) is None
+    assert plots.numbers(analysis) is None
 
 
 def test_command_says_in_one_line_what_is_wrong(tmp_path):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
-    command = [sys.executable, analyse_run.__file__, f"--output_dir={tmp_path / 'out'}", str(tmp_path / "missing")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = programs.run("-m", "trainers.analyze", f"--output_dir={tmp_path / 'out'}", tmp_path / "missing")
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith(f"analyse_run: {tmp_path / 'missing'} holds no run")
+    assert done.stderr.splitlines()[-1].startswith(f"analyze: {tmp_path / 'missing'} holds no run")

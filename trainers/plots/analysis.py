@@ -1,11 +1,11 @@
-"""The pictures of scripts/analyse_run.py."""
+"""Pictures of trainers.analyze, which compare runs."""
 
 import itertools
 
 import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from plot_run import MUTED, STYLE, VALID, bin_label
+from trainers.plots import MUTED, VALID, bin_label, draw
 
 COLORS = plt.colormaps["tab10"].colors
 MARKERS = "os^Dv<>P"
@@ -15,13 +15,13 @@ LEGEND_WIDTH = 100  # characters
 
 
 def line(number):
-    """How a run is drawn, for the first 40 in a way of its own."""
+    """Returns the style of a run's line; the first 40 differ."""
     style = {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
     return style | {"linewidth": 1.3, "markersize": 5}
 
 
 def legend_below(figure, axes):
-    """The legend under the picture, in as many columns as its names leave room for."""
+    """Puts the legend under the picture, in as many columns as fit."""
     handles, labels = axes.get_legend_handles_labels()
     columns = max(1, LEGEND_WIDTH // (max(map(len, labels)) + 7))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=9)
@@ -32,7 +32,7 @@ def label(run, split):
 
 
 def plot_losses(analysis, key, words):
-    """Loss in each bin of `run[key]`, what it is above that of the best run, and how many words the bin has."""
+    """Plots the loss in each bin of `run[key]`, its difference to the best run, and the share of words in the bin."""
     runs, split = analysis["runs"], analysis["split"]
     bins = [{one["low"]: one for one in run[key]} for run in runs]
     lows = sorted(set().union(*bins))
@@ -58,7 +58,7 @@ def plot_losses(analysis, key, words):
 
 
 def plot_contexts(analysis):
-    """Perplexity against context, a line for each run and for each length of windows."""
+    """Plots perplexity against context, a line for each run and each length of windows."""
     lengths = sorted({one["length"] for run in analysis["runs"] for one in run["contexts"]})
     dashes = dict(zip(lengths, itertools.cycle(DASHES)))
     figure, axes = plt.subplots(figsize=(8, 5.5))
@@ -78,7 +78,7 @@ def plot_contexts(analysis):
 
 
 def plot_perplexity(analysis):
-    """The perplexities of the runs side by side, the best on top."""
+    """Plots the perplexities of the runs side by side, the best on top."""
     runs = analysis["runs"]
     figure, axes = plt.subplots(figsize=(8, 1.6 + 0.6 * len(runs)))
     for shift, (split, (text, color)) in zip((-0.2, 0.2), SPLITS.items()):
@@ -95,13 +95,13 @@ def plot_perplexity(analysis):
 
 
 def described(run, differing):
-    """A run's name above its settings that differ, if these are few."""
+    """Returns a run's name, above the settings that differ if they are few."""
     settings = ", ".join(f"{name}={run['settings'].get(name) or '–'}" for name in differing)
     return f"{run['name']}\n{settings}" if 0 < len(differing) <= 2 else run["name"]
 
 
 def numbers(analysis):
-    """The values of the one setting that the runs differ in; None if they differ in more, or not in numbers."""
+    """Returns the values of the only setting that differs, or None unless there is one and it is a number."""
     try:
         (name,) = analysis["differing"]
         return [float(run["settings"][name]) for run in analysis["runs"]]
@@ -110,7 +110,7 @@ def numbers(analysis):
 
 
 def plot_flag(analysis):
-    """Perplexity against the number of the one flag that the runs differ in."""
+    """Plots perplexity against the only flag that differs."""
     (flag,), values = analysis["differing"], numbers(analysis)
     figure, axes = plt.subplots(figsize=(8, 5))
     for split, (text, color) in SPLITS.items():
@@ -129,7 +129,7 @@ def plot_flag(analysis):
     return figure
 
 
-def draw(analysis, folder):
+def draw_analysis(analysis, folder):
     """Draws every picture into the folder, and returns their paths."""
     pictures = {
         "loss_by_frequency": lambda: plot_losses(analysis, "by_frequency", "the word"),
@@ -141,8 +141,5 @@ def draw(analysis, folder):
         pictures[f"perplexity_by_{analysis['differing'][0]}"] = lambda: plot_flag(analysis)
     paths = [folder / f"{name}.png" for name in pictures]
     for path, plot in zip(paths, pictures.values()):
-        with plt.rc_context(STYLE):
-            figure = plot()
-            figure.savefig(path)
-            plt.close(figure)
+        draw(plot, path)
     return paths

@@ -1,67 +1,33 @@
-"""Draws what a run wrote into its folder, as PNG files beside it.
-
-    python scripts/plot_run.py runs/docstrings [RUN_DIR ...]
-
-- learning_curve.png from log.jsonl: loss and perplexity, training and validation, above the learning rate;
-- loss_by_frequency_SPLIT.png from evaluation_SPLIT.json: the loss of rare and of frequent words, and their share;
-- surprisal.png from score.jsonl: a passage, each word shaded by how little the model expected it.
-
-A file that the run has not written is named and left out.
-"""
+"""Pictures of one run: its learning curve, its loss by frequency and the surprisal of a text."""
 
 import json
 import math
-import sys
 from pathlib import Path
 
-import matplotlib
+import matplotlib.pyplot as plt
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.ticker import PercentFormatter
 
-matplotlib.use("Agg")
+from keras_adaptive.callbacks.train_log import exp as perplexity
+from keras_adaptive.files import read_json_lines
+from trainers.plots import MUTED, TRAIN, VALID, bin_label, draw
 
-import matplotlib.pyplot as plt  # noqa: E402
-from absl import app  # noqa: E402
-from matplotlib.cm import ScalarMappable  # noqa: E402
-from matplotlib.colors import LinearSegmentedColormap, Normalize  # noqa: E402
-from matplotlib.ticker import PercentFormatter  # noqa: E402
-
-TRAIN, VALID, MUTED = "#3b6fb6", "#d1632a", "#6b6b6b"
-STYLE = {
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "figure.constrained_layout.use": True,
-    "font.size": 10,
-    "grid.color": "#e3e3e3",
-    "legend.frameon": False,
-    "savefig.dpi": 150,
-}
 MAX_WORDS = 160  # of a passage
 MAX_BITS = 20  # on the scale of shades; log2 of a million
+MAX_LOSS = 50  # nats, so that a run that diverged is drawn too
 SHADES = ["#fffbe6", "#fbd87f", "#f08a4b", "#e0524d"]  # black text is readable on each
 
 
-def read_json_lines(path):
-    """All records of a JSON lines file but a last line that is still being written."""
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    records = []
-    for number, line in enumerate(lines, 1):
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{number}: not a JSON object ({error.msg}).") from None
-    return records
-
-
 def curve(records, key):
-    """Updates and values of the records with this key; of an update done again after a resume, the last."""
+    """Returns the updates and values of the records with this key; a repeated update counts with its last value."""
     values = {record["update"]: record[key] for record in records if record.get(key) is not None}
     updates = sorted(values)
     return updates, [values[update] for update in updates]
 
 
 def plot_learning_curve(records, title):
-    """Loss (left scale, nats) and perplexity (right scale) per update, the learning rate below."""
+    """Plots loss (left scale, nats) and perplexity (right scale) per update, above the learning rate."""
     figure, (top, bottom) = plt.subplots(2, figsize=(8, 6), sharex=True, height_ratios=[3, 1])
     top.plot(*curve(records, "loss"), color=TRAIN, linewidth=1.3, label="training")
     updates, losses = curve(records, "val_loss")
@@ -73,7 +39,7 @@ def plot_learning_curve(records, title):
     top.legend()
     right = top.secondary_yaxis("right")
     right.set_ylabel("perplexity")
-    perplexities = round_numbers(*map(perplexity, top.get_ylim()))
+    perplexities = round_numbers(*(perplexity(min(loss, MAX_LOSS)) for loss in top.get_ylim()))
     right.set_yticks([math.log(one) for one in perplexities], [f"{one:,}" for one in perplexities])
     bottom.plot(*curve(records, "learning_rate"), color=MUTED, linewidth=1.3)
     bottom.set(xlabel="update", ylabel="learning rate")
@@ -82,18 +48,14 @@ def plot_learning_curve(records, title):
     return figure
 
 
-def perplexity(loss):
-    return math.exp(min(loss, 50))  # a run that diverged is drawn all the same
-
-
 def round_numbers(low, high):
-    """1, 2 and 5 times the powers of ten from `low` to `high`."""
+    """Returns 1, 2 and 5 times the powers of ten from `low` to `high`."""
     powers = range(len(str(int(high))))
     return [digit * 10**power for power in powers for digit in (1, 2, 5) if low <= digit * 10**power <= high]
 
 
 def plot_loss_by_frequency(bins, title):
-    """Mean loss of the words of each frequency, and what share of the text they are."""
+    """Plots the mean loss of the words of each frequency, and their share of the text."""
     total = sum(one["tokens"] for one in bins)
     mean = sum(one["nll"] * one["tokens"] for one in bins) / total
     figure, (top, bottom) = plt.subplots(2, figsize=(8, 5.5), sharex=True, height_ratios=[3, 1])
@@ -115,16 +77,8 @@ def plot_loss_by_frequency(bins, title):
     return figure
 
 
-def bin_label(one):
-    """{"low": 10, "high": 100}, counts in [10, 100), -> "10 – 99"; without an end -> "10 +"."""
-    low, high = one["low"], one["high"]
-    if high is None:
-        return f"{low:,} +"
-    return f"{low:,}" if high == low + 1 else f"{low:,} – {high - 1:,}"
-
-
 def passage(records):
-    """The first words of a scored text, with their surprisal in bits, line by line."""
+    """Returns the first words of a scored text with their surprisal in bits, line by line."""
     lines, left = [], MAX_WORDS
     for record in records:
         words = zip(record["tokens"], record["log_probs"], strict=True)
@@ -137,7 +91,7 @@ def passage(records):
 
 
 def wrap(lines, width):
-    """Puts words into rows of `width` characters: (row, column, size, word, bits)."""
+    """Places words in rows of `width` characters: a list of (row, column, size, word, bits)."""
     row, placed = 0, []
     for line in lines:
         column = 0
@@ -153,7 +107,7 @@ def wrap(lines, width):
 
 
 def plot_surprisal(records, title, width=76):
-    """A passage as it is read, every word on a shade of its surprisal, with the bits under it."""
+    """Plots a passage of text, each word on a shade of its surprisal, above the bits."""
     placed = wrap(passage(records), width)
     rows = placed[-1][0] + 1
     figure, axes = plt.subplots(figsize=(10, 1.3 + 0.42 * rows))
@@ -187,15 +141,15 @@ def read_surprisal(path):
     return records if passage(records) else None
 
 
-PICTURES = [  # what the run wrote, the picture of it (the star of the one is the star of the other), how to make it
+PICTURES = [  # (file of the run, picture with the same *, how to read the file, how to plot its content)
     ("log.jsonl", "learning_curve.png", read_learning_curve, plot_learning_curve),
     ("evaluation_*.json", "loss_by_frequency_*.png", read_loss_by_frequency, plot_loss_by_frequency),
     ("score.jsonl", "surprisal.png", read_surprisal, plot_surprisal),
 ]
 
 
-def plot_run(run_dir):
-    """Draws every picture that the run has numbers for, and returns their paths."""
+def draw_run(run_dir):
+    """Draws every picture that the folder of a run has numbers for, and returns their paths."""
     run_dir = Path(run_dir)
     if not run_dir.is_dir():
         raise ValueError(f"`{run_dir}` is not a folder. Give the --run_dir of a run.")
@@ -208,26 +162,9 @@ def plot_run(run_dir):
             split = source.stem.partition("_")[2]
             title = f"{run_dir.resolve().name}, {split}" if split else run_dir.resolve().name
             path = run_dir / picture.replace("*", split)
-            with plt.rc_context(STYLE):
-                figure = plot(content, title)
-                figure.savefig(path)
-                plt.close(figure)
+            draw(plot, path, content, title)
             print(path)
             drawn.append(path)
     if not drawn:
         raise ValueError(f"`{run_dir}` holds nothing to draw. Train, evaluate or score with this --run_dir first.")
     return drawn
-
-
-def main(argv):
-    if len(argv) < 2:
-        raise app.UsageError("Give at least one RUN_DIR.")
-    try:
-        for run_dir in argv[1:]:
-            plot_run(run_dir)
-    except (OSError, ValueError) as error:
-        sys.exit(f"plot_run: {error}")
-
-
-if __name__ == "__main__":
-    app.run(main)

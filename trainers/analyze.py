@@ -1,13 +1,13 @@
-"""Compares runs: which words they gain on, what context is worth, and what the flags do that they differ in.
+"""Compares runs: which words they predict better, what context adds, and what the flags that differ do.
 
-    python scripts/analyse_run.py [--split=test] [--contexts=0,128,480] [--output_dir=runs/analysis] RUN [RUN ...]
+    python -m trainers.analyze [--split=test] [--contexts=0,128,480] [--output_dir=runs/analysis] RUN [RUN ...]
 
 Prints a table of the runs, the best first, and writes analysis.json and pictures of it into --output_dir:
 
 - loss_by_frequency.png and loss_by_previous.png: the loss of words by how frequent they are in the training text, and
   by how frequent the word before them is;
-- contexts.png: perplexity against context, so many tokens at the beginning of what is read at a time that are not
-  scored; what is read is as long as in training, or --lengths, and cut where tokens end, not lines;
+- contexts.png: perplexity against context. Windows are as long as in training, or --lengths, and are cut where tokens
+  end, not lines; the context is the tokens at the beginning of a window that are read and not scored;
 - perplexity.png: the runs side by side, and perplexity_by_FLAG.png where they differ in the number of one flag only.
 
 The runs must be of one text. Each run's folder keeps its losses (losses_*.npz), so that a second call evaluates only
@@ -16,19 +16,16 @@ what is new.
 
 import functools
 import hashlib
-import json
-import os
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-import plot_analysis
+from keras_adaptive.callbacks.train_log import exp as perplexity
 from keras_adaptive.data import EOS, UNK
-from plot_run import perplexity, read_json_lines
-from trainers import evaluate
+from keras_adaptive.files import commit, partial, read_json_lines, write_json
+from trainers import command_line, evaluate
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
@@ -38,15 +35,15 @@ RECIPE = ("unit", "tokenizer", "min_count")  # of a corpus: how its text became 
 
 
 def define_flags():
-    flags.DEFINE_enum("split", "valid", SPLITS, "Whose losses are taken apart.")
-    flags.DEFINE_list("lengths", [], "Tokens that are read at a time, context included; by default those of training.")
-    flags.DEFINE_list("contexts", [], "How many of these are context; by default none, one, two and three quarters.")
+    flags.DEFINE_enum("split", "valid", SPLITS, "Split to analyze.")
+    flags.DEFINE_list("lengths", [], "Tokens of a window, context included; by default the length of training.")
+    flags.DEFINE_list("contexts", [], "Tokens of a window that are context; by default 0 to 3 quarters of it.")
     flags.DEFINE_integer("batch_size", 16, "Blocks at a time.", lower_bound=1)
     flags.DEFINE_string("output_dir", "runs/analysis", "Folder for analysis.json and the pictures.")
 
 
 class WordLosses(NamedTuple):
-    """What is kept of an evaluation."""
+    """The part of an evaluation that is kept in a file."""
 
     nll: np.ndarray  # (words,)
     words: np.ndarray  # (words,), their ids
@@ -54,7 +51,7 @@ class WordLosses(NamedTuple):
 
 
 class Run:
-    """A run, whose folder keeps the losses of its best model."""
+    """A run whose folder keeps the losses of its best model."""
 
     def __init__(self, path, name):
         self.folder = RunFolder(path)
@@ -70,16 +67,16 @@ class Run:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def texts(self):
-        """The digest of each split's text."""
+        """Returns the digest of each split's text."""
         return {split: facts["sha256"] for split, facts in self.corpus.metadata["splits"].items()}
 
     def settings(self):
-        """The flags of the run, and how the text became words; where the corpus lies makes no difference."""
+        """Returns the flags of the run but for --data_dir, and how its text became words."""
         recipe = {name: str(self.corpus.metadata.get(name)) for name in RECIPE}
         return {name: value for name, value in self.flags.items() if name != "data_dir"} | recipe
 
     def losses(self, model, inference, split, block, context=0):
-        """The `WordLosses` of a split in blocks behind so much context, from the folder or by `inference()`."""
+        """Returns the `WordLosses` of a split in blocks after `context` tokens, from the folder or by `inference()`."""
         path = self.folder.path / f"losses_{split}_{block}_behind_{context}.npz"
         of = f"model {self.model_digest}, text {self.texts()[split]}"
         if path.is_file():
@@ -95,13 +92,12 @@ class Run:
 
 def write_arrays(path, **arrays):
     """Writes an .npz file, whole or not at all."""
-    partial = path.with_name(f"partial_{path.name}")
-    np.savez(partial, **arrays)
-    os.replace(partial, path)
+    np.savez(partial(path), **arrays)
+    commit(path)
 
 
 def open_runs(paths):
-    """The `Run`s of these folders, if they can be compared."""
+    """Returns the `Run`s of these folders, which must be comparable."""
     folders = [Path(path).resolve() for path in paths]
     bases = [folder.name for folder in folders]
     runs = []
@@ -112,13 +108,13 @@ def open_runs(paths):
         if runs[-1].texts() != runs[0].texts():
             raise ValueError(
                 f"{path} is a run of another text than {paths[0]}: only runs of one corpus can be compared. "
-                "Analyse them apart, with another --output_dir."
+                "Analyze them apart, with another --output_dir."
             )
     return runs
 
 
 def windows(run, lengths, contexts):
-    """The pairs of a length and a context below it that a run is evaluated with."""
+    """Returns the pairs of a length and a shorter context that a run is evaluated with."""
     pairs = []
     for length in lengths or [run.length]:
         quarters = sorted({length * part // 4 for part in range(4)})
@@ -131,8 +127,8 @@ def windows(run, lengths, contexts):
     return pairs
 
 
-def analyse(run, split, pairs):
-    """Everything about one run."""
+def analyze(run, split, pairs):
+    """Returns the figures of one run, as analysis.json holds them."""
     model = functools.cache(run.folder.model)  # of one run at a time, and only if its folder lacks losses
     losses_of = functools.partial(run.losses, model, functools.cache(lambda: model().for_inference()))
     plain = {one: losses_of(one, run.length) for one in SPLITS}
@@ -155,26 +151,28 @@ def analyse(run, split, pairs):
 
 
 def perplexity_of_known(losses):
-    """That of the words of the vocabulary: all others are one frequent symbol to models of words, and are spelled out
-    by models of sub-words."""
+    """Returns the perplexity of the words of the vocabulary.
+
+    Models of words predict all other words as one frequent symbol, and models of sub-words spell them out.
+    """
     return perplexity(losses.nll[losses.words != UNK].mean())
 
 
 def by_context(losses_of, split, length, context):
-    """The perplexity in windows of `length` tokens, of which the first `context` are not scored."""
+    """Returns the perplexity in windows of `length` tokens, the first `context` of which are not scored."""
     loss = float(losses_of(split, length - context, context).nll.mean())
     return {"length": length, "context": context, "loss": loss, "perplexity": perplexity(loss)}
 
 
 def training(log):
-    """Tokens and seconds of every `fit` in a log, the updates done again after a resume counted again."""
+    """Returns the tokens and seconds of all `fit`s in a log; updates repeated after a resume count twice."""
     records = [one for one in read_json_lines(log) if "seconds" in one] if log.exists() else []
     ends = [one for one, after in zip(records, records[1:]) if after["seconds"] < one["seconds"]] + records[-1:]
     return {name: sum(one[name] for one in ends) if ends else None for name in ("tokens", "seconds")}
 
 
 def compare(runs, split):
-    """The runs, best first, with the names of the settings in which they differ."""
+    """Returns the runs, best first, with the names of the settings in which they differ."""
     for run in runs[1:]:
         if run["words"] != runs[0]["words"]:
             raise ValueError(
@@ -191,7 +189,7 @@ def compare(runs, split):
 
 
 def table(analysis):
-    """The comparison as lines of text."""
+    """Returns the comparison as lines of text."""
     rows = [["run", *analysis["differing"], "parameters", "tokens", "seconds", *SPLITS]]
     for run in analysis["runs"]:
         settings = [run["settings"].get(name) or "–" for name in analysis["differing"]]
@@ -202,7 +200,7 @@ def table(analysis):
 
 
 def integers(name):
-    """The value of a list flag."""
+    """Returns the value of a list flag."""
     try:
         return [int(one) for one in FLAGS[name].value]
     except ValueError:
@@ -210,28 +208,17 @@ def integers(name):
         raise ValueError(f"--{name} must be numbers of tokens such as 0,128. Received: {received}") from None
 
 
-def analyse_runs(paths):
-    """Compares the runs in these folders as the flags say, and returns what is in analysis.json."""
+def main(*paths):
+    from trainers.plots.analysis import draw_analysis  # before the work, since matplotlib may be missing
+
     runs = open_runs(paths)
     pairs = [windows(run, integers("lengths"), integers("contexts")) for run in runs]
-    analysis = compare([analyse(run, FLAGS.split, one) for run, one in zip(runs, pairs)], FLAGS.split)
+    analysis = compare([analyze(run, FLAGS.split, pair) for run, pair in zip(runs, pairs)], FLAGS.split)
     folder = Path(FLAGS.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "analysis.json").write_text(json.dumps(analysis, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "analysis.json", analysis)
     print(*table(analysis), "perplexities in blocks of the length of training", sep="\n")
-    print(*plot_analysis.draw(analysis, folder), folder / "analysis.json", sep="\n")
-    return analysis
-
-
-def main(argv):
-    if len(argv) < 2:
-        raise app.UsageError("Give at least one RUN, the --run_dir of a training.")
-    try:
-        analyse_runs(argv[1:])
-    except (OSError, ValueError) as error:
-        sys.exit(f"analyse_run: {error}")
+    print(*draw_analysis(analysis, folder), folder / "analysis.json", sep="\n")
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    command_line.run(main, define_flags, paths="RUN, the --run_dir of a training")

@@ -1,12 +1,12 @@
 """Turns text into a corpus for training: token ids, a vocabulary and what there is to know about them.
 
-The same command again goes on where it was stopped, and keeps a corpus that is complete.
+The same command again resumes where it was stopped, and keeps a corpus that is complete.
 
-python scripts/prepare_corpus.py --data_dir=data/docstrings
-python scripts/prepare_corpus.py --source=wikitext-103 --data_dir=data/wikitext-103
-python scripts/prepare_corpus.py --source=FOLDER --data_dir=data/mine
-python scripts/prepare_corpus.py --source=FOLDER --subwords=32000 --data_dir=data/mine_bpe
-python scripts/prepare_corpus.py --source=FOLDER --dictionary=dict.txt --data_dir=data/for_a_published_model
+python -m trainers.prepare --data_dir=data/docstrings
+python -m trainers.prepare --source=wikitext-103 --data_dir=data/wikitext-103
+python -m trainers.prepare --source=FOLDER --data_dir=data/mine
+python -m trainers.prepare --source=FOLDER --subwords=32000 --data_dir=data/mine_bpe
+python -m trainers.prepare --source=FOLDER --dictionary=dict.txt --data_dir=data/for_a_published_model
 """
 
 import functools
@@ -14,9 +14,10 @@ import os
 import sys
 import tempfile
 
-from absl import app, flags
+from absl import flags
 
 from keras_adaptive.data import PUBLIC_CORPORA, TOKENIZERS, Vocabulary, prepare, prepare_public, write_docstrings
+from trainers import command_line
 
 FLAGS = flags.FLAGS
 say = functools.partial(print, flush=True)
@@ -29,20 +30,21 @@ def define_flags():
         f"docstrings (of this Python); {', '.join(PUBLIC_CORPORA)} (downloaded); or a folder with train.txt, valid.txt "
         "and test.txt.",
     )
-    flags.DEFINE_list("packages", [], "Installed packages whose docstrings come on top, such as numpy,keras.")
+    flags.DEFINE_list("packages", [], "Installed packages whose docstrings are added, such as numpy,keras.")
     flags.DEFINE_enum("tokenizer", None, list(TOKENIZERS), "By default words for docstrings, whitespace for a folder.")
     flags.DEFINE_integer(
         "min_count",
         None,
-        "Rarer words of the training text become <unk>. By default 3; for a public corpus, as it was published.",
+        "Occurrences below which a word of the training text becomes <unk>; by default 3, or what a public corpus was "
+        "published with.",
         lower_bound=1,
     )
     flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, such as 32000; 0 for words.", lower_bound=0)
-    flags.DEFINE_string("dictionary", None, "Vocabulary to take, a vocabulary.txt or dict.txt; others are <unk>.")
-    flags.DEFINE_string("data_dir", None, "The folder to make.", required=True)
-    flags.DEFINE_integer("processes", os.cpu_count(), "Parts of the text to read at the same time.", lower_bound=1)
-    flags.DEFINE_string("download_dir", "data/downloads", "Where archives of public corpora and their texts are kept.")
-    flags.DEFINE_list("mirrors", [], "Addresses to download a public corpus from instead of the public ones.")
+    flags.DEFINE_string("dictionary", None, "A vocabulary.txt or dict.txt to use; other words become <unk>.")
+    flags.DEFINE_string("data_dir", None, "Folder to make.", required=True)
+    flags.DEFINE_integer("processes", os.cpu_count(), "Processes that read the text.", lower_bound=1)
+    flags.DEFINE_string("download_dir", "data/downloads", "Folder of downloaded archives and their texts.")
+    flags.DEFINE_list("mirrors", [], "Addresses to download a public corpus from, instead of the public ones.")
 
 
 def prepare_docstrings():
@@ -67,7 +69,7 @@ def prepare_folder():
 
 
 def how():
-    """What the tokens are (sub-words, words of a given vocabulary, or those of the training text), and how to work."""
+    """Returns the arguments that all sources share: the unit of the tokens, the vocabulary and the processes."""
     vocabulary = Vocabulary.load(FLAGS.dictionary) if FLAGS.dictionary else None
     return {"subwords": FLAGS.subwords, "vocabulary": vocabulary, "processes": FLAGS.processes, "report": say}
 
@@ -94,21 +96,12 @@ def print_summary(corpus):
         print(f"{split:8}" + "".join(f"{facts[column]:14,}" for column in columns) + f"{facts['unknown_share']:10.2%}")
 
 
-def main(argv):
-    if argv[1:]:
-        raise app.UsageError(f"Unknown arguments: {argv[1:]}")
+def main():
     kept = os.path.exists(os.path.join(FLAGS.data_dir, "corpus.json"))
-    try:
-        corpus = prepare_source()
-    except (ValueError, OSError, ModuleNotFoundError, RuntimeError) as error:
-        sys.exit(f"prepare_corpus: {error}")
-    except KeyboardInterrupt:
-        print("prepare_corpus: stopped; the same command goes on.", file=sys.stderr)
-        sys.exit(130)
+    corpus = prepare_source()
     print(f"{'Kept' if kept else 'Made'} {FLAGS.data_dir} from {corpus.metadata['source']}")
     print_summary(corpus)
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    command_line.run(main, define_flags)

@@ -1,10 +1,10 @@
 """Makes a run folder of a published language model, for trainers.evaluate, trainers.score and trainers.generate.
 
-python scripts/convert_fairseq.py --checkpoint=model.pt --dictionary=dict.txt --run_dir=runs/published
+python -m trainers.convert --checkpoint=model.pt --dictionary=dict.txt --run_dir=runs/published
 
-The model was trained with fairseq, as `transformer_lm` of any architecture. Evaluating takes a corpus of its words:
+The model was trained with fairseq, as `transformer_lm` of any architecture. Evaluation needs a corpus of its words:
 
-python scripts/prepare_corpus.py --source=wikitext-103 --dictionary=dict.txt --data_dir=data/published
+python -m trainers.prepare --source=wikitext-103 --dictionary=dict.txt --data_dir=data/published
 """
 
 import os
@@ -45,7 +45,7 @@ def main():
         model.save(folder / "best.keras")
     print(f"Made {FLAGS.run_dir}: {model.count_params():,} parameters, {len(vocabulary):,} words")
     if options.get("add_bos_token"):
-        print("It was trained with add_bos_token: lines began with <s>. The programs begin them behind </s>.")
+        print("It was trained with add_bos_token: lines began with <s>. The programs begin them after </s>.")
 
 
 def check_corpus(vocabulary):
@@ -53,7 +53,7 @@ def check_corpus(vocabulary):
     if load_corpus(FLAGS.data_dir).vocabulary.sha256 != vocabulary.sha256:
         raise ValueError(
             f"{FLAGS.data_dir} is a corpus of another vocabulary than {FLAGS.dictionary}: make one with "
-            f"scripts/prepare_corpus.py --dictionary={FLAGS.dictionary}."
+            f"`python -m trainers.prepare --dictionary={FLAGS.dictionary}`."
         )
 
 
