@@ -9,7 +9,7 @@ import pytest
 
 from keras_adaptive import distribution
 from keras_adaptive.data import load_corpus, prepare
-from scripts.virtual_devices import environments, run_processes
+from scripts.benchmarks.virtual_devices import environments, run_processes
 from tests.support import replicas
 from tests.support.backends import BACKEND
 from tests.support.programs import call

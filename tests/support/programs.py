@@ -1,7 +1,6 @@
 """The programs of trainers/ and scripts/, called in this process."""
 
 import contextlib
-import inspect
 import os
 import subprocess
 import sys
@@ -28,8 +27,7 @@ def parsed(program, *arguments):
 def call(program, *arguments):
     """Runs a program's main with these arguments, as its command line would."""
     with parsed(program, *arguments) as paths:
-        old = "argv" in inspect.signature(program.main).parameters
-        program.main(*([["program"]] if old else paths))
+        program.main(*paths)
 
 
 def run(*arguments, **environment):

@@ -1,10 +1,9 @@
 import json
-import types
 from pathlib import Path
 
 import pytest
 
-import benchmark_preparation
+from scripts.benchmarks import preparation
 from tests.support.programs import call
 
 
@@ -14,8 +13,7 @@ def test_it_runs_and_writes_its_figures(tmp_path):
         (tmp_path / f"{split}.txt").write_text("the cat sat on the mat\n" * 1000)
     output = tmp_path / "results.json"
     flags = [f"--source={tmp_path}", "--megabytes=1", "--sentences=1000", f"--results={output}"]
-    define_flags, main = benchmark_preparation.define_flags, benchmark_preparation.main
-    call(types.SimpleNamespace(define_flags=define_flags, main=lambda: main(["program"])), *flags)
+    call(preparation, *flags)
     results = json.loads(output.read_text())
     assert results["preparation"].keys() == {"1", "2"} and 10**6 <= results["text_bytes"] < 1.03 * 10**6
     assert all(found["bytes_per_second"] > 0 for found in results["preparation"].values())

@@ -1,13 +1,11 @@
 import json
-import os
-import subprocess
-import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from scripts import plot_benchmarks
+from scripts.benchmarks import plot
+from tests.support import programs
 
 BACKENDS = ("tensorflow", "jax", "torch")
 PICTURES = ["loss.png", "loss_rows.png", "loss_tails.png", "step.png"]
@@ -26,7 +24,8 @@ def loss_case(rows=2048, tail_share=0.25, ours=0.6, peer=1.0, floor=0.3):
 
 
 def results(backend, dtype="float32", **content):
-    settings = {"backend": backend, "dtype": dtype, "vocabulary": 267744, "dim": 1024, "batch_size": 8, "length": 128}
+    sizes = {"vocabulary_size": 267744, "dim": 1024, "batch_size": 8, "length": 128}
+    settings = {"backend": backend, "dtype": dtype, **sizes}
     return {"machine": {"device": "processor", "cores": 2}, "settings": settings, **content}
 
 
@@ -78,7 +77,7 @@ def lines(axes):
 
 
 def test_every_picture_is_drawn_into_the_folder(folder, capsys):
-    assert plot_benchmarks.plot_benchmarks(folder) == [folder / picture for picture in PICTURES]
+    assert plot.plot_benchmarks(folder) == [folder / picture for picture in PICTURES]
     assert "drawn without" not in capsys.readouterr().out
     for picture in PICTURES:
         image = plt.imread(folder / picture)
@@ -90,7 +89,7 @@ def test_what_is_not_there_is_named_and_left_out(folder, capsys):
     missing = ["loss_jax_bfloat16.json", *(f"step_{backend}.json" for backend in BACKENDS)]
     for name in missing:
         (folder / name).unlink()
-    assert [path.name for path in plot_benchmarks.plot_benchmarks(folder)] == PICTURES[:-1]
+    assert [path.name for path in plot.plot_benchmarks(folder)] == PICTURES[:-1]
     printed = capsys.readouterr().out.splitlines()
     assert f"{folder / 'loss.png'}: drawn without {missing[0]}" in printed
     assert f"{folder / 'step.png'}: not drawn, there is no {', '.join(missing[1:])}" in printed
@@ -102,11 +101,11 @@ def test_files_of_other_pictures_do_not_count(folder):
             file.unlink()
     for name in ("loss_torch_full.json", "generation_torch.json", "partial_step_torch.json"):
         (folder / name).write_text("{}")
-    assert [path.name for path in plot_benchmarks.plot_benchmarks(folder)] == ["loss.png"]
+    assert [path.name for path in plot.plot_benchmarks(folder)] == ["loss.png"]
 
 
 def test_loss_is_relative_to_the_peer_of_its_own_run():
-    axes = plot_benchmarks.plot_loss(
+    axes = plot.plot_loss(
         [
             loss_results("jax", loss_case(ours=1.0, peer=2.0, floor=0.8)),
             loss_results("jax", loss_case(ours=1.0, peer=4.0, floor=0.6), dtype="mixed_bfloat16"),
@@ -130,7 +129,7 @@ def test_loss_is_relative_to_the_peer_of_its_own_run():
 
 def test_rows_show_time_and_memory():
     cases = [loss_case(rows=rows, ours=rows / 1000, peer=rows / 500) for rows in (2000, 1000)]  # in any order
-    time, memory = plot_benchmarks.plot_rows([loss_results("jax", *cases), loss_results("torch", cases[0])]).axes
+    time, memory = plot.plot_rows([loss_results("jax", *cases), loss_results("torch", cases[0])]).axes
     assert lines(time) == {
         "ours, JAX run": [[1000, 1], [2000, 2]],
         "PyTorch's adaptive softmax, JAX run": [[1000, 2], [2000, 4]],
@@ -150,12 +149,12 @@ def test_memory_that_was_not_measured_is_left_out(folder):
         for case in cases:
             del case["candidates"]["ours"]["mebibytes"], case["candidates"]["torch adaptive"]["mebibytes"]
         (folder / f"loss_{backend}_rows.json").write_text(json.dumps(loss_results(backend, *cases)))
-    assert folder / "loss_rows.png" in plot_benchmarks.plot_benchmarks(folder)
+    assert folder / "loss_rows.png" in plot.plot_benchmarks(folder)
 
 
 def test_tails_show_the_share_of_all_tails():
     cases = [loss_case(tail_share=share, ours=1 + share, floor=share) for share in (0, 0.5, 1)]
-    axes = plot_benchmarks.plot_tails([loss_results("torch", *cases)]).axes[0]
+    axes = plot.plot_tails([loss_results("torch", *cases)]).axes[0]
     assert lines(axes) == {
         "ours, PyTorch run": [[0, 1], [0.5, 1.5], [1, 2]],
         "matrix products alone, PyTorch run": [[0, 0], [0.5, 0.5], [1, 1]],
@@ -164,7 +163,7 @@ def test_tails_show_the_share_of_all_tails():
 
 def test_steps_stand_beside_the_peer_of_their_run():
     alone, both = step_results("jax", ours=300), step_results("torch", ours=400, torch_lm=200)
-    axes = plot_benchmarks.plot_step([alone, both]).axes[0]
+    axes = plot.plot_step([alone, both]).axes[0]
     ours, peer = axes.containers[1::2]
     assert heights(ours) == pytest.approx([300, 400])
     assert heights(peer) == pytest.approx([200])
@@ -174,7 +173,7 @@ def test_steps_stand_beside_the_peer_of_their_run():
 
 def test_title_says_where_files_differ():
     one, other = loss_results("jax", loss_case(512), loss_case(2048)), loss_results("torch", loss_case(2048))
-    assert plot_benchmarks.conditions([one, other, one]).splitlines() == [
+    assert plot.conditions([one, other, one]).splitlines() == [
         "512 – 2,048 hidden vectors of dimension 1,024, 267,744 words"
         " / 2,048 hidden vectors of dimension 1,024, 267,744 words",
         "processor, 2 cores",
@@ -185,29 +184,19 @@ def test_title_says_where_files_differ():
 def test_a_file_of_another_form_is_named(tmp_path, text):
     (tmp_path / "loss_jax.json").write_text(text)
     with pytest.raises(ValueError, match=r"loss\.png: loss_jax\.json must be as the benchmarks write"):
-        plot_benchmarks.plot_benchmarks(tmp_path)
+        plot.plot_benchmarks(tmp_path)
 
 
-def run_script(*arguments):
-    return subprocess.run(
-        [sys.executable, plot_benchmarks.__file__, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "MPLBACKEND": "Agg"},
-        timeout=120,
-    )
-
-
-def test_command_draws(tmp_path):
+def test_the_command(tmp_path):
     (tmp_path / "step_torch.json").write_text(json.dumps(step_results("torch", ours=800, torch_lm=500)))
-    done = run_script(tmp_path)
+    done = programs.run("-m", "scripts.benchmarks.plot", tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "step.png").exists()
 
 
-def test_command_says_in_one_line_that_there_is_nothing(tmp_path):
-    done = run_script(tmp_path)
+def test_the_command_says_in_one_line_that_there_is_nothing(tmp_path):
+    done = programs.run("-m", "scripts.benchmarks.plot", tmp_path)
     assert done.returncode == 1
     assert "holds no results such as loss_torch.json" in done.stderr
-    assert f"benchmark_loss.py --backend=torch --results={tmp_path / 'loss_torch.json'}" in done.stderr
+    assert f"scripts.benchmarks.loss --backend=torch --results={tmp_path / 'loss_torch.json'}" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -1,6 +1,6 @@
 """Draws the results of the benchmarks, as PNG files beside them.
 
-    python scripts/plot_benchmarks.py scripts/results/benchmarks
+    python -m scripts.benchmarks.plot scripts/results/benchmarks
 
 From the JSON files of the folder, BACKEND being tensorflow, jax or torch:
 
@@ -15,15 +15,13 @@ and left out.
 """
 
 import json
-import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from absl import app
 from matplotlib.ticker import PercentFormatter
 
-from trainers import plots
+from trainers import command_line, plots
 
 BACKENDS = {"tensorflow": ("TensorFlow", "o-"), "jax": ("JAX", "s--"), "torch": ("PyTorch", "^:")}
 CANDIDATES = {
@@ -34,13 +32,17 @@ CANDIDATES = {
 }
 
 
+def define_flags():
+    """Defines no flags: the program takes folders."""
+
+
 def label(settings):
-    """The backend and the dtype of ours: {"backend": "jax", "dtype": "mixed_bfloat16"} -> "JAX" above "bfloat16"."""
+    """Returns the backend above our dtype: {"backend": "jax", "dtype": "mixed_bfloat16"} -> "JAX" above "bfloat16"."""
     return f"{BACKENDS[settings['backend']][0]}\n{settings['dtype'].removeprefix('mixed_')}"
 
 
 def conditions(results):
-    """What was measured, and on which machine; where files differ, all that they say."""
+    """Returns what was measured and on which machine, in all variants where files differ."""
     machines = [f"{one['machine']['device']}, {one['machine']['cores']} cores" for one in results]
     return "\n".join(" / ".join(dict.fromkeys(line)) for line in (map(describe, results), machines))
 
@@ -50,13 +52,13 @@ def describe(result):
     if "cases" in result:
         rows = [case["rows"] for case in result["cases"]]
         rows = " – ".join(dict.fromkeys(f"{one:,}" for one in (min(rows), max(rows))))
-        return f"{rows} hidden vectors of dimension {settings['dim']:,}, {settings['vocabulary']:,} words"
+        return f"{rows} hidden vectors of dimension {settings['dim']:,}, {settings['vocabulary_size']:,} words"
     sizes = [f"{CANDIDATES[name][0]} {one['parameters'] / 1e6:.0f}" for name, one in result["candidates"].items()]
     return f"{settings['batch_size']} × {settings['length']} tokens; million parameters: {', '.join(sizes)}"
 
 
 def draw_bars(axes, groups, number_format):
-    """Bars of the candidates side by side; a group is `(label, {candidate: (median, low, high)})`."""
+    """Draws bars of the candidates side by side; a group is `(label, {candidate: (median, low, high)})`."""
     names = [name for name in CANDIDATES if any(name in group for _, group in groups)]
     width = 0.8 / len(names)
     for number, name in enumerate(names):
@@ -73,7 +75,7 @@ def draw_bars(axes, groups, number_format):
 
 
 def draw_lines(axes, results, names, point):
-    """A line for each candidate of each file, through `point(case, figures)` of the candidate's figures."""
+    """Draws a line for each candidate of each file through the points `point(case, figures)`."""
     for result in results:
         backend, style = BACKENDS[result["settings"]["backend"]]
         for name in names:
@@ -83,7 +85,7 @@ def draw_lines(axes, results, names, point):
 
 
 def plot_loss(results):
-    """Time of each candidate over the median of `torch adaptive` in the same file."""
+    """Plots the time of each candidate over the median of `torch adaptive` in the same file."""
     groups = []
     for result in results:
         for case in result["cases"]:
@@ -99,7 +101,7 @@ def plot_loss(results):
 
 
 def plot_rows(results):
-    """Time and memory against the number of hidden vectors."""
+    """Plots time and memory against the number of hidden states."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 5))
     names = ("ours", "torch adaptive")
     draw_lines(left, results, names, lambda case, figures: (case["rows"], figures["seconds"]["median"]))
@@ -115,7 +117,7 @@ def plot_rows(results):
 
 
 def plot_tails(results):
-    """Time against the share of targets that are in the tails."""
+    """Plots time against the share of targets in the tails."""
     figure, axes = plt.subplots(figsize=(8, 5))
     tails = lambda case, figures: (sum(case["shares"][1:]), figures["seconds"]["median"])  # noqa: E731
     draw_lines(axes, results, ("ours", "floor"), tails)
@@ -126,7 +128,7 @@ def plot_tails(results):
 
 
 def plot_step(results):
-    """Tokens per second of a training step."""
+    """Plots tokens per second of a training step."""
     groups = []
     for result in results:
         speeds = {}
@@ -149,14 +151,16 @@ PICTURES = [  # the picture, the files that it shows with their backend left ope
 ]
 
 
+def titled(plot, results, title):
+    figure = plot(results)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
 def draw(files, title, plot, path):
     try:
         results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-        with plt.rc_context(plots.STYLE):
-            figure = plot(results)
-            figure.suptitle(f"{title}\n{conditions(results)}", fontsize=10)
-            figure.savefig(path)
-            plt.close(figure)
+        plots.draw(titled, path, plot, results, f"{title}\n{conditions(results)}")
     except (KeyError, json.JSONDecodeError) as error:
         names = ", ".join(file.name for file in files)
         raise ValueError(f"{path}: {names} must be as the benchmarks write them ({error!r}).") from None
@@ -176,19 +180,15 @@ def plot_benchmarks(folder):
             draw(found, title, plot, folder / picture)
             drawn.append(folder / picture)
     if not drawn:
-        how = f"python scripts/benchmark_loss.py --backend=torch --results={folder / 'loss_torch.json'}"
+        how = f"python -m scripts.benchmarks.loss --backend=torch --results={folder / 'loss_torch.json'}"
         raise ValueError(f"`{folder}` holds no results such as loss_torch.json. Make them first: {how}")
     return drawn
 
 
-def main(argv):
-    if len(argv) != 2:
-        raise app.UsageError("Give the folder with the JSON files of the benchmarks.")
-    try:
-        plot_benchmarks(argv[1])
-    except (OSError, ValueError) as error:
-        sys.exit(f"plot_benchmarks: {error}")
+def main(*folders):
+    for folder in folders:
+        plot_benchmarks(folder)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command_line.run(main, define_flags, paths="FOLDER with JSON files of the benchmarks")

@@ -1,8 +1,8 @@
-"""A whole training step – forward, backward, clip, NAG – against the PyTorch program in scripts/peers.
+"""A whole training step – forward, backward, clip, NAG – against the PyTorch program in peers/.
 
-    python scripts/benchmark_step.py --backend=torch --results=scripts/results/step_torch.json
-    python scripts/benchmark_step.py --backend=jax
-    python scripts/benchmark_step.py --backend=torch --dtype=mixed_bfloat16
+    python -m scripts.benchmarks.step --backend=torch --results=scripts/results/step_torch.json
+    python -m scripts.benchmarks.step --backend=jax
+    python -m scripts.benchmarks.step --backend=torch --dtype=mixed_bfloat16
 
 The default shape is the paper's WikiText-103 model scaled to fit two cores: its vocabulary and cutoffs, 8 blocks of
 512/2,048/8 heads, 8 × 128 tokens by Zipf's law. Both models train without dropout on the same tokens, a few updates in
@@ -14,47 +14,29 @@ import itertools
 import time
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-import benchmarking
+from scripts.benchmarks import common
 
 FLAGS = flags.FLAGS
 UPDATES = 3  # of a turn
 
 
 def define_flags():
-    flags.DEFINE_enum("backend", "torch", ["tensorflow", "jax", "torch"], "Of ours.")
+    body = {"num_blocks": 8, "dim": 512, "ffn_dim": 2048, "num_heads": 8}
+    common.define_flags(7, vocabulary_size=267_744, cutoffs=["20000", "60000"], **body)
     flags.DEFINE_string("dtype", "float32", "Keras dtype policy of ours; the peer runs in float32.")
-    flags.DEFINE_integer("vocabulary", 267_744, "Number of words.", lower_bound=1)
-    flags.DEFINE_list("cutoffs", ["20000", "60000"], "First id of every tail.")
-    flags.DEFINE_integer("blocks", 8, "Transformer blocks.", lower_bound=1)
-    flags.DEFINE_integer("dim", 512, "Width of the model.", lower_bound=4)
-    flags.DEFINE_integer("ffn", 2048, "Width of the feed-forward layers.", lower_bound=1)
-    flags.DEFINE_integer("heads", 8, "Attention heads.", lower_bound=1)
     flags.DEFINE_integer("length", 128, "Tokens of a block.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 8, "Blocks of an update.", lower_bound=1)
     flags.DEFINE_bool("tie_words", True, "Tie words and projections, as ADP-T does; the peer cannot.")
     flags.DEFINE_bool("peers", True, "Time the peer too.")
-    flags.DEFINE_bool("parts", True, "Time the gradients of the loss alone and of all before it too.")
-    flags.DEFINE_integer("repeats", 7, "Timed turns.", lower_bound=1)
-    flags.DEFINE_string("results", None, "JSON file to write.")
+    flags.DEFINE_bool("parts", True, "Time the gradients of the loss alone and of all layers before it too.")
 
 
 def our_model():
-    from keras_adaptive.models import transformer_lm
     from keras_adaptive.optimizers import NAG
 
-    model = transformer_lm(
-        FLAGS.vocabulary,
-        FLAGS.dim,
-        FLAGS.blocks,
-        FLAGS.heads,
-        FLAGS.ffn,
-        [int(cutoff) for cutoff in FLAGS.cutoffs],
-        tie_words=FLAGS.tie_words,
-        tie_projections=FLAGS.tie_words,
-        dtype=FLAGS.dtype,
-    )
+    model = common.build(tie_words=FLAGS.tie_words, tie_projections=FLAGS.tie_words, dtype=FLAGS.dtype)
     model.compile(NAG(1e-3, momentum=0.99, global_clipnorm=0.1))
     return model
 
@@ -94,7 +76,7 @@ def part_turns(model, tokens, targets):
     }
 
     def turn(part, *data):
-        step = benchmarking.compiled_step(lambda *data: value_and_gradients(part, data, model), model.variables, *data)
+        step = common.compiled_step(lambda *data: value_and_gradients(part, data, model), model.variables, *data)
 
         def seconds():
             start = time.perf_counter()
@@ -110,10 +92,10 @@ def peer_turn(tokens, targets):
     """As `fit_turn`, of the peer's model, not tied, with PyTorch's Nesterov and clipping; and its parameters."""
     import torch
 
-    from peers.torch_lm import TransformerLM
+    from scripts.benchmarks.peers.torch_lm import TransformerLM
 
-    cutoffs = [int(cutoff) for cutoff in FLAGS.cutoffs]
-    model = TransformerLM(FLAGS.vocabulary, cutoffs, FLAGS.blocks, FLAGS.dim, FLAGS.ffn, FLAGS.heads, 0.0, FLAGS.length)
+    sizes = FLAGS.num_blocks, FLAGS.dim, FLAGS.ffn_dim, FLAGS.num_heads
+    model = TransformerLM(FLAGS.vocabulary_size, list(common.cutoffs()), *sizes, 0.0, FLAGS.length)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.99, nesterov=True, fused=True)
     tokens, targets = (torch.from_numpy(array).long() for array in (tokens, targets))
     weights = torch.ones(targets.shape)
@@ -133,14 +115,11 @@ def peer_turn(tokens, targets):
     return turn, sum(parameter.numel() for parameter in model.parameters())
 
 
-def main(argv):
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    benchmarking.choose_backend(FLAGS.backend)
+def main():
     random = np.random.default_rng(0)
-    probabilities = 1.0 / (np.arange(FLAGS.vocabulary) + 2.7)
+    probabilities = 1.0 / (np.arange(FLAGS.vocabulary_size) + 2.7)
     shape = FLAGS.batch_size, FLAGS.length + 1
-    text = random.choice(FLAGS.vocabulary, size=shape, p=probabilities / probabilities.sum()).astype("int32")
+    text = random.choice(FLAGS.vocabulary_size, size=shape, p=probabilities / probabilities.sum()).astype("int32")
     tokens, targets = np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
 
     model = our_model()
@@ -149,14 +128,14 @@ def main(argv):
         turns["torch_lm"], parameters["torch_lm"] = peer_turn(tokens, targets)
     if FLAGS.parts:
         turns |= part_turns(model, tokens, targets)
-    report(benchmarking.in_turns(turns, FLAGS.repeats, timed=True), parameters, tokens.size)
+    report(common.time_interleaved(turns, FLAGS.repeats, timed=True), parameters, tokens.size)
 
 
 def report(seconds, parameters, tokens):
     results, parts, rows = {}, {}, []
-    own = benchmarking.spread(seconds["ours"])["median"]
+    own = common.spread(seconds["ours"])["median"]
     for name, times in seconds.items():
-        time = benchmarking.spread(times)
+        time = common.spread(times)
         row = [name, "", f"{1e3 * time['median']:.0f}", f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}", "", ""]
         if name in parameters:
             speed, size = tokens / time["median"], parameters[name]
@@ -165,11 +144,10 @@ def report(seconds, parameters, tokens):
         else:
             parts[name] = time
         rows.append(row)
-    benchmarking.print_table(["", "parameters", "ms", "span", "tokens/s", "speed of ours / its"], rows)
-    names = "backend dtype vocabulary cutoffs blocks dim ffn heads length batch_size tie_words"
-    benchmarking.save(names.split(), candidates=results, parts=parts)
+    common.print_table(["", "parameters", "ms", "span", "tokens/s", "speed of ours / its"], rows)
+    names = "backend", "dtype", *common.MODEL_FLAGS, "length", "batch_size", "tie_words"
+    common.save(names, candidates=results, parts=parts)
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    common.run(main, define_flags)

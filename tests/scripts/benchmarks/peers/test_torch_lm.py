@@ -1,8 +1,5 @@
 import json
 import math
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -14,9 +11,10 @@ if keras.backend.backend() != "torch":
 import torch
 
 from keras_adaptive.data import BlockBatches, load_corpus, prepare
-from scripts.peers import torch_lm
+from scripts.benchmarks.peers import torch_lm
+from tests.support import programs
 
-SMALL = {"blocks": 2, "dim": 32, "ffn": 64, "heads": 2, "length": 8}
+SMALL = {"num_blocks": 2, "dim": 32, "ffn_dim": 64, "num_heads": 2, "length": 8}
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +76,7 @@ def test_evaluation_is_exact_whatever_the_batches(data_dir):
 
 
 def run_peer(*flags):
-    command = [sys.executable, torch_lm.__file__, *flags]
-    root = os.path.dirname(os.path.dirname(os.path.dirname(torch_lm.__file__)))
-    env = {**os.environ, "PYTHONPATH": root}
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    return programs.run("-m", "scripts.benchmarks.peers.torch_lm", *flags)
 
 
 def small_flags(data_dir, results):
@@ -99,8 +94,8 @@ def test_program_learns_and_writes_its_results(data_dir, tmp_path):
     assert results["valid_perplexity"] == pytest.approx(math.exp(results["valid_loss"]))
     assert results["valid_perplexity"] < 0.7 * len(corpus.vocabulary)
     assert results["tokens_per_second"] == pytest.approx(results["tokens"] / results["seconds"])
-    assert results["flags"]["dim"] == 32 and results["machine"]["threads"] == 1
-    assert results["versions"]["torch"] == torch.__version__
+    assert results["settings"]["dim"] == 32 and results["settings"]["threads"] == 1
+    assert results["machine"]["versions"]["torch"] == torch.__version__
 
 
 def test_program_stops_when_the_time_is_over(data_dir, tmp_path):

@@ -1,6 +1,6 @@
 """What training on several devices costs: what an update sends, how long it waits for that, and what a device holds.
 
-    python scripts/benchmark_scaling.py --backend=jax --strategy=model_parallel --results=scaling.json
+    python -m scripts.benchmarks.scaling --backend=jax --strategy=model_parallel --results=scaling.json
 
 Trains on 1, 2 and 4 virtual CPU devices, or in as many local processes under the strategies of processes, with the
 same rows for each. The devices share the cores, so an update takes longer the more there are; what can be compared is
@@ -13,34 +13,28 @@ import json
 import sys
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-import benchmarking
-from virtual_devices import environments, make_devices, run_processes
+from scripts.benchmarks import common
+from scripts.benchmarks.virtual_devices import environments, make_devices, run_processes
 
 FLAGS = flags.FLAGS
 STRATEGIES = {"tensorflow": "mirrored", "jax": "data_parallel", "torch": "ddp"}
 PER_PROCESS = ("ddp", "multiworker")  # strategies with a process for each device
-SETTINGS = "backend strategy vocabulary cutoffs blocks dim ffn heads length rows updates".split()
+SETTINGS = ("backend", "strategy", *common.MODEL_FLAGS, "length", "rows", "updates")
 MIB = 2**20
 
 
 def define_flags():
-    flags.DEFINE_enum("backend", "torch", list(STRATEGIES), "Backend of Keras.")
-    flags.DEFINE_string("strategy", None, "As of trainers.train; by default the backend's for one machine.")
+    sizes = {"vocabulary_size": 49_456, "cutoffs": ["4000", "16000"]}
+    body = {"num_blocks": 4, "dim": 256, "ffn_dim": 1024, "num_heads": 8}
+    common.define_flags(5, **sizes, **body)
+    flags.DEFINE_string("strategy", None, "Strategy of trainers.train; by default the backend's for one machine.")
     flags.DEFINE_list("devices", ["1", "2", "4"], "Numbers of devices.")
-    flags.DEFINE_integer("vocabulary", 49_456, "Number of words.", lower_bound=1)
-    flags.DEFINE_list("cutoffs", ["4000", "16000"], "First id of every tail.")
-    flags.DEFINE_integer("blocks", 4, "Transformer blocks.", lower_bound=1)
-    flags.DEFINE_integer("dim", 256, "Width of the model.", lower_bound=4)
-    flags.DEFINE_integer("ffn", 1024, "Width of the feed-forward layers.", lower_bound=1)
-    flags.DEFINE_integer("heads", 8, "Attention heads.", lower_bound=1)
     flags.DEFINE_integer("length", 128, "Tokens of a block.", lower_bound=1)
     flags.DEFINE_integer("rows", 4, "Blocks of an update on each device.", lower_bound=1)
     flags.DEFINE_integer("updates", 3, "Updates of a turn.", lower_bound=1)
-    flags.DEFINE_integer("repeats", 5, "Timed turns.", lower_bound=1)
-    flags.DEFINE_string("results", None, "JSON file to write.")
-    flags.DEFINE_integer("replica_of", 0, "Used by the script itself: measure, as one of so many devices.", 0)
+    flags.DEFINE_integer("replica_of", 0, "Used by the program itself: measure as one of this number of devices.", 0)
 
 
 def replica():
@@ -64,10 +58,10 @@ def replica():
             models.append(new_model())
             turns[name] = updates(models[-1], strategy)
             turns[name]()  # traces and compiles with this function
-        seconds = benchmarking.in_turns(turns, FLAGS.repeats, warmup=1, timed=True)
+        seconds = common.time_interleaved(turns, FLAGS.repeats, warmup=1, timed=True)
         figures = {
             "replicas": strategy.replicas,
-            "seconds": {name: benchmarking.spread(values) for name, values in seconds.items()},
+            "seconds": {name: common.spread(values) for name, values in seconds.items()},
             "summed_bytes": by_compiler(models[0]) if FLAGS.strategy == "model_parallel" else sum(summed.values()),
             "state_bytes_of_a_device": held([*models[0].trainable_variables, *models[0].optimizer.variables]),
             "table_bytes_of_a_device": held(models[0].word_output.tables),
@@ -77,11 +71,9 @@ def replica():
 
 
 def new_model():
-    from keras_adaptive.models import transformer_lm
     from keras_adaptive.optimizers import NAG
 
-    cutoffs = [int(cutoff) for cutoff in FLAGS.cutoffs]
-    model = transformer_lm(FLAGS.vocabulary, FLAGS.dim, FLAGS.blocks, FLAGS.heads, FLAGS.ffn, cutoffs)
+    model = common.build()
     model.compile(NAG(1e-3, momentum=0.99, global_clipnorm=0.1))
     return model
 
@@ -117,7 +109,7 @@ def by_compiler(model):
 def text(replicas):
     """(tokens, targets, weights) of an update."""
     shape = FLAGS.rows * replicas, FLAGS.length + 1
-    ids = np.random.default_rng(1).integers(0, FLAGS.vocabulary, shape).astype("int32")
+    ids = np.random.default_rng(1).integers(0, FLAGS.vocabulary_size, shape).astype("int32")
     return ids[:, :-1], ids[:, 1:], np.ones((shape[0], FLAGS.length), "float32")
 
 
@@ -132,14 +124,11 @@ def measure(devices):
     """The figures of one number of devices, by processes of this script."""
     arguments = [*(FLAGS[name].serialize() for name in (*SETTINGS, "repeats")), f"--replica_of={devices}"]
     processes = environments(FLAGS.backend, devices) if FLAGS.strategy in PER_PROCESS else [{}]
-    first, *_ = run_processes(processes, [sys.executable, __file__, *arguments])
+    first, *_ = run_processes(processes, [sys.executable, "-m", "scripts.benchmarks.scaling", *arguments])
     return json.loads(first.splitlines()[-1])
 
 
-def main(argv):
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    benchmarking.choose_backend(FLAGS.backend)
+def main():
     FLAGS.strategy = FLAGS.strategy or STRATEGIES[FLAGS.backend]
     if FLAGS.replica_of:
         return replica()
@@ -159,10 +148,9 @@ def report(cases):
         times = f"{1e3 * update:.0f}", f"{1e3 * alone:.0f}", share
         rows.append([case["devices"], *times, *(f"{size:.2f}" for size in sizes)])
         case["candidates"] = case.pop("seconds")
-    benchmarking.print_table([f"{FLAGS.strategy}, {header[0]}", *header[1:]], rows)
-    benchmarking.save(SETTINGS, cases=cases)
+    common.print_table([f"{FLAGS.strategy}, {header[0]}", *header[1:]], rows)
+    common.save(SETTINGS, cases=cases)
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    common.run(main, define_flags)

@@ -1,10 +1,10 @@
 """The word loss against PyTorch's own losses and against the matrix products that no exact loss can avoid.
 
-    python scripts/benchmark_loss.py --backend=torch --results=scripts/results/loss_torch.json
-    python scripts/benchmark_loss.py --backend=jax --dtype=mixed_bfloat16
-    python scripts/benchmark_loss.py --backend=torch --vocabulary=50000 --cutoffs=       # the plain softmax
-    python scripts/benchmark_loss.py --backend=torch --rows=512,1024,2048,4096,8192,16384
-    python scripts/benchmark_loss.py --backend=torch --tail_shares=0,0.1,0.3,1
+    python -m scripts.benchmarks.loss --backend=torch --results=scripts/results/loss_torch.json
+    python -m scripts.benchmarks.loss --backend=jax --dtype=mixed_bfloat16
+    python -m scripts.benchmarks.loss --backend=torch --vocabulary_size=50000 --cutoffs=       # the plain softmax
+    python -m scripts.benchmarks.loss --backend=torch --rows=512,1024,2048,4096,8192,16384
+    python -m scripts.benchmarks.loss --backend=torch --tail_shares=0,0.1,0.3,1
 
 Forward and backward, to the hidden vectors and to all weights. Ours, the peers and the floor are timed in turns in one
 process, after their values have been compared. The peers are always PyTorch in float32. The floor makes three matrix
@@ -19,26 +19,21 @@ import subprocess
 import sys
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-import benchmarking
+from scripts.benchmarks import common
 
 FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_enum("backend", "torch", ["tensorflow", "jax", "torch"], "Of ours and of the floor.")
+    common.define_flags(7, vocabulary_size=267_744, cutoffs=["20000", "60000"], dim=1024)
     flags.DEFINE_string("dtype", "float32", "Keras dtype policy of ours and of the floor.")
-    flags.DEFINE_integer("vocabulary", 267_744, "Number of words.", lower_bound=1)
-    flags.DEFINE_list("cutoffs", ["20000", "60000"], "First id of every tail; empty for the plain softmax.")
-    flags.DEFINE_integer("factor", 4, "How many times smaller each band's dimension is.", lower_bound=1)
-    flags.DEFINE_integer("dim", 1024, "Dimension of the hidden vectors.", lower_bound=1)
-    flags.DEFINE_list("rows", ["2048"], "Numbers of hidden vectors.")
+    flags.DEFINE_integer("factor", 4, "Ratio of the dimensions of two successive bands.", lower_bound=1)
+    flags.DEFINE_list("rows", ["2048"], "Numbers of hidden states.")
     flags.DEFINE_list("tail_shares", [], "Shares of targets in the tails, instead of those of Zipf's law.")
     flags.DEFINE_bool("memory", True, "Measure memory too, under Linux.")
     flags.DEFINE_string("memory_of", None, "Print the memory of this candidate, in bytes, and nothing else.")
-    flags.DEFINE_integer("repeats", 7, "Timed turns.", lower_bound=1)
-    flags.DEFINE_string("results", None, "JSON file to write.")
 
 
 def zipf_targets(rows, edges, tail_share, seed=0):
@@ -64,14 +59,14 @@ def ours(hidden, targets, weights):
 
         def __init__(self):
             super().__init__(dtype="float32")
-            self.softmax = AdaptiveSoftmax(FLAGS.vocabulary, cutoffs(), FLAGS.factor, dtype=FLAGS.dtype)
+            self.softmax = AdaptiveSoftmax(FLAGS.vocabulary_size, common.cutoffs(), FLAGS.factor, dtype=FLAGS.dtype)
             self.softmax.build(hidden.shape)
             self.hidden = self.add_weight(shape=hidden.shape)
 
     problem = Problem()
     problem.hidden.assign(hidden)
     softmax = problem.softmax
-    variables = [*softmax.tables, *softmax.projections[1:], *([softmax.class_table] if cutoffs() else [])]
+    variables = [*softmax.tables, *softmax.projections[1:], *([softmax.class_table] if common.cutoffs() else [])]
     for variable, value in zip(variables, weights, strict=True):
         variable.assign(value)
 
@@ -79,7 +74,7 @@ def ours(hidden, targets, weights):
         loss = lambda targets: softmax.total_nll(problem.hidden.value, targets, training=True)  # noqa: E731
         return value_and_gradients(loss, (targets,), problem)
 
-    step = benchmarking.compiled_step(function, problem.variables, keras.ops.convert_to_tensor(targets))
+    step = common.compiled_step(function, problem.variables, keras.ops.convert_to_tensor(targets))
     place = [variable.path for variable in problem.trainable_variables].index(problem.hidden.path)
 
     def values():
@@ -96,8 +91,8 @@ def floor(hidden, targets, weights):
 
     dtype = keras.dtype_policies.get(FLAGS.dtype).compute_dtype
     cast = lambda array: keras.Variable(array, dtype=dtype, trainable=False)  # noqa: E731
-    count = len(cutoffs()) + 1
-    edges = (0, *cutoffs(), FLAGS.vocabulary)
+    count = len(common.cutoffs()) + 1
+    edges = (0, *common.cutoffs(), FLAGS.vocabulary_size)
     variables = [cast(hidden), *(cast(weight) for weight in weights)]
 
     def products(x, matrix):
@@ -120,15 +115,15 @@ def floor(hidden, targets, weights):
             results += products(part, table)[1:]
         return results
 
-    return benchmarking.compiled_step(function, variables)
+    return common.compiled_step(function, variables)
 
 
 def torch_adaptive(hidden, targets, weights):
     """`torch.nn.AdaptiveLogSoftmaxWithLoss` with the same weights."""
     import torch
 
-    count = len(cutoffs()) + 1
-    module = torch.nn.AdaptiveLogSoftmaxWithLoss(FLAGS.dim, FLAGS.vocabulary, list(cutoffs()), FLAGS.factor)
+    count = len(common.cutoffs()) + 1
+    module = torch.nn.AdaptiveLogSoftmaxWithLoss(FLAGS.dim, FLAGS.vocabulary_size, list(common.cutoffs()), FLAGS.factor)
     tables, projections, (class_table,) = weights[:count], weights[count : 2 * count - 1], weights[2 * count - 1 :]
     with torch.no_grad():
         module.head.weight.copy_(torch.from_numpy(np.concatenate([tables[0], class_table])))
@@ -166,7 +161,7 @@ def torch_step(parameters, hidden, targets, loss):
 
 def peers(hidden, targets, weights):
     """`{name: (step, values)}` of PyTorch's own."""
-    if cutoffs():
+    if common.cutoffs():
         return {"torch adaptive": torch_adaptive(hidden, targets, weights)}
     from torch.nn import LinearCrossEntropyOptions
     from torch.nn import functional as F
@@ -180,18 +175,14 @@ def peers(hidden, targets, weights):
     }
 
 
-def cutoffs():
-    return tuple(int(cutoff) for cutoff in FLAGS.cutoffs)
-
-
 def make_weights(random):
     """Tables, projections of the tails and class table, of the sizes that trained models have."""
-    edges = (0, *cutoffs(), FLAGS.vocabulary)
+    edges = (0, *common.cutoffs(), FLAGS.vocabulary_size)
     dims = [FLAGS.dim // FLAGS.factor**band for band in range(len(edges) - 1)]
     normal = lambda *shape, scale: (scale * random.standard_normal(shape)).astype("float32")  # noqa: E731
     tables = [normal(high - low, dim, scale=dim**-0.5) for low, high, dim in zip(edges, edges[1:], dims)]
     projections = [normal(FLAGS.dim, dim, scale=FLAGS.dim**-0.5) for dim in dims[1:]]
-    return [*tables, *projections, *([normal(len(dims) - 1, FLAGS.dim, scale=0.02)] if cutoffs() else [])]
+    return [*tables, *projections, *([normal(len(dims) - 1, FLAGS.dim, scale=0.02)] if common.cutoffs() else [])]
 
 
 def compare(name, actual, expected):
@@ -208,7 +199,7 @@ def make_case(rows, tail_share):
     random = np.random.default_rng(1)
     weights = make_weights(random)
     hidden = random.standard_normal((rows, FLAGS.dim)).astype("float32")
-    return hidden, zipf_targets(rows, (0, *cutoffs(), FLAGS.vocabulary), tail_share), weights
+    return hidden, zipf_targets(rows, (0, *common.cutoffs(), FLAGS.vocabulary_size), tail_share), weights
 
 
 def measure(rows, tail_share):
@@ -220,10 +211,10 @@ def measure(rows, tail_share):
     for name, (_, other) in others.items():
         compare(name, expected, other())
     candidates = {"ours": step, **{name: other for name, (other, _) in others.items()}}
-    seconds = benchmarking.in_turns({**candidates, "floor": floor(*case)}, FLAGS.repeats)
-    edges, targets = (0, *cutoffs(), FLAGS.vocabulary), case[1]
+    seconds = common.time_interleaved({**candidates, "floor": floor(*case)}, FLAGS.repeats)
+    edges, targets = (0, *common.cutoffs(), FLAGS.vocabulary_size), case[1]
     shares = [float(np.mean((targets >= low) & (targets < high))) for low, high in zip(edges, edges[1:])]
-    figures = {name: {"seconds": benchmarking.spread(times)} for name, times in seconds.items()}
+    figures = {name: {"seconds": common.spread(times)} for name, times in seconds.items()}
     for name in candidates if FLAGS.memory else ():
         figures[name]["mebibytes"] = memory(name, rows, tail_share) / 2**20
     return {"rows": rows, "tail_share": tail_share, "shares": shares, "candidates": figures}
@@ -231,12 +222,14 @@ def measure(rows, tail_share):
 
 def memory(name, rows, tail_share):
     """Bytes of a candidate in a process of its own."""
-    flags = [f"--{flag}={FLAGS[flag].value}" for flag in ("backend", "dtype", "vocabulary", "factor", "dim", "repeats")]
+    flags = [
+        f"--{flag}={FLAGS[flag].value}" for flag in ("backend", "dtype", "vocabulary_size", "factor", "dim", "repeats")
+    ]
     flags += [f"--cutoffs={','.join(FLAGS.cutoffs)}", f"--rows={rows}", f"--memory_of={name}"]
     flags += [] if tail_share is None else [f"--tail_shares={tail_share}"]
     plain = {"TF_ENABLE_ONEDNN_OPTS": "0"} if name == "ours" and FLAGS.backend == "tensorflow" else {}
-    command, environment = [sys.executable, os.path.abspath(__file__), *flags], {**os.environ, **plain}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    command, environment = [sys.executable, "-m", "scripts.benchmarks.loss", *flags], {**os.environ, **plain}
+    done = subprocess.run(command, cwd=common.ROOT, env=environment, capture_output=True, text=True, check=True)
     return int(done.stdout.split()[-1])
 
 
@@ -245,7 +238,7 @@ def print_memory(name, case):
     hidden, _, weights = case
     step = ours(*case)[0] if name == "ours" else peers(*case)[name][0]
     step()
-    peaks = [benchmarking.peak_bytes(step) for _ in range(FLAGS.repeats)]
+    peaks = [common.peak_bytes(step) for _ in range(FLAGS.repeats)]
     print(int(np.median(peaks)) - hidden.nbytes - sum(weight.nbytes for weight in weights))
 
 
@@ -260,13 +253,10 @@ def report(case):
         span = f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}"
         memory = "" if memory is None else f"{memory:.0f}"
         rows.append([name, f"{1e3 * time['median']:.0f}", span, f"{own / time['median']:.3f}", memory])
-    benchmarking.print_table(["", "ms", "span", "ours / it", "MiB"], rows)
+    common.print_table(["", "ms", "span", "ours / it", "MiB"], rows)
 
 
-def main(argv):
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    benchmarking.choose_backend(FLAGS.backend)
+def main():
     shares = [float(share) for share in FLAGS.tail_shares] or [None]
     if FLAGS.memory_of:
         print_memory(FLAGS.memory_of, make_case(int(FLAGS.rows[0]), shares[0]))
@@ -276,9 +266,8 @@ def main(argv):
         for share in shares:
             cases.append(measure(rows, share))
             report(cases[-1])
-    benchmarking.save(("backend", "dtype", "vocabulary", "cutoffs", "factor", "dim"), cases=cases)
+    common.save(("backend", "dtype", "vocabulary_size", "cutoffs", "factor", "dim"), cases=cases)
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    common.run(main, define_flags)

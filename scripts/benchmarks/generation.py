@@ -1,6 +1,6 @@
 """The next word from a large vocabulary: the best ones and draws, against all log-probabilities.
 
-    python scripts/benchmark_generation.py --backend=torch --results=scripts/results/generation_torch.json
+    python -m scripts.benchmarks.generation --backend=torch --results=scripts/results/generation_torch.json
 
 `top_k` and `sample` of an AdaptiveSoftmax are timed in turns with `log_probs`, which gives the probability of every
 word, in one process, after their answers have been compared. The head alone is what no exact answer can do without.
@@ -12,31 +12,26 @@ The weights are random but for what decides how much work there is: the head's d
 import itertools
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-import benchmarking
+from scripts.benchmarks import common
 
 FLAGS = flags.FLAGS
 LOGIT_SPREAD, MARK = 3.5, 10.0  # standard deviation of the head's logits; the component that the clusters look at
 
 
 def define_flags():
-    flags.DEFINE_enum("backend", "torch", ["tensorflow", "jax", "torch"], "Backend of Keras.")
-    flags.DEFINE_integer("vocabulary", 267_744, "Number of words.", lower_bound=1)
-    flags.DEFINE_list("cutoffs", ["20000", "60000"], "First id of every tail.")
+    common.define_flags(25, vocabulary_size=267_744, cutoffs=["20000", "60000"], dim=1024)
     flags.DEFINE_list("tail_shares", ["0.115", "0.145"], "Probability of each tail.")
-    flags.DEFINE_integer("dim", 1024, "Dimension of the hidden vectors.", lower_bound=64)
-    flags.DEFINE_list("batch_sizes", ["1", "32"], "Numbers of hidden vectors.")
+    flags.DEFINE_list("batch_sizes", ["1", "32"], "Numbers of hidden states.")
     flags.DEFINE_list("k", ["1", "10"], "Numbers of words of top_k.")
-    flags.DEFINE_integer("repeats", 25, "Timed turns.", lower_bound=1)
-    flags.DEFINE_string("results", None, "JSON file to write.")
 
 
 def make_softmax(random):
     """An AdaptiveSoftmax whose head and clusters have the probabilities of a trained one."""
     from keras_adaptive.layers import AdaptiveSoftmax
 
-    softmax = AdaptiveSoftmax(FLAGS.vocabulary, [int(cutoff) for cutoff in FLAGS.cutoffs])
+    softmax = AdaptiveSoftmax(FLAGS.vocabulary_size, common.cutoffs())
     softmax.build((None, FLAGS.dim))
     for table in softmax.tables:
         values = random.standard_normal(table.shape).astype("float32") * table.shape[1] ** -0.5
@@ -95,7 +90,7 @@ def measure(softmax, batch_size):
     random = np.random.default_rng(batch_size)
     batches = hidden_vectors(random, batch_size)
     calls = functions(softmax)
-    edges = [int(cutoff) for cutoff in FLAGS.cutoffs] + [FLAGS.vocabulary]
+    edges = [*common.cutoffs(), FLAGS.vocabulary_size]
     log_probs = np.concatenate([check(calls, batch) for batch in itertools.islice(batches, 3)])
     mass = [float(np.exp(log_probs[:, low:high]).sum(-1).mean()) for low, high in zip(edges, edges[1:])]
 
@@ -104,10 +99,10 @@ def measure(softmax, batch_size):
 
         return lambda: keras.tree.map_structure(keras.ops.convert_to_numpy, function(*next(batches)))
 
-    seconds = benchmarking.in_turns({name: call(function) for name, function in calls.items()}, FLAGS.repeats)
+    seconds = common.time_interleaved({name: call(function) for name, function in calls.items()}, FLAGS.repeats)
     case = {"batch_size": batch_size, "probability_of_tails": mass, "candidates": {}}
     for name, times in seconds.items():
-        case["candidates"][name] = benchmarking.spread(times)
+        case["candidates"][name] = common.spread(times)
     return case
 
 
@@ -119,21 +114,17 @@ def report(case):
     for name, time in case["candidates"].items():
         span = f"{1e3 * time['low']:.1f}–{1e3 * time['high']:.1f}"
         rows.append([name, f"{1e3 * time['median']:.1f}", span, f"{everything / time['median']:.2f}"])
-    benchmarking.print_table(["", "ms", "span", "times as fast"], rows)
+    common.print_table(["", "ms", "span", "times as fast"], rows)
 
 
-def main(argv):
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    benchmarking.choose_backend(FLAGS.backend)
+def main():
     softmax = make_softmax(np.random.default_rng(0))
     cases = []
     for batch_size in map(int, FLAGS.batch_sizes):
         cases.append(measure(softmax, batch_size))
         report(cases[-1])
-    benchmarking.save(("backend", "vocabulary", "cutoffs", "tail_shares", "dim"), cases=cases)
+    common.save(("backend", "vocabulary_size", "cutoffs", "tail_shares", "dim"), cases=cases)
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    common.run(main, define_flags)

@@ -4,44 +4,36 @@ Adaptive inputs by hand, `torch.nn.TransformerEncoderLayer`, `torch.nn.AdaptiveL
 one cosine over a budget of time. It reads the corpus that the trainers read, in the same blocks.
 
     python -m trainers.prepare --source=FOLDER --min_count=3 --data_dir=data/books
-    python scripts/peers/torch_lm.py --data_dir=data/books --minutes=15 --results=runs/torch_lm.json
+    python -m scripts.benchmarks.peers.torch_lm --data_dir=data/books --minutes=15 --results=runs/torch_lm.json
 """
 
 import itertools
-import json
 import math
 import os
-import platform
-import sys
 import time
-from pathlib import Path
 
-os.environ.setdefault("KERAS_BACKEND", "torch")  # that of the corpus, which needs none of it
+import numpy as np
+import torch
+from absl import flags
+from torch import nn
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from absl import app, flags  # noqa: E402
-from torch import nn  # noqa: E402
-
-from keras_adaptive.data import BlockBatches, load_corpus  # noqa: E402
+from scripts.benchmarks import common
 
 FLAGS = flags.FLAGS
+BODY = ("num_blocks", "dim", "ffn_dim", "num_heads")
+SETTINGS = (*BODY, "cutoffs", "dropout", "length", "batch_size", "learning_rate", "minutes", "updates", "seed")
 
 
 def define_flags():
     flags.DEFINE_string("data_dir", None, "Folder made by trainers.prepare.", required=True)
-    flags.DEFINE_string("results", None, "JSON file to write the results to.")
+    flags.DEFINE_string("results", None, "JSON file to write, from a working tree without changes.")
+    common.define_model_flags(cutoffs=["4000", "16000"], num_blocks=4, dim=256, ffn_dim=1024, num_heads=8)
     flags.DEFINE_float("minutes", 15.0, "Time for training, evaluation not counted.", lower_bound=0.0)
     flags.DEFINE_integer("updates", None, "Train for this many updates instead of --minutes.", lower_bound=1)
     flags.DEFINE_float("learning_rate", 1e-3, "Rate at the start of the cosine, which ends at zero.")
     flags.DEFINE_float("dropout", 0.0, "Dropout everywhere in the blocks and on the input.")
-    flags.DEFINE_integer("blocks", 4, "Transformer blocks.")
-    flags.DEFINE_integer("dim", 256, "Width of the model.")
-    flags.DEFINE_integer("ffn", 1024, "Width of the feed-forward layers.")
-    flags.DEFINE_integer("heads", 8, "Attention heads.")
     flags.DEFINE_integer("length", 128, "Tokens a block of text.")
     flags.DEFINE_integer("batch_size", 32, "Blocks of text an update.")
-    flags.DEFINE_list("cutoffs", ["4000", "16000"], "Ids at which the bands of the vocabulary end.")
     flags.DEFINE_integer("seed", 1, "Seed of the weights, the dropout and the order of the batches.")
     flags.DEFINE_integer("threads", None, "Threads of PyTorch; all cores when not given.", lower_bound=1)
 
@@ -157,21 +149,17 @@ def evaluate(model, batches, device):
     return total / tokens, int(tokens)
 
 
-def main(argv):
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+def main():
+    from keras_adaptive.data import BlockBatches, load_corpus
+
     if FLAGS.threads:
         torch.set_num_threads(FLAGS.threads)
     torch.manual_seed(FLAGS.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        corpus = load_corpus(FLAGS.data_dir)
-    except (OSError, ValueError) as error:
-        sys.exit(f"torch_lm: {error}")
+    corpus = load_corpus(FLAGS.data_dir)
     shape = FLAGS.length, FLAGS.batch_size, FLAGS.seed
-    cutoffs = [int(cutoff) for cutoff in FLAGS.cutoffs]
-    sizes = FLAGS.blocks, FLAGS.dim, FLAGS.ffn, FLAGS.heads, FLAGS.dropout, FLAGS.length
-    model = TransformerLM(len(corpus.vocabulary), cutoffs, *sizes).to(device)
+    sizes = *(FLAGS[name].value for name in BODY), FLAGS.dropout, FLAGS.length
+    model = TransformerLM(len(corpus.vocabulary), list(common.cutoffs()), *sizes).to(device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     print(f"{parameters:,} parameters, {len(corpus.vocabulary):,} words, {torch.get_num_threads()} threads")
 
@@ -180,31 +168,9 @@ def main(argv):
     results["valid_loss"], results["valid_tokens"] = evaluate(model, valid, device)
     results["valid_perplexity"] = math.exp(results["valid_loss"])
     print(f"valid perplexity {results['valid_perplexity']:.2f} over {results['valid_tokens']:,} tokens")
-    if FLAGS.results:
-        save(results, device)
-
-
-def save(results, device):
-    results["flags"] = {flag.name: flag.value for flag in FLAGS.get_key_flags_for_module(sys.argv[0])}
-    results["machine"] = {
-        "device": torch.cuda.get_device_name() if device == "cuda" else processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-    }
-    results["versions"] = {"python": platform.python_version(), "torch": torch.__version__}
-    path = Path(FLAGS.results)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-
-
-def processor():
-    """The name of the processor where Linux tells it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(": ")[1] for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    common.save(SETTINGS, {"threads": torch.get_num_threads()}, **results)
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    os.environ["KERAS_BACKEND"] = "torch"  # of the corpus, before Keras is imported
+    common.run(main, define_flags)

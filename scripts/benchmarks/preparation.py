@@ -1,6 +1,6 @@
 """What it costs to prepare a large corpus and to batch its sentences: speed, and the most memory, on Linux.
 
-    python scripts/benchmark_preparation.py --source=data/text --megabytes=1000 --processes=1,2 --sentences=30000000
+    python -m scripts.benchmarks.preparation --source=data/text --megabytes=1000 --processes=1,2 --sentences=30000000
 
 Repeats `train.txt` of a folder up to a size and prepares it, once for each number of processes, and compares the
 checksums of all tokens. The memory of the main process is what it needs beyond its imports, that of another one is all
@@ -16,9 +16,9 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-import benchmarking
+from scripts.benchmarks import common
 
 FLAGS = flags.FLAGS
 
@@ -30,7 +30,7 @@ def define_flags():
     flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, 0 for words.", lower_bound=0)
     flags.DEFINE_integer("sentences", 0, "Sentences of the second part; 0 leaves it out.", lower_bound=0)
     flags.DEFINE_string("folder", None, "Where the text and the corpora are meanwhile; 3 bytes for each byte of text.")
-    flags.DEFINE_string("results", None, "JSON file to write.")
+    flags.DEFINE_string("results", None, "JSON file to write, from a working tree without changes.")
 
 
 def repeat_text(source, folder, size):
@@ -67,7 +67,7 @@ class Watch(threading.Thread):
                 try:
                     for process in tasks.read_text().split():
                         if Path(f"/proc/{process}/cmdline").read_bytes() != own:  # which it has until it begins
-                            self.peak = max(self.peak, benchmarking.status("VmHWM", process))
+                            self.peak = max(self.peak, common.status("VmHWM", process))
                 except (OSError, StopIteration):  # it is over
                     continue
 
@@ -79,7 +79,7 @@ def time_preparation(texts, data_dir, processes):
     how = {"subwords": FLAGS.subwords, "processes": processes}
     with Watch() as others:
         start = time.perf_counter()
-        peak = benchmarking.peak_bytes(lambda: prepare(texts, data_dir, **how))
+        peak = common.peak_bytes(lambda: prepare(texts, data_dir, **how))
         seconds = time.perf_counter() - start
     corpus = load_corpus(data_dir)
     start = time.perf_counter()
@@ -134,9 +134,7 @@ def print_sentences(found):
     )
 
 
-def main(argv):
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+def main():
     results = {"preparation": {}}
     with tempfile.TemporaryDirectory(dir=FLAGS.folder) as folder:
         texts = Path(folder, "text")
@@ -156,12 +154,11 @@ def main(argv):
         for number, found in results["preparation"].items()
     ]
     header = [f"processes, {results['text_bytes'] / 1e6:,.0f} MB", "MB/s", "peak MB", "another's MB", "verify s"]
-    benchmarking.print_table(header, rows)
+    common.print_table(header, rows)
     if FLAGS.sentences:
         print_sentences(results["sentences"])
-    benchmarking.save(("subwords",), **results)
+    common.save(("subwords",), **results)
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    common.run(main, define_flags)

@@ -1,14 +1,13 @@
-"""Kills training with `kill -9`, again and again, and compares its end with that of a training left in peace.
+"""Kills training with `kill -9`, again and again, and compares its end with the end of an undisturbed training.
 
-    python scripts/fault_drill.py --backends=torch,jax,tensorflow --kills=20
+    python -m scripts.experiments.fault_injection --backends=torch,jax,tensorflow --kills=20
 
-Real processes of trainers.train, with dropout and two micro-batches, on made-up text. The kills come at random updates;
-every other one waits for a checkpoint that is being written. The same command then goes on. The weights, the optimizer,
-the dropout's seeds and the log (but for times) must be the same in the end, to the last bit. Ends with status 1 if
-anything differs.
+Trains in processes of trainers.train, with dropout and gradient accumulation, on made-up text. The kills come at random
+updates; every other one waits for a checkpoint that is being written. Then the same command resumes. In the end the
+weights, the optimizer, the dropout's seeds and the log (but for times) must be bit-identical. The program ends with
+status 1 if anything differs.
 """
 
-import json
 import os
 import random
 import signal
@@ -19,26 +18,26 @@ import time
 from pathlib import Path
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-import benchmarking
+from keras_adaptive.files import read_json_lines
+from scripts.benchmarks import common
 
 FLAGS = flags.FLAGS
-ROOT = Path(__file__).parents[1]
 MODEL = "--dim=32 --num_blocks=1 --num_heads=2 --ffn_dim=64 --cutoffs=100,400 --length=16 --batch_size=8 --dropout=0.2"
 TRAINING = "--micro_batches=2 --momentum=0.9 --log_every=1 --notensorboard"
 PATIENCE = 600  # seconds for an update, compiling included
-COLUMNS = {"kill": 4, "behind update": 13, "in a checkpoint": 15, "went on from": 12, "updates lost": 12}
+COLUMNS = {"kill": 4, "after update": 12, "in a checkpoint": 15, "resumed from": 12, "updates lost": 12}
 
 
 def define_flags():
-    flags.DEFINE_list("backends", ["torch", "jax", "tensorflow"], "Backends to drill, one after the other.")
-    flags.DEFINE_integer("kills", 20, "How often training is killed.", lower_bound=1)
+    flags.DEFINE_list("backends", ["torch", "jax", "tensorflow"], "Backends to test, one after the other.")
+    flags.DEFINE_integer("kills", 20, "Number of kills.", lower_bound=1)
     flags.DEFINE_integer("updates", 600, "Updates of the training.", lower_bound=1)
     flags.DEFINE_integer("evaluate_every", 60, "Updates between two validations.", lower_bound=1)
     flags.DEFINE_integer("save_every", 7, "Updates between two checkpoints.", lower_bound=1)
-    flags.DEFINE_integer("seed", 1, "Of the moments of the kills.", lower_bound=0)
-    flags.DEFINE_string("results", None, "JSON file to write.")
+    flags.DEFINE_integer("seed", 1, "Seed of the updates at which training is killed.", lower_bound=0)
+    flags.DEFINE_string("results", None, "JSON file to write, from a working tree without changes.")
 
 
 def prepare_text(folder):
@@ -61,7 +60,7 @@ class Training:
         self.begun, self.start = time.time(), newest(run_dir)[0]
         flags_of_training = [f"--{name}={FLAGS[name].value}" for name in ("updates", "evaluate_every", "save_every")]
         arguments = [f"--data_dir={corpus}", f"--run_dir={run_dir}", *MODEL.split(), *TRAINING.split()]
-        python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        python_path = os.pathsep.join([str(common.ROOT), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
             [sys.executable, "-m", "trainers.train", *arguments, *flags_of_training],
             env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": python_path},
@@ -83,7 +82,7 @@ class Training:
         return False
 
     def reached(self, update):
-        """Whether this process has trained, and up to this update; what the last one left in the log does not count."""
+        """Returns whether this process has trained up to this update; lines of earlier processes do not count."""
         log = self.run_dir / "log.jsonl"
         return (
             log.exists()
@@ -92,7 +91,7 @@ class Training:
         )
 
     def is_saving(self):
-        """Whether there is a half-written checkpoint."""
+        """Returns whether there is a half-written checkpoint."""
         return any(self.run_dir.glob("checkpoints/partial_*"))
 
     def kill(self):
@@ -100,28 +99,25 @@ class Training:
         return self.finish()
 
     def finish(self):
-        """What the process printed, once it has ended."""
+        """Waits for the end of the process and returns what it printed."""
         return self.process.communicate()[0]
 
 
 def last_update(run_dir):
-    """Of the log, whose last line may be half written."""
-    try:
-        with open(run_dir / "log.jsonl", "rb") as file:
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
-        return 0
-    return json.loads(lines[-2])["update"] if len(lines) > 1 else 0
+    """Returns the last update in the log."""
+    log = run_dir / "log.jsonl"
+    records = read_json_lines(log) if log.exists() else []
+    return records[-1]["update"] if records else 0
 
 
 def newest(run_dir):
-    """(update, path) of the newest checkpoint."""
+    """Returns (update, path) of the newest checkpoint."""
     paths = sorted(run_dir.glob("checkpoints/update_*.npz"))
     return (int(paths[-1].stem.removeprefix("update_")), paths[-1]) if paths else (0, None)
 
 
-def drill(corpus, folder, backend, moments):
-    """A row for each kill, and what differs in the end between the killed training and one left in peace."""
+def inject(corpus, folder, backend, moments):
+    """Returns a row for each kill, and what differs in the end between the killed training and an undisturbed one."""
     whole = Training(corpus, folder / "whole", backend)
     printed = whole.finish()
     if whole.process.returncode:
@@ -142,12 +138,12 @@ def drill(corpus, folder, backend, moments):
     training = Training(corpus, killed, backend)
     printed = training.finish()
     if training.process.returncode:
-        raise ValueError(f"Training did not go on:\n{printed}")
+        raise ValueError(f"Training did not resume:\n{printed}")
     return rows, differences(folder / "whole", killed)
 
 
 def differences(one, other):
-    """What the ends of two trainings do not share."""
+    """Returns the names of what differs between the ends of two trainings."""
     found = []
     with np.load(newest(one)[1]) as first, np.load(newest(other)[1]) as second:
         found += [name for name in first.files if name != "state" and first[name].tobytes() != second[name].tobytes()]
@@ -158,8 +154,8 @@ def differences(one, other):
 
 
 def log_without_times(run_dir):
-    records = [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
-    return [{name: one[name] for name in one if name not in ("seconds", "tokens_per_second")} for one in records]
+    records, times = read_json_lines(run_dir / "log.jsonl"), ("seconds", "tokens_per_second")
+    return [{name: value for name, value in record.items() if name not in times} for record in records]
 
 
 def print_row(row):
@@ -168,9 +164,7 @@ def print_row(row):
     print("  ".join(f"{cell:>{width}}" for cell, width in zip(cells, COLUMNS.values())), flush=True)
 
 
-def main(argv):
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+def main():
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         corpus = prepare_text(Path(folder))
@@ -180,7 +174,7 @@ def main(argv):
             begun = time.monotonic()
             last = FLAGS.updates - 3 * FLAGS.save_every
             moments = sorted(random.Random(FLAGS.seed).choices(range(1, last), k=FLAGS.kills))
-            rows, different = drill(corpus, Path(folder, backend), backend, moments)
+            rows, different = inject(corpus, Path(folder, backend), backend, moments)
             in_checkpoints = sum(row["in a checkpoint"] for row in rows)
             results[backend] = {
                 "kills": len(rows),
@@ -192,11 +186,10 @@ def main(argv):
             }
             verdict = f"differ in {', '.join(different)}" if different else "are identical, bit for bit"
             print(f"{len(rows)} kills, {in_checkpoints} of them in a checkpoint: the ends {verdict}", flush=True)
-    benchmarking.save(("kills", "updates", "evaluate_every", "save_every", "seed"), backends=results)
+    common.save(("kills", "updates", "evaluate_every", "save_every", "seed"), backends=results)
     if any(result["differences"] for result in results.values()):
-        sys.exit(1)
+        raise ValueError("A killed training differs from the undisturbed one, see above.")
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    common.run(main, define_flags)

@@ -1,24 +1,20 @@
 """The benchmark of SavedModels on tiny shapes: its answers must agree, and what it writes can be read."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.support import programs
 from tests.support.backends import BACKEND
 
-ROOT = Path(__file__).parents[2]
-TINY = "--vocabulary=400 --cutoffs=40,160 --dim=16 --blocks=1 --ffn=16 --heads=2 --repeats=2 --batch_sizes=2 --words=3"
+TINY = "--vocabulary_size=400 --cutoffs=40,160 --dim=16 --num_blocks=1 --ffn_dim=16 --num_heads=2"
+SHORT = "--repeats=2 --batch_sizes=2 --words=3"
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModels are made on TensorFlow")
 def test_it_runs_and_writes_its_figures(tmp_path):
-    program = [sys.executable, ROOT / "scripts" / "benchmark_serving.py", f"--results={tmp_path / 'results.json'}"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*program, *TINY.split()], env=environment, capture_output=True, text=True, timeout=300)
+    flags = [f"--results={tmp_path / 'results.json'}", *TINY.split(), *SHORT.split()]
+    done = programs.run("-m", "scripts.benchmarks.serving", *flags)
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "results.json").read_text())
     assert [(case["signature"], case["batch_size"]) for case in results["cases"]] == [("next_words", 2), ("score", 2)]

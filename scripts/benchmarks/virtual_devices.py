@@ -1,4 +1,4 @@
-"""Several devices on a machine that has one: virtual ones of a process, and local processes."""
+"""Several devices on a machine with one: virtual devices of a process, and local processes."""
 
 import concurrent.futures
 import contextlib
@@ -9,11 +9,11 @@ import socket
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def make_devices(number):
-    """Virtual CPU devices of this process, before the backend wakes up."""
+    """Makes virtual CPU devices in this process, before the backend starts."""
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={number}"
     import keras
@@ -55,7 +55,7 @@ def run_processes(environments, command):
 
 
 def environments(backend, processes):
-    """The variables that tell each of several local processes of the others: a list of dicts."""
+    """Returns the environment variables by which several local processes find one another: a list of dicts."""
     ports = free_ports(processes)
     addresses = [f"localhost:{port}" for port in ports]
 
@@ -73,7 +73,7 @@ def environments(backend, processes):
 
 
 def free_ports(number):
-    """Ports below those that a system gives to outgoing connections, which could take one too early."""
+    """Returns free ports, below those that a system gives to outgoing connections."""
     ports = []
     for port in random.SystemRandom().sample(range(20_000, 30_000), 100):
         with socket.socket() as one, contextlib.suppress(OSError):

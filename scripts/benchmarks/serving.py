@@ -1,6 +1,6 @@
 """Requests to SavedModels of a large vocabulary: the next words and the score of a line, against a full softmax.
 
-    python scripts/benchmark_serving.py --results=scripts/results/benchmarks/serving.json
+    python -m scripts.benchmarks.serving --results=scripts/results/benchmarks/serving.json
 
 Two models are exported, with the same decoder: one of adaptive input and softmax, tied, and one of a full softmax over
 one table, tied. Their signatures are timed in turns in one process, one client asking one request after the other,
@@ -11,53 +11,38 @@ tails have about the probability that the words behind the cutoffs have in Engli
 """
 
 import itertools
+import os
 import tempfile
 
 import numpy as np
-from absl import app, flags, logging
+from absl import flags, logging
 
-import benchmarking
+from scripts.benchmarks import common
 
 FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_integer("vocabulary", 267_744, "Number of words, a multiple of 8.", lower_bound=16)
-    flags.DEFINE_list("cutoffs", ["20000", "60000"], "First id of every tail.")
+    body = {"num_blocks": 8, "dim": 512, "ffn_dim": 2048, "num_heads": 8}
+    common.define_model_flags(vocabulary_size=267_744, cutoffs=["20000", "60000"], **body)
     flags.DEFINE_list("tail_shares", ["0.115", "0.145"], "Probability of each tail.")
-    flags.DEFINE_integer("dim", 512, "Dimension of the hidden vectors.", lower_bound=4)
-    flags.DEFINE_integer("blocks", 8, "Transformer blocks.", lower_bound=1)
-    flags.DEFINE_integer("ffn", 2048, "Width of the feed-forward layers.", lower_bound=1)
-    flags.DEFINE_integer("heads", 8, "Attention heads.", lower_bound=1)
-    flags.DEFINE_string("dtype", "float32", "Of weights and products: float32 or bfloat16.")
+    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of weights and products.")
     flags.DEFINE_list("batch_sizes", ["1", "32"], "Lines of a request.")
     flags.DEFINE_integer("words", 20, "Words of a line.", lower_bound=1)
     flags.DEFINE_integer("k", 10, "Next words asked for.", lower_bound=1)
     flags.DEFINE_integer("repeats", 100, "Timed requests of each kind.", lower_bound=1)
-    flags.DEFINE_string("results", None, "JSON file to write.")
+    flags.DEFINE_string("results", None, "JSON file to write, from a working tree without changes.")
 
 
 def adaptive_model(random):
-    from keras_adaptive.models import transformer_lm
-
-    cutoffs = [int(cutoff) for cutoff in FLAGS.cutoffs]
-    model = transformer_lm(FLAGS.vocabulary, FLAGS.dim, FLAGS.blocks, FLAGS.heads, FLAGS.ffn, cutoffs)
+    model = common.build()
     give_tails_their_share(model, random)
     return model
 
 
-def full_model():
-    from keras_adaptive.layers import AdaptiveSoftmax, TransformerDecoder, WordEmbedding
-    from keras_adaptive.models import LanguageModel
-
-    words = WordEmbedding(FLAGS.vocabulary, FLAGS.dim)
-    body = TransformerDecoder(FLAGS.blocks, FLAGS.dim, FLAGS.ffn, FLAGS.heads)
-    return LanguageModel(words, body, AdaptiveSoftmax(FLAGS.vocabulary, (), tied_to=words))
-
-
 def give_tails_their_share(model, random):
     """Sets the columns of the tails along the mean hidden vector, so that each tail has its share of probability."""
-    hidden = np.asarray(model(ranks(random, 256, FLAGS.vocabulary))[:, -1])
+    hidden = np.asarray(model(ranks(random, 256, FLAGS.vocabulary_size))[:, -1])
     logits = hidden @ np.asarray(model.word_output.tables[0].value).T
     shares = np.array([float(share) for share in FLAGS.tail_shares])
     goals = np.log(np.exp(logits).sum(-1)).mean() + np.log(shares / (1 - shares.sum()))
@@ -72,7 +57,10 @@ def signatures(folder, vocabulary):
     from keras_adaptive.export import export_saved_model
 
     loaded = {}
-    for name, make in (("adaptive", lambda: adaptive_model(np.random.default_rng(0))), ("full softmax", full_model)):
+    for name, make in (
+        ("adaptive", lambda: adaptive_model(np.random.default_rng(0))),
+        ("full softmax", lambda: common.build(cutoffs=())),
+    ):
         path = f"{folder}/{name.split()[0]}/1"
         export_saved_model(make(), vocabulary, path, dtype=FLAGS.dtype)
         loaded[name] = tf.saved_model.load(path)
@@ -104,7 +92,7 @@ def check(loaded, vocabulary):
         if not np.allclose(best, -np.sort(-probabilities, axis=-1)[:, : FLAGS.k], rtol=1e-2, atol=1e-6):
             raise ArithmeticError(f"The next words of {name} are not the most probable; nothing was timed.")
         if name == "adaptive":
-            edges = [*(int(cutoff) for cutoff in FLAGS.cutoffs), FLAGS.vocabulary]
+            edges = [*common.cutoffs(), FLAGS.vocabulary_size]
             tails = [float(probabilities[:, low:high].sum(-1).mean()) for low, high in zip(edges, edges[1:])]
     return tails
 
@@ -129,9 +117,9 @@ def measure(loaded, vocabulary, signature, batch_size):
     if signature == "next_words":
         turns["all log-probabilities"] = all_log_probs
     case = {"signature": signature, "batch_size": batch_size, "candidates": {}}
-    for name, times in benchmarking.in_turns(turns, FLAGS.repeats).items():
+    for name, times in common.time_interleaved(turns, FLAGS.repeats).items():
         case["candidates"][name] = {
-            **benchmarking.spread(times),
+            **common.spread(times),
             "p99": float(np.quantile(times, 0.99)),
             "requests_per_second": len(times) / sum(times),
         }
@@ -145,17 +133,14 @@ def report(case):
     for name, time in case["candidates"].items():
         times = f"{1e3 * time['median']:.1f}", f"{1e3 * time['p99']:.1f}"
         rows.append([name, f"{time['requests_per_second']:.1f}", *times, f"{full / time['median']:.2f}"])
-    benchmarking.print_table(["", "requests/s", "p50 ms", "p99 ms", "times as fast"], rows)
+    common.print_table(["", "requests/s", "p50 ms", "p99 ms", "times as fast"], rows)
 
 
-def main(argv):
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    benchmarking.choose_backend("tensorflow")
+def main():
     logging.set_verbosity(logging.ERROR)  # TensorFlow tells where it writes
     from keras_adaptive.data import Vocabulary
 
-    vocabulary = Vocabulary.from_counts({f"w{i}": FLAGS.vocabulary - i for i in range(FLAGS.vocabulary - 4)})
+    vocabulary = Vocabulary.from_counts({f"w{i}": FLAGS.vocabulary_size - i for i in range(FLAGS.vocabulary_size - 4)})
     with tempfile.TemporaryDirectory() as folder:
         loaded = signatures(folder, vocabulary)
         tails = check(loaded, vocabulary)
@@ -165,10 +150,10 @@ def main(argv):
         for signature, batch_size in itertools.product(("next_words", "score"), map(int, FLAGS.batch_sizes)):
             cases.append(measure(loaded, vocabulary, signature, batch_size))
             report(cases[-1])
-    names = ("vocabulary", "cutoffs", "dim", "blocks", "ffn", "heads", "dtype", "words", "k")
-    benchmarking.save(names, {"backend": "tensorflow"}, probability_of_tails=tails, cases=cases)
+    names = (*common.MODEL_FLAGS, "dtype", "words", "k")
+    common.save(names, {"backend": "tensorflow"}, probability_of_tails=tails, cases=cases)
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    os.environ["KERAS_BACKEND"] = "tensorflow"  # before Keras is imported
+    common.run(main, define_flags)
