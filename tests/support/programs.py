@@ -1,6 +1,8 @@
 """The programs of trainers/ and scripts/, called in this process."""
 
+import base64
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -40,3 +42,19 @@ def run(*arguments, **environment):
         text=True,
         timeout=300,
     )
+
+
+def ask(folder, requests):
+    """The responses of a process without Keras to `[(signature, inputs)]`, or to whole requests."""
+    requests = [one if isinstance(one, dict) else {"signature_name": one[0], "inputs": one[1]} for one in requests]
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "KERAS_BACKEND")}
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests" / "support" / "rest.py", folder],
+        input=json.dumps(requests, default=lambda line: {"b64": base64.b64encode(line).decode()}),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -13,6 +13,7 @@ from keras_adaptive.data import EOS, UNK, prepare
 from keras_adaptive.models import transformer_lm
 from tests.support import programs
 from tests.support.programs import call
+from tests.support.text import write_zipf
 from tests.support.weights import randomize
 from trainers import analyze, evaluate
 from trainers.plots import STYLE
@@ -30,10 +31,7 @@ LOG = [
 
 def prepared(folder, seed=1, **kwargs):
     """A corpus of words by Zipf's law, eight tokens a line with the `</s>`; `seed` is that of valid and test."""
-    folder.mkdir()
-    for split, lines, own in (("train", 60, 0), ("valid", 12, seed), ("test", 12, seed)):
-        ranks = np.random.default_rng(own).zipf(1.3, (lines, LINE - 1)) % 20
-        (folder / f"{split}.txt").write_text("\n".join(" ".join(f"w{rank}" for rank in row) for row in ranks) + "\n")
+    write_zipf(folder, words=20, line=LINE - 1, seed=0, held_out_seed=seed)
     return prepare(folder, folder / "corpus", min_count=1, **kwargs)
 
 

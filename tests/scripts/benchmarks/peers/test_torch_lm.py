@@ -13,17 +13,14 @@ import torch
 from keras_adaptive.data import BlockBatches, load_corpus, prepare
 from scripts.benchmarks.peers import torch_lm
 from tests.support import programs
+from tests.support.text import write_zipf
 
 SMALL = {"num_blocks": 2, "dim": 32, "ffn_dim": 64, "num_heads": 2, "length": 8}
 
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpus")
-    words = np.random.default_rng(0).zipf(1.3, size=(3, 60, 12)) % 90
-    for split, lines in zip(["train", "valid", "test"], words, strict=True):
-        text = "".join(" ".join(f"word{word}" for word in line) + "\n" for line in lines)
-        (folder / f"{split}.txt").write_text(text)
+    folder = write_zipf(tmp_path_factory.mktemp("corpus"), words=90, lengths=(60, 60, 60), line=12, seed=0)
     prepare(folder, folder / "data", "whitespace", 1)
     return folder / "data"
 
