@@ -1,5 +1,33 @@
 """Programs with absl flags: prepare, convert, train, evaluate, score, generate, export, analyze and plot."""
 
+import importlib.util
+import json
 import os
+import sys
+from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes about the processor
+BACKENDS = ("tensorflow", "jax", "torch")  # in the order of Keras
+
+
+def choose_backend():
+    """Returns the backend to run on: Keras' own choice if it is installed, otherwise the first that is.
+
+    Keras takes the environment variable KERAS_BACKEND, or else the file keras.json of its folder, which it writes by
+    itself and which then names tensorflow. Returns None if no backend is installed.
+    """
+    if os.environ.get("KERAS_BACKEND"):
+        return os.environ["KERAS_BACKEND"]
+    try:
+        folder = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
+        configured = json.loads(Path(folder, "keras.json").read_text(encoding="utf-8")).get("backend")
+    except (OSError, ValueError):
+        configured = None
+    installed = [backend for backend in BACKENDS if importlib.util.find_spec(backend)]
+    return configured if configured in installed else next(iter(installed), None)
+
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # leaves out TensorFlow's notes about the processor
+if "keras" not in sys.modules:
+    if (_backend := choose_backend()) is None:
+        sys.exit('No backend of Keras is installed: pip install "keras_adaptive[jax]", [torch] or [tensorflow].')
+    os.environ["KERAS_BACKEND"] = _backend

@@ -22,10 +22,11 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
-from keras_adaptive.callbacks.train_log import exp as perplexity
+from keras_adaptive import evaluation
 from keras_adaptive.data import EOS, UNK
 from keras_adaptive.files import commit, partial, read_json_lines, write_json
-from trainers import command_line, evaluate
+from keras_adaptive.metrics import perplexity
+from trainers import command_line
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
@@ -84,7 +85,7 @@ class Run:
                 if kept["of"] == of:
                     return WordLosses(*(kept[name] for name in WordLosses._fields))
         print(f"Evaluating for {path}", flush=True)
-        nll, words = evaluate.word_losses(inference(), self.corpus, split, block, context, FLAGS.batch_size)
+        nll, words = evaluation.word_losses(inference(), self.corpus, split, block, context, FLAGS.batch_size)
         result = WordLosses(nll, words, model().count_params())
         write_arrays(path, of=of, **result._asdict())
         return result
@@ -144,8 +145,8 @@ def analyze(run, split, pairs):
         "loss": {one: float(losses.nll.mean()) for one, losses in plain.items()},
         "perplexity": {one: perplexity(losses.nll.mean()) for one, losses in plain.items()},
         "perplexity_of_known": {one: perplexity_of_known(losses) for one, losses in plain.items()},
-        "by_frequency": evaluate.by_frequency(nll, words, run.corpus, EDGES),
-        "by_previous": evaluate.by_frequency(nll, previous, run.corpus, EDGES),
+        "by_frequency": evaluation.by_frequency(nll, words, run.corpus, EDGES),
+        "by_previous": evaluation.by_frequency(nll, previous, run.corpus, EDGES),
         "contexts": [by_context(losses_of, split, *pair) for pair in pairs],
     }
 

@@ -3,7 +3,11 @@
 import os
 import sys
 
-from absl import app, logging
+from absl import app, flags, logging
+
+from trainers import flagfiles
+
+HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
 
 
 def run(main, define_flags, paths=None):
@@ -29,15 +33,35 @@ def run(main, define_flags, paths=None):
         if arguments and not paths:
             raise app.UsageError(f"Unknown arguments: {arguments}. Flags look like --name=value.")
         logging.set_verbosity(logging.WARNING)
-        program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-        try:
-            main(*arguments)
-        except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
-            if os.environ.get("KERAS_ADAPTIVE_TRACEBACK"):
-                raise
-            sys.exit(f"{program}: {' '.join(str(error).split())}")
-        except KeyboardInterrupt:
-            print(f"{program}: interrupted.", file=sys.stderr)
-            sys.exit(130)
+        in_one_line(lambda: main(*arguments))
 
-    app.run(guarded)
+    app.run(guarded, flags_parser=parse)
+
+
+def parse(arguments):
+    """Parses the flags of a command line, flagfiles included, and returns what is left; --help ends the program."""
+    if HELP.intersection(arguments[1:]):
+        in_one_line(lambda: print(help_text(), flush=True))
+        sys.exit(0)
+    return app.parse_flags_with_usage([arguments[0], *in_one_line(lambda: flagfiles.expand(arguments[1:]))])
+
+
+def help_text():
+    """Returns what the program does and its flags, those of an experiment grouped by what they belong to."""
+    groups = [name for name in flags.FLAGS.flags_by_module_dict() if not name.startswith("absl")]
+    groups.sort(key=lambda name: name != sys.argv[0])  # the program's own flags first
+    return "\n".join([sys.modules["__main__"].__doc__ or "", *map(flags.FLAGS.module_help, groups)])
+
+
+def in_one_line(function):
+    """Returns `function()`; bad input or Ctrl-C ends the program with one line and status 1 or 130."""
+    program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    try:
+        return function()
+    except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
+        if os.environ.get("KERAS_ADAPTIVE_TRACEBACK"):
+            raise
+        sys.exit(f"{program}: {' '.join(str(error).split())}")
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted.", file=sys.stderr)
+        sys.exit(130)

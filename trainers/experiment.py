@@ -1,155 +1,203 @@
-"""The flags that describe an experiment, and the model, batches, optimizer and rates that they stand for."""
+"""An experiment as a value: the parts it is made of and their settings, from flags, arguments or a run."""
 
-import keras
+import dataclasses
+import functools
+import os
+
 from absl import flags
 
-from keras_adaptive.data import BlockBatches, SentenceBatches
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, TransformerDecoder, WordEmbedding
-from keras_adaptive.layers.inputs.char_cnn import FILTERS
-from keras_adaptive.models import LanguageModel
-from keras_adaptive.optimizers import NAG, CosineRestarts
+from keras_adaptive.models.constructors import assemble
+from trainers import flagfiles
+from trainers.parts import GENERAL, HYPERPARAMETERS, PARTS, ROLES, TIES
 
-FLAGS = flags.FLAGS
-
-
-def define_flags():
-    """The flags of an experiment: together with the corpus they decide every number of a run."""
-    flags.DEFINE_string("data_dir", None, "Folder made by trainers.prepare.")
-
-    flags.DEFINE_enum("input", "adaptive", list(INPUTS), "How words enter: in bands, in one table, or by their bytes.")
-    flags.DEFINE_enum("output", "adaptive", ["adaptive", "softmax"], "How words leave: in bands, or all alike.")
-    flags.DEFINE_integer("input_dim", 0, "Dimension of the (first band's) words that enter; 0 for --dim.", 0)
-    flags.DEFINE_integer("output_dim", 0, "Dimension of the vectors given to the output; 0 for --dim.", 0)
-    flags.DEFINE_integer("highways", 1, "Highway layers of --input=char_cnn.", lower_bound=0)
-    flags.DEFINE_list("filters", [str(filters) for filters in FILTERS], "Of the widths 1, 2, … of --input=char_cnn.")
-    flags.DEFINE_integer("dim", 256, "Dimension of the hidden vectors.", lower_bound=4)
-    flags.DEFINE_integer("num_blocks", 4, "Transformer blocks.", lower_bound=1)
-    flags.DEFINE_integer("num_heads", 8, "Attention heads.", lower_bound=1)
-    flags.DEFINE_integer("ffn_dim", 1024, "Width of the feed-forward layers.", lower_bound=1)
-    flags.DEFINE_list("cutoffs", ["4000", "16000"], "First id of every band but the first; empty for one band.")
-    flags.DEFINE_integer("factor", 4, "How many times smaller each band's dimension is.", lower_bound=1)
-    flags.DEFINE_bool("tie_words", True, "Input and output share the word vectors.")
-    flags.DEFINE_bool("tie_projections", True, "Input and output share the tails' projections, with tied words.")
-    flags.DEFINE_float("dropout", 0.1, "Rate on the input and on both branches of every block.", 0, 1)
-    flags.DEFINE_float("attention_dropout", 0.0, "Rate on the attention probabilities.", 0, 1)
-    flags.DEFINE_float("relu_dropout", 0.0, "Rate behind the ReLU.", 0, 1)
-    flags.DEFINE_float("tail_dropout", 0.0, "Rate on the projected hidden vectors of the tails.", 0, 1)
-    flags.DEFINE_float("input_dropout", 0.0, "Rate on the hidden vectors before the output layer.", 0, 1)
-    flags.DEFINE_string("dtype", "float32", "Keras dtype policy: float32, mixed_bfloat16 or mixed_float16.")
-
-    flags.DEFINE_enum("batching", "blocks", ["blocks", "sentences"], "Cut the stream, or keep single lines.")
-    flags.DEFINE_integer("length", 128, "Tokens of a block, or at most of a sentence.", lower_bound=1)
-    flags.DEFINE_integer("batch_size", 32, "Blocks of an update; for sentences, its tokens divided by --length.", 1)
-    flags.DEFINE_integer("micro_batches", 1, "Parts that an update is worked off in, to save memory.", lower_bound=1)
-
-    flags.DEFINE_enum("optimizer", "nag", ["nag", "adam"], "Nesterov's accelerated gradient, or Adam.")
-    flags.DEFINE_float("momentum", 0.99, "Momentum of nag.", 0, 1)
-    flags.DEFINE_float("clip_norm", 0.1, "Bound on the global norm of an update's gradient; 0 for none.", 0)
-    flags.DEFINE_float("max_rate", 1.0, "Learning rate behind the warm-up.")
-    flags.DEFINE_float("min_rate", 1e-5, "Learning rate at the end of the first cycle.")
-    flags.DEFINE_integer("warmup", 0, "Updates of linear warm-up.", lower_bound=0)
-    flags.DEFINE_float("warmup_rate", 1e-7, "Learning rate of the first update of the warm-up.")
-    flags.DEFINE_integer("period", 0, "Updates of the first cosine cycle; 0 for all that follow the warm-up.", 0)
-    flags.DEFINE_float("period_mult", 1.0, "How many times longer each cycle is than the one before.")
-    flags.DEFINE_float("shrink", 1.0, "Factor on the rates from one cycle to the next.")
-    flags.DEFINE_integer("updates", 1000, "Updates to train.", lower_bound=1)
-    flags.DEFINE_integer("evaluate_every", 100, "Updates between two validations, which also save the model.", 1)
-    flags.DEFINE_integer("seed", 1, "Of the starting weights, the order of the data and dropout.", lower_bound=0)
+# Not compared when a run continues: the corpus may move, its vocabulary is compared; the run may move to other devices.
+NOT_COMPARED = {"data_dir", "vocabulary_size", "micro_batches"}
 
 
-def build_model(vocabulary):
-    """The model of the flags for a `Vocabulary`, with random weights."""
-    word_input = INPUTS[FLAGS.input](vocabulary, FLAGS.input_dim or FLAGS.dim)
-    body = TransformerDecoder(
-        FLAGS.num_blocks,
-        FLAGS.dim,
-        FLAGS.ffn_dim,
-        FLAGS.num_heads,
-        FLAGS.dropout,
-        FLAGS.attention_dropout,
-        FLAGS.relu_dropout,
-        output_dim=FLAGS.output_dim or None,
-        dtype=FLAGS.dtype,
-        name="body",
-    )
-    word_output = AdaptiveSoftmax(
-        len(vocabulary),
-        cutoffs() if FLAGS.output == "adaptive" else (),
-        FLAGS.factor,
-        FLAGS.tail_dropout,
-        FLAGS.input_dropout,
-        tied_to=tied(word_input),
-        tie_projections=FLAGS.tie_projections,
-        dtype=FLAGS.dtype,
-        name="word_output",
-    )
-    return LanguageModel(word_input, body, word_output)
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What decides every number of a run, together with the corpus. Several experiments can live in one process.
 
+    Args:
+        parts: dict of the chosen part's name in every role of `PARTS`.
+        settings: dict of the values of the general settings and of what the chosen parts take.
 
-def tied(word_input):
-    """The layer whose words the output shares, or None.
+    Example:
 
-    Raises:
-        ValueError: when input and output have no words of one kind.
+    ```python
+    experiment = Experiment.of_arguments(["--flagfile=configs/quickstart.flags", "--dim=64"])
+    model = experiment.model(corpus.vocabulary)
+    ```
     """
-    if not FLAGS.tie_words:
-        return None
-    pairs = {"adaptive": "adaptive", "word": "softmax"}
-    if pairs.get(FLAGS.input) != FLAGS.output:
-        raise ValueError(
-            f"--tie_words needs --input=adaptive --output=adaptive or --input=word --output=softmax: pass "
-            f"--notie_words. Received: --input={FLAGS.input} --output={FLAGS.output}."
-        )
-    return word_input
+
+    parts: dict
+    settings: dict
+
+    @classmethod
+    def of_flags(cls, values=flags.FLAGS):
+        """Returns the experiment of parsed flags.
+
+        Raises:
+            ValueError: if a flag was given that no chosen part takes.
+        """
+        parts = {role: values[role].value for role in PARTS}
+        for name in HYPERPARAMETERS:
+            if values[name].present and not _takes(parts, name):
+                raise ValueError(_belongs(name, parts))
+        return cls(parts, {name: values[name].value for name in _taken(parts)})
+
+    @classmethod
+    def of_arguments(cls, arguments):
+        """Returns the experiment of command-line arguments such as `["--flagfile=PATH", "--dim=16"]`.
+
+        Raises:
+            ValueError: if an argument is not a flag of an experiment, or no chosen part takes it.
+        """
+        return cls.of_flags(_parse(flagfiles.expand(arguments)))
+
+    @classmethod
+    def of_run(cls, run):
+        """Returns the experiment of a `RunFolder`; a setting that is newer than the run has its default.
+
+        Runs of earlier versions hold the settings of all parts; what the chosen ones do not take is left out.
+        """
+        values = _parse([f"--{name}={value}" for name, value in run.flags().items()])
+        parts = {role: values[role].value for role in PARTS}
+        return cls(parts, {name: values[name].value for name in _taken(parts)})
+
+    def model(self, vocabulary):
+        """Returns the `LanguageModel` for a `Vocabulary`, with random weights.
+
+        Raises:
+            ValueError: if the vocabulary has another size than the experiment is for, or if the word vectors of this
+                input and output cannot be tied.
+        """
+        self._check_vocabulary(vocabulary)
+        self._check_ties()
+        offered = {"vocabulary_size": len(vocabulary), "words": vocabulary.words}
+        make_input, make_body, make_output = (self._maker(role, offered) for role in ("input", "body", "output"))
+        tied, dtype = self.settings["tie_words"], self.settings["dtype"]
+        return assemble(make_input, make_body, make_output, tied=tied, dtype=dtype)
+
+    def optimizer(self):
+        """Returns the optimizer; `SGDR` sets its rate before every update."""
+        return self._maker("optimizer")()
+
+    def schedule(self):
+        """Returns the learning rate as a function of the number of updates done."""
+        return self._maker("schedule", {"updates": self.settings["updates"]})()
+
+    def batches(self, tokens, shuffle=True):
+        """Returns the `Batches` of a split: for training or, not shuffled, for validation."""
+        return self._maker("batching", {"tokens": tokens, "seed": self.settings["seed"], "shuffle": shuffle})()
+
+    def flags_text(self):
+        """Returns the experiment as a flagfile, one flag a line."""
+        values = {**self.parts, **self.settings}
+        if values["data_dir"] is not None:
+            values["data_dir"] = os.path.abspath(values["data_dir"])
+        return "".join(f"--{name}={plain(values[name])}\n" for name in sorted(values) if values[name] is not None)
+
+    def differences(self, other):
+        """Returns `{name: (value, other's value)}` of what gives two experiments different runs."""
+        values, others = ({**one.parts, **one.settings} for one in (self, other))
+        names = sorted((values.keys() & others.keys()) - NOT_COMPARED)
+        return {name: (values[name], others[name]) for name in names if values[name] != others[name]}
+
+    def _maker(self, role, offered=None):
+        """The chosen part with everything that it takes but what `assemble` adds."""
+        part = PARTS[role][self.parts[role]]
+        taken = {name: self.settings[name] for name in part.takes.split()}
+        given = {name: offered[name] for name in part.offered.split() if name != "tied_to"}
+        return functools.partial(part.make, **taken, **given)
+
+    def _check_vocabulary(self, vocabulary):
+        expected = self.settings["vocabulary_size"]
+        if expected and expected != len(vocabulary):
+            raise ValueError(
+                f"The experiment is for a vocabulary of {expected:,} ids, and the corpus has {len(vocabulary):,}: pass "
+                f"the --data_dir that the recipe names, or --vocabulary_size=0 for a corpus of any size. Received: "
+                f"--vocabulary_size={expected} --data_dir={self.settings['data_dir']}."
+            )
+
+    def _check_ties(self):
+        chosen = self.parts["input"], self.parts["output"]
+        if self.settings["tie_words"] and chosen not in TIES:
+            pairs = " or ".join("--input={} --output={}".format(*pair) for pair in sorted(TIES))
+            raise ValueError(
+                f"--tie_words, the default, needs {pairs}: pass --notie_words. "
+                "Received: --input={} --output={}.".format(*chosen)
+            )
 
 
-def cutoffs():
-    return tuple(int(cutoff) for cutoff in FLAGS.cutoffs)
+def define_flags(values=flags.FLAGS):
+    """Defines the flags of an experiment in groups, which `--help` prints one after the other."""
+    for name, setting in GENERAL.items():
+        _define(name, setting, setting.help, "experiment", values)
+    grouped = set()
+    for role, (default, text) in ROLES.items():
+        flags.DEFINE_enum(role, default, list(PARTS[role]), text, values, module_name=role)
+        for name, setting in HYPERPARAMETERS.items():
+            if name not in grouped and any(name in part.takes.split() for part in PARTS[role].values()):
+                grouped.add(name)
+                _define(name, setting, f"{setting.help} Belongs to {_takers(name)}.", role, values)
 
 
-def adaptive_input(vocabulary, dim):
-    return AdaptiveEmbedding(
-        len(vocabulary), dim, cutoffs(), FLAGS.dim, FLAGS.factor, dtype=FLAGS.dtype, name="word_input"
-    )
+def plain(value):
+    """Returns the text of a flag's value in a flagfile."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def word_input(vocabulary, dim):
-    return WordEmbedding(len(vocabulary), dim, dtype=FLAGS.dtype, name="word_input")
+class _Integers(flags.ArgumentParser):
+    syntactic_help = "integers with commas between them"
+
+    def parse(self, argument):
+        if isinstance(argument, list):
+            return argument
+        try:
+            return [int(number) for number in argument.split(",") if number.strip()]
+        except ValueError:
+            raise ValueError("must be integers with commas between them, such as 4000,16000") from None
 
 
-def char_cnn_input(vocabulary, dim):
-    filters = [int(filters) for filters in FLAGS.filters]
-    return CharCNN(vocabulary.words, dim, FLAGS.highways, filters=filters, dtype=FLAGS.dtype, name="word_input")
+def _define(name, setting, text, group, values):
+    define = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
+    if setting.type is list:
+        integers = flags.ListSerializer(",")
+        flags.DEFINE(_Integers(), name, setting.default, text, values, integers, module_name=group)
+    else:
+        bounds = setting.bounds if setting.type in (int, float) else ()
+        define[setting.type](name, setting.default, text, *bounds, flag_values=values, module_name=group)
 
 
-INPUTS = {"adaptive": adaptive_input, "word": word_input, "char_cnn": char_cnn_input}
+def _parse(arguments):
+    values = flags.FlagValues()
+    define_flags(values)
+    try:
+        rest = values(["experiment", *arguments])[1:]
+    except flags.Error as error:
+        raise ValueError(str(error)) from None
+    if rest:
+        raise ValueError(f"The arguments of an experiment must be flags, --name=value. Received: {rest}.")
+    return values
 
 
-def build_schedule():
-    """The learning rate as a function of the updates done."""
-    period = FLAGS.period or max(FLAGS.updates - FLAGS.warmup, 1)
-    return CosineRestarts(
-        FLAGS.max_rate,
-        period,
-        FLAGS.min_rate,
-        FLAGS.warmup,
-        FLAGS.warmup_rate,
-        FLAGS.period_mult,
-        FLAGS.shrink,
-    )
+def _taken(parts):
+    """Names of the general settings and of what the chosen parts take."""
+    return [*GENERAL, *(name for name in HYPERPARAMETERS if _takes(parts, name))]
 
 
-def build_optimizer():
-    """The optimizer; its rate is set before every update."""
-    clip = {"global_clipnorm": FLAGS.clip_norm or None}
-    if FLAGS.optimizer == "adam":
-        return keras.optimizers.Adam(FLAGS.max_rate, **clip)
-    return NAG(FLAGS.max_rate, momentum=FLAGS.momentum, **clip)
+def _takes(parts, name):
+    return any(name in PARTS[role][choice].takes.split() for role, choice in parts.items())
 
 
-def build_batches(tokens, shuffle=True):
-    """Batches of a split as the flags describe them, for training or, unshuffled, for validation."""
-    if FLAGS.batching == "blocks":
-        return BlockBatches(tokens, FLAGS.length, FLAGS.batch_size, FLAGS.seed, shuffle)
-    budget = FLAGS.batch_size * FLAGS.length
-    return SentenceBatches(tokens, budget, FLAGS.seed, FLAGS.length, shuffle=shuffle)
+def _takers(name):
+    """The parts that take a hyper-parameter, as flags."""
+    takers = {role: [key for key, part in PARTS[role].items() if name in part.takes.split()] for role in PARTS}
+    return " and ".join(f"--{role}={'|'.join(keys)}" for role, keys in takers.items() if keys)
+
+
+def _belongs(name, parts):
+    roles = [role for role in PARTS if any(name in part.takes.split() for part in PARTS[role].values())]
+    received = " ".join(f"--{role}={parts[role]}" for role in roles)
+    return f"--{name} belongs to {_takers(name)}. Received: {received}. Leave --{name} out, or choose such a part."

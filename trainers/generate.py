@@ -21,13 +21,13 @@ FLAGS = flags.FLAGS
 def define_flags():
     flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
     flags.DEFINE_string("prompt", "", "Text to continue; it is read as the start of a line.")
-    flags.DEFINE_string("input", None, "UTF-8 file with a prompt a line, instead of --prompt.")
+    flags.DEFINE_string("input", None, "UTF-8 file with one prompt per line, instead of --prompt.")
     flags.DEFINE_integer("batch_size", 16, "Prompts of --input at a time.", lower_bound=1)
     flags.DEFINE_integer("length", 50, "Words, or pieces of words, to generate.", lower_bound=1)
     flags.DEFINE_float("temperature", 1.0, "Below 1 sharpens the distribution, 0 takes the most probable word.", 0)
     flags.DEFINE_integer("top_k", None, "Draw among the k most probable words only.", lower_bound=1)
-    flags.DEFINE_integer("seed", None, "One seed gives one text.", lower_bound=0)
-    flags.DEFINE_bool("open_vocabulary", False, "Unknown words of the prompt enter by their bytes (char_cnn models).")
+    flags.DEFINE_integer("seed", None, "Seed of the draws: the same seed gives the same text.", lower_bound=0)
+    flags.DEFINE_bool("open_vocabulary", False, "Read unknown words of the prompt by their bytes (char_cnn models).")
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
 
 
@@ -58,7 +58,7 @@ def main():
 
 
 def read_prompts():
-    """The lines of --input, or --prompt."""
+    """Returns the lines of --input, or --prompt."""
     if not FLAGS.input:
         return [FLAGS.prompt]
     try:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import filelock
 import keras
-from absl import flags
 
 import keras_adaptive  # noqa: F401  registers the layers that a saved model names
 from keras_adaptive.data import (
@@ -21,15 +20,15 @@ from keras_adaptive.data import (
     load_subwords,
 )
 from keras_adaptive.files import commit, partial
+from trainers.experiment import Experiment, plain
 
-FLAGS = flags.FLAGS
 BEFORE_FLAGS = {"lock", "vocabulary.txt", "merges.txt", "corpus.json", "partial_flags.txt"}  # written into a new folder
 
 
 class RunFolder:
     """The files of one training run.
 
-    flags.txt (the resolved flags of the experiment, itself a flagfile), vocabulary.txt, corpus.json, log.jsonl,
+    flags.txt (the experiment, as a flagfile), vocabulary.txt, corpus.json, log.jsonl,
     tensorboard/, best.keras and last.keras, checkpoints/; of sub-words also merges.txt.
 
     Args:
@@ -43,6 +42,10 @@ class RunFolder:
     @contextlib.contextmanager
     def claimed(self, experiment, corpus):
         """Writes what the run is, or checks that the folder already is that run, and keeps other trainings out.
+
+        Args:
+            experiment: an `Experiment`.
+            corpus: the `Corpus` to train on.
 
         Raises:
             ValueError: when the folder belongs to other flags, sub-words or words, or a training is at work in it;
@@ -62,19 +65,18 @@ class RunFolder:
             ) from None
 
     def _claim(self, experiment, corpus):
-        text = _flags_text(experiment)
         if self._file("flags.txt").exists():
-            self._compare_flags(text, _defaults(experiment))
+            self._compare_experiment(experiment)
             self._compare_vocabulary(corpus)
             if self._validations() > 1 and not any(self.checkpoints.glob("update_*.npz")):
                 raise ValueError(f"{self.path} has no checkpoints to go on from: pass another --run_dir.")
             return
         if (subwords := corpus.subwords()) is not None:
             subwords.save(self._file("merges.txt"))
-        self.write(text, corpus.vocabulary, corpus.metadata)
+        self.write(experiment.flags_text(), corpus.vocabulary, corpus.metadata)
 
     def _validations(self):
-        """How many the log holds. A training can be killed behind the first one and before it is saved."""
+        """Returns the number of validations in the log; training can be killed after the first and before its save."""
         log = self._file("log.jsonl")
         return log.read_text(encoding="utf-8").count('"val_loss"') if log.exists() else 0
 
@@ -84,19 +86,21 @@ class RunFolder:
             raise ValueError(f"{self.path} is not empty: pass another --run_dir.")
 
     def write(self, flags_text, vocabulary, metadata):
-        """Writes what the run is, the flags last: a flagfile, a `Vocabulary` and what corpus.json says."""
+        """Writes what the run is, the flags last.
+
+        Args:
+            flags_text: the experiment, as a flagfile.
+            vocabulary: a `Vocabulary`.
+            metadata: dict of what corpus.json holds.
+        """
         vocabulary.save(self._file("vocabulary.txt"))
         self._file("corpus.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")
         self._write("flags.txt", flags_text)
 
-    def _compare_flags(self, text, defaults):
-        old, new = (dict(line.split("=", 1) for line in t.splitlines()) for t in (self._read("flags.txt"), text))
-        old = {**defaults, **old}  # a flag that is newer than the run
-        # A corpus may move, its vocabulary is compared; and a run may move to other devices.
-        names = (old.keys() | new.keys()) - {"--data_dir", "--micro_batches"}
-        changed = sorted(name for name in names if old.get(name) != new.get(name))
+    def _compare_experiment(self, experiment):
+        changed = experiment.differences(Experiment.of_run(self))
         if changed:
-            listed = ", ".join(f"{name}={new.get(name)} (was {old.get(name)})" for name in changed)
+            listed = ", ".join(f"--{name}={plain(new)} (was {plain(old)})" for name, (new, old) in changed.items())
             raise ValueError(
                 f"{self.path} is a run of other flags: {listed}. Pass another --run_dir, or the same flags."
             )
@@ -115,16 +119,16 @@ class RunFolder:
             )
 
     def flags(self):
-        """The flags of the experiment: a dict of strings."""
+        """Returns what flags.txt holds, a dict of strings; `Experiment.of_run` reads the experiment."""
         lines = self._read("flags.txt").splitlines()
         return dict(line.removeprefix("--").split("=", 1) for line in lines)
 
     def vocabulary(self):
-        """The vocabulary that the model was trained with."""
+        """Returns the vocabulary that the model was trained with."""
         return Vocabulary.load(self._existing("vocabulary.txt"))
 
     def tokenize(self):
-        """The tokenizer of the training text: a function from a line to its words, or to the pieces of its words."""
+        """Returns the tokenizer of the training text: a function from a line to its words, or to their pieces."""
         words, subwords = TOKENIZERS[self.tokenizer], self.subwords()
         if subwords is None:
             return words
@@ -136,17 +140,17 @@ class RunFolder:
         return self._metadata["tokenizer"]
 
     def subwords(self):
-        """The `Subwords` of the training text, None if its tokens are words."""
+        """Returns the `Subwords` of the training text, None if its tokens are words."""
         return load_subwords(self.path, self._metadata)
 
     def join(self, tokens):
-        """Yields the text of words, or of pieces, as they come; behind `</s>` it begins a line."""
+        """Yields the text of words, or of pieces, as they come; a line ends with `</s>`."""
         if self._metadata["unit"] == "sub-word":
             return join_pieces(tokens)
         return ("\n" if word == "</s>" else f" {word}" for word in tokens)
 
     def count_words(self, tokens):
-        """How many words these tokens make up."""
+        """Returns the number of words that these tokens make up."""
         return sum(map(begins_word, tokens)) if self._metadata["unit"] == "sub-word" else len(tokens)
 
     @functools.cached_property
@@ -154,23 +158,23 @@ class RunFolder:
         return json.loads(self._read("corpus.json"))
 
     def corpus(self, data_dir=None):
-        """The corpus of the run, or another one prepared with the same vocabulary."""
+        """Returns the corpus of the run, or another one prepared with the same vocabulary."""
         data_dir = data_dir or self.flags().get("data_dir")
         if not data_dir:
             raise ValueError(
-                f"{self.path} was converted without a corpus: pass --data_dir, a folder made by `python -m "
-                "trainers.prepare` with the model's --dictionary."
+                f"{self.path} was converted without a corpus: pass --data_dir, a folder that trainers.prepare made "
+                "with the model's --dictionary."
             )
         corpus = load_corpus(data_dir)
         self._compare_vocabulary(corpus)
         return corpus
 
     def model(self, name="best"):
-        """The best or the last model of the run."""
+        """Loads the best or the last model of the run."""
         return keras.saving.load_model(self.model_file(name))
 
     def model_file(self, name="best"):
-        """The path of the best or the last model."""
+        """Returns the path of the best or the last model."""
         path = self._file(f"{name}.keras")
         if not path.exists():
             raise ValueError(f"{self.path} holds no {path.name} yet: train it with trainers.train.")
@@ -200,27 +204,10 @@ class RunFolder:
 
 
 def difference(ours, theirs):
-    """What a corpus's vocabulary has otherwise than a run's: the size, and the first word or count."""
+    """Returns how the vocabulary of a corpus differs from that of a run: the size, and the first word or count."""
     sizes = f"{len(theirs):,} words (was {len(ours):,})"
     for number in range(len(SPECIAL_WORDS), min(len(ours), len(theirs))):
         (old, times), (new, new_times) = ((one.words[number], one.counts[number]) for one in (ours, theirs))
         if (old, times) != (new, new_times):
             return f"{sizes} and as id {number} {new!r}, {new_times} times (was {old!r}, {times} times)"
     return sizes
-
-
-def _defaults(experiment):
-    """What the flags of the module `experiment` are if they are not given."""
-    return {f"--{flag.name}": _plain(flag.default) for flag in FLAGS.get_flags_for_module(experiment.__name__)}
-
-
-def _flags_text(experiment):
-    """The flags that the module `experiment` defines, one a line, resolved."""
-    names = sorted(flag.name for flag in FLAGS.get_flags_for_module(experiment.__name__))
-    values = {name: FLAGS[name].value for name in names}
-    values["data_dir"] = os.path.abspath(FLAGS.data_dir)
-    return "".join(f"--{name}={_plain(value)}\n" for name, value in values.items())
-
-
-def _plain(value):
-    return ",".join(value) if isinstance(value, list) else str(value)

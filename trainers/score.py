@@ -1,8 +1,8 @@
 """Scores lines of text: log-probability, rank and band of every token, and the perplexity of every line.
 
-The tokens are words or, in a run of sub-words, pieces of words; the perplexity is per word in either. The rank is a
-token's place among all by probability, 1 for the most probable; band 0 is the head of an adaptive softmax. Lines are
-scored as they come: those that are there already together, up to --batch_size of them.
+The tokens are words or, in a run of sub-words, pieces of words; the perplexity is per word for both. Rank 1 is the most
+probable token; band 0 is the head of an adaptive softmax. Lines are scored as they come: lines that wait already are
+scored together, up to --batch_size of them.
 
 echo "The function returns a list ." | python -m trainers.score --run_dir=runs/quickstart
 """
@@ -15,8 +15,8 @@ import threading
 import numpy as np
 from absl import flags
 
-from keras_adaptive.callbacks.train_log import exp, finite
 from keras_adaptive.data import EOS, PAD
+from keras_adaptive.metrics import perplexity
 from trainers import command_line
 from trainers.run_folder import RunFolder
 
@@ -25,14 +25,16 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
-    flags.DEFINE_multi_string("input", [], "UTF-8 text to score, once or more; by default the standard input.")
+    flags.DEFINE_multi_string("input", [], "UTF-8 file to score, one or more; by default the standard input.")
     flags.DEFINE_integer("batch_size", 16, "Lines at a time, at most.", lower_bound=1)
     flags.DEFINE_enum("format", "table", ["table", "json"], "A table to read, or one JSON object a line.")
-    flags.DEFINE_bool("open_vocabulary", False, "Unknown words enter by their bytes (char_cnn models, not streamed).")
+    flags.DEFINE_bool(
+        "open_vocabulary", False, "Read unknown words by their bytes (char_cnn models), after all lines are read."
+    )
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
 
 
-LENGTH_STEP, SEGMENT = 32, 512  # to multiples of which lengths are rounded up, since compilers compile for each
+LENGTH_STEP, SEGMENT = 32, 512  # lengths are rounded up to multiples of these, since compilers compile for each
 
 
 def main():
@@ -58,7 +60,11 @@ def main():
 
 
 def read_lines():
-    """The lines of --input or of the standard input, each an error naming its number if it is no UTF-8."""
+    """Yields the lines of --input or of the standard input.
+
+    Raises:
+        ValueError: on a line that is not UTF-8, with its number.
+    """
     for name in FLAGS.input or [None]:
         with open(name, "rb") if name else standard_input() as source:
             for number, line in enumerate(source, 1):
@@ -70,12 +76,12 @@ def read_lines():
 
 
 def standard_input():
-    """A file of its own: Python cannot end while a thread waits at that of `sys.stdin`."""
+    """Opens the standard input once more: Python cannot end while a thread waits for `sys.stdin` itself."""
     return open(0, "rb", closefd=False)
 
 
 def as_they_come(lines, size):
-    """Lists of up to `size` lines: of a file as many as fit, of somebody who waits for answers what is there."""
+    """Yields lists of up to `size` lines: those that wait already, so that none waits for lines still to come."""
     waiting, end = queue.Queue(4 * size), []
 
     def read():
@@ -99,13 +105,13 @@ def as_they_come(lines, size):
 
 
 def score(model, targets, inputs):
-    """Yields the log-probabilities and the ranks of the ids of every line, which starts behind a `</s>`.
+    """Yields the log-probabilities and the ranks of the ids of every line, which starts after a `</s>`.
 
-    The inputs are the targets, but may hold extra words.
+    The inputs are the targets, except that they may hold extra words.
     """
     longest, rows = max(map(len, targets)), 2 ** (len(targets) - 1).bit_length()
     step = SEGMENT if longest > SEGMENT else LENGTH_STEP
-    positions = getattr(model.body, "learned_positions", 0) or math.inf
+    positions = model.body.max_length or math.inf
     length = int(max(min(-(-longest // step) * step, positions), longest))
     padded = np.full((2, rows, length), PAD, "int32")
     padded[0, :, 0] = EOS
@@ -123,12 +129,13 @@ def print_table(number, tokens, log_probs, ranks, bands, unknown, words):
     counted = f"{len(tokens)} tokens" if words == len(tokens) else f"{words} words in {len(tokens)} tokens"
     print(
         f"line {number}: log-probability {log_probs.sum():.4f}, {counted}, perplexity "
-        f"{exp(-log_probs.sum() / words):.2f}\n",
+        f"{perplexity(-log_probs.sum() / words):.2f}\n",
         flush=True,
     )
 
 
 def print_json(tokens, log_probs, ranks, bands, unknown, words):
+    value = perplexity(-log_probs.sum() / words)
     record = {
         "tokens": tokens,
         "words": words,
@@ -136,7 +143,7 @@ def print_json(tokens, log_probs, ranks, bands, unknown, words):
         "ranks": ranks.tolist(),
         "bands": bands,
         "log_prob": float(log_probs.sum()),
-        "perplexity": finite(exp(-log_probs.sum() / words)),
+        "perplexity": value if math.isfinite(value) else None,
         "unknown": unknown,
     }
     print(json.dumps(record, ensure_ascii=False), flush=True)

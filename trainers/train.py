@@ -1,7 +1,7 @@
-"""Trains a language model on a prepared corpus, into a run folder; the same command goes on where it stopped.
+"""Trains a language model on a prepared corpus, into a run folder; the same command continues a run that stopped.
 
-The program ends with 0 when the run is complete, with 143 or 130 when SIGTERM or SIGINT stopped it behind a checkpoint
-(the same command goes on), and with 1, and a line that says why, when the same command would not help.
+The program ends with status 0 when the run is complete, with 143 or 130 when SIGTERM or SIGINT stopped it after a
+checkpoint (the same command continues), and with 1, and a line that says why, when the same command would not help.
 
 Losses and perplexities are per token of the corpus here: per word, or per piece of a word in a corpus of sub-words.
 trainers.evaluate gives the perplexity per word of both.
@@ -12,6 +12,7 @@ python -m trainers.train --flagfile=configs/quickstart.flags --data_dir=data/doc
 """
 
 import contextlib
+import importlib.util
 import json
 import math
 import os
@@ -30,9 +31,10 @@ from keras_adaptive.callbacks import (
     Throughput,
     TrainLog,
 )
-from keras_adaptive.callbacks.train_log import exp
 from keras_adaptive.data import load_corpus
-from trainers import command_line, experiment, summary
+from keras_adaptive.metrics import perplexity
+from trainers import command_line, experiment, resume, summary
+from trainers.experiment import Experiment
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
@@ -40,21 +42,20 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     experiment.define_flags()
-    flags.DEFINE_string("run_dir", None, "Folder of the run: new, or one of the same flags, which is then continued.")
+    flags.DEFINE_string("run_dir", None, "Folder of the run: a new one, or one of the same flags, which continues.")
     flags.DEFINE_integer("log_every", 10, "Updates between two lines of log.jsonl.", lower_bound=1)
     flags.DEFINE_integer("save_every", 0, "Updates between two checkpoints; 0 for one with each validation.", 0)
-    flags.DEFINE_integer("keep", 3, "Checkpoints to keep, the newest.", lower_bound=1)
+    flags.DEFINE_integer("keep", 3, "Number of newest checkpoints to keep.", lower_bound=1)
     flags.DEFINE_integer("max_skipped", 20, "Updates in a row without finite gradients that end training.", 1)
     strategies = ["none", *distribution.BACKENDS]
-    flags.DEFINE_enum("strategy", "none", strategies, "How several devices train together; see the README.")
+    flags.DEFINE_enum("strategy", "none", strategies, "How several devices train together; see the documentation.")
     flags.DEFINE_integer("model_devices", 0, "Devices that share the word tables of model_parallel; 0 for all.", 0)
-    flags.DEFINE_bool("tensorboard", True, "Write the log for TensorBoard too.")
-    flags.DEFINE_integer("vocabulary_size", 0, "Words that --summary assumes where there is no --data_dir.", 0)
+    flags.DEFINE_bool("tensorboard", None, "Write the log for TensorBoard too; by default if it is installed.")
     flags.DEFINE_bool("summary", False, "Print parameters and an estimate of the memory, and stop.")
 
 
 class Validation(keras.utils.PyDataset):
-    """The validation batches in their order, of each what this process works on, for `fit`."""
+    """The validation batches in their order, of which each process gives its part to `fit`."""
 
     def __init__(self, batches, strategy):
         super().__init__()
@@ -69,102 +70,128 @@ class Validation(keras.utils.PyDataset):
 
 
 def main():
-    if FLAGS.summary and FLAGS.vocabulary_size and not FLAGS.data_dir:
-        return summary.print_summary(summary.stand_in(FLAGS.vocabulary_size))
-    if not FLAGS.data_dir:
-        raise ValueError("--data_dir is missing: make a corpus with `python -m trainers.prepare` and pass its folder.")
-    corpus = load_corpus(FLAGS.data_dir)
+    chosen = Experiment.of_flags()
     if FLAGS.summary:
-        return summary.print_summary(corpus.vocabulary)
-    if not FLAGS.run_dir:
-        raise ValueError("--run_dir is missing: pass the folder to keep the run in.")
-    if FLAGS.updates % FLAGS.evaluate_every:
-        raise ValueError(
-            "--updates must be a multiple of --evaluate_every, since a run ends with a validation. "
-            f"Received: --updates={FLAGS.updates} --evaluate_every={FLAGS.evaluate_every}."
-        )
-    corpus.verify("train", "valid")
-    train = experiment.build_batches(corpus.tokens("train"))
-    valid = experiment.build_batches(corpus.tokens("valid"), shuffle=False)
-    schedule = experiment.build_schedule()
+        return summarize(chosen)
+    board, corpus = check(chosen), open_corpus(chosen)
+    train = chosen.batches(corpus.tokens("train"))
+    valid = chosen.batches(corpus.tokens("valid"), shuffle=False)
     strategy = distribution.start(FLAGS.strategy, FLAGS.model_devices)
-    check_rows(strategy)
+    check_rows(strategy, chosen.settings)
     run = RunFolder(FLAGS.run_dir)
     with strategy.scope():
-        model = new_model(corpus.vocabulary)
-        fit(strategy, run, corpus, model, schedule, train, Validation(valid, strategy))
+        model = new_model(chosen, corpus.vocabulary)
+        fit(chosen, corpus, model, run, strategy, train, Validation(valid, strategy), board)
     if strategy.process == 0:
-        loss = best_loss(run.path / "log.jsonl")
-        print(f"Trained {FLAGS.updates} updates; best validation perplexity {exp(loss):.2f}, in {run.path}/best.keras")
+        print_result(chosen, run)
 
 
-def check_rows(strategy):
+def summarize(chosen):
+    """Prints the size of the model for the corpus, or for a vocabulary of --vocabulary_size where there is none."""
+    settings = chosen.settings
+    if settings["data_dir"] or not settings["vocabulary_size"]:
+        vocabulary = open_corpus(chosen, verify=False).vocabulary
+    else:
+        vocabulary = summary.stand_in(settings["vocabulary_size"])
+    optimizer = chosen.optimizer()
+    model = summary.unallocated(lambda: chosen.model(vocabulary), optimizer)
+    sizes = [settings[name] for name in ("batch_size", "length", "micro_batches")]
+    summary.print_summary(model, optimizer, *sizes)
+
+
+def open_corpus(chosen, verify=True):
+    """Returns the corpus of --data_dir, whose files for training are compared with their checksums."""
+    data_dir = chosen.settings["data_dir"]
+    if not data_dir:
+        raise ValueError("--data_dir is missing: make a corpus with trainers.prepare and pass its folder.")
+    corpus = load_corpus(data_dir)
+    if verify:
+        corpus.verify("train", "valid")
+    return corpus
+
+
+def check(chosen):
+    """Raises a ValueError if the flags cannot train; returns whether to write for TensorBoard."""
+    if not FLAGS.run_dir:
+        raise ValueError("--run_dir is missing: pass the folder to keep the run in.")
+    updates, every = chosen.settings["updates"], chosen.settings["evaluate_every"]
+    if updates % every:
+        raise ValueError(
+            "--updates must be a multiple of --evaluate_every, since a run ends with a validation. "
+            f"Received: --updates={updates} --evaluate_every={every}."
+        )
+    chosen.schedule()  # refuses bad rates before anything is written
+    installed = importlib.util.find_spec("tensorboard") is not None
+    if FLAGS.tensorboard and not installed:
+        raise ValueError("--tensorboard needs a package: pip install tensorboard, or pass --notensorboard.")
+    if FLAGS.tensorboard is None and not installed:
+        print("tensorboard is not installed: log.jsonl is the only log. pip install tensorboard", file=sys.stderr)
+    return installed if FLAGS.tensorboard is None else FLAGS.tensorboard
+
+
+def check_rows(strategy, settings):
     """Raises a ValueError if there is a device, or a part of its work, that would have nothing but padding to do."""
-    if FLAGS.batch_size < strategy.replicas * FLAGS.micro_batches:
+    if settings["batch_size"] < strategy.replicas * settings["micro_batches"]:
         raise ValueError(
             "--batch_size must be at least the number of replicas times --micro_batches. Received: --batch_size="
-            f"{FLAGS.batch_size} --micro_batches={FLAGS.micro_batches} --strategy={FLAGS.strategy} with "
+            f"{settings['batch_size']} --micro_batches={settings['micro_batches']} --strategy={FLAGS.strategy} with "
             f"{strategy.replicas} replicas."
         )
 
 
-def make_repeatable():
+def make_repeatable(seed):
     """Seeds everything, and keeps the order of sums in TensorFlow's graphs.
 
-    Its optimizer of arithmetic would merge trees of additions into one, which begins with whichever input's memory is
-    free to be taken over at the moment, so that two trainings would differ by rounding.
+    TensorFlow's optimizer of arithmetic would merge trees of additions into one, which begins with whichever input's
+    memory is free to be reused at the moment, so that two trainings would differ by rounding.
     """
-    keras.utils.set_random_seed(FLAGS.seed)
+    keras.utils.set_random_seed(seed)
     if keras.config.backend() == "tensorflow":
         import tensorflow as tf
 
         tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
 
 
-def new_model(vocabulary):
-    """The compiled model of the flags, with starting weights."""
-    make_repeatable()
-    model = experiment.build_model(vocabulary)
-    model.compile(experiment.build_optimizer(), micro_batches=FLAGS.micro_batches)
+def new_model(chosen, vocabulary):
+    """Returns the compiled model of an experiment, with its initial weights."""
+    make_repeatable(chosen.settings["seed"])
+    model = chosen.model(vocabulary)
+    model.compile(chosen.optimizer(), micro_batches=chosen.settings["micro_batches"])
     return model
 
 
-def fit(strategy, run, corpus, model, schedule, train, valid):
+def fit(chosen, corpus, model, run, strategy, train, valid, board):
     """Trains to the last update, from the run's newest checkpoint or from the start.
 
-    Of several processes the first one writes, and all of them go on from what it wrote.
+    If several processes train, the first one writes, and all of them continue from what it wrote.
     """
-    writes = strategy.process == 0
-    path, board = (run.path / "log.jsonl", run.path / "tensorboard") if writes else (os.devnull, None)
-    log = TrainLog(path, FLAGS.log_every, board if FLAGS.tensorboard else None)
+    settings, writes = chosen.settings, strategy.process == 0
+    every, epochs = settings["evaluate_every"], settings["updates"] // settings["evaluate_every"]
+    path = run.path / "log.jsonl" if writes else os.devnull
+    log = TrainLog(path, FLAGS.log_every, run.path / "tensorboard" if writes and board else None)
     finite, models = TerminateOnNonFinite(FLAGS.max_skipped), Checkpoint(run.path, writes=writes)
     backup = Backup(run.checkpoints, FLAGS.save_every or None, FLAGS.keep, [log, finite, models], writes)
-    claimed = run.claimed(experiment, corpus) if writes else contextlib.nullcontext()
+    claimed = run.claimed(chosen, corpus) if writes else contextlib.nullcontext()
     with claimed, StopOnSignal(backup, strategy.largest) as stop:
         if not backup.restore(model) and writes:
-            path.unlink(missing_ok=True)  # of updates that are lost
+            path.unlink(missing_ok=True)  # updates that are lost
         check_same_checkpoint(strategy, backup)
         strategy.synchronize(model)
         speed = Throughput(train.tokens_per_epoch / len(train))
-        callbacks = [SGDR(schedule), speed, log, finite, models, backup, stop]
+        callbacks = [SGDR(chosen.schedule()), speed, log, finite, models, backup, stop]
         if writes:
-            print_start(strategy, run, backup, model, train)
-        batches = lambda: strategy.shard(train.batches(backup.update), FLAGS.micro_batches)  # noqa: E731
-        every, last = FLAGS.evaluate_every, FLAGS.updates // FLAGS.evaluate_every
-        if backup.step == every:
-            validate(model, backup.epoch, valid, callbacks)
-        elif backup.step:
-            fit_epochs(model, batches(), backup, every - backup.step, backup.epoch + 1, valid, callbacks)
-        if backup.epoch < last:
-            fit_epochs(model, batches(), backup, every, last, valid, callbacks)
+            print_start(settings, strategy, run, backup, model, train)
+        if backup.epoch < epochs:
+            batches = lambda: strategy.shard(train.batches(backup.update), settings["micro_batches"])  # noqa: E731
+            resume.fit(model, backup, batches, every, epochs, valid, callbacks)
         else:
             log.set_model(model)
-            log.on_train_begin()  # ends the log of a training that was stopped behind its last checkpoint
+            log.on_train_begin()  # ends the log of a training that was stopped after its last checkpoint
             log.on_train_end()
 
 
 def check_same_checkpoint(strategy, backup):
-    """Raises a ValueError in all processes if they do not see the same files; they have restored when it returns."""
+    """Raises a ValueError in all processes if they do not see the same files; all have restored when it returns."""
     least, most = -strategy.largest(-backup.update), strategy.largest(backup.update)
     if least != most:
         raise ValueError(
@@ -173,45 +200,28 @@ def check_same_checkpoint(strategy, backup):
         )
 
 
-def print_start(strategy, run, backup, model, train):
+def print_start(settings, strategy, run, backup, model, train):
     begins = f"Continuing {run.path} from {backup.path}" if backup.path else f"Training {run.path}"
-    passes = backup.update / len(train)
+    passes, epochs = backup.update / len(train), settings["updates"] // settings["evaluate_every"]
     where = keras.config.backend()
     if FLAGS.strategy != "none":
         where += f", {FLAGS.strategy} with {strategy.replicas} replicas"
     print(
         f"{begins} on {where}: {model.count_params():,} parameters, update {backup.update} of "
-        f"{FLAGS.updates}, epoch {backup.epoch + 1} of {FLAGS.updates // FLAGS.evaluate_every}, {passes:.2f} times "
-        f"through {train.tokens_per_epoch:,} tokens",
+        f"{settings['updates']}, epoch {backup.epoch + 1} of {epochs}, {passes:.2f} times through "
+        f"{train.tokens_per_epoch:,} tokens",
         flush=True,
     )
 
 
-def fit_epochs(model, batches, backup, steps, last, valid, callbacks):
-    """Trains from where the backup is up to the end of an epoch; an epoch goes from one validation to the next."""
-    model.fit(
-        batches,
-        shuffle=False,
-        steps_per_epoch=steps,
-        initial_epoch=backup.epoch,
-        epochs=last,
-        validation_data=valid,
-        callbacks=callbacks,
-        verbose=0 if not backup.writes else 1 if sys.stdout.isatty() else 2,
-    )
-
-
-def validate(model, epoch, valid, callbacks):
-    """The validation, in which training was stopped, that ends an epoch."""
-    callbacks = keras.callbacks.CallbackList(callbacks, model=model)
-    callbacks.on_train_begin()
-    found = model.evaluate(valid, callbacks=callbacks, verbose=0, return_dict=True)
-    callbacks.on_epoch_end(epoch, {f"val_{name}": value for name, value in found.items()})
-    callbacks.on_train_end()
+def print_result(chosen, run):
+    best = perplexity(best_loss(run.path / "log.jsonl"))
+    updates = chosen.settings["updates"]
+    print(f"Trained {updates} updates; best validation perplexity {best:.2f}, in {run.path}/best.keras")
 
 
 def best_loss(log):
-    """The lowest validation loss in a run's log."""
+    """Returns the lowest validation loss in a run's log."""
     records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     return min((record["val_loss"] for record in records if record.get("val_loss") is not None), default=math.inf)
 

@@ -1,5 +1,21 @@
+import math
+
 import keras
 from keras import ops
+
+
+def perplexity(loss):
+    """Returns the perplexity of a mean loss in nats, a float: its exponential, inf where that overflows.
+
+    Example:
+
+    >>> perplexity(0.0)
+    1.0
+    """
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")

@@ -4,6 +4,51 @@ from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax
 from keras_adaptive.models.language_model import LanguageModel
 
 
+def transformer(
+    num_blocks,
+    dim,
+    ffn_dim,
+    num_heads,
+    *,
+    dropout=0.0,
+    attention_dropout=0.0,
+    relu_dropout=0.0,
+    output_dim=None,
+    first_position=2,
+    dtype=None,
+    name=None,
+):
+    """Returns the `TransformerDecoder` of Baevski & Auli 2019."""
+    return TransformerDecoder(
+        num_blocks,
+        dim,
+        ffn_dim,
+        num_heads,
+        dropout,
+        attention_dropout,
+        relu_dropout,
+        first_position,
+        output_dim=output_dim,
+        dtype=dtype,
+        name=name,
+    )
+
+
+def assemble(make_input, make_body, make_output, *, tied=False, dtype=None):
+    """Returns the `LanguageModel` of three parts.
+
+    Args:
+        make_input, make_body, make_output: callables that take `name` and `dtype`; if tied, `make_output` takes
+            `tied_to` too.
+        tied: whether the output shares the word vectors of the input.
+        dtype: a Keras dtype policy; by default the global one.
+    """
+    word_input = make_input(name="word_input", dtype=dtype)
+    body = make_body(name="body", dtype=dtype)
+    shared = {"tied_to": word_input} if tied else {}
+    return LanguageModel(word_input, body, make_output(name="word_output", dtype=dtype, **shared))
+
+
 def transformer_lm(
     vocabulary_size,
     dim=1024,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_adaptive.metrics import Perplexity
+from keras_adaptive.metrics import Perplexity, perplexity
 
 
 @given(
@@ -41,6 +41,15 @@ def test_uniform_guesses_have_the_perplexity_of_the_vocabulary():
 
 
 def test_it_is_a_keras_metric():
-    perplexity = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(Perplexity("ppl")))
-    assert isinstance(perplexity, Perplexity)
-    assert perplexity.name == "ppl"
+    metric = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(Perplexity("ppl")))
+    assert isinstance(metric, Perplexity)
+    assert metric.name == "ppl"
+
+
+@pytest.mark.parametrize("loss, expected", [(0.0, 1.0), (np.log(50.0), 50.0), (1e4, np.inf), (np.inf, np.inf)])
+def test_the_perplexity_of_a_loss(loss, expected):
+    assert perplexity(loss) == pytest.approx(expected)
+
+
+def test_no_loss_has_no_perplexity():
+    assert np.isnan(perplexity(float("nan")))

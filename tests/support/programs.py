@@ -10,6 +10,8 @@ from pathlib import Path
 
 from absl import flags
 
+from trainers import flagfiles
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -19,7 +21,7 @@ def parsed(program, *arguments):
     before = set(flags.FLAGS)
     program.define_flags()
     try:
-        yield flags.FLAGS(["program", *map(str, arguments)])[1:]
+        yield flags.FLAGS(["program", *flagfiles.expand(map(str, arguments))])[1:]
     finally:
         for name in set(flags.FLAGS) - before:
             delattr(flags.FLAGS, name)

@@ -9,13 +9,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from keras_adaptive import evaluation
 from keras_adaptive.data import EOS, UNK, prepare
 from keras_adaptive.models import transformer_lm
 from tests.support import programs
 from tests.support.programs import call
 from tests.support.text import write_zipf
 from tests.support.weights import randomize
-from trainers import analyze, evaluate
+from trainers import analyze
 from trainers.plots import STYLE
 from trainers.plots import analysis as plots
 from trainers.run_folder import RunFolder
@@ -92,7 +93,7 @@ def evaluations(monkeypatch):
 
     model = SimpleNamespace(count_params=lambda: 5, for_inference=lambda: None)
     monkeypatch.setattr(RunFolder, "model", lambda self: model)
-    monkeypatch.setattr(evaluate, "word_losses", word_losses)
+    monkeypatch.setattr(evaluation, "word_losses", word_losses)
     monkeypatch.setattr(plots, "draw_analysis", lambda *_: [])
     return calls
 
@@ -143,7 +144,7 @@ def test_the_previous_word_is_the_one_before(tmp_path, evaluations, monkeypatch)
     corpus = prepare(tmp_path / "text", tmp_path / "corpus", min_count=1)
     run = make_run(tmp_path / "run", corpus)
     losses = np.array([1.0, 2.0, 4.0, 8.0, 16.0])  # of a b c a </s>, behind </s> a b c a
-    monkeypatch.setattr(evaluate, "word_losses", lambda *_: (losses, np.asarray(corpus.tokens("valid"))))
+    monkeypatch.setattr(evaluation, "word_losses", lambda *_: (losses, np.asarray(corpus.tokens("valid"))))
     (result,) = analysis_of(tmp_path / "out", run)["runs"]
     assert as_dict(result["by_frequency"]) == {1: (1, 16.0), 10: (1, 4.0), 100: (1, 2.0), 1000: (2, 4.5)}
     assert as_dict(result["by_previous"]) == {1: (1, 1.0), 10: (1, 8.0), 100: (1, 4.0), 1000: (2, 9.0)}

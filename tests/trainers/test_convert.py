@@ -49,7 +49,7 @@ def run_dir(corpus, tmp_path_factory):
 
 
 def test_the_perplexity_of_context_windows(run_dir, corpus, capsys):
-    call(evaluate, f"--run_dir={run_dir}", "--split=test", "--context=40", "--block=24")
+    call(evaluate, f"--run_dir={run_dir}", "--split=test", "--blocks_of=lines", "--context=40", "--block=24")
     result = json.loads((run_dir / "evaluation_test.json").read_text())
     model, _ = fairseq.load_language_model(FILES / "transformer_lm_fairseq.pt", FILES / "dict.txt")
     tokens = np.asarray(load_corpus(corpus).tokens("test"), "int32")

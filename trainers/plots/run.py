@@ -9,8 +9,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.ticker import PercentFormatter
 
-from keras_adaptive.callbacks.train_log import exp as perplexity
 from keras_adaptive.files import read_json_lines
+from keras_adaptive.metrics import perplexity
 from trainers.plots import MUTED, TRAIN, VALID, bin_label, draw
 
 MAX_WORDS = 160  # of a passage

@@ -11,19 +11,22 @@ class ContextWindows:
     longer context lowers the perplexity because a block's first tokens are no longer read without the text
     before them.
 
+    Block and context together hold at most `block + context` tokens: a line that is longer than `block` has a shorter
+    context, without its earliest tokens, and a line that is longer than both has none.
+
     Reference: Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019,
-    section 5.3 (blocks of 512 with a context of 2,560 there).
+    section 5.3 (blocks of 512 with a context of 2,560 there), and the code published with it.
 
     Args:
         tokens: ids of a split, `(tokens,)`.
         block: tokens to score in a window.
-        context: previous tokens before them; the first window has none, and the next few have what there is.
+        context: previous tokens before them; the first window has none, and the next few have as many as there are.
         batch_size: windows of a batch.
         by_lines: True makes blocks of whole lines, as many as fit in `block` tokens; a longer line is a block
             of its own. False makes blocks of exactly `block` tokens.
 
     Yields, when iterated, (inputs, targets, weights), each `(batch_size, length)`, int32, int32, float32;
-    `length` is `context + block` unless a line is longer or the whole text shorter.
+    `length` is `context + block` unless a line is longer than that or the whole text shorter.
 
     Example:
 
@@ -58,7 +61,8 @@ class ContextWindows:
     def _batch(self, index):
         rows = slice(index * self.batch_size, (index + 1) * self.batch_size)
         begins, stops = self._begins[rows], self._stops[rows]
-        starts = np.maximum(begins - self.context, 0)
+        context = np.clip(self.context + self.block - (stops - begins), 0, self.context)
+        starts = np.maximum(begins - context, 0)
         length = self._length(int((stops - starts).max()))
         inputs, targets, weights = cut(self.tokens, starts, stops, length)
         weights[np.arange(length) < (begins - starts)[:, None]] = 0.0

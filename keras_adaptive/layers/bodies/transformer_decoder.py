@@ -94,6 +94,17 @@ class TransformerDecoder(keras.layers.Layer):
         ]
         self.projection, self.output_projection = None, None
 
+    @property
+    def max_length(self):
+        """Length of the longest sequence; None for any."""
+        return self.learned_positions or None
+
+    def activations_per_token(self, length):
+        """Returns the number of values that the blocks keep per token of a sequence for the backward pass."""
+        masks = 2 * self.dim * (self.dropout > 0) + self.ffn_dim * (self.relu_dropout > 0)
+        rows = self.num_heads * length * (2 + (self.attention_dropout > 0))
+        return len(self.blocks) * (10 * self.dim + 2 * self.ffn_dim + rows + masks)
+
     def build(self, input_shape):
         shape = (*input_shape[:-1], self.dim)
         self.projection = self._between(input_shape, self.dim, "projection")

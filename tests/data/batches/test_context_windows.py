@@ -40,8 +40,8 @@ def test_context_is_the_text_before_and_not_scored(sizes, block, context, by_lin
     tokens, start = stream(sizes), 0
     shifted = np.append(EOS, tokens[:-1])
     for inputs, targets, weights in rows(ContextWindows(tokens, block, context, 2, by_lines)):
-        before = min(context, start)
         stop = start + int(weights.sum())
+        before = min(context, start, max(block + context - (stop - start), 0))
         assert weights.tolist() == [0] * before + [1] * (stop - start)
         np.testing.assert_array_equal(targets, tokens[start - before : stop])
         np.testing.assert_array_equal(inputs, shifted[start - before : stop])
@@ -61,6 +61,44 @@ def test_blocks_are_whole_lines_as_many_as_fit(sizes, block):
     assert [len(targets) for targets in blocks] == expected
 
 
+def published_windows(sizes, block, context):
+    """The loop of the published evaluation: `[(tokens before, tokens scored)]` of every window."""
+    tokens, blocks, previous, windows = stream(sizes).tolist(), [], [], []
+    for size in sizes:
+        line, tokens = tokens[: size + 1], tokens[size + 1 :]
+        if blocks and len(blocks[-1]) + len(line) <= block:
+            blocks[-1] += line
+        else:
+            blocks.append(line)
+    for scored in blocks:
+        excess = len(scored) + len(previous) - (block + context)
+        if excess > 0:
+            previous = previous[excess:]
+        windows.append((previous, scored))
+        previous = (previous + scored)[-context:] if context else []
+    return windows
+
+
+@given(LINES, st.integers(1, 9), st.integers(0, 15))
+@example([3, 6, 2, 11], 4, 5)  # lines of 7 and 12: one with a shorter context, one longer than block and context
+def test_windows_of_lines_are_the_published_ones(sizes, block, context):
+    found = []
+    for _, targets, weights in rows(ContextWindows(stream(sizes), block, context, 2)):
+        found.append((targets[weights == 0].tolist(), targets[weights > 0].tolist()))
+        assert len(targets) <= max(block + context, int(weights.sum()))
+    assert found == published_windows(sizes, block, context)
+
+
+def test_a_line_longer_than_the_block_has_a_shorter_context():
+    windows = rows(ContextWindows(stream([3, 6, 2, 11]), block=4, context=5))
+    assert [(int((weights == 0).sum()), int(weights.sum())) for _, _, weights in windows] == [
+        (0, 4),  # nothing comes before
+        (2, 7),  # 9 tokens in all
+        (5, 3),
+        (0, 12),
+    ]
+
+
 def test_blocks_of_tokens_take_no_notice_of_lines():
     windows = ContextWindows(stream([2, 5, 1]), block=4, context=2, by_lines=False)
     assert [int(weights.sum()) for _, _, weights in windows] == [4, 4, 3]
@@ -69,7 +107,7 @@ def test_blocks_of_tokens_take_no_notice_of_lines():
 def test_few_lengths():
     tokens = stream([3] * 40 + [30] + [3] * 40)
     lengths = [inputs.shape[1] for inputs, _, _ in ContextWindows(tokens, block=8, context=16)]
-    assert sorted(set(lengths)) == [24, 48] and lengths.count(48) == 1
+    assert sorted(set(lengths)) == [24, 32] and lengths.count(32) == 1
     assert next(iter(ContextWindows(stream([3]), block=512, context=2560)))[0].shape == (1, 8)
 
 

@@ -1,0 +1,41 @@
+"""Evaluation of a language model on a corpus, word by word."""
+
+import numpy as np
+
+from keras_adaptive.data import ContextWindows
+from keras_adaptive.metrics import loss_by_frequency
+
+
+def word_losses(model, corpus, split, block, context, batch_size, by_lines=False):
+    """Computes the loss of every word of a split. The loss of a word of sub-words is the sum over its pieces.
+
+    Args:
+        model: a `LanguageModel`.
+        corpus: a `Corpus`.
+        split: "train", "valid" or "test".
+        block, context, batch_size, by_lines: as in `ContextWindows`.
+
+    Returns:
+        `(nll, words)`: the losses in nats, (words,) float64 in the order of the text, and the ids of the words in
+        `corpus.word_vocabulary`.
+
+    Raises:
+        ValueError: if a file of the split is missing or has changed.
+    """
+    corpus.verify(split)
+    windows = ContextWindows(corpus.tokens(split), block, context, batch_size, by_lines)
+    nll = np.concatenate([losses(model, *batch) for batch in windows])
+    return np.add.reduceat(nll, corpus.word_starts(split)), np.asarray(corpus.words(split))
+
+
+def losses(model, inputs, targets, weights):
+    """Returns the losses of the scored tokens of a batch of windows, float64 in the order of the text."""
+    return model.nll(inputs, targets)[weights > 0].astype("float64")
+
+
+def by_frequency(nll, words, corpus, edges=None):
+    """Returns `loss_by_frequency` of these losses and word ids, by the counts of the corpus' training text.
+
+    The words may be others than the scored ones, such as the words before them.
+    """
+    return loss_by_frequency(nll, words, corpus.word_vocabulary.counts, edges)

@@ -1,0 +1,110 @@
+"""Flagfiles that include one another, help, and the choice of a backend."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+import trainers
+from trainers import command_line, experiment, flagfiles
+from trainers.parts import GENERAL, HYPERPARAMETERS, PARTS
+
+ROOT = Path(__file__).parents[2]
+
+
+def write(path, *lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_flagfiles_include_files_relative_to_themselves(tmp_path, monkeypatch):
+    write(tmp_path / "parts" / "deep" / "base.flags", "# a comment", "", "--dim=1", "  --seed=3  ")
+    write(tmp_path / "parts" / "corpus.flags", "--flagfile=deep/base.flags", "// another comment", "--dim=2")
+    recipe = write(tmp_path / "recipe.flags", "--flagfile=parts/corpus.flags", "--length=4")
+    (tmp_path / "elsewhere").mkdir()
+    for folder, name in (("elsewhere", recipe), (".", "recipe.flags"), ("elsewhere", "../recipe.flags")):
+        monkeypatch.chdir(tmp_path / folder)
+        expected = ["--a=1", "--dim=1", "--seed=3", "--dim=2", "--length=4", "--b", "2"]
+        assert flagfiles.expand(["--a=1", f"--flagfile={name}", "--b", "2"]) == expected
+        assert flagfiles.expand(["--a=1", "--flagfile", str(name), "--b", "2"]) == expected
+    assert flagfiles.expand(["--", "--flagfile=nothing"]) == ["--", "--flagfile=nothing"]
+
+
+def test_a_flagfile_may_be_included_twice_but_not_by_itself(tmp_path):
+    write(tmp_path / "base.flags", "--dim=1")
+    twice = write(tmp_path / "twice.flags", "--flagfile=base.flags", "--flagfile=base.flags")
+    assert flagfiles.expand([f"--flagfile={twice}"]) == ["--dim=1", "--dim=1"]
+    write(tmp_path / "b.flags", "--flagfile=a.flags")
+    circle = write(tmp_path / "a.flags", "--flagfile=b.flags")
+    with pytest.raises(ValueError, match="a.flags includes itself"):
+        flagfiles.expand([f"--flagfile={circle}"])
+
+
+def test_a_missing_flagfile_is_named(tmp_path):
+    recipe = write(tmp_path / "recipe.flags", "--flagfile=parts/none.flags")
+    with pytest.raises(OSError, match="parts/none.flags"):
+        flagfiles.expand([f"--flagfile={recipe}"])
+
+
+@pytest.fixture
+def defined():
+    before = set(flags.FLAGS)
+    experiment.define_flags()
+    yield
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+
+
+def test_help_shows_the_flags_of_the_experiment_by_part(defined, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command_line.parse(["program", "--help"])
+    assert not ended.value.code
+    text = capsys.readouterr().out
+    for name in [*PARTS, *GENERAL, *HYPERPARAMETERS]:
+        assert f"--{name}:" in text or f"--[no]{name}:" in text
+    body = text.split("\nbody:\n")[1].split("\noutput:\n")[0]
+    assert "--num_heads: Number of attention heads. Belongs to --body=transformer." in " ".join(body.split())
+    assert "--tail_dropout" not in body and "--momentum" not in body
+
+
+def test_a_missing_flagfile_is_told_of_in_one_line():
+    program = "from trainers import command_line; command_line.run(print, lambda: None)"  # which needs no Keras
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--flagfile=none.flags"], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "none.flags" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "configured, installed, expected",
+    [
+        (None, {"tensorflow", "jax", "torch"}, "tensorflow"),
+        (None, {"torch", "jax"}, "jax"),
+        ("torch", {"jax", "torch"}, "torch"),
+        ("tensorflow", {"torch"}, "torch"),  # what Keras writes by itself
+        ("jax", set(), None),
+    ],
+)
+def test_an_installed_backend_is_chosen(tmp_path, monkeypatch, configured, installed, expected):
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setattr(trainers.importlib.util, "find_spec", lambda name: name if name in installed else None)
+    if configured:
+        (tmp_path / "keras.json").write_text(json.dumps({"backend": configured}))
+    assert trainers.choose_backend() == expected
+    monkeypatch.setenv("KERAS_BACKEND", "openvino")
+    assert trainers.choose_backend() == "openvino"
+
+
+def test_without_any_backend_a_program_says_so_in_one_line(tmp_path):
+    program = "import importlib.util; importlib.util.find_spec = lambda name: None; import trainers"
+    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "pip install" in done.stderr

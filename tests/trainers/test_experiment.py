@@ -1,0 +1,263 @@
+"""Parts, flags and experiments: one table, which flags, runs and models agree with."""
+
+import inspect
+import json
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from absl import flags
+
+from keras_adaptive.data import prepare
+from keras_adaptive.layers import AdaptiveEmbedding, CharCNN, WordEmbedding
+from keras_adaptive.optimizers import NAG
+from tests.support.programs import call
+from trainers import evaluate, experiment, generate, score, summary, train
+from trainers.experiment import Experiment
+from trainers.parts import GENERAL, HYPERPARAMETERS, PARTS, ROLES
+from trainers.run_folder import RunFolder
+
+FLAGS_OF_0_1 = Path(__file__).with_name("flags_of_0_1.txt")  # of a run of version 0.1, which wrote all 38 of them
+DEFAULTS_OF_0_1 = {
+    **{"input": "adaptive", "output": "adaptive", "batching": "blocks", "optimizer": "nag", "dtype": "float32"},
+    **{"data_dir": None, "input_dim": 0, "output_dim": 0, "highways": 1, "filters": "128,256,384,512,512,512,512"},
+    **{"dim": 256, "num_blocks": 4, "num_heads": 8, "ffn_dim": 1024, "cutoffs": "4000,16000", "factor": 4},
+    **{"tie_words": True, "tie_projections": True, "dropout": 0.1, "attention_dropout": 0.0, "relu_dropout": 0.0},
+    **{"tail_dropout": 0.0, "input_dropout": 0.0, "length": 128, "batch_size": 32, "micro_batches": 1},
+    **{"momentum": 0.99, "clip_norm": 0.1, "max_rate": 1.0, "min_rate": 1e-5, "warmup": 0, "warmup_rate": 1e-7},
+    **{"period": 0, "period_mult": 1.0, "shrink": 1.0, "updates": 1000, "evaluate_every": 100, "seed": 1},
+}
+PARTS_OF_ALL = [(role, name) for role, parts in PARTS.items() for name in parts]
+TINY = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--length=8", "--batch_size=4"]
+LENGTHS = ["--updates=6", "--evaluate_every=3", "--notensorboard"]
+PLAIN = ["--input=word", "--output=softmax", "--notie_words", "--optimizer=adam", "--max_rate=1e-3"]
+
+
+def defined():
+    values = flags.FlagValues()
+    experiment.define_flags(values)
+    return values
+
+
+def words(size):
+    return summary.stand_in(size)
+
+
+def test_the_flags_of_0_1_keep_their_names_and_defaults():
+    values = defined()
+    assert len(DEFAULTS_OF_0_1) == 38
+    for name, default in DEFAULTS_OF_0_1.items():
+        assert values[name].help
+        found = values[name].default
+        assert (experiment.plain(found) if isinstance(found, list) else found) == default
+        assert type(found) is not int or type(default) is int
+    lines = FLAGS_OF_0_1.read_text().splitlines()
+    assert {line[2:].split("=")[0] for line in lines} == set(DEFAULTS_OF_0_1)
+
+
+@pytest.mark.parametrize("role, name", PARTS_OF_ALL)
+def test_what_a_part_takes_are_keywords_of_what_makes_it(role, name):
+    part = PARTS[role][name]
+    keywords = inspect.signature(part.make).parameters
+    for argument in [*part.takes.split(), *part.offered.split()]:
+        assert keywords[argument].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    assert set(part.takes.split()) <= set(HYPERPARAMETERS)
+
+
+def test_every_hyper_parameter_has_a_taker_and_one_meaning():
+    taken = {name for role, part in PARTS_OF_ALL for name in PARTS[role][part].takes.split()}
+    assert taken == set(HYPERPARAMETERS)
+    assert not set(HYPERPARAMETERS) & set(GENERAL)
+    assert list(ROLES) == list(PARTS) and all(default in PARTS[role] for role, (default, _) in ROLES.items())
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (
+            ["--input=word", "--output=softmax", "--tail_dropout=0.2"],
+            r"--tail_dropout belongs to --output=adaptive\. Received: --output=softmax\. Leave --tail_dropout out",
+        ),
+        (
+            ["--input=word", "--output=softmax", "--cutoffs=10,20"],
+            "--cutoffs belongs to --input=adaptive and --output=adaptive. Received: --input=word --output=softmax",
+        ),
+        (["--optimizer=adam", "--momentum=0.99"], "--momentum belongs to --optimizer=nag. Received: --optimizer=adam"),
+        (["--highways=1"], "--highways belongs to --input=char_cnn. Received: --input=adaptive"),
+        (["--cutoffs=a,b"], "must be integers with commas"),
+        (["--dim=3"], "dim"),
+        (["--no_such_flag=1"], "no_such_flag"),
+        (["word"], r"must be flags, --name=value. Received: \['word'\]"),
+    ],
+)
+def test_a_flag_that_no_chosen_part_takes_is_refused_even_with_its_default(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Experiment.of_arguments(arguments)
+
+
+def test_a_flag_of_a_flagfile_counts_as_given(tmp_path):
+    (tmp_path / "bands.flags").write_text("--cutoffs=10,20\n")
+    (tmp_path / "plain.flags").write_text("--flagfile=bands.flags\n--input=word\n--output=softmax\n")
+    with pytest.raises(ValueError, match="--cutoffs belongs to"):
+        Experiment.of_arguments([f"--flagfile={tmp_path}/plain.flags"])
+
+
+def test_several_experiments_live_in_one_process():
+    sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1"]
+    adaptive = Experiment.of_arguments([*sizes, "--cutoffs=20", "--output_dim=0"])
+    plain = Experiment.of_arguments([*sizes, *PLAIN, "--input_dim=4", "--output_dim=4"])
+    spelled = Experiment.of_arguments([*sizes, "--cutoffs=20", "--input=char_cnn", "--notie_words", "--filters=2,3"])
+    models = [one.model(words(40)) for one in (adaptive, plain, spelled)]
+    assert [type(model.word_input) for model in models] == [AdaptiveEmbedding, WordEmbedding, CharCNN]
+    assert models[0].word_output.tied_to is models[0].word_input and models[1].word_output.tied_to is None
+    assert models[0].word_output.boundaries == (0, 20, 40) and models[1].word_output.boundaries == (0, 40)
+    assert [model.word_input.output_dim for model in models] == [16, 4, 16]
+    assert models[1].word_output.tables[0].shape == (40, 4)
+    assert models[2].word_input.filters == (2, 3)
+    assert isinstance(adaptive.optimizer(), NAG) and isinstance(plain.optimizer(), keras.optimizers.Adam)
+    assert [one.schedule()(0) for one in (adaptive, plain)] == [1.0, 1e-3]
+
+
+def test_batches_are_those_of_the_settings():
+    tokens = np.array([7, 8, 2, 9, 2] * 8)
+    settings = ["--length=4", "--batch_size=2", "--seed=5"]
+    blocks = Experiment.of_arguments(settings).batches(tokens)
+    sentences = Experiment.of_arguments([*settings, "--batching=sentences"]).batches(tokens, shuffle=False)
+    assert (blocks.length, blocks.batch_size, blocks.seed, blocks.shuffle) == (4, 2, 5, True)
+    assert (sentences.tokens_per_batch, sentences.max_length, sentences.shuffle) == (8, 4, False)
+
+
+def test_the_first_cycle_takes_what_the_warm_up_leaves():
+    schedule = Experiment.of_arguments(["--updates=100", "--warmup=20"]).schedule()
+    assert (schedule.period, schedule.warmup) == (80, 20)
+    assert Experiment.of_arguments(["--period=30"]).schedule().period == 30
+
+
+class Run:
+    """A run folder of which only flags.txt is asked."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def flags(self):
+        return dict(line.removeprefix("--").split("=", 1) for line in self.text.splitlines())
+
+
+@pytest.mark.parametrize("arguments", [[], PLAIN, ["--input=char_cnn", "--notie_words", "--filters=1,2"]], ids=str)
+def test_a_run_holds_what_its_parts_take_and_gives_the_experiment_again(arguments):
+    chosen = Experiment.of_arguments([*arguments, "--data_dir=/data", "--dim=32", "--min_rate=0.0001"])
+    text = chosen.flags_text()
+    assert Experiment.of_run(Run(text)) == chosen
+    assert Experiment.of_arguments(text.splitlines()) == chosen  # nothing in it that no part takes
+    assert ("--momentum=" in text) == ("--optimizer=nag" in text)
+    assert ("--filters=" in text) == ("--input=char_cnn" in text)
+
+
+def test_a_run_of_0_1_is_read_without_what_its_parts_do_not_take():
+    old = Experiment.of_run(Run(FLAGS_OF_0_1.read_text()))
+    assert old == Experiment.of_arguments([*TINY, *LENGTHS[:2], *PLAIN, "--data_dir=/data/corpus"])
+    assert "cutoffs" not in old.settings and "momentum" not in old.settings
+    assert old.parts["body"] == "transformer" and old.parts["schedule"] == "cosine_restarts"
+
+
+def test_experiments_differ_in_what_decides_a_run():
+    one = Experiment.of_arguments(["--data_dir=a", "--dim=32", "--micro_batches=2"])
+    other = Experiment.of_arguments(["--data_dir=b", "--dim=64", "--optimizer=adam", "--vocabulary_size=8"])
+    assert one.differences(other) == {"dim": (32, 64), "optimizer": ("nag", "adam")}
+
+
+def test_the_vocabulary_of_a_recipe_is_compared():
+    sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs=20"]
+    assert Experiment.of_arguments([*sizes, "--vocabulary_size=40"]).model(words(40)).vocabulary_size == 40
+    with pytest.raises(ValueError, match="for a vocabulary of 1,000 ids, and the corpus has 40: .*vocabulary_size=0"):
+        Experiment.of_arguments([*sizes, "--vocabulary_size=1000"]).model(words(40))
+
+
+def test_words_that_cannot_be_tied_are_refused_with_help():
+    with pytest.raises(ValueError, match="pass --notie_words. Received: --input=word --output=adaptive"):
+        Experiment.of_arguments(["--input=word", "--cutoffs=20"]).model(words(40))
+
+
+@pytest.mark.parametrize("optimizer, slots", [("nag", 1), ("adam", 2)])
+def test_the_memory_of_an_optimizer_is_counted_from_its_variables(optimizer, slots):
+    sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs=20", f"--optimizer={optimizer}"]
+    chosen = Experiment.of_arguments(sizes)
+    made = chosen.optimizer()
+    model = summary.unallocated(lambda: chosen.model(words(40)), made)
+    found = summary.memory(model, made, tokens=64, length=8, micro_batches=2)
+    assert found["optimizer"] == pytest.approx(slots * found["weights"], abs=16)  # and two scalars
+    assert found["gradients"] == 2 * found["weights"] == 8 * model.count_params()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    random = np.random.default_rng(1)
+    for split in ("train", "valid", "test"):
+        lines = [" ".join(f"w{r}" for r in row) for row in random.zipf(1.3, (30, 7)) % 40]
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
+    return prepare(folder, folder / "corpus", min_count=1).data_dir
+
+
+@pytest.fixture(scope="module")
+def old_run(corpus, tmp_path_factory):
+    """A finished run whose flags.txt is one of version 0.1."""
+    run_dir = tmp_path_factory.mktemp("runs") / "old"
+    call(train, *TINY, *LENGTHS, *PLAIN, f"--data_dir={corpus}", f"--run_dir={run_dir}")
+    text = FLAGS_OF_0_1.read_text().replace("/data/corpus", str(corpus))
+    assert len(text.splitlines()) > len((run_dir / "flags.txt").read_text().splitlines())
+    (run_dir / "flags.txt").write_text(text)
+    return run_dir
+
+
+def test_a_run_of_0_1_is_evaluated_scored_and_continued_from(old_run, tmp_path, capsys):
+    call(evaluate, f"--run_dir={old_run}")
+    result = json.loads((old_run / "evaluation_valid.json").read_text())
+    assert (result["block"], result["tokens"], result["blocks_of"]) == (8, 30 * 8, "tokens")
+    (tmp_path / "lines.txt").write_text("w1 w2\n")
+    capsys.readouterr()
+    call(score, f"--run_dir={old_run}", "--format=json", f"--input={tmp_path}/lines.txt")
+    assert json.loads(capsys.readouterr().out)["tokens"] == ["w1", "w2", "</s>"]
+    call(generate, f"--run_dir={old_run}", "--prompt=w1", "--length=3", "--seed=1")
+    assert capsys.readouterr().out.startswith("w1")
+
+
+def test_a_stopped_run_of_0_1_continues_by_the_same_command(old_run, corpus, tmp_path, capsys):
+    run_dir = shutil.copytree(old_run, tmp_path / "run")
+    (run_dir / "checkpoints" / "update_0000000006.npz").unlink()
+    command = [*TINY, *LENGTHS, *PLAIN, f"--data_dir={corpus}", f"--run_dir={run_dir}"]
+    call(train, *command)
+    assert "update 3 of 6" in capsys.readouterr().out
+    checkpoints = [folder / "checkpoints" / "update_0000000006.npz" for folder in (old_run, run_dir)]
+    with np.load(checkpoints[0]) as whole, np.load(checkpoints[1]) as continued:
+        assert whole.files == continued.files
+        for name in set(whole.files) - {"state"}:
+            np.testing.assert_array_equal(whole[name], continued[name])
+    with pytest.raises(ValueError, match=r"other flags: --dropout=0.2 \(was 0.1\)"):
+        call(train, *command, "--dropout=0.2")
+
+
+def test_a_new_run_holds_the_settings_of_its_parts_only(corpus, tmp_path):
+    call(train, *TINY, *LENGTHS, *PLAIN, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run")
+    found = set(RunFolder(tmp_path / "run").flags())
+    assert not found & {"cutoffs", "factor", "momentum", "filters", "highways", "tail_dropout", "tie_projections"}
+    assert {"input", "body", "schedule", "dim", "data_dir", "seed"} <= found
+
+
+def test_a_recipe_of_another_corpus_leaves_no_run(corpus, tmp_path):
+    with pytest.raises(ValueError, match="for a vocabulary of 267,744 ids"):
+        call(train, *TINY, *PLAIN, "--vocabulary_size=267744", f"--data_dir={corpus}", f"--run_dir={tmp_path}/run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_does_without_tensorboard(corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(train.importlib.util, "find_spec", lambda name: None)
+    command = [*TINY, "--updates=2", "--evaluate_every=2", *PLAIN, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
+    with pytest.raises(ValueError, match="--tensorboard needs a package: pip install tensorboard"):
+        call(train, *command, "--tensorboard")
+    assert not (tmp_path / "run").exists()
+    call(train, *command)
+    assert "tensorboard is not installed" in capsys.readouterr().err
+    assert (tmp_path / "run" / "best.keras").exists() and not (tmp_path / "run" / "tensorboard").exists()

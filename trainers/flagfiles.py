@@ -1,0 +1,48 @@
+"""Reads flagfiles, which may include one another, into plain arguments."""
+
+import os
+from pathlib import Path
+
+_PREFIXES = ("--flagfile=", "-flagfile=")
+
+
+def expand(arguments, folder="", including=()):
+    """Returns command-line arguments with every `--flagfile=PATH` replaced by the flags of that file.
+
+    A flagfile holds one flag a line; empty lines and lines that begin with `#` or `//` are comments. It includes
+    another one by its path relative to itself, whatever the working directory. A later flag overrides an earlier one.
+
+    Args:
+        arguments: list of str.
+        folder: folder that relative paths start from; by default the working directory.
+        including: paths of the flagfiles that are being read.
+
+    Raises:
+        ValueError: if a flagfile includes itself or is not UTF-8.
+        OSError: if a flagfile cannot be read.
+    """
+    arguments, expanded = list(arguments), []
+    while arguments:
+        argument = arguments.pop(0)
+        if argument in ("--flagfile", "-flagfile") and arguments:
+            argument = f"--flagfile={arguments.pop(0)}"
+        if argument.startswith(_PREFIXES):
+            name = os.path.expanduser(argument.split("=", 1)[1].strip())
+            expanded += _read(Path(folder, name), including) if name else []
+        else:
+            expanded.append(argument)
+        if argument == "--":
+            return expanded + arguments
+    return expanded
+
+
+def _read(path, including):
+    resolved = path.resolve()
+    if resolved in including:
+        raise ValueError(f"The flagfile {path} includes itself: remove its --flagfile line.")
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"The flagfile {path} is not UTF-8 ({error.reason}).") from None
+    arguments = [line for line in lines if line and not line.startswith(("#", "//"))]
+    return expand(arguments, path.parent, (*including, resolved))

@@ -1,0 +1,187 @@
+"""What an experiment may be made of: parts, and the hyper-parameters that they take.
+
+`PARTS` names the parts of every role. A part is a class or function of `keras_adaptive` whose keyword arguments have
+the names of the flags; a few lines adapt those whose arguments have other names. `HYPERPARAMETERS` gives every name one
+type, default and meaning, whichever part takes it.
+
+To add a part, write it in `keras_adaptive` and add a row to `PARTS`; what no other part takes is a new row of
+`HYPERPARAMETERS`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+
+from keras_adaptive.data import BlockBatches, SentenceBatches
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, WordEmbedding
+from keras_adaptive.layers.inputs.char_cnn import FILTERS
+from keras_adaptive.models.constructors import transformer
+from keras_adaptive.optimizers import NAG, CosineRestarts
+
+
+class Part(NamedTuple):
+    """One choice for a role of an experiment.
+
+    Args:
+        make: class or function that makes it, called with keyword arguments only.
+        takes: names of the hyper-parameters that `make` takes, separated by spaces.
+        offered: names of the arguments that the experiment hands to `make`, such as the size of the vocabulary.
+    """
+
+    make: Callable
+    takes: str
+    offered: str = ""
+
+
+class HyperParameter(NamedTuple):
+    """A flag: one name and one meaning for all parts that take it.
+
+    Args:
+        type: bool, int, float, str, or `list` for integers with commas between them.
+        default: value if the flag is not given.
+        help: what it means, as `--help` prints it.
+        bounds: least and greatest value, None for no bound.
+    """
+
+    type: type
+    default: object
+    help: str
+    bounds: tuple = (None, None)
+
+
+def adaptive_input(*, vocabulary_size, input_dim, dim, cutoffs, factor, **kwargs):
+    return AdaptiveEmbedding(vocabulary_size, input_dim or dim, cutoffs, output_dim=dim, factor=factor, **kwargs)
+
+
+def word_input(*, vocabulary_size, input_dim, dim, **kwargs):
+    return WordEmbedding(vocabulary_size, input_dim or dim, **kwargs)
+
+
+def char_cnn_input(*, words, input_dim, dim, highways, filters, **kwargs):
+    return CharCNN(words, input_dim or dim, highways=highways, filters=filters, **kwargs)
+
+
+def plain_softmax(*, vocabulary_size, input_dropout, tied_to=None, **kwargs):
+    return AdaptiveSoftmax(vocabulary_size, (), input_dropout=input_dropout, tied_to=tied_to, **kwargs)
+
+
+def sentence_batches(*, tokens, length, batch_size, seed, shuffle):
+    return SentenceBatches(tokens, batch_size * length, seed, max_length=length, shuffle=shuffle)
+
+
+def nag(*, max_rate, momentum, clip_norm):
+    return NAG(max_rate, momentum=momentum, global_clipnorm=clip_norm or None)
+
+
+def adam(*, max_rate, clip_norm):
+    return keras.optimizers.Adam(max_rate, global_clipnorm=clip_norm or None)
+
+
+def cosine_restarts(*, max_rate, min_rate, warmup, warmup_rate, period, period_mult, shrink, updates):
+    return CosineRestarts(
+        max_rate,
+        period or max(updates - warmup, 1),
+        min_rate=min_rate,
+        warmup=warmup,
+        warmup_rate=warmup_rate,
+        period_mult=period_mult,
+        shrink=shrink,
+    )
+
+
+PARTS = {
+    "input": {
+        "adaptive": Part(adaptive_input, "input_dim dim cutoffs factor", "vocabulary_size"),
+        "word": Part(word_input, "input_dim dim", "vocabulary_size"),
+        "char_cnn": Part(char_cnn_input, "input_dim dim highways filters", "words"),
+    },
+    "body": {
+        "transformer": Part(
+            transformer, "num_blocks dim ffn_dim num_heads output_dim dropout attention_dropout relu_dropout"
+        ),
+    },
+    "output": {
+        "adaptive": Part(
+            AdaptiveSoftmax, "cutoffs factor tail_dropout input_dropout tie_projections", "vocabulary_size tied_to"
+        ),
+        "softmax": Part(plain_softmax, "input_dropout", "vocabulary_size tied_to"),
+    },
+    "batching": {
+        "blocks": Part(BlockBatches, "length batch_size", "tokens seed shuffle"),
+        "sentences": Part(sentence_batches, "length batch_size", "tokens seed shuffle"),
+    },
+    "optimizer": {
+        "nag": Part(nag, "max_rate momentum clip_norm"),
+        "adam": Part(adam, "max_rate clip_norm"),
+    },
+    "schedule": {
+        "cosine_restarts": Part(
+            cosine_restarts, "max_rate min_rate warmup warmup_rate period period_mult shrink", "updates"
+        ),
+    },
+}
+ROLES = {  # role: (default, help)
+    "input": ("adaptive", "Input layer: adaptive embedding, plain embedding or character CNN."),
+    "body": ("transformer", "Body: a decoder of Transformer blocks."),
+    "output": ("adaptive", "Output layer: adaptive softmax or plain softmax."),
+    "batching": ("blocks", "Training text: blocks cut from the stream of tokens, or single sentences."),
+    "optimizer": ("nag", "Optimizer: Nesterov's accelerated gradient or Adam."),
+    "schedule": ("cosine_restarts", "Learning rate: linear warm-up, then cosine annealing with restarts."),
+}
+TIES = {("adaptive", "adaptive"), ("word", "softmax")}  # pairs of --input and --output that can share word vectors
+
+RATE = (0.0, 1.0)
+HYPERPARAMETERS = {
+    "input_dim": HyperParameter(int, 0, "Dimension of the (first band's) input word vectors; 0 for --dim.", (0, None)),
+    "dim": HyperParameter(int, 256, "Dimension of the hidden states.", (4, None)),
+    "cutoffs": HyperParameter(list, [4000, 16000], "First id of every band but the first; empty for one band."),
+    "factor": HyperParameter(int, 4, "Ratio of the dimensions of one band and the next.", (1, None)),
+    "highways": HyperParameter(int, 1, "Number of highway layers.", (0, None)),
+    "filters": HyperParameter(list, list(FILTERS), "Number of convolution filters of the widths 1, 2, …"),
+    "num_blocks": HyperParameter(int, 4, "Number of Transformer blocks.", (1, None)),
+    "num_heads": HyperParameter(int, 8, "Number of attention heads.", (1, None)),
+    "ffn_dim": HyperParameter(int, 1024, "Width of the feed-forward layers.", (1, None)),
+    "output_dim": HyperParameter(
+        int, 0, "Dimension that the hidden states are projected to before the output; 0 for --dim.", (0, None)
+    ),
+    "dropout": HyperParameter(float, 0.1, "Dropout rate of the body's input and of both branches of a block.", RATE),
+    "attention_dropout": HyperParameter(float, 0.0, "Dropout rate of the attention probabilities.", RATE),
+    "relu_dropout": HyperParameter(float, 0.0, "Dropout rate after the ReLU.", RATE),
+    "tail_dropout": HyperParameter(float, 0.0, "Dropout rate of the tails' projected hidden states.", RATE),
+    "input_dropout": HyperParameter(float, 0.0, "Dropout rate of the hidden states before the output.", RATE),
+    "tie_projections": HyperParameter(
+        bool, True, "Whether input and output share the tails' projections; only with --tie_words."
+    ),
+    "length": HyperParameter(int, 128, "Tokens of a block, or of the longest sentence.", (1, None)),
+    "batch_size": HyperParameter(
+        int, 32, "Blocks of an update; for sentences, the update's tokens divided by --length.", (1, None)
+    ),
+    "max_rate": HyperParameter(float, 1.0, "Learning rate after the warm-up."),
+    "momentum": HyperParameter(float, 0.99, "Momentum.", RATE),
+    "clip_norm": HyperParameter(
+        float, 0.1, "Bound on the global norm of an update's gradient; 0 for none.", (0.0, None)
+    ),
+    "min_rate": HyperParameter(float, 1e-5, "Learning rate at the end of the first cycle."),
+    "warmup": HyperParameter(int, 0, "Updates of linear warm-up.", (0, None)),
+    "warmup_rate": HyperParameter(float, 1e-7, "Learning rate of the first update of the warm-up."),
+    "period": HyperParameter(int, 0, "Updates of the first cosine cycle; 0 for all after the warm-up.", (0, None)),
+    "period_mult": HyperParameter(float, 1.0, "Ratio of the lengths of one cycle and the cycle before it."),
+    "shrink": HyperParameter(float, 1.0, "Factor on the rates from one cycle to the next."),
+}
+GENERAL = {  # what the experiment itself takes
+    "data_dir": HyperParameter(str, None, "Folder of the corpus, made by trainers.prepare."),
+    "vocabulary_size": HyperParameter(
+        int, 0, "Number of ids that the corpus must have; 0 for any. --summary needs no corpus with it.", (0, None)
+    ),
+    "tie_words": HyperParameter(
+        bool, True, "Whether input and output share the word vectors; --notie_words where they cannot."
+    ),
+    "dtype": HyperParameter(str, "float32", "Keras dtype policy: float32, mixed_bfloat16 or mixed_float16."),
+    "micro_batches": HyperParameter(int, 1, "Parts that an update is computed in, to save memory.", (1, None)),
+    "updates": HyperParameter(int, 1000, "Updates to train.", (1, None)),
+    "evaluate_every": HyperParameter(
+        int, 100, "Updates between two validations, after each of which the model is saved.", (1, None)
+    ),
+    "seed": HyperParameter(int, 1, "Seed of the initial weights, of the order of the data and of dropout.", (0, None)),
+}

@@ -1,0 +1,49 @@
+"""Training that starts at any update: `fit` begins at epochs, a checkpoint may lie within one."""
+
+import sys
+
+import keras
+
+
+def fit(model, backup, batches, every, epochs, valid, callbacks):
+    """Trains from the update that `backup` has restored to the end of epoch `epochs`.
+
+    An epoch goes from one validation to the next.
+
+    Args:
+        model: a compiled `LanguageModel`.
+        backup: the `Backup` that has restored the model, or found nothing to restore.
+        batches: function that returns the batches from the update of `backup` on.
+        every: updates of an epoch.
+        epochs: number of epochs of the whole training.
+        valid: validation data of `fit`.
+        callbacks: callbacks of `fit`, `backup` among them.
+    """
+    if backup.step == every:
+        _validate(model, backup.epoch, valid, callbacks)
+    elif backup.step:
+        _fit_epochs(model, batches(), backup, every - backup.step, backup.epoch + 1, valid, callbacks)
+    if backup.epoch < epochs:
+        _fit_epochs(model, batches(), backup, every, epochs, valid, callbacks)
+
+
+def _fit_epochs(model, batches, backup, steps, last, valid, callbacks):
+    model.fit(
+        batches,
+        shuffle=False,
+        steps_per_epoch=steps,
+        initial_epoch=backup.epoch,
+        epochs=last,
+        validation_data=valid,
+        callbacks=callbacks,
+        verbose=0 if not backup.writes else 1 if sys.stdout.isatty() else 2,
+    )
+
+
+def _validate(model, epoch, valid, callbacks):
+    """Runs the validation in which training was stopped, which ends the epoch."""
+    callbacks = keras.callbacks.CallbackList(callbacks, model=model)
+    callbacks.on_train_begin()
+    found = model.evaluate(valid, callbacks=callbacks, verbose=0, return_dict=True)
+    callbacks.on_epoch_end(epoch, {f"val_{name}": value for name, value in found.items()})
+    callbacks.on_train_end()
