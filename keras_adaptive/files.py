@@ -1,6 +1,7 @@
 """Files and folders that are there whole or not at all, whenever the process or the machine stops."""
 
 import contextlib
+import json
 import os
 import shutil
 from pathlib import Path
@@ -18,6 +19,24 @@ def commit(path):
     _flush_file(partial(path))
     os.replace(partial(path), path)
     _flush_names(os.path.dirname(path))
+
+
+def write_json(path, value):
+    """Writes a value as JSON, the whole file or nothing, and makes the folders above it."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(partial(path)).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    commit(path)
+
+
+def read_json_lines(path):
+    """Returns the records of a JSON lines file, without a last line that is still being written."""
+    records = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n")[:-1], 1):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}:{number}: not a JSON object ({error.msg}).") from None
+    return records
 
 
 def discard(path):

@@ -21,7 +21,7 @@ export KERAS_BACKEND=$backend TF_CPP_MIN_LOG_LEVEL=3 MPLBACKEND=Agg
 python=$venv/bin/python
 
 say "corpus: the documentation of the Python standard library"
-"$python" scripts/prepare_corpus.py --source=docstrings --data_dir="$data"
+"$python" -m trainers.prepare --source=docstrings --data_dir="$data"
 
 say "train: an adaptive-input, adaptive-softmax Transformer on $backend"
 "$python" -m trainers.train --flagfile=configs/quickstart.flags --data_dir="$data" --run_dir="$run"
@@ -38,4 +38,4 @@ say "generate"
 "$python" -m trainers.generate --run_dir="$run" --prompt="Return a" --length=60 --temperature=0.8 --seed=1
 
 say "pictures"
-"$python" scripts/plot_run.py "$run"
+"$python" -m trainers.plot "$run"

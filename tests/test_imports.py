@@ -198,3 +198,15 @@ def test_every_module_imports_without_what_it_does_not_need():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [backend]
+
+
+def test_programs_in_the_wheel_need_nothing_outside_of_it():
+    for path in (ROOT / "trainers").rglob("*.py"):
+        imported = {name.split(".")[0] for name, *_ in imports_of(path.read_text(encoding="utf-8"), name_of(path))}
+        assert not imported & {"scripts", "tests"}, path
+
+
+def test_tests_share_what_is_in_support_only():
+    for path in (ROOT / "tests").rglob("*.py"):
+        imported = [name for name, *_ in imports_of(path.read_text(encoding="utf-8"), name_of(path))]
+        assert not [name for name in imported if name.startswith("tests.") and ".test_" in name], path

@@ -1,4 +1,4 @@
-"""Programs with absl flags: train, evaluate, score, generate, export and others."""
+"""Programs with absl flags: prepare, convert, train, evaluate, score, generate, export, analyze and plot."""
 
 import importlib.util
 import json

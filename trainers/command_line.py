@@ -1,4 +1,4 @@
-"""What every program does around its own work: it parses flags, and reports bad input in one line."""
+"""What every program does around its own work: it parses flags and reports bad input in one line."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ def run(main, define_flags, paths=None):
     A ValueError, an OSError, training that diverged or a missing package ends the program with one line on stderr and
     status 1; with the environment variable KERAS_ADAPTIVE_TRACEBACK set it is raised. Ctrl-C ends the program with one
     line and status 130. Flags are defined here and not when a module is imported, so that two programs may use one
-    name. A flagfile may include others, see `flagfiles.expand`.
+    name.
 
     Args:
         main: the program.
@@ -54,7 +54,7 @@ def help_text():
 
 
 def in_one_line(function):
-    """Returns `function()`; bad input and Ctrl-C end the program with one line."""
+    """Returns `function()`; bad input or Ctrl-C ends the program with one line and status 1 or 130."""
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
     try:
         return function()

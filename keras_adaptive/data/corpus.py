@@ -127,7 +127,7 @@ class Corpus:
     def _read_metadata(self):
         path = self.data_dir / "corpus.json"
         if not path.is_file():
-            raise ValueError(f"{self.data_dir} holds no corpus. Make one with scripts/prepare_corpus.py.")
+            raise ValueError(f"{self.data_dir} holds no corpus. Make one with `python -m trainers.prepare`.")
         return json.loads(path.read_text(encoding="utf-8"))
 
     def _read_vocabulary(self, name, unknown):

@@ -21,7 +21,7 @@ def test_opens_what_was_prepared(data_dir):
 
 
 def test_refuses_a_folder_without_a_corpus(tmp_path):
-    with pytest.raises(ValueError, match="holds no corpus. Make one with scripts/prepare_corpus.py"):
+    with pytest.raises(ValueError, match="holds no corpus. Make one with `python -m trainers.prepare`"):
         load_corpus(tmp_path)
 
 

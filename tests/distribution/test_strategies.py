@@ -11,10 +11,11 @@ from keras_adaptive import distribution
 from keras_adaptive.data import load_corpus, prepare
 from keras_adaptive.distribution import data_parallel
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, WordEmbedding
-from scripts.virtual_devices import environments, run_processes
+from scripts.benchmarks.virtual_devices import environments, run_processes
 from tests.support import replicas
 from tests.support.backends import BACKEND
 from tests.support.programs import call
+from tests.support.text import write_zipf
 from tests.support.tiny import language_model
 from trainers import train
 
@@ -130,11 +131,8 @@ def test_word_tables_are_shared_out(case, one_device):
 
 
 def text(folder):
-    """A corpus of 90 lines of made-up words."""
-    random = np.random.default_rng(1)
-    for split, lines in (("train", 61), ("valid", 11), ("test", 3)):
-        ranks = random.zipf(1.3, (lines, 7)) % 80
-        (folder / f"{split}.txt").write_text("\n".join(" ".join(f"w{rank}" for rank in row) for row in ranks) + "\n")
+    """A corpus of 75 lines of made-up words."""
+    write_zipf(folder, words=80, lengths=(61, 11, 3))
     return prepare(folder, folder / "corpus", min_count=1).data_dir
 
 

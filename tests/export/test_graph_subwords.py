@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from keras_adaptive.data import Subwords
 from keras_adaptive.export.graph_subwords import GraphSubwords
-from tests.data.text.test_subwords import NASTY
+from tests.support.text import NASTY
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 

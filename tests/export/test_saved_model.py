@@ -1,8 +1,6 @@
 """SavedModels against the live model: what a process that has neither Keras nor this package answers."""
 
-import base64
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -18,12 +16,12 @@ from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.saved_model import in_dtype
 from keras_adaptive.export.served_model import ServedModel
 from keras_adaptive.models import transformer_lm
-from tests.models import test_factorisations as factorisations
 from tests.support.backends import BACKEND
-from tests.support.tiny import language_model
+from tests.support.programs import ask
+from tests.support.tiny import WORDS as TINY_WORDS
+from tests.support.tiny import language_model, system
 from tests.support.weights import randomize
 
-REST = Path(__file__).parents[1] / "support" / "rest.py"
 README = Path(__file__).parents[2] / "README.md"
 MAX_LENGTH = 80
 WORDS = ["the", "cat", "sat", "naïve", "!", *(f"w{i}" for i in range(1991))]
@@ -54,22 +52,6 @@ ERRORS = [
 ]
 
 on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModels are made on TensorFlow")
-
-
-def ask(folder, requests):
-    """The responses of a process without Keras to `[(signature, inputs)]`, or to whole requests."""
-    requests = [one if isinstance(one, dict) else {"signature_name": one[0], "inputs": one[1]} for one in requests]
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "KERAS_BACKEND")}
-    done = subprocess.run(
-        [sys.executable, REST, folder],
-        input=json.dumps(requests, default=lambda line: {"b64": base64.b64encode(line).decode()}),
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def generation(text, **options):
@@ -284,8 +266,8 @@ def trace(model, text, name):
 @on_tensorflow
 @pytest.mark.parametrize("zero_padding", [True, False])
 def test_words_enter_by_their_bytes(zero_padding):
-    vocabulary = Vocabulary(factorisations.WORDS, [0] * len(factorisations.WORDS))
-    model = factorisations.make("CNN", zero_padding=zero_padding)
+    vocabulary = Vocabulary(TINY_WORDS, [0] * len(TINY_WORDS))
+    model = system("CNN", zero_padding=zero_padding)
     score, log_probs = (trace(model, GraphText(vocabulary), name) for name in ("score", "log_probs"))
     tokens, extra = (
         "word3 naïve word5 <unk> <s> </s> longer_than_it_reads <pad> </s>".split(),

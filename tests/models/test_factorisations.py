@@ -4,39 +4,16 @@ import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.layers import AdaptiveSoftmax, CharCNN, WordEmbedding
-from keras_adaptive.models import LanguageModel, transformer
+from keras_adaptive.layers import WordEmbedding
 from keras_adaptive.optimizers import NAG
 from tests.support.backends import numpy
-from tests.support.tiny import VOCABULARY, batch, weights_of
-from tests.support.weights import randomize
-
-WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"word{i:x}" for i in range(VOCABULARY - 4))]
-DIM, CUTOFFS = 8, (5, 12)
-
-
-def make(name, dtype=None, zero_padding=True):
-    """SM, SM-T, ASM or CNN, of a thousand weights; the same on every backend."""
-    if name == "CNN":
-        words = CharCNN(WORDS, 6, char_dim=4, filters=(3, 4), max_bytes=8, zero_padding=zero_padding, dtype=dtype)
-    else:
-        words = WordEmbedding(VOCABULARY, 4, dtype=dtype)
-    plain = name.startswith("SM")
-    body = transformer(1, DIM, 12, 2, output_dim=4 if plain else None, dtype=dtype)
-    softmax = AdaptiveSoftmax(
-        VOCABULARY, () if plain else CUTOFFS, 2, tied_to=words if name == "SM-T" else None, dtype=dtype
-    )
-    model = LanguageModel(words, body, softmax)
-    randomize(model)
-    for variable in model.body.trainable_variables:
-        variable.assign(0.3 * variable.value)
-    return model
+from tests.support.tiny import VOCABULARY, batch, system, weights_of
 
 
 @pytest.fixture(scope="module", params=["SM", "SM-T", "ASM", "CNN"])
 def model(request):
     """One for the tests of a name, which compile its functions once; the last of them trains it."""
-    return make(request.param, "float32")
+    return system(request.param, "float32")
 
 
 def test_predictions_agree(model):
@@ -71,7 +48,7 @@ def test_training_reduces_the_loss_and_files_keep_the_model(model, tmp_path):
 
 
 def test_words_outside_the_vocabulary_enter_by_their_bytes():
-    model = make("CNN")
+    model = system("CNN")
     inference = model.for_inference(["word0", "other"])
     tokens, targets, _ = batch(1)
     known, extra, unknown = (np.array(tokens) for _ in range(3))
@@ -81,18 +58,18 @@ def test_words_outside_the_vocabulary_enter_by_their_bytes():
     with pytest.raises(ValueError, match="targets"):
         inference.nll(tokens, extra)
     with pytest.raises(ValueError, match="CharCNN"):
-        make("ASM").for_inference(["word"])
+        system("ASM").for_inference(["word"])
 
 
 @pytest.mark.parametrize("name, largest, mean", [("SM-T", 0.015, 0.005), ("CNN", 0.15, 0.04)])
 def test_bfloat16_is_near_float32(name, largest, mean):
     tokens, targets, _ = batch(2)
-    narrow, wide = make(name, "mixed_bfloat16").nll(tokens, targets), make(name).nll(tokens, targets)
+    narrow, wide = system(name, "mixed_bfloat16").nll(tokens, targets), system(name).nll(tokens, targets)
     differences = np.abs(narrow - wide)
     assert 1e-4 < differences.max() < largest and differences.mean() < mean
 
 
 def test_tied_words_are_stored_once():
-    tied, untied = make("SM-T"), make("SM")
+    tied, untied = system("SM-T"), system("SM")
     assert untied.count_params() - tied.count_params() == VOCABULARY * 4
     assert tied.word_output.tables[0] is tied.word_input.tables[0]

@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from scripts.virtual_devices import make_devices
+from scripts.benchmarks.virtual_devices import make_devices
 
 # Rows of text, rows of sentences with padding of all lengths, one update without finite gradients, and too few rows.
 GOOD = [("blocks", 8, 0), ("sentences", 8, 1), ("blocks", 8, 2), ("sentences", 7, 3), ("sentences", 5, 4)]

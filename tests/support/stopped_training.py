@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from scripts.virtual_devices import make_devices
+from scripts.benchmarks.virtual_devices import make_devices
 
 
 def main(devices, folder, flags):

@@ -1,18 +1,38 @@
-"""A language model of a thousand weights and data for it."""
+"""Language models of a thousand weights and data for them."""
 
 import keras
 import numpy as np
 
-from keras_adaptive.models import transformer_lm
+from keras_adaptive.layers import AdaptiveSoftmax, CharCNN, WordEmbedding
+from keras_adaptive.models import LanguageModel, transformer, transformer_lm
 from tests.support.weights import randomize
 
 VOCABULARY, LENGTH = 20, 6
+WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"word{i:x}" for i in range(VOCABULARY - 4))]
 
 
 def language_model(vocabulary_size=VOCABULARY, **kwargs):
     """The same weights on every backend; of two bands, since each of them takes its time to compile."""
     sizes = {"dim": 8, "num_blocks": 1, "num_heads": 2, "ffn_dim": 12, "cutoffs": (5,), "factor": 2}
     model = transformer_lm(vocabulary_size, **{**sizes, **kwargs})
+    randomize(model)
+    for variable in model.body.trainable_variables:
+        variable.assign(0.3 * variable.value)
+    return model
+
+
+def system(name, dtype=None, zero_padding=True):
+    """Returns SM, SM-T, ASM or CNN with a thousand weights, the same on every backend."""
+    if name == "CNN":
+        words = CharCNN(WORDS, 6, char_dim=4, filters=(3, 4), max_bytes=8, zero_padding=zero_padding, dtype=dtype)
+    else:
+        words = WordEmbedding(VOCABULARY, 4, dtype=dtype)
+    plain = name.startswith("SM")
+    body = transformer(1, 8, 12, 2, output_dim=4 if plain else None, dtype=dtype)
+    softmax = AdaptiveSoftmax(
+        VOCABULARY, () if plain else (5, 12), 2, tied_to=words if name == "SM-T" else None, dtype=dtype
+    )
+    model = LanguageModel(words, body, softmax)
     randomize(model)
     for variable in model.body.trainable_variables:
         variable.assign(0.3 * variable.value)

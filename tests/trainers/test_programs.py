@@ -18,9 +18,9 @@ import pytest
 
 from keras_adaptive.data import load_corpus, prepare
 from keras_adaptive.evaluation import word_losses
-from tests.export.test_saved_model import ask
-from tests.support.programs import call
+from tests.support.programs import ask, call
 from tests.support.quickstart import SHRUNK
+from tests.support.text import write_zipf
 from trainers import evaluate, generate, score, train
 from trainers.run_folder import RunFolder
 
@@ -30,11 +30,7 @@ pytestmark = pytest.mark.usefixtures("models_read_once")
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("text")
-    random = np.random.default_rng(1)
-    for split, lines in (("train", 60), ("valid", 12), ("test", 12)):
-        ranks = random.zipf(1.3, (lines, 7)) % 80
-        (folder / f"{split}.txt").write_text("\n".join(" ".join(f"w{r}" for r in row) for row in ranks) + "\n")
+    folder = write_zipf(tmp_path_factory.mktemp("text"), words=80)
     prepare(folder, folder / "corpus", min_count=1)
     return folder / "corpus"
 

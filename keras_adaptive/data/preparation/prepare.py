@@ -75,7 +75,7 @@ def prepare(
         ValueError: if a file is missing, empty or not UTF-8, `data_dir` holds something else or a damaged corpus, or
             another process is making it; and whatever `check` raises.
         ModuleNotFoundError: if sub-words are asked for and `tokenizers` is not installed.
-        RuntimeError: if a process is killed.
+        ChildProcessError: if a process is killed.
     """
     if subwords < 0:
         raise ValueError(f"`subwords` must be a number of merges, or 0 for words. Received: {subwords}")

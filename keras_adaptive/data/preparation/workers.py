@@ -28,7 +28,7 @@ def call(function, *arguments):
 
     Raises:
         ValueError, OSError: as the function does.
-        RuntimeError: if it ends in another way, such as being killed because memory is short.
+        ChildProcessError: if it ends in another way, such as being killed because memory is short.
     """
     names = function.__module__, function.__name__
     command = [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2]), *names, json.dumps(arguments)]
@@ -36,7 +36,7 @@ def call(function, *arguments):
     if done.returncode in _FAILURES:
         raise _FAILURES[done.returncode](done.stderr.rstrip("\n"))
     if done.returncode:
-        raise RuntimeError(
+        raise ChildProcessError(
             f"A process for {function.__name__} ended with {done.returncode}. Run the same again, which goes on, "
             f"with fewer processes if memory was short. {done.stderr}".rstrip()
         )

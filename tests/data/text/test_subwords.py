@@ -9,19 +9,7 @@ from hypothesis import strategies as st
 
 from keras_adaptive.data import TOKENIZERS, Subwords, begins_word, join_pieces
 from keras_adaptive.data.text.vocabulary import SPECIAL_WORDS
-
-NASTY = [
-    "",
-    "the <unk> cat <s> and <pad> sat </s> on",
-    "don't can't we'll I'd 'quoted' ''s 's ' '' ''' DON'T l'amour it’s",
-    "x<unk> <unk>x <unk><unk> </s>. <S> < unk >",
-    "1,000,000.50 3rd 2nd ½ ² Ⅷ १२३ ٣٤ 12345678901234567890",
-    "naïve Ångström ÀÉ ß ſ İ ı ﬁ Ĵ ĴA Ġ Ċ Ā ĠĠ",
-    "日本語 한국어 العربية עברית ไทย हिन्दी 😀 👩‍👩‍👧 🇩🇪 𝔘𝔫𝔦 \U0010ffff",
-    "\x01\x1b\x7f \u200b\u200d \ufeff \ufffd \u0301e e\u0301 \u00ad",
-    '... >>> ---- @-@ @,@ #hash $100 a@b.c http://x.y/z?q=1&r=2 \\n "quotes" (a[b]{c})',
-    "aaaaaaaaaaaaaaaaaaaa abababababab " + "x" * 300,
-]
+from tests.support.text import NASTY
 
 
 @pytest.fixture(scope="module")

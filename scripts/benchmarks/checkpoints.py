@@ -1,0 +1,70 @@
+"""What a checkpoint costs training: how long training waits for it, and by how much writing slows training down.
+
+    python -m scripts.benchmarks.checkpoints --backend=torch --results=scripts/results/benchmarks/checkpoints_torch.json
+
+Interleaves some updates, the same updates with a checkpoint after the first one, the copy alone for which training
+waits, and a plain `model.save`, which training would have to wait for.
+"""
+
+import os
+import tempfile
+
+import numpy as np
+from absl import flags
+
+from scripts.benchmarks import common
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    sizes = {"vocabulary_size": 50_000, "cutoffs": ["4000", "16000"]}
+    body = {"num_blocks": 4, "dim": 256, "ffn_dim": 1024, "num_heads": 8}
+    common.define_flags(10, **sizes, **body)
+    flags.DEFINE_integer("rows", 16, "Blocks of an update.", lower_bound=1)
+    flags.DEFINE_integer("length", 128, "Tokens of a block.", lower_bound=1)
+    flags.DEFINE_integer("updates", 5, "Updates of a turn.", lower_bound=1)
+
+
+def candidates(folder):
+    """The functions that take turns, and the number of parameters."""
+    from keras_adaptive.callbacks import Backup
+    from keras_adaptive.optimizers import NAG
+
+    model = common.build()
+    model.compile(NAG(1.0, momentum=0.99, global_clipnorm=0.1))
+    text = np.random.default_rng(1).integers(4, FLAGS.vocabulary_size, (FLAGS.rows, FLAGS.length + 1)).astype("int32")
+    backup = Backup(folder, keep=1)
+    backup.set_model(model)
+
+    def updates(number=FLAGS.updates):
+        for _ in range(number):
+            model.train_on_batch(text[:, :-1], text[:, 1:])
+
+    def updates_and_checkpoint():
+        updates(1)
+        backup.save()
+        updates(FLAGS.updates - 1)
+        backup.wait()
+
+    def save_model():
+        model.save(os.path.join(folder, "model.keras"))
+
+    updates(2)
+    names = (f"{FLAGS.updates} updates", "and a checkpoint", "its copy", "model.save")
+    return dict(zip(names, (updates, updates_and_checkpoint, backup.save, save_model))), model.count_params()
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        functions, parameters = candidates(folder)
+        seconds = common.time_interleaved(functions, FLAGS.repeats)
+    times = {name: common.spread(values) for name, values in seconds.items()}
+    rows = [[name, *(f"{1e3 * time[key]:.0f}" for key in ("median", "low", "high"))] for name, time in times.items()]
+    common.print_table([f"{FLAGS.backend}, {parameters:,} parameters", "ms", "least", "most"], rows)
+    names = ("backend", *common.MODEL_FLAGS, "rows", "length", "updates")
+    common.save(names, {"parameters": parameters}, candidates=times)
+
+
+if __name__ == "__main__":
+    common.run(main, define_flags)

@@ -1,0 +1,130 @@
+"""The next word from a large vocabulary: the best ones and draws, against all log-probabilities.
+
+    python -m scripts.benchmarks.generation --backend=torch --results=scripts/results/generation_torch.json
+
+`top_k` and `sample` of an AdaptiveSoftmax are timed in turns with `log_probs`, which gives the probability of every
+word, in one process, after their answers have been compared. The head alone is what no exact answer can do without.
+The weights are random but for what decides how much work there is: the head's distribution has a perplexity of about
+40 and its columns for the tails have about the probability that the words behind them have in English text, 11.5 and
+14.5 %. Each call gets other hidden vectors.
+"""
+
+import itertools
+
+import numpy as np
+from absl import flags
+
+from scripts.benchmarks import common
+
+FLAGS = flags.FLAGS
+LOGIT_SPREAD, MARK = 3.5, 10.0  # standard deviation of the head's logits; the component that the clusters look at
+
+
+def define_flags():
+    common.define_flags(25, vocabulary_size=267_744, cutoffs=["20000", "60000"], dim=1024)
+    flags.DEFINE_list("tail_shares", ["0.115", "0.145"], "Probability of each tail.")
+    flags.DEFINE_list("batch_sizes", ["1", "32"], "Numbers of hidden states.")
+    flags.DEFINE_list("k", ["1", "10"], "Numbers of words of top_k.")
+
+
+def make_softmax(random):
+    """An AdaptiveSoftmax whose head and clusters have the probabilities of a trained one."""
+    from keras_adaptive.layers import AdaptiveSoftmax
+
+    softmax = AdaptiveSoftmax(FLAGS.vocabulary_size, common.cutoffs())
+    softmax.build((None, FLAGS.dim))
+    for table in softmax.tables:
+        values = random.standard_normal(table.shape).astype("float32") * table.shape[1] ** -0.5
+        values[:, 0] = 0 if table is softmax.tables[0] else values[:, 0]
+        table.assign(values)
+    for projection in softmax.projections[1:]:
+        projection.assign(random.standard_normal(projection.shape) * FLAGS.dim**-0.5)
+    total = np.log(softmax.tables[0].shape[0]) + LOGIT_SPREAD**2 / 2  # the head's log-sum-exp, about
+    classes = random.standard_normal(softmax.class_table.shape) / LOGIT_SPREAD * FLAGS.dim**-0.5
+    shares = np.array([float(share) for share in FLAGS.tail_shares])
+    classes[:, 0] = (total + np.log(shares / (1 - shares.sum())) - 0.5) / MARK
+    softmax.class_table.assign(classes)
+    return softmax
+
+
+def hidden_vectors(random, batch_size):
+    """Endless batches of hidden vectors and of numbers to draw with, as tensors."""
+    from keras import ops
+
+    while True:
+        hidden = LOGIT_SPREAD * random.standard_normal((batch_size, FLAGS.dim))
+        hidden[:, 0] = MARK
+        uniform = random.random((2, batch_size))
+        yield tuple(ops.convert_to_tensor(array.astype("float32")) for array in (hidden, uniform))
+
+
+def functions(softmax):
+    """`{name: function of (hidden, uniform)}`, compiled as `LanguageModel.generate` compiles them."""
+    from keras_adaptive.backend.compiled import compiled
+
+    bodies = {
+        "log_probs": lambda hidden, uniform: softmax.log_probs(hidden),
+        "head alone": lambda hidden, uniform: softmax._head(hidden),
+        **{f"top_k {k}": lambda hidden, uniform, k=int(k): softmax.top_k(hidden, k) for k in FLAGS.k},
+        "sample": lambda hidden, uniform: softmax.sample_with(hidden, uniform),
+    }
+    return {name: compiled(body, softmax.variables) for name, body in bodies.items()}
+
+
+def check(calls, batch):
+    """Raises unless top_k gives the best of all words; returns all log-probabilities."""
+    from keras import ops
+
+    numpy = lambda tree: [np.asarray(ops.convert_to_numpy(part)) for part in tree]  # noqa: E731
+    (log_probs,) = numpy([calls["log_probs"](*batch)])
+    for k in map(int, FLAGS.k):
+        best, ids = numpy(calls[f"top_k {k}"](*batch))
+        if not np.allclose(best, -np.sort(-log_probs, axis=-1)[:, :k], atol=1e-4):
+            raise ArithmeticError("top_k is not the best of log_probs; nothing was timed.")
+        if not np.allclose(np.take_along_axis(log_probs, ids, axis=-1), best, atol=1e-4):
+            raise ArithmeticError("The ids of top_k are not those of its log-probabilities; nothing was timed.")
+    return log_probs
+
+
+def measure(softmax, batch_size):
+    random = np.random.default_rng(batch_size)
+    batches = hidden_vectors(random, batch_size)
+    calls = functions(softmax)
+    edges = [*common.cutoffs(), FLAGS.vocabulary_size]
+    log_probs = np.concatenate([check(calls, batch) for batch in itertools.islice(batches, 3)])
+    mass = [float(np.exp(log_probs[:, low:high]).sum(-1).mean()) for low, high in zip(edges, edges[1:])]
+
+    def call(function):
+        import keras
+
+        return lambda: keras.tree.map_structure(keras.ops.convert_to_numpy, function(*next(batches)))
+
+    seconds = common.time_interleaved({name: call(function) for name, function in calls.items()}, FLAGS.repeats)
+    case = {"batch_size": batch_size, "probability_of_tails": mass, "candidates": {}}
+    for name, times in seconds.items():
+        case["candidates"][name] = common.spread(times)
+    return case
+
+
+def report(case):
+    shares = " / ".join(f"{100 * share:.1f}" for share in case["probability_of_tails"])
+    print(f"\nbatch {case['batch_size']}; {shares} % of the probability in the tails")
+    everything = case["candidates"]["log_probs"]["median"]
+    rows = []
+    for name, time in case["candidates"].items():
+        span = f"{1e3 * time['low']:.1f}–{1e3 * time['high']:.1f}"
+        rows.append([name, f"{1e3 * time['median']:.1f}", span, f"{everything / time['median']:.2f}"])
+    common.print_table(["", "ms", "span", "times as fast"], rows)
+
+
+def main():
+    softmax = make_softmax(np.random.default_rng(0))
+    cases = []
+    for batch_size in map(int, FLAGS.batch_sizes):
+        cases.append(measure(softmax, batch_size))
+        report(cases[-1])
+    common.save(("backend", "vocabulary_size", "cutoffs", "tail_shares", "dim"), cases=cases)
+
+
+if __name__ == "__main__":
+    common.run(main, define_flags)

@@ -1,0 +1,273 @@
+"""The word loss against PyTorch's own losses and against the matrix products that no exact loss can avoid.
+
+    python -m scripts.benchmarks.loss --backend=torch --results=scripts/results/loss_torch.json
+    python -m scripts.benchmarks.loss --backend=jax --dtype=mixed_bfloat16
+    python -m scripts.benchmarks.loss --backend=torch --vocabulary_size=50000 --cutoffs=       # the plain softmax
+    python -m scripts.benchmarks.loss --backend=torch --rows=512,1024,2048,4096,8192,16384
+    python -m scripts.benchmarks.loss --backend=torch --tail_shares=0,0.1,0.3,1
+
+Forward and backward, to the hidden vectors and to all weights. Ours, the peers and the floor are timed in turns in one
+process, after their values have been compared. The peers are always PyTorch in float32. The floor makes three matrix
+products for each band and for each projection, on the rows that the band has, on the backend and in the dtype of ours.
+Memory is what the resident memory of a process of its own rises to, less the gradients that are there in the end, the
+median over the repeats, since memory is not given back at the same moment of every step. TensorFlow's is measured with
+TF_ENABLE_ONEDNN_OPTS=0: its oneDNN kernels never give memory back, which hides it.
+"""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+from absl import flags
+
+from scripts.benchmarks import common
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    common.define_flags(7, vocabulary_size=267_744, cutoffs=["20000", "60000"], dim=1024)
+    flags.DEFINE_string("dtype", "float32", "Keras dtype policy of ours and of the floor.")
+    flags.DEFINE_integer("factor", 4, "Ratio of the dimensions of two successive bands.", lower_bound=1)
+    flags.DEFINE_list("rows", ["2048"], "Numbers of hidden states.")
+    flags.DEFINE_list("tail_shares", [], "Shares of targets in the tails, instead of those of Zipf's law.")
+    flags.DEFINE_bool("memory", True, "Measure memory too, under Linux.")
+    flags.DEFINE_string("memory_of", None, "Print the memory of this candidate, in bytes, and nothing else.")
+
+
+def zipf_targets(rows, edges, tail_share, seed=0):
+    """Ids by Zipf's law, p ∝ 1/(rank + 2.7), all bands together or with a given share behind the first cutoff."""
+    random = np.random.default_rng(seed)
+    weights = 1.0 / (np.arange(edges[-1]) + 2.7)
+    if tail_share is not None:
+        parts = (slice(0, edges[1]), 1 - tail_share), (slice(edges[1], None), tail_share)
+        for part, share in parts:
+            weights[part] *= share / weights[part].sum()
+    return random.choice(edges[-1], size=rows, p=weights / weights.sum()).astype("int32")
+
+
+def ours(hidden, targets, weights):
+    """`(step, values)`: our loss with all its gradients; and that loss and the gradient of the hidden vectors."""
+    import keras
+
+    from keras_adaptive.backend.gradients import value_and_gradients
+    from keras_adaptive.layers import AdaptiveSoftmax
+
+    class Problem(keras.layers.Layer):
+        """Hidden vectors as a weight, beside the weights of the loss."""
+
+        def __init__(self):
+            super().__init__(dtype="float32")
+            self.softmax = AdaptiveSoftmax(FLAGS.vocabulary_size, common.cutoffs(), FLAGS.factor, dtype=FLAGS.dtype)
+            self.softmax.build(hidden.shape)
+            self.hidden = self.add_weight(shape=hidden.shape)
+
+    problem = Problem()
+    problem.hidden.assign(hidden)
+    softmax = problem.softmax
+    variables = [*softmax.tables, *softmax.projections[1:], *([softmax.class_table] if common.cutoffs() else [])]
+    for variable, value in zip(variables, weights, strict=True):
+        variable.assign(value)
+
+    def function(targets):
+        loss = lambda targets: softmax.total_nll(problem.hidden.value, targets, training=True)  # noqa: E731
+        return value_and_gradients(loss, (targets,), problem)
+
+    step = common.compiled_step(function, problem.variables, keras.ops.convert_to_tensor(targets))
+    place = [variable.path for variable in problem.trainable_variables].index(problem.hidden.path)
+
+    def values():
+        loss, gradients = step()
+        return [np.asarray(keras.ops.convert_to_numpy(value), "float64") for value in (loss, gradients[place])]
+
+    return step, values
+
+
+def floor(hidden, targets, weights):
+    """Three matrix products for every band and projection, in our dtype, chained so that none can be left out."""
+    import keras
+    from keras import ops
+
+    dtype = keras.dtype_policies.get(FLAGS.dtype).compute_dtype
+    cast = lambda array: keras.Variable(array, dtype=dtype, trainable=False)  # noqa: E731
+    count = len(common.cutoffs()) + 1
+    edges = (0, *common.cutoffs(), FLAGS.vocabulary_size)
+    variables = [cast(hidden), *(cast(weight) for weight in weights)]
+
+    def products(x, matrix):
+        """x·matrixᵀ, and with that as its gradient those of x and matrix."""
+        slope = ops.matmul(x, ops.transpose(matrix))
+        return slope, ops.matmul(slope, matrix), ops.matmul(ops.transpose(slope), x)
+
+    def function():
+        x, *tensors = (variable.value for variable in variables)
+        results = []
+        for band in range(count):
+            part, table = x, tensors[band]
+            if band:
+                inside = np.flatnonzero((targets >= edges[band]) & (targets < edges[band + 1]))
+                if not len(inside):
+                    continue
+                part = ops.take(x, inside, axis=0)
+                part, *gradients = products(part, ops.transpose(tensors[count + band - 1]))
+                results += gradients
+            results += products(part, table)[1:]
+        return results
+
+    return common.compiled_step(function, variables)
+
+
+def torch_adaptive(hidden, targets, weights):
+    """`torch.nn.AdaptiveLogSoftmaxWithLoss` with the same weights."""
+    import torch
+
+    count = len(common.cutoffs()) + 1
+    module = torch.nn.AdaptiveLogSoftmaxWithLoss(FLAGS.dim, FLAGS.vocabulary_size, list(common.cutoffs()), FLAGS.factor)
+    tables, projections, (class_table,) = weights[:count], weights[count : 2 * count - 1], weights[2 * count - 1 :]
+    with torch.no_grad():
+        module.head.weight.copy_(torch.from_numpy(np.concatenate([tables[0], class_table])))
+        for tail, table, projection in zip(module.tail, tables[1:], projections, strict=True):
+            tail[0].weight.copy_(torch.from_numpy(projection.T))
+            tail[1].weight.copy_(torch.from_numpy(table))
+    return torch_step(list(module.parameters()), hidden, targets, lambda x, t: -module(x, t).output.sum())
+
+
+def torch_full(hidden, targets, weights, loss):
+    """A plain softmax by one of PyTorch's functions of hidden vectors, table and targets."""
+    import torch
+
+    table = torch.nn.Parameter(torch.from_numpy(weights[0].copy()))
+    return torch_step([table], hidden, targets, lambda x, t: loss(x, table, t))
+
+
+def torch_step(parameters, hidden, targets, loss):
+    """`(step, values)` of a loss of PyTorch's."""
+    import torch
+
+    x = torch.from_numpy(hidden).requires_grad_()
+    targets = torch.from_numpy(targets).long()
+
+    def step():
+        value = loss(x, targets)
+        return value.detach(), torch.autograd.grad(value, [x, *parameters], allow_unused=True)
+
+    def values():
+        loss, gradients = step()
+        return [np.asarray(tensor, "float64") for tensor in (loss, gradients[0])]
+
+    return step, values
+
+
+def peers(hidden, targets, weights):
+    """`{name: (step, values)}` of PyTorch's own."""
+    if common.cutoffs():
+        return {"torch adaptive": torch_adaptive(hidden, targets, weights)}
+    from torch.nn import LinearCrossEntropyOptions
+    from torch.nn import functional as F
+
+    options = LinearCrossEntropyOptions()
+    plain = lambda x, table, t: F.cross_entropy(x @ table.T, t, reduction="sum")  # noqa: E731
+    chunked = lambda x, table, t: F.linear_cross_entropy(x, table, t, reduction="sum", options=options)  # noqa: E731
+    return {
+        "torch cross_entropy": torch_full(hidden, targets, weights, plain),
+        "torch linear_cross_entropy": torch_full(hidden, targets, weights, chunked),
+    }
+
+
+def make_weights(random):
+    """Tables, projections of the tails and class table, of the sizes that trained models have."""
+    edges = (0, *common.cutoffs(), FLAGS.vocabulary_size)
+    dims = [FLAGS.dim // FLAGS.factor**band for band in range(len(edges) - 1)]
+    normal = lambda *shape, scale: (scale * random.standard_normal(shape)).astype("float32")  # noqa: E731
+    tables = [normal(high - low, dim, scale=dim**-0.5) for low, high, dim in zip(edges, edges[1:], dims)]
+    projections = [normal(FLAGS.dim, dim, scale=FLAGS.dim**-0.5) for dim in dims[1:]]
+    return [*tables, *projections, *([normal(len(dims) - 1, FLAGS.dim, scale=0.02)] if common.cutoffs() else [])]
+
+
+def compare(name, actual, expected):
+    """Raises if a loss or its gradient differs from another's by more than the dtype explains."""
+    tolerance = 1e-4 if FLAGS.dtype == "float32" else 3e-2
+    for what, one, other in zip(("loss", "gradient"), actual, expected, strict=True):
+        error = np.abs(one - other).max() / np.abs(other).max()
+        if not error <= tolerance:
+            raise ArithmeticError(f"{name}: the {what} is off by {error:.1e} of its size; nothing was timed.")
+
+
+def make_case(rows, tail_share):
+    """The arguments of a candidate: hidden vectors, targets and weights."""
+    random = np.random.default_rng(1)
+    weights = make_weights(random)
+    hidden = random.standard_normal((rows, FLAGS.dim)).astype("float32")
+    return hidden, zipf_targets(rows, (0, *common.cutoffs(), FLAGS.vocabulary_size), tail_share), weights
+
+
+def measure(rows, tail_share):
+    """One case: values compared, times in turns, memory."""
+    case = make_case(rows, tail_share)
+    step, values = ours(*case)
+    others = peers(*case)
+    expected = values()
+    for name, (_, other) in others.items():
+        compare(name, expected, other())
+    candidates = {"ours": step, **{name: other for name, (other, _) in others.items()}}
+    seconds = common.time_interleaved({**candidates, "floor": floor(*case)}, FLAGS.repeats)
+    edges, targets = (0, *common.cutoffs(), FLAGS.vocabulary_size), case[1]
+    shares = [float(np.mean((targets >= low) & (targets < high))) for low, high in zip(edges, edges[1:])]
+    figures = {name: {"seconds": common.spread(times)} for name, times in seconds.items()}
+    for name in candidates if FLAGS.memory else ():
+        figures[name]["mebibytes"] = memory(name, rows, tail_share) / 2**20
+    return {"rows": rows, "tail_share": tail_share, "shares": shares, "candidates": figures}
+
+
+def memory(name, rows, tail_share):
+    """Bytes of a candidate in a process of its own."""
+    flags = [
+        f"--{flag}={FLAGS[flag].value}" for flag in ("backend", "dtype", "vocabulary_size", "factor", "dim", "repeats")
+    ]
+    flags += [f"--cutoffs={','.join(FLAGS.cutoffs)}", f"--rows={rows}", f"--memory_of={name}"]
+    flags += [] if tail_share is None else [f"--tail_shares={tail_share}"]
+    plain = {"TF_ENABLE_ONEDNN_OPTS": "0"} if name == "ours" and FLAGS.backend == "tensorflow" else {}
+    command, environment = [sys.executable, "-m", "scripts.benchmarks.loss", *flags], {**os.environ, **plain}
+    done = subprocess.run(command, cwd=common.ROOT, env=environment, capture_output=True, text=True, check=True)
+    return int(done.stdout.split()[-1])
+
+
+def print_memory(name, case):
+    """What a step needs beside the gradients of the hidden vectors and the weights."""
+    hidden, _, weights = case
+    step = ours(*case)[0] if name == "ours" else peers(*case)[name][0]
+    step()
+    peaks = [common.peak_bytes(step) for _ in range(FLAGS.repeats)]
+    print(int(np.median(peaks)) - hidden.nbytes - sum(weight.nbytes for weight in weights))
+
+
+def report(case):
+    """Prints a case as a table."""
+    shares = " / ".join(f"{100 * share:.1f}" for share in case["shares"])
+    print(f"\n{case['rows']} rows, {shares} % of the targets in each band")
+    own = case["candidates"]["ours"]["seconds"]["median"]
+    rows = []
+    for name, figures in case["candidates"].items():
+        time, memory = figures["seconds"], figures.get("mebibytes")
+        span = f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}"
+        memory = "" if memory is None else f"{memory:.0f}"
+        rows.append([name, f"{1e3 * time['median']:.0f}", span, f"{own / time['median']:.3f}", memory])
+    common.print_table(["", "ms", "span", "ours / it", "MiB"], rows)
+
+
+def main():
+    shares = [float(share) for share in FLAGS.tail_shares] or [None]
+    if FLAGS.memory_of:
+        print_memory(FLAGS.memory_of, make_case(int(FLAGS.rows[0]), shares[0]))
+        return
+    cases = []
+    for rows in map(int, FLAGS.rows):
+        for share in shares:
+            cases.append(measure(rows, share))
+            report(cases[-1])
+    common.save(("backend", "dtype", "vocabulary_size", "cutoffs", "factor", "dim"), cases=cases)
+
+
+if __name__ == "__main__":
+    common.run(main, define_flags)

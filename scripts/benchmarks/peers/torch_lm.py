@@ -1,0 +1,176 @@
+"""The language model that a PyTorch user writes without this project, to compare it with.
+
+Adaptive inputs by hand, `torch.nn.TransformerEncoderLayer`, `torch.nn.AdaptiveLogSoftmaxWithLoss`, Adam and
+one cosine over a budget of time. It reads the corpus that the trainers read, in the same blocks.
+
+    python -m trainers.prepare --source=FOLDER --min_count=3 --data_dir=data/books
+    python -m scripts.benchmarks.peers.torch_lm --data_dir=data/books --minutes=15 --results=runs/torch_lm.json
+"""
+
+import itertools
+import math
+import os
+import time
+
+import numpy as np
+import torch
+from absl import flags
+from torch import nn
+
+from scripts.benchmarks import common
+
+FLAGS = flags.FLAGS
+BODY = ("num_blocks", "dim", "ffn_dim", "num_heads")
+SETTINGS = (*BODY, "cutoffs", "dropout", "length", "batch_size", "learning_rate", "minutes", "updates", "seed")
+
+
+def define_flags():
+    flags.DEFINE_string("data_dir", None, "Folder made by trainers.prepare.", required=True)
+    flags.DEFINE_string("results", None, "JSON file to write, from a working tree without changes.")
+    common.define_model_flags(cutoffs=["4000", "16000"], num_blocks=4, dim=256, ffn_dim=1024, num_heads=8)
+    flags.DEFINE_float("minutes", 15.0, "Time for training, evaluation not counted.", lower_bound=0.0)
+    flags.DEFINE_integer("updates", None, "Train for this many updates instead of --minutes.", lower_bound=1)
+    flags.DEFINE_float("learning_rate", 1e-3, "Rate at the start of the cosine, which ends at zero.")
+    flags.DEFINE_float("dropout", 0.0, "Dropout everywhere in the blocks and on the input.")
+    flags.DEFINE_integer("length", 128, "Tokens a block of text.")
+    flags.DEFINE_integer("batch_size", 32, "Blocks of text an update.")
+    flags.DEFINE_integer("seed", 1, "Seed of the weights, the dropout and the order of the batches.")
+    flags.DEFINE_integer("threads", None, "Threads of PyTorch; all cores when not given.", lower_bound=1)
+
+
+class AdaptiveInput(nn.Module):
+    """Embeds frequent words wide and rare ones narrow, each band projected to `dim`."""
+
+    def __init__(self, vocabulary_size, cutoffs, dim, factor=4):
+        super().__init__()
+        self.edges = [0, *cutoffs, vocabulary_size]
+        sizes = [high - low for low, high in itertools.pairwise(self.edges)]
+        dims = [dim // factor**band for band in range(len(sizes))]
+        self.dim = dim
+        self.tables = nn.ModuleList(nn.Embedding(*shape) for shape in zip(sizes, dims, strict=True))
+        self.projections = nn.ModuleList(nn.Linear(width, dim, bias=False) for width in dims)
+        for table, projection in zip(self.tables, self.projections, strict=True):
+            nn.init.normal_(table.weight, std=table.embedding_dim**-0.5)
+            nn.init.xavier_uniform_(projection.weight)
+
+    def forward(self, ids):  # (batch, length) -> (batch, length, dim)
+        flat = ids.flatten()
+        embedded = self.tables[0].weight.new_empty(flat.shape[0], self.dim)
+        bands = zip(itertools.pairwise(self.edges), self.tables, self.projections, strict=True)
+        for (low, high), table, projection in bands:
+            rows = ((flat >= low) & (flat < high)).nonzero().squeeze(1)
+            embedded = embedded.index_copy(0, rows, projection(table(flat[rows] - low)))
+        return embedded.view(*ids.shape, self.dim)
+
+
+def sinusoids(length, dim):
+    """Sines beside cosines of geometrically falling frequencies: (length, dim)."""
+    half = dim // 2
+    frequencies = torch.exp(-torch.arange(half) * math.log(10_000) / (half - 1))
+    angles = torch.arange(length).unsqueeze(1) * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+class TransformerLM(nn.Module):
+    """Pre-norm causal Transformer between adaptive inputs and an adaptive softmax, not tied."""
+
+    def __init__(self, vocabulary_size, cutoffs, blocks, dim, ffn, heads, dropout, length):
+        super().__init__()
+        self.input = AdaptiveInput(vocabulary_size, cutoffs, dim)
+        self.dropout = nn.Dropout(dropout)
+        options = dict(dropout=dropout, batch_first=True, norm_first=True)
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(dim, heads, ffn, **options) for _ in range(blocks))
+        self.norm = nn.LayerNorm(dim)
+        self.output = nn.AdaptiveLogSoftmaxWithLoss(dim, vocabulary_size, cutoffs)
+        self.register_buffer("positions", sinusoids(length, dim))
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length))
+
+    def forward(self, ids, targets, weights):
+        """Sum of the targets' negative log-probabilities over the tokens of weight 1."""
+        x = self.dropout(self.input(ids) * math.sqrt(self.input.dim) + self.positions)
+        for block in self.blocks:
+            x = block(x, src_mask=self.mask, is_causal=True)
+        counts = weights > 0
+        return -self.output(self.norm(x)[counts], targets[counts]).output.sum()
+
+
+def to_device(batch, device):
+    inputs, targets, weights = (torch.from_numpy(np.ascontiguousarray(array)) for array in batch)
+    return inputs.long().to(device), targets.long().to(device), weights.to(device)
+
+
+def train(model, batches, device):
+    """Trains for the budget of time or updates; returns what it cost and the loss of the last tenth of it."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=FLAGS.learning_rate, fused=True)
+    model.train()
+    losses, tokens, start, seconds = [], [], time.perf_counter(), 0.0
+    while (done := len(losses) / FLAGS.updates if FLAGS.updates else seconds / (60 * FLAGS.minutes)) < 1:
+        for group in optimizer.param_groups:
+            group["lr"] = FLAGS.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
+        batch = batches.batch(len(losses))
+        count = float(batch[2].sum())
+        total = model(*to_device(batch, device))
+        optimizer.zero_grad()
+        (total / count).backward()
+        optimizer.step()
+        losses.append(total.item())
+        tokens.append(count)
+        seconds = time.perf_counter() - start
+        if len(losses) % 20 == 0:
+            report(losses, tokens, seconds, optimizer.param_groups[0]["lr"])
+    last = max(1, len(losses) // 10)
+    return {
+        "updates": len(losses),
+        "tokens": int(sum(tokens)),
+        "seconds": seconds,
+        "tokens_per_second": sum(tokens) / seconds,
+        "train_loss": sum(losses[-last:]) / sum(tokens[-last:]),
+    }
+
+
+def report(losses, tokens, seconds, rate):
+    loss = sum(losses[-20:]) / sum(tokens[-20:])
+    print(
+        f"update {len(losses):6d}  loss {loss:.4f}  perplexity {math.exp(loss):9.2f}  rate {rate:.2e}"
+        f"  {sum(tokens) / seconds:,.0f} tokens/s  {seconds:.0f} s",
+        flush=True,
+    )
+
+
+@torch.no_grad()
+def evaluate(model, batches, device):
+    """Mean loss of every token of a split, cut into plain blocks."""
+    model.eval()
+    total = tokens = 0.0
+    for update in range(len(batches)):
+        batch = batches.batch(update)
+        total += model(*to_device(batch, device)).item()
+        tokens += float(batch[2].sum())
+    return total / tokens, int(tokens)
+
+
+def main():
+    from keras_adaptive.data import BlockBatches, load_corpus
+
+    if FLAGS.threads:
+        torch.set_num_threads(FLAGS.threads)
+    torch.manual_seed(FLAGS.seed)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    corpus = load_corpus(FLAGS.data_dir)
+    shape = FLAGS.length, FLAGS.batch_size, FLAGS.seed
+    sizes = *(FLAGS[name].value for name in BODY), FLAGS.dropout, FLAGS.length
+    model = TransformerLM(len(corpus.vocabulary), list(common.cutoffs()), *sizes).to(device)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    print(f"{parameters:,} parameters, {len(corpus.vocabulary):,} words, {torch.get_num_threads()} threads")
+
+    results = {"parameters": parameters, **train(model, BlockBatches(corpus.tokens("train"), *shape), device)}
+    valid = BlockBatches(corpus.tokens("valid"), *shape, shuffle=False)
+    results["valid_loss"], results["valid_tokens"] = evaluate(model, valid, device)
+    results["valid_perplexity"] = math.exp(results["valid_loss"])
+    print(f"valid perplexity {results['valid_perplexity']:.2f} over {results['valid_tokens']:,} tokens")
+    common.save(SETTINGS, {"threads": torch.get_num_threads()}, **results)
+
+
+if __name__ == "__main__":
+    os.environ["KERAS_BACKEND"] = "torch"  # of the corpus, before Keras is imported
+    common.run(main, define_flags)

@@ -1,0 +1,164 @@
+"""What it costs to prepare a large corpus and to batch its sentences: speed, and the most memory, on Linux.
+
+    python -m scripts.benchmarks.preparation --source=data/text --megabytes=1000 --processes=1,2 --sentences=30000000
+
+Repeats `train.txt` of a folder up to a size and prepares it, once for each number of processes, and compares the
+checksums of all tokens. The memory of the main process is what it needs beyond its imports, that of another one is all
+it has. `--sentences` makes tokens of as many random sentences and times their index, the order of an epoch and a batch.
+"""
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+from absl import flags
+
+from scripts.benchmarks import common
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    flags.DEFINE_string("source", None, "Folder with train.txt, valid.txt and test.txt.", required=True)
+    flags.DEFINE_integer("megabytes", 1000, "Size of the text.", lower_bound=1)
+    flags.DEFINE_list("processes", ["1", "2"], "Numbers of processes to try.")
+    flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, 0 for words.", lower_bound=0)
+    flags.DEFINE_integer("sentences", 0, "Sentences of the second part; 0 leaves it out.", lower_bound=0)
+    flags.DEFINE_string("folder", None, "Where the text and the corpora are meanwhile; 3 bytes for each byte of text.")
+    flags.DEFINE_string("results", None, "JSON file to write, from a working tree without changes.")
+
+
+def repeat_text(source, folder, size):
+    """Writes the text of a folder, with as much of `train.txt` as makes `size` bytes, in whole repetitions."""
+    folder.mkdir()
+    for name in ("valid.txt", "test.txt"):
+        shutil.copy(Path(source, name), folder)
+    text = Path(source, "train.txt").read_bytes()
+    with open(folder / "train.txt", "wb") as file:
+        while file.tell() < size:
+            file.write(text)
+
+
+class Watch(threading.Thread):
+    """Reads, ten times a second, the most memory that a process which this one started has had."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.peak = 0
+        self._done = threading.Event()
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self._done.set()
+        self.join()
+
+    def run(self):
+        own = Path("/proc/self/cmdline").read_bytes()
+        while not self._done.wait(0.1):
+            for tasks in Path("/proc/self/task").glob("*/children"):
+                try:
+                    for process in tasks.read_text().split():
+                        if Path(f"/proc/{process}/cmdline").read_bytes() != own:  # which it has until it begins
+                            self.peak = max(self.peak, common.status("VmHWM", process))
+                except (OSError, StopIteration):  # it is over
+                    continue
+
+
+def time_preparation(texts, data_dir, processes):
+    """Returns the figures of one preparation."""
+    from keras_adaptive.data import load_corpus, prepare
+
+    how = {"subwords": FLAGS.subwords, "processes": processes}
+    with Watch() as others:
+        start = time.perf_counter()
+        peak = common.peak_bytes(lambda: prepare(texts, data_dir, **how))
+        seconds = time.perf_counter() - start
+    corpus = load_corpus(data_dir)
+    start = time.perf_counter()
+    corpus.verify("train")
+    return {
+        "seconds": seconds,
+        "bytes_per_second": os.path.getsize(texts / "train.txt") / seconds,
+        "peak_bytes": peak,
+        "peak_bytes_of_another_process": others.peak,
+        "verify_seconds": time.perf_counter() - start,
+        "token_bytes": sum(path.stat().st_size for path in Path(data_dir).glob("train*.tokens")),
+    }
+
+
+def write_sentences(path, number):
+    """Writes random words in sentences of 1 to 49 tokens, `</s>` included, as uint16."""
+    random = np.random.default_rng(1)
+    with open(path, "wb") as file:
+        for start in range(0, number, 1 << 18):
+            stops = np.cumsum(random.integers(1, 50, min(1 << 18, number - start)))
+            tokens = random.integers(4, 60_000, stops[-1], np.uint16)
+            tokens[stops - 1] = 2
+            tokens.tofile(file)
+
+
+def time_sentences(path):
+    """Returns the time and the memory that NumPy and Python take for the batches of sentences."""
+    from keras_adaptive.data import SentenceBatches
+
+    tokens = np.memmap(path, np.uint16, "r")
+    tracemalloc.start()
+    start = time.perf_counter()
+    batches = SentenceBatches(tokens, 4096, seed=1)
+    index = {"seconds": time.perf_counter() - start, "peak_bytes": tracemalloc.get_traced_memory()[1]}
+    start = time.perf_counter()
+    batches.batch(0)
+    order = {"seconds": time.perf_counter() - start, "bytes": tracemalloc.get_traced_memory()[0]}
+    start = time.perf_counter()
+    for _ in batches.batches(1, 101):
+        pass
+    times = {"batch_seconds": (time.perf_counter() - start) / 100, "peak_bytes": tracemalloc.get_traced_memory()[1]}
+    tracemalloc.stop()
+    return {"sentences": FLAGS.sentences, "tokens": len(tokens), "index": index, "order": order, **times}
+
+
+def print_sentences(found):
+    peaks = [number / found["sentences"] for number in (found["index"]["peak_bytes"], found["peak_bytes"])]
+    print(
+        f"{found['sentences']:,} sentences: index {found['index']['seconds']:.1f} s, {peaks[0]:.1f} bytes a sentence; "
+        f"order of an epoch {found['order']['seconds']:.1f} s, {peaks[1]:.1f} bytes a sentence with the index; "
+        f"a batch {1e3 * found['batch_seconds']:.1f} ms"
+    )
+
+
+def main():
+    results = {"preparation": {}}
+    with tempfile.TemporaryDirectory(dir=FLAGS.folder) as folder:
+        texts = Path(folder, "text")
+        repeat_text(FLAGS.source, texts, FLAGS.megabytes * 10**6)
+        results["text_bytes"] = os.path.getsize(texts / "train.txt")
+        for processes in FLAGS.processes:
+            data_dir = Path(folder, "corpus")
+            results["preparation"][processes] = time_preparation(texts, data_dir, int(processes))
+            shutil.rmtree(data_dir)
+        shutil.rmtree(texts)
+        if FLAGS.sentences:
+            write_sentences(Path(folder, "tokens"), FLAGS.sentences)
+            results["sentences"] = time_sentences(Path(folder, "tokens"))
+    columns = ["bytes_per_second", "peak_bytes", "peak_bytes_of_another_process", "verify_seconds"]
+    rows = [
+        [number, *(f"{found[name] / scale:.1f}" for name, scale in zip(columns, (1e6, 1e6, 1e6, 1)))]
+        for number, found in results["preparation"].items()
+    ]
+    header = [f"processes, {results['text_bytes'] / 1e6:,.0f} MB", "MB/s", "peak MB", "another's MB", "verify s"]
+    common.print_table(header, rows)
+    if FLAGS.sentences:
+        print_sentences(results["sentences"])
+    common.save(("subwords",), **results)
+
+
+if __name__ == "__main__":
+    common.run(main, define_flags)

@@ -1,0 +1,156 @@
+"""What training on several devices costs: what an update sends, how long it waits for that, and what a device holds.
+
+    python -m scripts.benchmarks.scaling --backend=jax --strategy=model_parallel --results=scaling.json
+
+Trains on 1, 2 and 4 virtual CPU devices, or in as many local processes under the strategies of processes, with the
+same rows for each. The devices share the cores, so an update takes longer the more there are; what can be compared is
+its time with that of the same update whose sums over the replicas are left out. A ring, as engines use it, sends each
+summed byte 2·(devices − 1)/devices times from every device. Under `model_parallel` the compiler sums, and what that
+takes cannot be left out.
+"""
+
+import json
+import sys
+
+import numpy as np
+from absl import flags
+
+from scripts.benchmarks import common
+from scripts.benchmarks.virtual_devices import environments, make_devices, run_processes
+
+FLAGS = flags.FLAGS
+STRATEGIES = {"tensorflow": "mirrored", "jax": "data_parallel", "torch": "ddp"}
+PER_PROCESS = ("ddp", "multiworker")  # strategies with a process for each device
+SETTINGS = ("backend", "strategy", *common.MODEL_FLAGS, "length", "rows", "updates")
+MIB = 2**20
+
+
+def define_flags():
+    sizes = {"vocabulary_size": 49_456, "cutoffs": ["4000", "16000"]}
+    body = {"num_blocks": 4, "dim": 256, "ffn_dim": 1024, "num_heads": 8}
+    common.define_flags(5, **sizes, **body)
+    flags.DEFINE_string("strategy", None, "Strategy of trainers.train; by default the backend's for one machine.")
+    flags.DEFINE_list("devices", ["1", "2", "4"], "Numbers of devices.")
+    flags.DEFINE_integer("length", 128, "Tokens of a block.", lower_bound=1)
+    flags.DEFINE_integer("rows", 4, "Blocks of an update on each device.", lower_bound=1)
+    flags.DEFINE_integer("updates", 3, "Updates of a turn.", lower_bound=1)
+    flags.DEFINE_integer("replica_of", 0, "Used by the program itself: measure as one of this number of devices.", 0)
+
+
+def replica():
+    """Measures on the devices of this process and prints the figures."""
+    make_devices(1 if FLAGS.strategy in PER_PROCESS else FLAGS.replica_of)
+    from keras_adaptive import distribution
+    from keras_adaptive.models import language_model
+
+    strategy = distribution.start(FLAGS.strategy)
+    summed, sums = {}, language_model.sum_over_replicas
+
+    def counting(tensors):
+        shapes = [tensor.shape for tensor in (tensors if isinstance(tensors, list) else [tensors])]
+        summed[len(shapes)] = sum(4 * int(np.prod(shape)) for shape in shapes)  # the same in each update and replica
+        return sums(tensors)
+
+    with strategy.scope():
+        turns, models = {}, []
+        for name, function in (("update", counting), ("without sums", lambda tensors: tensors)):
+            language_model.sum_over_replicas = function
+            models.append(new_model())
+            turns[name] = updates(models[-1], strategy)
+            turns[name]()  # traces and compiles with this function
+        seconds = common.time_interleaved(turns, FLAGS.repeats, warmup=1, timed=True)
+        figures = {
+            "replicas": strategy.replicas,
+            "seconds": {name: common.spread(values) for name, values in seconds.items()},
+            "summed_bytes": by_compiler(models[0]) if FLAGS.strategy == "model_parallel" else sum(summed.values()),
+            "state_bytes_of_a_device": held([*models[0].trainable_variables, *models[0].optimizer.variables]),
+            "table_bytes_of_a_device": held(models[0].word_output.tables),
+        }
+    if strategy.process == 0:
+        print(json.dumps(figures), flush=True)
+
+
+def new_model():
+    from keras_adaptive.optimizers import NAG
+
+    model = common.build()
+    model.compile(NAG(1e-3, momentum=0.99, global_clipnorm=0.1))
+    return model
+
+
+def updates(model, strategy):
+    """A function that trains for some updates by `fit` and returns the seconds of one."""
+    import time
+
+    batch = text(strategy.replicas)
+
+    def turn():
+        start = time.perf_counter()
+        data = strategy.shard(batch for _ in range(FLAGS.updates))
+        model.fit(data, steps_per_epoch=FLAGS.updates, shuffle=False, verbose=0)
+        return [(time.perf_counter() - start) / FLAGS.updates]
+
+    return turn
+
+
+def by_compiler(model):
+    """Bytes that devices sum up which share the word tables, as XLA's program has it: no table and no gradient of one.
+
+    Of each token its vectors of all bands go into the model; of each row that a band of the loss has come the
+    greatest logit, the sum of the exponentials, the target's logit and the gradient of the hidden vector.
+    """
+    dims = np.array([table.shape[1] for table in model.word_output.tables])
+    _, targets, _ = text(1)
+    rows, _ = np.histogram(targets, model.word_output.boundaries)
+    rows[0] = targets.size  # the head has all
+    return 4 * int(targets.size * dims.sum() + rows @ (dims + 3))
+
+
+def text(replicas):
+    """(tokens, targets, weights) of an update."""
+    shape = FLAGS.rows * replicas, FLAGS.length + 1
+    ids = np.random.default_rng(1).integers(0, FLAGS.vocabulary_size, shape).astype("int32")
+    return ids[:, :-1], ids[:, 1:], np.ones((shape[0], FLAGS.length), "float32")
+
+
+def held(variables):
+    """Bytes of some variables on one device."""
+    shards = [getattr(variable.value, "addressable_shards", None) for variable in variables]
+    shapes = [one[0].data.shape if one else variable.shape for one, variable in zip(shards, variables)]
+    return sum(4 * int(np.prod(shape)) for shape in shapes)
+
+
+def measure(devices):
+    """The figures of one number of devices, by processes of this script."""
+    arguments = [*(FLAGS[name].serialize() for name in (*SETTINGS, "repeats")), f"--replica_of={devices}"]
+    processes = environments(FLAGS.backend, devices) if FLAGS.strategy in PER_PROCESS else [{}]
+    first, *_ = run_processes(processes, [sys.executable, "-m", "scripts.benchmarks.scaling", *arguments])
+    return json.loads(first.splitlines()[-1])
+
+
+def main():
+    FLAGS.strategy = FLAGS.strategy or STRATEGIES[FLAGS.backend]
+    if FLAGS.replica_of:
+        return replica()
+    cases = [{"devices": int(devices), **measure(int(devices))} for devices in FLAGS.devices]
+    report(cases)
+
+
+def report(cases):
+    header = ["devices", "update, ms", "without sums", "in sums", "sent by each, MiB", "state, MiB", "tables, MiB"]
+    rows = []
+    for case in cases:
+        update, alone = (case["seconds"][name]["median"] for name in ("update", "without sums"))
+        case["share_in_sums"] = 1 - alone / update if case["replicas"] > 1 else None  # XLA's own cannot be left out
+        case["sent_bytes_of_a_device"] = 2 * (case["devices"] - 1) / case["devices"] * case["summed_bytes"]
+        sizes = (case[f"{name}_bytes_of_a_device"] / MIB for name in ("sent", "state", "table"))
+        share = "" if case["share_in_sums"] is None else f"{100 * case['share_in_sums']:.0f} %"
+        times = f"{1e3 * update:.0f}", f"{1e3 * alone:.0f}", share
+        rows.append([case["devices"], *times, *(f"{size:.2f}" for size in sizes)])
+        case["candidates"] = case.pop("seconds")
+    common.print_table([f"{FLAGS.strategy}, {header[0]}", *header[1:]], rows)
+    common.save(SETTINGS, cases=cases)
+
+
+if __name__ == "__main__":
+    common.run(main, define_flags)

@@ -1,0 +1,153 @@
+"""A whole training step – forward, backward, clip, NAG – against the PyTorch program in peers/.
+
+    python -m scripts.benchmarks.step --backend=torch --results=scripts/results/step_torch.json
+    python -m scripts.benchmarks.step --backend=jax
+    python -m scripts.benchmarks.step --backend=torch --dtype=mixed_bfloat16
+
+The default shape is the paper's WikiText-103 model scaled to fit two cores: its vocabulary and cutoffs, 8 blocks of
+512/2,048/8 heads, 8 × 128 tokens by Zipf's law. Both models train without dropout on the same tokens, a few updates in
+turn in one process: ours by `fit`, the peer in a loop of its own. What our step takes beyond its two parts goes into
+the sum of tied gradients, the clip, NAG, the metrics and `fit`.
+"""
+
+import itertools
+import time
+
+import numpy as np
+from absl import flags
+
+from scripts.benchmarks import common
+
+FLAGS = flags.FLAGS
+UPDATES = 3  # of a turn
+
+
+def define_flags():
+    body = {"num_blocks": 8, "dim": 512, "ffn_dim": 2048, "num_heads": 8}
+    common.define_flags(7, vocabulary_size=267_744, cutoffs=["20000", "60000"], **body)
+    flags.DEFINE_string("dtype", "float32", "Keras dtype policy of ours; the peer runs in float32.")
+    flags.DEFINE_integer("length", 128, "Tokens of a block.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", 8, "Blocks of an update.", lower_bound=1)
+    flags.DEFINE_bool("tie_words", True, "Tie words and projections, as ADP-T does; the peer cannot.")
+    flags.DEFINE_bool("peers", True, "Time the peer too.")
+    flags.DEFINE_bool("parts", True, "Time the gradients of the loss alone and of all layers before it too.")
+
+
+def our_model():
+    from keras_adaptive.optimizers import NAG
+
+    model = common.build(tie_words=FLAGS.tie_words, tie_projections=FLAGS.tie_words, dtype=FLAGS.dtype)
+    model.compile(NAG(1e-3, momentum=0.99, global_clipnorm=0.1))
+    return model
+
+
+def fit_turn(model, batches):
+    """A function that trains for a few updates by `fit`, on the next `batches`; the seconds of each but the first."""
+    import keras
+
+    class Clock(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            float(logs["loss"])  # waits for the update
+            times.append(time.perf_counter())
+
+    times = []
+
+    def turn():
+        times.clear()
+        some = (batch for batch in itertools.islice(batches, UPDATES + 1))  # fit takes generators
+        model.fit(some, steps_per_epoch=UPDATES + 1, shuffle=False, verbose=0, callbacks=[Clock()])
+        return [end - start for start, end in itertools.pairwise(times)]
+
+    return turn
+
+
+def part_turns(model, tokens, targets):
+    """The gradients of the two parts of our step, each alone: of input and body, and of the word loss."""
+    import keras
+
+    from keras_adaptive.backend.gradients import value_and_gradients
+
+    tokens, targets = (keras.ops.convert_to_tensor(array) for array in (tokens, targets))
+    hidden = keras.ops.convert_to_tensor(keras.ops.convert_to_numpy(model(tokens)))
+    weights = keras.ops.ones(targets.shape)
+    parts = {
+        "input and body": (lambda ids: keras.ops.sum(model(ids, training=True)), tokens),
+        "word loss": (lambda *data: model.word_output.total_nll(*data, training=True), hidden, targets, weights),
+    }
+
+    def turn(part, *data):
+        step = common.compiled_step(lambda *data: value_and_gradients(part, data, model), model.variables, *data)
+
+        def seconds():
+            start = time.perf_counter()
+            step()
+            return [time.perf_counter() - start]
+
+        return seconds
+
+    return {name: turn(*part) for name, part in parts.items()}
+
+
+def peer_turn(tokens, targets):
+    """As `fit_turn`, of the peer's model, not tied, with PyTorch's Nesterov and clipping; and its parameters."""
+    import torch
+
+    from scripts.benchmarks.peers.torch_lm import TransformerLM
+
+    sizes = FLAGS.num_blocks, FLAGS.dim, FLAGS.ffn_dim, FLAGS.num_heads
+    model = TransformerLM(FLAGS.vocabulary_size, list(common.cutoffs()), *sizes, 0.0, FLAGS.length)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.99, nesterov=True, fused=True)
+    tokens, targets = (torch.from_numpy(array).long() for array in (tokens, targets))
+    weights = torch.ones(targets.shape)
+
+    def turn():
+        times = [time.perf_counter()]
+        for _ in range(UPDATES):
+            loss = model(tokens, targets, weights) / targets.numel()
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            loss.item()
+            times.append(time.perf_counter())
+        return [end - start for start, end in itertools.pairwise(times)]
+
+    return turn, sum(parameter.numel() for parameter in model.parameters())
+
+
+def main():
+    random = np.random.default_rng(0)
+    probabilities = 1.0 / (np.arange(FLAGS.vocabulary_size) + 2.7)
+    shape = FLAGS.batch_size, FLAGS.length + 1
+    text = random.choice(FLAGS.vocabulary_size, size=shape, p=probabilities / probabilities.sum()).astype("int32")
+    tokens, targets = np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
+
+    model = our_model()
+    turns, parameters = {"ours": fit_turn(model, itertools.repeat((tokens, targets)))}, {"ours": model.count_params()}
+    if FLAGS.peers:
+        turns["torch_lm"], parameters["torch_lm"] = peer_turn(tokens, targets)
+    if FLAGS.parts:
+        turns |= part_turns(model, tokens, targets)
+    report(common.time_interleaved(turns, FLAGS.repeats, timed=True), parameters, tokens.size)
+
+
+def report(seconds, parameters, tokens):
+    results, parts, rows = {}, {}, []
+    own = common.spread(seconds["ours"])["median"]
+    for name, times in seconds.items():
+        time = common.spread(times)
+        row = [name, "", f"{1e3 * time['median']:.0f}", f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}", "", ""]
+        if name in parameters:
+            speed, size = tokens / time["median"], parameters[name]
+            results[name] = {"seconds": time, "tokens_per_second": speed, "parameters": size}
+            row[1], row[4], row[5] = f"{size:,}", f"{speed:,.0f}", f"{time['median'] / own:.2f}"
+        else:
+            parts[name] = time
+        rows.append(row)
+    common.print_table(["", "parameters", "ms", "span", "tokens/s", "speed of ours / its"], rows)
+    names = "backend", "dtype", *common.MODEL_FLAGS, "length", "batch_size", "tie_words"
+    common.save(names, candidates=results, parts=parts)
+
+
+if __name__ == "__main__":
+    common.run(main, define_flags)

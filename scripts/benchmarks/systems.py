@@ -1,0 +1,71 @@
+"""Training steps of several systems on real text, each relative to the first.
+
+    python -m scripts.benchmarks.systems --backend=torch --data_dir=data/books --subword_dir=data/books_bpe \\
+        --flagfiles='configs/books_comparison/*.flags'
+
+A system is a flagfile of trainers.train, as in scripts.experiments.compare. A step is forward, backward, clip and
+update by `fit`, on the batches of the corpus in the order of training. The steps of all systems are interleaved in one
+process.
+"""
+
+from absl import flags
+
+from scripts.benchmarks import common
+from scripts.benchmarks.step import fit_turn
+from scripts.experiments import systems
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    common.define_flags(5)
+    flags.DEFINE_string("data_dir", None, "Corpus of words.", required=True)
+    flags.DEFINE_string("subword_dir", None, "Corpus of sub-words of the same text.")
+    flags.DEFINE_string("common", None, "Flagfile of trainers.train that all systems share.")
+    flags.DEFINE_list("flagfiles", None, "Flagfile of every system, or patterns of them.", required=True)
+
+
+def main():
+    from trainers.experiment import Experiment
+
+    shared = [f"--flagfile={FLAGS.common}"] if FLAGS.common else []
+    turns, parameters, settings = {}, {}, {}
+    for name, arguments in systems.read(FLAGS.flagfiles, FLAGS.data_dir, FLAGS.subword_dir).items():
+        experiment = Experiment.of_arguments([*shared, *arguments])
+        turns[name], parameters[name] = training(experiment)
+        settings[name] = {**experiment.parts, **experiment.settings}
+    tokens = {name: one["batch_size"] * one["length"] for name, one in settings.items()}
+    results = report(common.time_interleaved(turns, FLAGS.repeats, timed=True), parameters, tokens)
+    common.save(("backend",), {"systems": settings}, candidates=results)
+
+
+def training(experiment):
+    """Returns the function that trains a new model of the experiment for a few updates, and its parameters."""
+    from keras_adaptive.data import load_corpus
+
+    corpus = load_corpus(experiment.settings["data_dir"])
+    model = experiment.model(corpus.vocabulary)
+    model.compile(experiment.optimizer(), micro_batches=experiment.settings["micro_batches"])
+    batches = experiment.batches(corpus.tokens("train")).batches(0)
+    data = ((tokens, targets) for tokens, targets, _ in batches)
+    return fit_turn(model, data), model.count_params()
+
+
+def report(seconds, parameters, tokens):
+    """Prints a table and returns the figures of every system."""
+    results, rows, first = {}, [], next(iter(seconds))
+    base = common.spread(seconds[first])["median"]
+    for name, times in seconds.items():
+        time = common.spread(times)
+        speed = tokens[name] / time["median"]
+        results[name] = {"seconds": time, "tokens_per_second": speed, "parameters": parameters[name]}
+        span = f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}"
+        rows.append(
+            [name, f"{parameters[name]:,}", f"{1e3 * time['median']:.0f}", span, f"{time['median'] / base:.2f}"]
+        )
+    common.print_table(["", "parameters", "ms", "span", f"time / {first}'s"], rows)
+    return results
+
+
+if __name__ == "__main__":
+    common.run(main, define_flags)

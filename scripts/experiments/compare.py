@@ -1,0 +1,162 @@
+"""Trains systems in turn, with several seeds, and compares them per word.
+
+    python -m trainers.prepare --source=FOLDER --data_dir=data/mine
+    python -m trainers.prepare --source=FOLDER --subwords=32000 --data_dir=data/mine_bpe
+    python -m scripts.experiments.compare --data_dir=data/mine --subword_dir=data/mine_bpe \\
+        --flagfiles='configs/books_comparison/*.flags' --seeds=1,2 --output_dir=runs/comparison
+
+A system is a flagfile of trainers.train and bears the name of the file; --common may hold flags that all systems share.
+A system whose name begins with "bpe" reads --subword_dir. Every system and seed gets a run folder in --output_dir; the
+same command again resumes where it stopped and trains only what is missing.
+
+The table comparison.json holds means over the seeds and their standard deviations, beside the pictures of
+trainers.analyze. Perplexities are per word, in blocks of the length of training; `known` is the perplexity of the test
+words but for those that are `<unk>` to models of words, since models of sub-words spell them out; `rare` is the loss of
+words with fewer than 10 occurrences in the training text; `seconds` include validations.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from keras_adaptive.files import read_json_lines, write_json
+from scripts.experiments import systems
+from trainers import command_line
+from trainers.run_folder import RunFolder
+
+FLAGS = flags.FLAGS
+ROOT = Path(__file__).parents[2]
+RARE = 10  # occurrences in the training text
+TRIAL_UPDATES = 20  # that measure how many updates --minutes are
+PERPLEXITIES = ("valid", "test", "known")
+
+
+def define_flags():
+    flags.DEFINE_string("data_dir", None, "Corpus of words.", required=True)
+    flags.DEFINE_string("subword_dir", None, "Corpus of sub-words of the same text.")
+    flags.DEFINE_string("common", None, "Flagfile of trainers.train that all systems share.")
+    flags.DEFINE_list("flagfiles", None, "Flagfile of every system, or patterns of them.", required=True)
+    flags.DEFINE_list("seeds", ["1"], "Seeds of every system; NAME:SEED adds a seed to one system.")
+    flags.DEFINE_integer("updates", None, "Updates of every system; by default those of its flags.", lower_bound=1)
+    flags.DEFINE_float("minutes", None, "Time to train every system for, about, instead of --updates.", lower_bound=0)
+    flags.DEFINE_integer("validations", 2, "Validations of a training with --updates or --minutes.", lower_bound=1)
+    flags.DEFINE_string("output_dir", "runs/comparison", "Folder of the runs, the table and the pictures.")
+
+
+def main():
+    output = Path(FLAGS.output_dir)
+    read = systems.read(FLAGS.flagfiles, FLAGS.data_dir, FLAGS.subword_dir)
+    wanted = {(name, seed): output / f"{name}_{seed}" for name, seed in pairs(read)}
+    for (name, seed), run_dir in wanted.items():
+        print(f"== {name}, seed {seed}: {run_dir}", flush=True)
+        train(read[name], run_dir, f"--seed={seed}", *lengths(read[name], run_dir, output / f"trial_{name}"))
+    call("-m", "trainers.analyze", f"--output_dir={output}", "--contexts=0", *map(str, wanted.values()))
+    analysis = json.loads((output / "analysis.json").read_text(encoding="utf-8"))
+    table = summarize(analysis, {key: run_dir.name for key, run_dir in wanted.items()})
+    print_table(table)
+    write_json(output / "comparison.json", table)
+
+
+def pairs(names):
+    """Returns the systems and seeds that the flags ask for: a list of (name, seed)."""
+    more = [tuple(seed.rsplit(":", 1)) for seed in FLAGS.seeds if ":" in seed]
+    common = [seed for seed in FLAGS.seeds if ":" not in seed]
+    found = list(dict.fromkeys([(name, seed) for name in names for seed in common] + more))
+    if unknown := sorted({name for name, _ in found} - set(names)):
+        raise ValueError(f"--seeds must be of {', '.join(names)}. Received: {', '.join(unknown)}.")
+    return found
+
+
+def train(system, run_dir, *arguments):
+    """Trains a system, or resumes it, with these flags of trainers.train on top."""
+    common = [f"--flagfile={FLAGS.common}"] if FLAGS.common else []
+    call("-m", "trainers.train", *common, *system, f"--run_dir={run_dir}", *arguments)
+
+
+def lengths(system, run_dir, trial_dir):
+    """Returns the flags of trainers.train that --updates or --minutes stand for; none by default."""
+    if not FLAGS.updates and not FLAGS.minutes:
+        return []
+    updates = FLAGS.updates or updates_in_time(system, run_dir, trial_dir)
+    if updates % FLAGS.validations:
+        raise ValueError(
+            "--updates must be a multiple of --validations. "
+            f"Received: --updates={updates} --validations={FLAGS.validations}."
+        )
+    return [f"--updates={updates}", f"--evaluate_every={updates // FLAGS.validations}"]
+
+
+def updates_in_time(system, run_dir, trial_dir):
+    """Returns how many updates take --minutes, by a short trial; a run that has begun keeps its number."""
+    if (run_dir / "flags.txt").exists():
+        return int(RunFolder(run_dir).flags()["updates"])
+    trial = [f"--updates={TRIAL_UPDATES}", f"--evaluate_every={TRIAL_UPDATES}", "--log_every=1", "--notensorboard"]
+    train(system, trial_dir, "--seed=1", *trial)
+    seconds = [record["seconds"] for record in read_json_lines(trial_dir / "log.jsonl") if "loss" in record]
+    update = statistics.median(end - start for start, end in zip(seconds, seconds[1:]))
+    return max(int(60 * FLAGS.minutes / update) // FLAGS.validations, 1) * FLAGS.validations
+
+
+def call(*command):
+    """Runs a program of this project, which prints for itself."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    if subprocess.run([sys.executable, *command], env=environment).returncode:
+        raise ValueError(f"{' '.join(command[:2])} failed, see above. The same command resumes from here.")
+
+
+def summarize(analysis, names):
+    """Returns `{system: its row of the table}`, the best first.
+
+    Args:
+        analysis: what trainers.analyze wrote.
+        names: `{(system, seed): name of the run}`.
+    """
+    runs = {run["name"]: run for run in analysis["runs"]}
+    rows = {}
+    for name in dict.fromkeys(system for system, _ in names):
+        rows[name] = row([runs[run] for (system, _), run in names.items() if system == name])
+    return dict(sorted(rows.items(), key=lambda pair: pair[1]["valid"]["mean"]))
+
+
+def row(runs):
+    """Returns the figures of one system: means over the seeds of its runs, and standard deviations of several."""
+    values = {
+        "valid": [run["perplexity"]["valid"] for run in runs],
+        "test": [run["perplexity"]["test"] for run in runs],
+        "known": [run["perplexity_of_known"]["test"] for run in runs],
+        "seconds": [run["seconds"] for run in runs],
+        "rare": [rare_loss(run["by_frequency"]) for run in runs],
+    }
+    figures = {
+        name: {"mean": statistics.mean(some), "std": statistics.stdev(some) if len(runs) > 1 else None}
+        for name, some in values.items()
+    }
+    return {"seeds": len(runs), "parameters": runs[0]["parameters"], **figures}
+
+
+def rare_loss(bins):
+    """Returns the mean loss of the words that are rare in the training text."""
+    rare = [one for one in bins if one["high"] is not None and one["high"] <= RARE]
+    return sum(one["nll"] * one["tokens"] for one in rare) / max(sum(one["tokens"] for one in rare), 1)
+
+
+def print_table(table):
+    """Prints the mean of every column, with ± the standard deviation of the perplexities of several seeds."""
+    width = max(map(len, table))
+    header = "".join(f"{name:>11}{'':8}" for name in PERPLEXITIES)
+    print(f"\n{'':{width}} {'seeds':>5} {'parameters':>13}{header} {'seconds':>8} {'rare':>6}")
+    for name, figures in table.items():
+        cells = [f"{name:{width}} {figures['seeds']:5} {figures['parameters']:13,}"]
+        for perplexity in PERPLEXITIES:
+            mean, deviation = figures[perplexity]["mean"], figures[perplexity]["std"]
+            cells.append(f" {mean:10,.2f}" + (" " * 8 if deviation is None else f" ±{deviation:<6.2f}"))
+        print("".join(cells), f"{figures['seconds']['mean']:8,.0f} {figures['rare']['mean']:6.2f}")
+
+
+if __name__ == "__main__":
+    command_line.run(main, define_flags)

@@ -1,0 +1,108 @@
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "torch":
+    pytest.skip("the peer is a program of PyTorch's own", allow_module_level=True)
+
+import torch
+
+from keras_adaptive.data import BlockBatches, load_corpus, prepare
+from scripts.benchmarks.peers import torch_lm
+from tests.support import programs
+from tests.support.text import write_zipf
+
+SMALL = {"num_blocks": 2, "dim": 32, "ffn_dim": 64, "num_heads": 2, "length": 8}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = write_zipf(tmp_path_factory.mktemp("corpus"), words=90, lengths=(60, 60, 60), line=12, seed=0)
+    prepare(folder, folder / "data", "whitespace", 1)
+    return folder / "data"
+
+
+def small_model(vocabulary_size=96, dropout=0.0):
+    torch.manual_seed(0)
+    return torch_lm.TransformerLM(vocabulary_size, [16, 48], 2, 32, 64, 2, dropout, 8)
+
+
+def ids(seed):
+    return torch.from_numpy(np.random.default_rng(seed).integers(0, 96, (3, 8)))
+
+
+def test_adaptive_input_projects_the_row_of_the_band():
+    layer = torch_lm.AdaptiveInput(96, [16, 48], 32)
+    embedded = layer(torch.tensor([[0, 15, 16, 47, 48, 95]]))[0]
+    assert [table.weight.shape for table in layer.tables] == [(16, 32), (32, 8), (48, 2)]
+    for row, (band, index) in enumerate([(0, 0), (0, 15), (1, 0), (1, 31), (2, 0), (2, 47)]):
+        expected = layer.projections[band].weight @ layer.tables[band].weight[index]
+        torch.testing.assert_close(embedded[row], expected)
+
+
+def test_loss_is_the_sum_over_the_weighted_tokens():
+    model, (inputs, targets) = small_model(), (ids(0), ids(1))
+    weights = torch.ones(3, 8)
+    weights[1, 3:] = 0
+    each = torch.stack([model(inputs, targets, torch.eye(24)[i].view(3, 8)) for i in range(24)])
+    torch.testing.assert_close(model(inputs, targets, weights), (each * weights.flatten()).sum())
+
+
+def test_no_token_sees_what_follows_it():
+    model, targets = small_model(), ids(1)
+    first_half = (torch.arange(8) < 4).float().expand(3, 8)
+    inputs, others = ids(0), torch.cat([ids(0)[:, :4], ids(2)[:, 4:]], dim=1)
+    torch.testing.assert_close(model(inputs, targets, first_half), model(others, targets, first_half))
+
+
+def test_evaluation_is_exact_whatever_the_batches(data_dir):
+    tokens = load_corpus(data_dir).tokens("valid")
+    model = small_model(len(load_corpus(data_dir).vocabulary), dropout=0.5)
+    losses = []
+    for batch_size in (1, 7, 64):
+        loss, count = torch_lm.evaluate(model, BlockBatches(tokens, 8, batch_size, 1, shuffle=False), "cpu")
+        assert count == len(tokens)
+        losses.append(loss)
+    model = small_model(len(load_corpus(data_dir).vocabulary), dropout=0.0)  # the slow path of training
+    batch = BlockBatches(tokens, 8, 999, 1, shuffle=False).batch(0)
+    expected = model(*torch_lm.to_device(batch, "cpu")).item() / len(tokens)
+    assert losses == pytest.approx([expected] * 3, rel=1e-5)
+
+
+def run_peer(*flags):
+    return programs.run("-m", "scripts.benchmarks.peers.torch_lm", *flags)
+
+
+def small_flags(data_dir, results):
+    sizes = [f"--{name}={value}" for name, value in SMALL.items()]
+    return [*sizes, "--cutoffs=16,48", "--threads=1", f"--data_dir={data_dir}", f"--results={results}"]
+
+
+def test_program_learns_and_writes_its_results(data_dir, tmp_path):
+    done = run_peer(*small_flags(data_dir, tmp_path / "new" / "results.json"), "--updates=60")
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "new" / "results.json").read_text())
+    corpus = load_corpus(data_dir)
+    assert results["updates"] == 60
+    assert results["valid_tokens"] == len(corpus.tokens("valid"))
+    assert results["valid_perplexity"] == pytest.approx(math.exp(results["valid_loss"]))
+    assert results["valid_perplexity"] < 0.7 * len(corpus.vocabulary)
+    assert results["tokens_per_second"] == pytest.approx(results["tokens"] / results["seconds"])
+    assert results["settings"]["dim"] == 32 and results["settings"]["threads"] == 1
+    assert results["machine"]["versions"]["torch"] == torch.__version__
+
+
+def test_program_stops_when_the_time_is_over(data_dir, tmp_path):
+    done = run_peer(*small_flags(data_dir, tmp_path / "results.json"), "--minutes=0.02")
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert 1.2 <= results["seconds"] < 10
+
+
+def test_program_says_in_one_line_that_there_is_no_corpus(tmp_path):
+    done = run_peer(f"--data_dir={tmp_path}")
+    assert done.returncode == 1
+    assert done.stderr.startswith("torch_lm: ") and len(done.stderr.splitlines()) == 1

@@ -1,0 +1,118 @@
+"""Each benchmark on tiny shapes: what it compares must agree, and what it writes can be read."""
+
+import importlib
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scripts.benchmarks import common
+from tests.support import programs
+from tests.support.backends import BACKEND
+from tests.support.programs import call
+
+WORDS = ["--vocabulary_size=2000", "--cutoffs=200,800"]
+BODY = ["--dim=32", "--num_blocks=1", "--ffn_dim=32", "--num_heads=2"]
+PROGRAMS = {
+    "loss": [*WORDS, "--dim=32", "--rows=48", "--repeats=1", "--nomemory"],
+    "loss, one band": ["--vocabulary_size=300", "--cutoffs=", "--dim=32", "--rows=48", "--repeats=1", "--nomemory"],
+    "step": [*WORDS, *BODY, "--length=16", "--batch_size=2", "--repeats=1"],
+    "cache": [*WORDS, *BODY, "--lengths=4", "--repeats=1"],
+    "scaling": [*WORDS, *BODY, "--devices=2", "--length=8", "--rows=1", "--updates=1", "--repeats=1"],
+    "generation": [*WORDS, "--dim=64", "--batch_sizes=3", "--k=5", "--repeats=1"],
+    "checkpoints": [*WORDS, *BODY, "--length=8", "--rows=2", "--updates=1", "--repeats=1"],
+}
+
+
+@pytest.mark.filterwarnings("default")  # the peers' own are not ours
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_it_runs_and_writes_its_figures(program, tmp_path, monkeypatch):
+    """In this process, where the backend is chosen already."""
+    monkeypatch.setattr(common, "SETTLE", 0)
+    script = importlib.import_module(f"scripts.benchmarks.{program.split(',')[0]}")
+    call(script, f"--backend={BACKEND}", f"--results={tmp_path / 'results.json'}", *PROGRAMS[program])
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["settings"]["backend"] == BACKEND and results["machine"]["versions"]["keras"]
+    for case in results.get("cases", [results]):
+        for figures in case["candidates"].values():
+            time = figures.get("seconds", figures)
+            assert 0 < time["low"] <= time["median"] <= time["high"]
+
+
+def test_each_is_a_program_that_chooses_its_backend_itself():
+    """Nothing that one imports at its top imports Keras."""
+    modules = sorted({f"scripts.benchmarks.{program.split(',')[0]}" for program in PROGRAMS})
+    code = f"import {', '.join(modules)}; scripts.benchmarks.common.choose_backend({BACKEND!r})"
+    done = programs.run("-c", code)
+    assert done.returncode == 0, done.stderr
+    for module in modules:
+        done = programs.run("-m", module, "--helpshort")
+        assert "--backend:" in done.stdout and "--vocabulary_size:" in done.stdout, done.stderr
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """Stands in for the project: a repository with one commit."""
+
+    def git(*arguments):
+        name = ["-c", "user.name=n", "-c", "user.email=e@x", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", "-C", tmp_path, *name, *arguments], check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "code.py").write_text("1")
+    git("add", ".")
+    git("commit", "-m", "begin")
+    monkeypatch.setattr(common, "ROOT", tmp_path)
+    return tmp_path
+
+
+class Program:
+    """A benchmark of which only --results counts."""
+
+    define_flags = staticmethod(lambda: common.define_flags(1))
+    main = staticmethod(lambda: common.save((), seconds=1))
+
+
+def test_results_in_the_repository_come_from_a_commit(repository, tmp_path_factory):
+    results = repository / common.RESULTS / "time.json"
+    for _ in range(2):  # results that are not committed yet do not count as changes
+        call(Program, f"--results={results}")
+    commit = json.loads(results.read_text())["machine"]["commit"]
+    assert commit and not commit.endswith("-dirty")
+    results.unlink()
+    (repository / "code.py").write_text("2")
+    with pytest.raises(ValueError, match="code.py has changes: commit or stash them"):
+        call(Program, f"--results={results}")
+    assert not results.exists()
+    outside = tmp_path_factory.mktemp("outside") / "time.json"
+    call(Program, f"--results={outside}")
+    assert json.loads(outside.read_text())["machine"]["commit"] == f"{commit}-dirty"
+
+
+def test_nothing_is_measured_that_could_not_be_written(repository):
+    (repository / "new.py").write_text("a program that is not committed")
+    code = f"import pathlib; from scripts.benchmarks import common; common.ROOT = pathlib.Path({str(repository)!r}); "
+    code += "common.run(lambda: print('measured'), lambda: common.define_flags(1))"
+    done = programs.run("-c", code, f"--results={repository}/time.json")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "new.py has changes" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_functions_take_turns_and_the_first_turns_do_not_count():
+    calls = []
+    seconds = common.time_interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 2, warmup=1)
+    assert calls == ["a", "b"] * 3
+    assert [len(seconds[name]) for name in "ab"] == [2, 2]
+
+
+def test_the_functions_own_seconds():
+    assert common.time_interleaved({"a": lambda: [1.0, 2.0]}, 2, warmup=0, timed=True) == {"a": [1.0, 2.0] * 2}
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read as Linux tells it")
+def test_peak_bytes_sees_what_is_held_for_a_moment():
+    size = 64 * 2**20
+    peak = common.peak_bytes(lambda: np.ones(size, "uint8").sum())
+    assert 0.9 * size < peak < 1.5 * size

@@ -1,0 +1,20 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts.benchmarks import preparation
+from tests.support.programs import call
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read as Linux tells it")
+def test_it_runs_and_writes_its_figures(tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("the cat sat on the mat\n" * 1000)
+    output = tmp_path / "results.json"
+    flags = [f"--source={tmp_path}", "--megabytes=1", "--sentences=1000", f"--results={output}"]
+    call(preparation, *flags)
+    results = json.loads(output.read_text())
+    assert results["preparation"].keys() == {"1", "2"} and 10**6 <= results["text_bytes"] < 1.03 * 10**6
+    assert all(found["bytes_per_second"] > 0 for found in results["preparation"].values())
+    assert results["sentences"]["tokens"] > 20_000 and results["sentences"]["index"]["peak_bytes"] > 6000

@@ -1,0 +1,393 @@
+"""Runs of random weights, as training leaves them, analysed and compared with sums done here."""
+
+import json
+import math
+from collections import defaultdict
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from keras_adaptive import evaluation
+from keras_adaptive.data import EOS, UNK, prepare
+from keras_adaptive.models import transformer_lm
+from tests.support import programs
+from tests.support.programs import call
+from tests.support.text import write_zipf
+from tests.support.weights import randomize
+from trainers import analyze
+from trainers.plots import STYLE
+from trainers.plots import analysis as plots
+from trainers.run_folder import RunFolder
+
+LINE = 8  # tokens
+LOG = [
+    {"update": 2, "loss": 4.0, "tokens": 64, "seconds": 2.0},
+    {"update": 3, "val_loss": 4.0, "tokens": 96, "seconds": 3.0},
+    {"update": 4, "loss": 4.0, "tokens": 32, "seconds": 1.5},  # begins with update 4 again
+    {"update": 6, "val_loss": 3.0, "tokens": 96, "seconds": 4.0},
+]
+
+
+def prepared(folder, seed=1, **kwargs):
+    """A corpus of words by Zipf's law, eight tokens a line with the `</s>`; `seed` is that of valid and test."""
+    write_zipf(folder, words=20, line=LINE - 1, seed=0, held_out_seed=seed)
+    return prepare(folder, folder / "corpus", min_count=1, **kwargs)
+
+
+def save_model(run_dir, corpus, seed):
+    model = transformer_lm(len(corpus.vocabulary), dim=8, num_blocks=1, num_heads=2, ffn_dim=8, cutoffs=(4,), factor=2)
+    randomize(model, seed)
+    model.save(run_dir / "best.keras")
+
+
+def make_run(run_dir, corpus, **settings):
+    """The folder of a run as trainers.train leaves it, but for the content of its model."""
+    run_dir.mkdir(parents=True)
+    settings = {"data_dir": corpus.data_dir, "length": LINE, "tail_dropout": 0.0, **settings}
+    (run_dir / "flags.txt").write_text("".join(f"--{name}={value}\n" for name, value in settings.items()))
+    (run_dir / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in LOG))
+    (run_dir / "corpus.json").write_text(json.dumps(corpus.metadata))
+    corpus.vocabulary.save(run_dir / "vocabulary.txt")
+    (run_dir / "best.keras").write_bytes(b"a model")
+    return run_dir
+
+
+def analysis_of(folder, *arguments):
+    """Returns what `python -m trainers.analyze --output_dir=folder ARGUMENTS` writes into analysis.json."""
+    call(analyze, f"--output_dir={folder}", *arguments)
+    return json.loads((folder / "analysis.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return prepared(tmp_path_factory.mktemp("corpora") / "text")
+
+
+@pytest.fixture(scope="module")
+def analysed(corpus, tmp_path_factory):
+    """(the folder of everything, what came out) for two runs of different weights."""
+    folder = tmp_path_factory.mktemp("runs")
+    runs = [make_run(folder / name, corpus, tail_dropout=rate) for name, rate in (("one", 0.0), ("two", 0.1))]
+    for seed, run in enumerate(runs):
+        save_model(run, corpus, seed)
+    return folder, analysis_of(folder / "out", "--contexts=0,4", "--lengths=8,12", *runs)
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture
+def evaluations(monkeypatch):
+    """Stands in for models and pictures; the list of what was evaluated, with losses of 1, 2, 3, …"""
+    calls = []
+
+    def word_losses(model, corpus, split, block, context, batch_size):
+        calls.append((split, block, context))
+        words = np.asarray(corpus.tokens(split))
+        return np.full(len(words), float(len(calls))), words
+
+    model = SimpleNamespace(count_params=lambda: 5, for_inference=lambda: None)
+    monkeypatch.setattr(RunFolder, "model", lambda self: model)
+    monkeypatch.setattr(evaluation, "word_losses", word_losses)
+    monkeypatch.setattr(plots, "draw_analysis", lambda *_: [])
+    return calls
+
+
+def named(analysis, name):
+    return next(run for run in analysis["runs"] if run["name"] == name)
+
+
+def mean_by_decade(losses, words, counts):
+    """{lowest count of the bin: (words, mean loss)}, word by word."""
+    bins = defaultdict(list)
+    for loss, word in zip(losses, words, strict=True):
+        count = int(counts[word])
+        bins[10 ** (len(str(count)) - 1) if count else 0].append(loss)
+    return {low: (len(one), pytest.approx(sum(one) / len(one), rel=1e-5)) for low, one in bins.items()}
+
+
+def as_dict(bins):
+    return {one["low"]: (one["tokens"], one["nll"]) for one in bins}
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_losses_agree_with_the_model_word_by_word(analysed, corpus, name):
+    folder, analysis = analysed
+    run, model = named(analysis, name), RunFolder(folder / name).model()
+    tokens = np.asarray(corpus.tokens("valid"), "int32")
+    inputs = np.append(EOS, tokens[:-1])
+    nll = model.nll(inputs.reshape(-1, LINE), tokens.reshape(-1, LINE)).ravel().astype("float64")
+    counts = corpus.vocabulary.counts
+    assert as_dict(run["by_frequency"]) == mean_by_decade(nll, tokens, counts)
+    assert as_dict(run["by_previous"]) == mean_by_decade(nll, inputs, counts)
+    assert run["loss"]["valid"] == pytest.approx(nll.mean(), rel=1e-5)
+    assert run["perplexity"]["valid"] == pytest.approx(math.exp(nll.mean()), rel=1e-4)
+    assert run["perplexity_of_known"] == run["perplexity"]  # of a text whose words are all in the vocabulary
+    assert run["parameters"] == model.count_params()
+
+
+def test_unknown_words_may_be_left_out():
+    losses = analyze.WordLosses(np.array([1.0, 9.0, 2.0]), np.array([7, UNK, 8]), 0)
+    assert analyze.perplexity_of_known(losses) == pytest.approx(math.exp(1.5))
+
+
+def test_the_previous_word_is_the_one_before(tmp_path, evaluations, monkeypatch):
+    """Each word has a frequency of its own: "a" 1,000 and more, "b" 100, "c" 10, the end of the line 1."""
+    (tmp_path / "text").mkdir()
+    for split, text in (("train", ["a"] * 2000 + ["b"] * 200 + ["c"] * 20), ("valid", "abca"), ("test", "abca")):
+        (tmp_path / "text" / f"{split}.txt").write_text(" ".join(text) + "\n")
+    corpus = prepare(tmp_path / "text", tmp_path / "corpus", min_count=1)
+    run = make_run(tmp_path / "run", corpus)
+    losses = np.array([1.0, 2.0, 4.0, 8.0, 16.0])  # of a b c a </s>, behind </s> a b c a
+    monkeypatch.setattr(evaluation, "word_losses", lambda *_: (losses, np.asarray(corpus.tokens("valid"))))
+    (result,) = analysis_of(tmp_path / "out", run)["runs"]
+    assert as_dict(result["by_frequency"]) == {1: (1, 16.0), 10: (1, 4.0), 100: (1, 2.0), 1000: (2, 4.5)}
+    assert as_dict(result["by_previous"]) == {1: (1, 1.0), 10: (1, 8.0), 100: (1, 4.0), 1000: (2, 9.0)}
+
+
+def test_bins_make_up_the_whole(analysed):
+    for run in analysed[1]["runs"]:
+        for key in ("by_frequency", "by_previous"):
+            assert sum(one["tokens"] for one in run[key]) == run["words"]["valid"] == 12 * LINE
+            total = sum(one["tokens"] * one["nll"] for one in run[key])
+            assert total / run["words"]["valid"] == pytest.approx(run["loss"]["valid"])
+            assert all(one["high"] == (10 * one["low"] or 1) for one in run[key])  # the last one too, whatever the run
+
+
+def test_contexts_are_read_and_not_scored(analysed, corpus):
+    folder, analysis = analysed
+    tokens = np.asarray(corpus.tokens("valid"), "int32")
+    inputs, model = np.append(EOS, tokens[:-1]), RunFolder(folder / "one").model()
+    first = model.nll(inputs[None, :LINE], tokens[None, :LINE])
+    rows = np.arange(LINE, len(tokens), LINE)[:, None] + np.arange(-4, LINE)  # each line and four tokens before it
+    rest = model.nll(inputs[rows], tokens[rows])[:, 4:]
+    points = {(one["length"], one["context"]): one for one in named(analysis, "one")["contexts"]}
+    assert set(points) == {(8, 0), (8, 4), (12, 0), (12, 4)}
+    expected = np.append(first, rest).mean()
+    assert points[12, 4]["loss"] == pytest.approx(expected, rel=1e-5)
+    assert points[12, 4]["perplexity"] == pytest.approx(math.exp(expected), rel=1e-4)
+    assert points[8, 0]["loss"] == named(analysis, "one")["loss"]["valid"]
+    assert len({one["loss"] for one in points.values()}) == 4
+
+
+def test_runs_are_compared_best_first(analysed, capsys):
+    folder, analysis = analysed
+    valid = [run["perplexity"]["valid"] for run in analysis["runs"]]
+    assert valid == sorted(valid) and analysis["differing"] == ["tail_dropout"]
+    assert json.loads((folder / "out" / "analysis.json").read_text()) == analysis
+    assert named(analysis, "two")["settings"]["tail_dropout"] == "0.1"
+    best, *_ = analysis["runs"]
+    header, first, second = (line.split() for line in analyze.table(analysis))
+    assert header == ["run", "tail_dropout", "parameters", "tokens", "seconds", "valid", "test"]
+    assert first[:2] == [best["name"], best["settings"]["tail_dropout"]]
+    assert first[3:] == ["192", "7", *(f"{best['perplexity'][split]:,.2f}" for split in ("valid", "test"))]
+
+
+def test_the_time_is_that_of_every_fit(tmp_path):
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in LOG))
+    assert analyze.training(tmp_path / "log.jsonl") == {"tokens": 96 + 96, "seconds": 3.0 + 4.0}
+    assert analyze.training(tmp_path / "none.jsonl") == {"tokens": None, "seconds": None}
+
+
+def test_contexts_are_quarters_of_the_length_of_training(corpus, tmp_path):
+    run = analyze.Run(make_run(tmp_path / "run", corpus), "run")
+    assert analyze.windows(run, [], []) == [(8, 0), (8, 2), (8, 4), (8, 6)]
+    assert analyze.windows(run, [16, 4], [0, 8]) == [(16, 0), (16, 8), (4, 0)]
+
+
+def test_kept_losses_are_the_fresh_ones(analysed, monkeypatch):
+    folder, fresh = analysed
+    monkeypatch.setattr(RunFolder, "model", lambda *_: pytest.fail("the model was loaded again"))
+    assert analysis_of(folder / "out", "--contexts=0,4", "--lengths=8,12", folder / "two", folder / "one") == fresh
+
+
+def test_losses_of_another_model_or_text_are_not_used(corpus, tmp_path, evaluations):
+    run = make_run(tmp_path / "run", corpus)
+    all_of_it = [("valid", 8, 0), ("test", 8, 0), ("valid", 4, 4)]
+
+    def analysed_anew():
+        """What is evaluated, and that all losses are from there."""
+        begin = len(evaluations)
+        (result,) = analysis_of(tmp_path / "out", "--contexts=0,4", run)["runs"]
+        losses = [*result["loss"].values(), *(one["loss"] for one in result["contexts"])]
+        assert losses == [last + number for number in (1, 2, 1, 3)]
+        return evaluations[begin:]
+
+    last = 0
+    assert analysed_anew() == all_of_it
+    assert analysed_anew() == []
+    last = 3
+    (run / "best.keras").write_bytes(b"another model")
+    assert analysed_anew() == all_of_it
+    assert analysed_anew() == []
+    last = 6
+    other = prepared(tmp_path / "text", seed=2)
+    (run / "flags.txt").write_text(f"--data_dir={other.data_dir}\n--length=8\n")
+    assert analysed_anew() == all_of_it
+
+
+def test_runs_of_other_vocabularies_are_compared(corpus, tmp_path, evaluations):
+    """By frequencies of their own corpora, which are the same text."""
+    rare = prepare(corpus.data_dir.parent, tmp_path / "rare", min_count=30)
+    runs = [make_run(tmp_path / "all", corpus), make_run(tmp_path / "few", rare)]
+    analysis = analysis_of(tmp_path / "out", "--contexts=0", *runs)
+    assert analysis["differing"] == ["min_count"]
+    few = {one["low"] for one in named(analysis, "few")["by_frequency"]}
+    assert few < {one["low"] for one in named(analysis, "all")["by_frequency"]}
+
+
+def test_runs_of_one_name_are_told_apart(corpus, tmp_path):
+    runs = [make_run(tmp_path / name / "run", corpus) for name in ("a", "b")]
+    assert [run.name for run in analyze.open_runs(runs)] == [str(run) for run in runs]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["RUN", "RUN/../run"], "is given twice: name each run once"),
+        (["RUN", "OTHER"], "other is a run of another text than .*run: only runs of one corpus"),
+        (["RUN", "UNTRAINED"], "untrained holds no best.keras yet"),
+        (["RUN", "RUN/nothing"], "holds no run"),
+        (["RUN", "--contexts=0,x"], "--contexts must be numbers of tokens such as 0,128. Received: 0,x"),
+        (["RUN", "--contexts=8,-1"], r"Received: \[8, -1\] for \[8\] tokens of .*run\. Pass 0 too"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_any_work(corpus, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.setattr(RunFolder, "model", lambda *_: pytest.fail("a model was loaded"))
+    places = {"RUN": make_run(tmp_path / "run", corpus)}
+    places["OTHER"] = make_run(tmp_path / "other", prepared(tmp_path / "text", seed=2))
+    places["UNTRAINED"] = make_run(tmp_path / "untrained", corpus)
+    (places["UNTRAINED"] / "best.keras").unlink()
+    for name, place in places.items():
+        arguments = [argument.replace(name, str(place)) for argument in arguments]
+    with pytest.raises(ValueError, match=message):
+        analysis_of(tmp_path / "out", *arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_that_count_words_otherwise_are_refused():
+    runs = [{"path": name, "words": {"valid": words}, "settings": {}} for name, words in (("a", 10), ("b", 11))]
+    with pytest.raises(ValueError, match="b has other words than a .* with one --tokenizer"):
+        analyze.compare(runs, "valid")
+
+
+def example(runs, differing=("tail_dropout",), values=None):
+    """An analysis of so many runs."""
+
+    def one(number):
+        bins = [
+            {"low": low, "high": high, "tokens": 10 * (place + 1), "nll": 9.0 - 2 * place + number / 10}
+            for place, (low, high) in enumerate(((1, 10), (10, 100), (100, 1000)))
+        ]
+        points = [{"length": 64, "context": context, "perplexity": 100 - context + number} for context in (32, 0)]
+        return {
+            "name": f"a_run_with_a_long_name_{number}",
+            "settings": dict.fromkeys(differing, str(values[number] if values else number / 10)),
+            "words": {"valid": 60, "test": 60},
+            "perplexity": {"valid": 100 + number, "test": 110 - 2 * number},
+            "by_frequency": bins,
+            "by_previous": bins,
+            "contexts": points,
+        }
+
+    return {"split": "valid", "differing": list(differing), "runs": [one(number) for number in range(runs)]}
+
+
+def lines(axes):
+    return {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+
+
+def texts(legend):
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_pictures_are_in_the_folder(analysed):
+    folder, _ = analysed
+    names = ["loss_by_frequency", "loss_by_previous", "contexts", "perplexity", "perplexity_by_tail_dropout"]
+    assert sorted(path.stem for path in (folder / "out").glob("*.png")) == sorted(names)
+    for name in names:
+        image = plt.imread(folder / "out" / f"{name}.png")
+        assert image.shape[0] > 200 and image.shape[1] > 1000
+        assert len(np.unique(image[..., 0])) > 20  # of red
+
+
+def test_losses_are_drawn_for_each_run_and_above_the_best():
+    figure = plots.plot_losses(example(2), "by_frequency", "the word")
+    top, middle, bottom = figure.axes
+    assert lines(top) == {
+        "a_run_with_a_long_name_0 (100.00)": [[0, 9.0], [1, 7.0], [2, 5.0]],
+        "a_run_with_a_long_name_1 (101.00)": [[0, 9.1], [1, 7.1], [2, 5.1]],
+    }
+    assert [line.get_ydata().tolist() for line in middle.lines] == [[0] * 3, pytest.approx([0.1] * 3)]
+    assert [bar.get_height() for bar in bottom.patches] == pytest.approx([1 / 6, 2 / 6, 3 / 6])
+    assert [tick.get_text() for tick in bottom.get_xticklabels()] == ["1 –\n9", "10 –\n99", "100 –\n999"]
+    assert texts(figure.legends[0]) == list(lines(top))
+
+
+def test_a_bin_that_a_run_does_not_have_is_left_out():
+    analysis = example(2)
+    analysis["runs"][0]["by_frequency"] = analysis["runs"][0]["by_frequency"][1:]
+    top, middle, bottom = plots.plot_losses(analysis, "by_frequency", "the word").axes
+    assert [len(line.get_xdata()) for line in top.lines] == [2, 3]
+    assert [line.get_xdata().tolist() for line in middle.lines] == [[1, 2], [1, 2]]
+    assert bottom.patches[0].get_height() == 0
+
+
+def test_contexts_are_drawn_in_order():
+    figure = plots.plot_contexts(example(2))
+    drawn = lines(figure.axes[0])
+    assert drawn["a_run_with_a_long_name_1"] == [[0, 101], [32, 69]]
+    assert texts(figure.legends[0])[-1] == "64 tokens at a time"
+
+
+def test_eight_runs_are_told_apart_and_fit():
+    analysis = example(8)
+    for figure in (
+        plots.plot_losses(analysis, "by_previous", "the previous word"),
+        plots.plot_contexts(analysis),
+    ):
+        styles = {(line.get_color(), line.get_marker()) for line in figure.axes[0].lines[:8]}
+        assert len(styles) == 8
+        with plt.rc_context(STYLE):
+            figure.set_layout_engine("constrained")
+            figure.canvas.draw()
+        box = figure.legends[0].get_window_extent()
+        assert 0 <= box.x0 and box.x1 <= figure.bbox.x1
+        assert not any(box.overlaps(axes.get_tightbbox()) for axes in figure.axes)
+
+
+def test_perplexities_stand_side_by_side():
+    axes = plots.plot_perplexity(example(2)).axes[0]
+    assert [[bar.get_width() for bar in bars] for bars in axes.containers] == [[100, 101], [110, 108]]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == [
+        "a_run_with_a_long_name_0\ntail_dropout=0.0",
+        "a_run_with_a_long_name_1\ntail_dropout=0.1",
+    ]
+
+
+def test_perplexity_against_the_one_number_that_differs():
+    figure = plots.plot_flag(example(3, values=["0.3", "0.1", "0.2"]))
+    assert lines(figure.axes[0]) == {
+        "validation": [[0.1, 101], [0.2, 102], [0.3, 100]],
+        "test": [[0.1, 108], [0.2, 106], [0.3, 110]],
+    }
+    assert figure.axes[0].get_xscale() == "linear"
+    assert plots.plot_flag(example(3, values=["16", "32", "128"])).axes[0].get_xscale() == "log"
+
+
+@pytest.mark.parametrize(
+    "analysis", [example(2, ("dim", "seed")), example(1, ()), example(2, ("cutoffs",), ["8", "8,12"])]
+)
+def test_there_is_no_such_picture_otherwise(analysis):
+    assert plots.numbers(analysis) is None
+
+
+def test_command_says_in_one_line_what_is_wrong(tmp_path):
+    done = programs.run("-m", "trainers.analyze", f"--output_dir={tmp_path / 'out'}", tmp_path / "missing")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"analyze: {tmp_path / 'missing'} holds no run")

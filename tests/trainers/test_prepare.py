@@ -1,0 +1,99 @@
+import contextlib
+import io
+import re
+import zipfile
+
+import pytest
+
+from keras_adaptive.data import PUBLIC_CORPORA
+from tests.support import programs
+from tests.support.local_server import LocalServer
+from tests.support.programs import call
+from trainers import prepare
+
+
+@pytest.fixture
+def run(capsys):
+    """`run(*flags)` returns what the program prints."""
+
+    def run(*flags):
+        call(prepare, *flags)
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.txt").write_text("the cat\nthe dog\n", encoding="utf-8")
+    return folder
+
+
+def test_makes_a_corpus_and_then_keeps_it(run, folder, tmp_path):
+    flags = [f"--source={folder}", f"--data_dir={tmp_path / 'data'}", "--min_count=2"]
+    made, kept = run(*flags), run(*flags)
+    assert f"Made {tmp_path / 'data'} from {folder}" in made
+    assert f"Kept {tmp_path / 'data'} from {folder}" in kept
+    assert "8 words in the vocabulary" in made
+    assert [line.split() for line in made.splitlines() if line.startswith("train")] == [["train", "6", "2", "33.33%"]]
+
+
+def test_makes_a_corpus_of_sub_words(run, folder, tmp_path):
+    printed = run(f"--source={folder}", f"--data_dir={tmp_path / 'data'}", "--subwords=2")
+    assert "pieces of words in the vocabulary, from 2 merges" in printed
+    assert [line.split() for line in printed.splitlines() if line.startswith("train")] == [
+        ["train", "14", "6", "2", "0.00%"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--source=/no/such/folder"], "/no/such/folder/train.txt is missing"),
+        (["--source=FOLDER", "--packages=numpy"], "--packages belongs to --source=docstrings"),
+        (["--source=wikitext-2", "--tokenizer=words"], "--source=wikitext-2 is tokenised already"),
+        (["--source=wikitext-2", "--mirrors=nowhere,noway"], "No mirror gave wikitext-2: nowhere: unknown url type"),
+    ],
+)
+def test_bad_input_is_refused(run, folder, tmp_path, flags, message):
+    flags = [flag.replace("FOLDER", str(folder)) for flag in flags]
+    with pytest.raises((ValueError, OSError), match=re.escape(message)) as error:
+        run(f"--data_dir={tmp_path / 'data'}", f"--download_dir={tmp_path / 'downloads'}", *flags)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_command(tmp_path):
+    """In a process of its own, of which the other tests need none."""
+    done = programs.run("-m", "trainers.prepare", f"--source={tmp_path}", f"--data_dir={tmp_path / 'data'}")
+    assert done.returncode == 1 and done.stdout == f"Reading {tmp_path}\n"
+    assert done.stderr.splitlines()[-1].startswith(f"prepare: {tmp_path}/train.txt is missing")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("test_tokens", [6, 7])
+def test_a_public_corpus_is_downloaded_and_held_to_its_counts(folder, tmp_path, monkeypatch, capsys, test_tokens):
+    """A small entry in the table of corpora, as its reader would find it for WikiText-2."""
+    monkeypatch.setenv("no_proxy", "*")
+    published = {"train": {"tokens": 6}, "valid": {"tokens": 6}, "test": {"tokens": test_tokens}}
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in folder.iterdir():
+            file.write(path, f"tiny/wiki.{path.stem}.tokens")
+    with LocalServer() as site:
+        address = site.add("tiny.zip", archive.getvalue())
+        fields = {"mirrors": (address,), "published": published, "types": 4, "vocabulary": 8}
+        monkeypatch.setitem(PUBLIC_CORPORA, "tiny", PUBLIC_CORPORA["wikitext-2"]._replace(**fields))
+        flags = [f"--data_dir={tmp_path / 'data'}", f"--download_dir={tmp_path / 'downloads'}", "--source=tiny"]
+        bad = pytest.raises(ValueError, match=r"test tokens 6 \(published: 7\)")
+        with bad if test_tokens == 7 else contextlib.nullcontext():
+            call(prepare, *flags)
+    printed = capsys.readouterr().out
+    assert f"Downloading {address}" in printed
+    assert sorted(path.name for path in (tmp_path / "downloads").iterdir()) == ["tiny", "tiny.zip"]
+    if test_tokens == 6:
+        assert f"Made {tmp_path / 'data'} from tiny" in printed and "at least 1 occurrences" in printed
+    assert (tmp_path / "data").exists() == (test_tokens == 6)

@@ -1,0 +1,225 @@
+"""Compares runs: which words they predict better, what context adds, and what the flags that differ do.
+
+    python -m trainers.analyze [--split=test] [--contexts=0,128,480] [--output_dir=runs/analysis] RUN [RUN ...]
+
+Prints a table of the runs, the best first, and writes analysis.json and pictures of it into --output_dir:
+
+- loss_by_frequency.png and loss_by_previous.png: the loss of words by how frequent they are in the training text, and
+  by how frequent the word before them is;
+- contexts.png: perplexity against context. Windows are as long as in training, or --lengths, and are cut where tokens
+  end, not lines; the context is the tokens at the beginning of a window that are read and not scored;
+- perplexity.png: the runs side by side, and perplexity_by_FLAG.png where they differ in the number of one flag only.
+
+The runs must be of one text. Each run's folder keeps its losses (losses_*.npz), so that a second call evaluates only
+what is new.
+"""
+
+import functools
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from absl import flags
+
+from keras_adaptive import evaluation
+from keras_adaptive.data import EOS, UNK
+from keras_adaptive.files import commit, partial, read_json_lines, write_json
+from keras_adaptive.metrics import perplexity
+from trainers import command_line
+from trainers.run_folder import RunFolder
+
+FLAGS = flags.FLAGS
+SPLITS = ("valid", "test")
+EDGES = [0, *(10**power for power in range(9))]  # the same for all runs; bins without a word are left out
+RECIPE = ("unit", "tokenizer", "min_count")  # of a corpus: how its text became words
+
+
+def define_flags():
+    flags.DEFINE_enum("split", "valid", SPLITS, "Split to analyze.")
+    flags.DEFINE_list("lengths", [], "Tokens of a window, context included; by default the length of training.")
+    flags.DEFINE_list("contexts", [], "Tokens of a window that are context; by default 0 to 3 quarters of it.")
+    flags.DEFINE_integer("batch_size", 16, "Blocks at a time.", lower_bound=1)
+    flags.DEFINE_string("output_dir", "runs/analysis", "Folder for analysis.json and the pictures.")
+
+
+class WordLosses(NamedTuple):
+    """The part of an evaluation that is kept in a file."""
+
+    nll: np.ndarray  # (words,)
+    words: np.ndarray  # (words,), their ids
+    parameters: int  # of the model
+
+
+class Run:
+    """A run whose folder keeps the losses of its best model."""
+
+    def __init__(self, path, name):
+        self.folder = RunFolder(path)
+        self.name = name
+        self.flags = self.folder.flags()
+        self.corpus = self.folder.corpus()
+        self.length = int(self.flags["length"])
+        self.model_file = self.folder.model_file()
+
+    @functools.cached_property
+    def model_digest(self):
+        with open(self.model_file, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def texts(self):
+        """Returns the digest of each split's text."""
+        return {split: facts["sha256"] for split, facts in self.corpus.metadata["splits"].items()}
+
+    def settings(self):
+        """Returns the flags of the run but for --data_dir, and how its text became words."""
+        recipe = {name: str(self.corpus.metadata.get(name)) for name in RECIPE}
+        return {name: value for name, value in self.flags.items() if name != "data_dir"} | recipe
+
+    def losses(self, model, inference, split, block, context=0):
+        """Returns the `WordLosses` of a split in blocks after `context` tokens, from the folder or by `inference()`."""
+        path = self.folder.path / f"losses_{split}_{block}_behind_{context}.npz"
+        of = f"model {self.model_digest}, text {self.texts()[split]}"
+        if path.is_file():
+            with np.load(path) as kept:
+                if kept["of"] == of:
+                    return WordLosses(*(kept[name] for name in WordLosses._fields))
+        print(f"Evaluating for {path}", flush=True)
+        nll, words = evaluation.word_losses(inference(), self.corpus, split, block, context, FLAGS.batch_size)
+        result = WordLosses(nll, words, model().count_params())
+        write_arrays(path, of=of, **result._asdict())
+        return result
+
+
+def write_arrays(path, **arrays):
+    """Writes an .npz file, whole or not at all."""
+    np.savez(partial(path), **arrays)
+    commit(path)
+
+
+def open_runs(paths):
+    """Returns the `Run`s of these folders, which must be comparable."""
+    folders = [Path(path).resolve() for path in paths]
+    bases = [folder.name for folder in folders]
+    runs = []
+    for path, folder in zip(paths, folders):
+        if folders.count(folder) > 1:
+            raise ValueError(f"{path} is given twice: name each run once.")
+        runs.append(Run(path, folder.name if bases.count(folder.name) == 1 else str(path)))
+        if runs[-1].texts() != runs[0].texts():
+            raise ValueError(
+                f"{path} is a run of another text than {paths[0]}: only runs of one corpus can be compared. "
+                "Analyze them apart, with another --output_dir."
+            )
+    return runs
+
+
+def windows(run, lengths, contexts):
+    """Returns the pairs of a length and a shorter context that a run is evaluated with."""
+    pairs = []
+    for length in lengths or [run.length]:
+        quarters = sorted({length * part // 4 for part in range(4)})
+        pairs += [(length, context) for context in contexts or quarters if 0 <= context < length]
+    if not pairs:
+        raise ValueError(
+            f"--contexts must hold one from 0 to below the length that is read at a time. Received: {contexts} for "
+            f"{lengths or [run.length]} tokens of {run.folder.path}. Pass 0 too, or longer --lengths."
+        )
+    return pairs
+
+
+def analyze(run, split, pairs):
+    """Returns the figures of one run, as analysis.json holds them."""
+    model = functools.cache(run.folder.model)  # of one run at a time, and only if its folder lacks losses
+    losses_of = functools.partial(run.losses, model, functools.cache(lambda: model().for_inference()))
+    plain = {one: losses_of(one, run.length) for one in SPLITS}
+    nll, words, parameters = plain[split]
+    previous = np.append(EOS, words[:-1])
+    return {
+        "name": run.name,
+        "path": str(run.folder.path),
+        "settings": run.settings(),
+        "parameters": int(parameters),
+        **training(run.folder.path / "log.jsonl"),
+        "words": {one: len(losses.nll) for one, losses in plain.items()},
+        "loss": {one: float(losses.nll.mean()) for one, losses in plain.items()},
+        "perplexity": {one: perplexity(losses.nll.mean()) for one, losses in plain.items()},
+        "perplexity_of_known": {one: perplexity_of_known(losses) for one, losses in plain.items()},
+        "by_frequency": evaluation.by_frequency(nll, words, run.corpus, EDGES),
+        "by_previous": evaluation.by_frequency(nll, previous, run.corpus, EDGES),
+        "contexts": [by_context(losses_of, split, *pair) for pair in pairs],
+    }
+
+
+def perplexity_of_known(losses):
+    """Returns the perplexity of the words of the vocabulary.
+
+    Models of words predict all other words as one frequent symbol, and models of sub-words spell them out.
+    """
+    return perplexity(losses.nll[losses.words != UNK].mean())
+
+
+def by_context(losses_of, split, length, context):
+    """Returns the perplexity in windows of `length` tokens, the first `context` of which are not scored."""
+    loss = float(losses_of(split, length - context, context).nll.mean())
+    return {"length": length, "context": context, "loss": loss, "perplexity": perplexity(loss)}
+
+
+def training(log):
+    """Returns the tokens and seconds of all `fit`s in a log; updates repeated after a resume count twice."""
+    records = [one for one in read_json_lines(log) if "seconds" in one] if log.exists() else []
+    ends = [one for one, after in zip(records, records[1:]) if after["seconds"] < one["seconds"]] + records[-1:]
+    return {name: sum(one[name] for one in ends) if ends else None for name in ("tokens", "seconds")}
+
+
+def compare(runs, split):
+    """Returns the runs, best first, with the names of the settings in which they differ."""
+    for run in runs[1:]:
+        if run["words"] != runs[0]["words"]:
+            raise ValueError(
+                f"{run['path']} has other words than {runs[0]['path']} ({run['words']} and {runs[0]['words']}), so "
+                "their perplexities cannot be compared: prepare both corpora with one --tokenizer."
+            )
+    names = sorted({name for run in runs for name in run["settings"]})
+    differing = [name for name in names if len({run["settings"].get(name) for run in runs}) > 1]
+    return {
+        "split": split,
+        "differing": differing,
+        "runs": sorted(runs, key=lambda run: run["perplexity"][split]),
+    }
+
+
+def table(analysis):
+    """Returns the comparison as lines of text."""
+    rows = [["run", *analysis["differing"], "parameters", "tokens", "seconds", *SPLITS]]
+    for run in analysis["runs"]:
+        settings = [run["settings"].get(name) or "–" for name in analysis["differing"]]
+        numbers = ["–" if run[name] is None else f"{run[name]:,.0f}" for name in ("parameters", "tokens", "seconds")]
+        rows.append([run["name"], *settings, *numbers, *(f"{run['perplexity'][one]:,.2f}" for one in SPLITS)])
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+
+
+def integers(name):
+    """Returns the value of a list flag."""
+    try:
+        return [int(one) for one in FLAGS[name].value]
+    except ValueError:
+        received = ",".join(FLAGS[name].value)
+        raise ValueError(f"--{name} must be numbers of tokens such as 0,128. Received: {received}") from None
+
+
+def main(*paths):
+    from trainers.plots.analysis import draw_analysis  # before the work, since matplotlib may be missing
+
+    runs = open_runs(paths)
+    pairs = [windows(run, integers("lengths"), integers("contexts")) for run in runs]
+    analysis = compare([analyze(run, FLAGS.split, pair) for run, pair in zip(runs, pairs)], FLAGS.split)
+    folder = Path(FLAGS.output_dir)
+    write_json(folder / "analysis.json", analysis)
+    print(*table(analysis), "perplexities in blocks of the length of training", sep="\n")
+    print(*draw_analysis(analysis, folder), folder / "analysis.json", sep="\n")
+
+
+if __name__ == "__main__":
+    command_line.run(main, define_flags, paths="RUN, the --run_dir of a training")

@@ -1,0 +1,61 @@
+"""Makes a run folder of a published language model, for trainers.evaluate, trainers.score and trainers.generate.
+
+python -m trainers.convert --checkpoint=model.pt --dictionary=dict.txt --run_dir=runs/published
+
+The model was trained with fairseq, as `transformer_lm` of any architecture. Evaluation needs a corpus of its words:
+
+python -m trainers.prepare --source=wikitext-103 --dictionary=dict.txt --data_dir=data/published
+"""
+
+import os
+
+from absl import flags
+
+from keras_adaptive.data import Vocabulary, load_corpus
+from keras_adaptive.fairseq import build_language_model, read_checkpoint
+from keras_adaptive.fairseq.options import resolve
+from keras_adaptive.files import complete_or_absent
+from trainers import command_line
+from trainers.run_folder import RunFolder
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    flags.DEFINE_string("checkpoint", None, "File of the model, such as model.pt.", required=True)
+    flags.DEFINE_string("dictionary", None, "The dict.txt that belongs to it.", required=True)
+    flags.DEFINE_string("run_dir", None, "Folder to make.", required=True)
+    flags.DEFINE_string("data_dir", None, "Corpus to evaluate on; it can be passed to trainers.evaluate instead.")
+
+
+def main():
+    RunFolder(FLAGS.run_dir).check_empty()
+    vocabulary = Vocabulary.load(FLAGS.dictionary)
+    settings = {"checkpoint": os.path.abspath(FLAGS.checkpoint)}
+    if FLAGS.data_dir:
+        check_corpus(vocabulary)
+        settings["data_dir"] = os.path.abspath(FLAGS.data_dir)
+    checkpoint = read_checkpoint(FLAGS.checkpoint)
+    options, model = resolve(checkpoint), build_language_model(checkpoint, vocabulary)
+    settings["length"] = int(options["tokens_per_sample"])
+    metadata = {"source": settings["checkpoint"], "tokenizer": "whitespace", "unit": "word"}
+    with complete_or_absent(FLAGS.run_dir) as folder:
+        flags_text = "".join(f"--{name}={value}\n" for name, value in settings.items())
+        RunFolder(folder).write(flags_text, vocabulary, metadata)
+        model.save(folder / "best.keras")
+    print(f"Made {FLAGS.run_dir}: {model.count_params():,} parameters, {len(vocabulary):,} words")
+    if options.get("add_bos_token"):
+        print("It was trained with add_bos_token: lines began with <s>. The programs begin them after </s>.")
+
+
+def check_corpus(vocabulary):
+    """Refuses a corpus of other words than the model's, before the model is read."""
+    if load_corpus(FLAGS.data_dir).vocabulary.sha256 != vocabulary.sha256:
+        raise ValueError(
+            f"{FLAGS.data_dir} is a corpus of another vocabulary than {FLAGS.dictionary}: make one with "
+            f"`python -m trainers.prepare --dictionary={FLAGS.dictionary}`."
+        )
+
+
+if __name__ == "__main__":
+    command_line.run(main, define_flags)

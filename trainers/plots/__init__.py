@@ -1,0 +1,49 @@
+"""What all pictures share: colors, the style of the axes, and files.
+
+Pictures need matplotlib, which is optional: import this package inside the function that draws.
+"""
+
+import os
+
+try:
+    import matplotlib
+except ModuleNotFoundError:
+    raise ModuleNotFoundError(
+        'Pictures need matplotlib: pip install "keras_adaptive[plots]".', name="matplotlib"
+    ) from None
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt  # noqa: E402
+
+from keras_adaptive.files import commit, partial  # noqa: E402
+
+TRAIN, VALID, MUTED = "#3b6fb6", "#d1632a", "#6b6b6b"
+STYLE = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.constrained_layout.use": True,
+    "font.size": 10,
+    "grid.color": "#e3e3e3",
+    "legend.frameon": False,
+    "savefig.dpi": 150,
+}
+
+
+def draw(plot, path, *arguments):
+    """Writes the figure that `plot(*arguments)` returns into the file `path`, in the style of all pictures."""
+    with plt.rc_context(STYLE):
+        figure = plot(*arguments)
+        figure.savefig(partial(path), format=os.path.splitext(path)[1][1:])
+        plt.close(figure)
+    commit(path)
+
+
+def bin_label(one):
+    """Returns the label of a bin: {"low": 10, "high": 100} -> "10 – 99", and {"low": 10, "high": None} -> "10 +"."""
+    low, high = one["low"], one["high"]
+    if high is None:
+        return f"{low:,} +"
+    return f"{low:,}" if high == low + 1 else f"{low:,} – {high - 1:,}"

@@ -1,0 +1,107 @@
+"""Turns text into a corpus for training: token ids, a vocabulary and what there is to know about them.
+
+The same command again resumes where it was stopped, and keeps a corpus that is complete.
+
+python -m trainers.prepare --data_dir=data/docstrings
+python -m trainers.prepare --source=wikitext-103 --data_dir=data/wikitext-103
+python -m trainers.prepare --source=FOLDER --data_dir=data/mine
+python -m trainers.prepare --source=FOLDER --subwords=32000 --data_dir=data/mine_bpe
+python -m trainers.prepare --source=FOLDER --dictionary=dict.txt --data_dir=data/for_a_published_model
+"""
+
+import functools
+import os
+import sys
+import tempfile
+
+from absl import flags
+
+from keras_adaptive.data import PUBLIC_CORPORA, TOKENIZERS, Vocabulary, prepare, prepare_public, write_docstrings
+from trainers import command_line
+
+FLAGS = flags.FLAGS
+say = functools.partial(print, flush=True)
+
+
+def define_flags():
+    flags.DEFINE_string(
+        "source",
+        "docstrings",
+        f"docstrings (of this Python); {', '.join(PUBLIC_CORPORA)} (downloaded); or a folder with train.txt, valid.txt "
+        "and test.txt.",
+    )
+    flags.DEFINE_list("packages", [], "Installed packages whose docstrings are added, such as numpy,keras.")
+    flags.DEFINE_enum("tokenizer", None, list(TOKENIZERS), "By default words for docstrings, whitespace for a folder.")
+    flags.DEFINE_integer(
+        "min_count",
+        None,
+        "Occurrences below which a word of the training text becomes <unk>; by default 3, or what a public corpus was "
+        "published with.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, such as 32000; 0 for words.", lower_bound=0)
+    flags.DEFINE_string("dictionary", None, "A vocabulary.txt or dict.txt to use; other words become <unk>.")
+    flags.DEFINE_string("data_dir", None, "Folder to make.", required=True)
+    flags.DEFINE_integer("processes", os.cpu_count(), "Processes that read the text.", lower_bound=1)
+    flags.DEFINE_string("download_dir", "data/downloads", "Folder of downloaded archives and their texts.")
+    flags.DEFINE_list("mirrors", [], "Addresses to download a public corpus from, instead of the public ones.")
+
+
+def prepare_docstrings():
+    with tempfile.TemporaryDirectory() as folder:
+        say("Reading the docstrings of", ", ".join(["Python", *FLAGS.packages]))
+        write_docstrings(folder, FLAGS.packages)
+        source = ", ".join(["docstrings of Python " + sys.version.split()[0], *FLAGS.packages])
+        return prepare(folder, FLAGS.data_dir, FLAGS.tokenizer or "words", FLAGS.min_count or 3, source, **how())
+
+
+def prepare_download():
+    if FLAGS.tokenizer == "words":
+        raise ValueError(f"--source={FLAGS.source} is tokenised already. Leave --tokenizer out.")
+    names = FLAGS.source, FLAGS.download_dir, FLAGS.data_dir
+    return prepare_public(*names, FLAGS.min_count, mirrors=FLAGS.mirrors, **how())
+
+
+def prepare_folder():
+    say("Reading", FLAGS.source)
+    tokenizer, min_count = FLAGS.tokenizer or "whitespace", FLAGS.min_count or 3
+    return prepare(FLAGS.source, FLAGS.data_dir, tokenizer, min_count, **how())
+
+
+def how():
+    """Returns the arguments that all sources share: the unit of the tokens, the vocabulary and the processes."""
+    vocabulary = Vocabulary.load(FLAGS.dictionary) if FLAGS.dictionary else None
+    return {"subwords": FLAGS.subwords, "vocabulary": vocabulary, "processes": FLAGS.processes, "report": say}
+
+
+def prepare_source():
+    if FLAGS.source == "docstrings":
+        return prepare_docstrings()
+    if FLAGS.packages:
+        raise ValueError("--packages belongs to --source=docstrings.")
+    return prepare_download() if FLAGS.source in PUBLIC_CORPORA else prepare_folder()
+
+
+def print_summary(corpus):
+    metadata, size = corpus.metadata, len(corpus.vocabulary)
+    if metadata["unit"] == "word":
+        columns = ["tokens", "lines"]
+        origin = f"those with at least {metadata['min_count']} occurrences"
+        print(f"{size:,} words in the vocabulary, {f'those of {FLAGS.dictionary}' if FLAGS.dictionary else origin}")
+    else:
+        columns = ["tokens", "words", "lines"]
+        print(f"{size:,} pieces of words in the vocabulary, from {metadata['merges']['number']:,} merges")
+    print(f"{'':8}" + "".join(f"{column:>14}" for column in columns) + f"{'<unk>':>10}")
+    for split, facts in metadata["splits"].items():
+        print(f"{split:8}" + "".join(f"{facts[column]:14,}" for column in columns) + f"{facts['unknown_share']:10.2%}")
+
+
+def main():
+    kept = os.path.exists(os.path.join(FLAGS.data_dir, "corpus.json"))
+    corpus = prepare_source()
+    print(f"{'Kept' if kept else 'Made'} {FLAGS.data_dir} from {corpus.metadata['source']}")
+    print_summary(corpus)
+
+
+if __name__ == "__main__":
+    command_line.run(main, define_flags)
