@@ -4,30 +4,37 @@
 #   scripts/test.sh                                  all of it
 #   BACKENDS="jax torch" scripts/test.sh             the suite on these backends only
 #   scripts/test.sh tests/data -k vocabulary         arguments go to pytest
+#   scripts/test.sh -m "not processes"               without the tests that start processes
 #
-# The environment .venv-test is made on the first call and kept until constraints.txt, setup.cfg, pyproject.toml or
-# the Python changes. VENV=FOLDER puts it elsewhere.
+# Tests that do not depend on the backend run on the first one only. The environment .venv-test is made on the first
+# call and kept until constraints.txt, setup.cfg, pyproject.toml or the Python changes; so are the programs that JAX
+# compiles. VENV=FOLDER puts it elsewhere.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
-backends=${BACKENDS:-tensorflow jax torch}
+backends=${BACKENDS:-torch tensorflow jax}
 venv=${VENV:-$root/.venv-test}
 
 # One thread a process, since pytest runs one process a core; readable output; no window for plots.
 export OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1
 export TF_CPP_MIN_LOG_LEVEL=3 MPLBACKEND=Agg
 
-# Under JAX compiling takes most of the time. What was compiled for one test is there for the others, in all processes,
-# and LLVM is spared the passes that only pay in programs that run for long: they take a third of the time.
-compiled=$(mktemp -d)
-trap 'rm -rf "$compiled"' EXIT
-export JAX_COMPILATION_CACHE_DIR=$compiled JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0
+# Under JAX compiling takes most of the time. Compiled programs are kept in the environment, for all processes and for the
+# next run, and LLVM skips the passes that only pay in programs that run for long: they take a third of the time.
+export JAX_COMPILATION_CACHE_DIR=$venv/compiled JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0
 export XLA_FLAGS="--xla_llvm_disable_expensive_passes=true ${XLA_FLAGS:-}"
 
 source scripts/environment.sh
 
 style() {
   "$venv/bin/ruff" check && "$venv/bin/ruff" format --check
+}
+
+# So that the kept programs do not grow without bound.
+clear_large_cache() {
+  local megabytes
+  megabytes=$(du -sm "$JAX_COMPILATION_CACHE_DIR" 2>/dev/null | cut -f1)
+  if ((${megabytes:-0} > 1024)); then rm -rf "$JAX_COMPILATION_CACHE_DIR"; fi
 }
 
 suite() { # suite BACKEND [pytest arguments]
@@ -101,8 +108,11 @@ stage environment make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,p
   keras-nlp keras-hub regex tensorflow-text
 ((failed)) && finish
 stage style style
+clear_large_cache
+once=
 for backend in $backends; do
-  stage "tests, $backend" suite "$backend" "$@"
+  stage "tests, $backend" suite "$backend" $once "$@"
+  once=--without-once
 done
 stage wheel wheel
 finish

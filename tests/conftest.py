@@ -32,9 +32,69 @@ def pytest_report_header():
     return f"keras {keras.__version__} on {keras.backend.backend()}"
 
 
-def pytest_collection_modifyitems(items):
-    """The tests that train in several processes come first: begun last, they would keep one process alone waiting."""
-    items.sort(key=lambda item: item.path.stem != "test_strategies")
+# What does not depend on the backend: scripts/test.sh runs it on the first backend only.
+ONCE = [
+    "data",
+    "metrics/test_frequency_bins.py",
+    "ops/test_bands.py",
+    "scripts/benchmarks/peers",
+    "scripts/benchmarks/test_plot.py",
+    "scripts/benchmarks/test_preparation.py",
+    "scripts/experiments/test_compare.py",
+    "test_configs.py",
+    "test_package.py",
+    "test_structure.py",
+    "trainers/test_command_line.py",
+    "trainers/test_experiment.py",
+    "trainers/test_plot.py",
+    "trainers/test_prepare.py",
+]
+# What starts processes, by file or test; the slowest ones, so that they do not begin last.
+PROCESSES = [
+    "distribution/test_strategies.py",
+    "scripts/experiments",
+    "scripts/benchmarks/test_benchmarks.py",
+    "scripts/benchmarks/test_serving.py",
+    "scripts/benchmarks/peers",
+    "export/test_saved_model.py",
+    "data/preparation/test_shards.py",
+    "trainers/test_command_line.py",
+    "models/test_streams.py::test_a_killed",
+    "models/test_saving.py::test_another_backend",
+    "trainers/test_programs.py::test_an_exported_run",
+    "ops/test_linear_cross_entropy.py::test_two_mirrored",
+    "test_imports.py::test_every_module",
+    "test_package.py::test_a_file",
+]
+
+
+def pytest_addoption(parser):
+    parser.addoption("--without-once", action="store_true", help="leave out what does not depend on the backend")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "once: does not depend on the backend")
+    config.addinivalue_line("markers", "processes: starts processes")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Marks the tests of the tables above, leaves some out, and puts those that start processes first."""
+    places = {id(item): place(item, PROCESSES) for item in items}
+    for item in items:
+        if place(item, ONCE) < len(ONCE):
+            item.add_marker("once")
+        if places[id(item)] < len(PROCESSES):
+            item.add_marker("processes")
+    if config.getoption("--without-once"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("once")])
+        items[:] = [item for item in items if not item.get_closest_marker("once")]
+    items.sort(key=lambda item: places[id(item)])
+
+
+def place(item, table):
+    """Returns the index of the entry of a table that an item belongs to, and the table's length if there is none."""
+    name = f"{item.path.relative_to(Path(__file__).parent).as_posix()}::{item.name}"
+    return next((index for index, entry in enumerate(table) if name.startswith(entry)), len(table))
 
 
 @pytest.fixture(autouse=True)

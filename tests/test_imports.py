@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "layers": FLOORS | GROUND,
     "models": {"layers", "metrics", "generation"} | FLOORS | GROUND,
     **{name: FLOORS | GROUND for name in LEAVES},
-    "callbacks": {"optimizers"} | FLOORS | GROUND,
+    "callbacks": {"metrics", "optimizers"} | FLOORS | GROUND,
     **{name: {"layers", "models"} | FLOORS | GROUND | LEAVES for name in TOP},
 }
 # The same inside `layers`, where what lies in none of these folders is for all.

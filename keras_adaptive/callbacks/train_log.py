@@ -7,6 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_adaptive.metrics.perplexity import perplexity
+
 LOGS = ("learning_rate", "gradient_norm", "tokens_per_second", "skipped")  # written as they were last
 
 
@@ -106,7 +108,7 @@ class TrainLog(keras.callbacks.Callback):
         self._amid_epoch = False
         validated = {name: value for name, value in (logs or {}).items() if name.startswith("val_")}
         if "val_loss" in validated:
-            self._write({"val_perplexity": exp(validated["val_loss"]), **validated})
+            self._write({"val_perplexity": perplexity(validated["val_loss"]), **validated})
 
     def on_train_end(self, logs=None):
         self._length = os.path.getsize(self.path)
@@ -143,7 +145,7 @@ class TrainLog(keras.callbacks.Callback):
     def _write_interval(self):
         *sums, tokens = self._interval
         loss, words = (total / tokens if tokens else math.nan for total in sums)
-        self._write({"loss": loss, "perplexity": exp(words), **{name: self._logs.get(name) for name in LOGS}})
+        self._write({"loss": loss, "perplexity": perplexity(words), **{name: self._logs.get(name) for name in LOGS}})
 
     def _write(self, values):
         record = {"update": self._updates}
@@ -159,10 +161,6 @@ class TrainLog(keras.callbacks.Callback):
 def _three(sums):
     """Sums of a checkpoint of version 0.1, which had no sum for the words alone."""
     return np.array(sums if len(sums) == 3 else [sums[0], *sums])
-
-
-def exp(value):
-    return math.exp(value) if value < 700 else math.inf
 
 
 def finite(value):

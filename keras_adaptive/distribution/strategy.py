@@ -48,6 +48,8 @@ class Strategy:
         """
         arrays = keras.tree.flatten(batch)
         missing = -len(arrays[0]) % (self.replicas * micro_batches)
+        if not missing and not self._own_rows:
+            return batch
         rows = (len(arrays[0]) + missing) // self.processes
         own = slice(self.process * rows, (self.process + 1) * rows) if self._own_rows else slice(None)
 

@@ -70,7 +70,10 @@ class Prediction(keras.Model):
 
     def _next_word(self):
         """The functional model from token ids to the log-probabilities (batch, vocabulary) of the next word."""
-        make = lambda: keras.Model(self.inputs, self.word_output(self.outputs[0][:, -1]), name=self.name)  # noqa: E731
+
+        def make():
+            return keras.Model(self.inputs[0], self.word_output(self.outputs[0][:, -1]), name=self.name)
+
         return self._functions.get("next_word", make)
 
     def score(self, tokens, targets, segment=512):

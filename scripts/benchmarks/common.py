@@ -135,6 +135,15 @@ def compiled_step(function, variables, *arguments):
     return run
 
 
+def differentiated(function, arguments, model):
+    """Returns the float value of `function(*arguments)` and its gradients with respect to a model's weights."""
+    from keras_adaptive.backend.gradients import value_and_gradients
+
+    variables = model.trainable_variables, model.non_trainable_variables
+    (value, _), gradients = value_and_gradients(lambda *data: (function(*data), ()), arguments, *variables)
+    return value, gradients
+
+
 def spread(values):
     """Returns the median, the least and the largest of some measurements."""
     return {"median": statistics.median(values), "low": min(values), "high": max(values), "repeats": len(values)}

@@ -51,7 +51,6 @@ def ours(hidden, targets, weights):
     """`(step, values)`: our loss with all its gradients; and that loss and the gradient of the hidden vectors."""
     import keras
 
-    from keras_adaptive.backend.gradients import value_and_gradients
     from keras_adaptive.layers import AdaptiveSoftmax
 
     class Problem(keras.layers.Layer):
@@ -72,7 +71,7 @@ def ours(hidden, targets, weights):
 
     def function(targets):
         loss = lambda targets: softmax.total_nll(problem.hidden.value, targets, training=True)  # noqa: E731
-        return value_and_gradients(loss, (targets,), problem)
+        return common.differentiated(loss, (targets,), problem)
 
     step = common.compiled_step(function, problem.variables, keras.ops.convert_to_tensor(targets))
     place = [variable.path for variable in problem.trainable_variables].index(problem.hidden.path)

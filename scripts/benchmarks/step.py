@@ -65,8 +65,6 @@ def part_turns(model, tokens, targets):
     """The gradients of the two parts of our step, each alone: of input and body, and of the word loss."""
     import keras
 
-    from keras_adaptive.backend.gradients import value_and_gradients
-
     tokens, targets = (keras.ops.convert_to_tensor(array) for array in (tokens, targets))
     hidden = keras.ops.convert_to_tensor(keras.ops.convert_to_numpy(model(tokens)))
     weights = keras.ops.ones(targets.shape)
@@ -76,7 +74,7 @@ def part_turns(model, tokens, targets):
     }
 
     def turn(part, *data):
-        step = common.compiled_step(lambda *data: value_and_gradients(part, data, model), model.variables, *data)
+        step = common.compiled_step(lambda *data: common.differentiated(part, data, model), model.variables, *data)
 
         def seconds():
             start = time.perf_counter()

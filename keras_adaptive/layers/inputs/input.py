@@ -27,8 +27,8 @@ class Input(keras.layers.Layer):
     ...
     ...     def call(self, ids):
     ...         inside = (ids >= 0) & (ids < self.vocabulary_size)
-    ...         share = ops.where(inside, ops.cast(ids, "float32") / self.vocabulary_size, 0.0)
-    ...         return ops.repeat(share[..., None], self.output_dim, axis=-1)
+    ...         share = keras.ops.where(inside, keras.ops.cast(ids, "float32") / self.vocabulary_size, 0.0)
+    ...         return keras.ops.repeat(share[..., None], self.output_dim, axis=-1)
     >>> Scaled(10, 4)(np.array([[1, 9]])).shape
     (1, 2, 4)
     """
