@@ -30,11 +30,6 @@ PACKAGES = ("callbacks", "data", "distribution", "export", "fairseq", "layers", 
 SHAPE = re.compile(r"(?:torch\.Size|TensorShape)\(\[(.*?)\]\)")  # what `x.shape` prints where it is no tuple
 SIZES = {"50_000": "300", "4_000": "40", "16_000": "100", "1000": "4", "every=500": "every=2"}
 TENSORFLOW = ("graph_subwords", "graph_text", "saved_model", "distribution.strategy")  # whose examples need it
-    "graph_subwords",
-    "graph_text",
-    "saved_model",
-    "distribution.strategy",
-)  # modules whose examples need TensorFlow
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 

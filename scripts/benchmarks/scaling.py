@@ -41,10 +41,10 @@ def replica():
     """Measures on the devices of this process and prints the figures."""
     make_devices(1 if FLAGS.strategy in PER_PROCESS else FLAGS.replica_of)
     from keras_adaptive import distribution
-    from keras_adaptive.models import language_model
+    from keras_adaptive.models import training_step
 
     strategy = distribution.start(FLAGS.strategy)
-    summed, sums = {}, language_model.sum_over_replicas
+    summed, sums = {}, training_step.sum_over_replicas
 
     def counting(tensors):
         shapes = [tensor.shape for tensor in (tensors if isinstance(tensors, list) else [tensors])]
@@ -54,7 +54,7 @@ def replica():
     with strategy.scope():
         turns, models = {}, []
         for name, function in (("update", counting), ("without sums", lambda tensors: tensors)):
-            language_model.sum_over_replicas = function
+            training_step.sum_over_replicas = function
             models.append(new_model())
             turns[name] = updates(models[-1], strategy)
             turns[name]()  # traces and compiles with this function
