@@ -3,6 +3,7 @@
 import math
 
 import keras
+import numpy as np
 
 from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
 from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows
@@ -13,7 +14,7 @@ def print_summary(model, optimizer, batch_size, length, micro_batches):
 
     Args:
         model: a `LanguageModel`, such as `unallocated` makes.
-        optimizer: its optimizer, built.
+        optimizer: its optimizer.
         batch_size, length: rows of an update and tokens of a row, padding included.
         micro_batches: parts that the update is computed in.
     """
@@ -26,12 +27,10 @@ def print_summary(model, optimizer, batch_size, length, micro_batches):
         print(f"{name:20} {size / 2**20:11,.0f} MiB")
 
 
-def unallocated(make_model, optimizer):
-    """Returns `make_model()`, and builds the optimizer for it, without memory for the variables of either."""
+def unallocated(make_model):
+    """Returns `make_model()`, made without memory for its variables."""
     with keras.StatelessScope(initialize_variables=False):
-        model = make_model()
-        optimizer.build(model.trainable_variables)
-    return model
+        return make_model()
 
 
 def stand_in(size):
@@ -58,10 +57,17 @@ def memory(model, optimizer, tokens, length, micro_batches):
     return {
         "weights": weights,
         "gradients": weights * (2 if micro_batches > 1 else 1),
-        "optimizer": 4 * values(optimizer.variables),
+        "optimizer": weights * slots(optimizer),
         "activations": tokens * model.body.activations_per_token(length) * size,
         "logits of a chunk": logits_bytes(model.word_output, tokens),
     }
+
+
+def slots(optimizer):
+    """Returns the number of values that an optimizer keeps per weight, found by building a copy of it."""
+    copy, size = type(optimizer).from_config(optimizer.get_config()), 1000
+    copy.build([keras.Variable(np.zeros(size))])
+    return values(copy.variables) // size
 
 
 def values(variables):

@@ -93,10 +93,9 @@ def summarize(chosen):
         vocabulary = open_corpus(chosen, verify=False).vocabulary
     else:
         vocabulary = summary.stand_in(settings["vocabulary_size"])
-    optimizer = chosen.optimizer()
-    model = summary.unallocated(lambda: chosen.model(vocabulary), optimizer)
+    model = summary.unallocated(lambda: chosen.model(vocabulary))
     sizes = [settings[name] for name in ("batch_size", "length", "micro_batches")]
-    summary.print_summary(model, optimizer, *sizes)
+    summary.print_summary(model, chosen.optimizer(), *sizes)
 
 
 def open_corpus(chosen, verify=True):

@@ -1,7 +1,5 @@
 """One step of an optimizer by gradients that are summed and clipped already, on every backend."""
 
-import contextlib
-
 import keras
 from keras import ops
 
@@ -25,27 +23,30 @@ def apply_gradients(optimizer, gradients, trainable, finite):
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if scales:
         gradients = [*gradients[:-1], ops.where(finite, gradients[-1], float("nan"))]
-    with _only_the_update(optimizer.inner_optimizer if scales else optimizer):
-        if keras.config.backend() == "jax":
-            _assign_pure_step(optimizer, gradients, trainable, True if scales else finite)
-        elif scales:
-            optimizer.apply(gradients, trainable)
-        else:
-            call_if(finite, optimizer.apply, gradients, trainable)
+        updater = _view(optimizer, inner_optimizer=_updater(optimizer.inner_optimizer))
+    else:
+        updater = _updater(optimizer)
+    if keras.config.backend() == "jax":
+        _assign_pure_step(updater, gradients, trainable, True if scales else finite)
+    elif scales:
+        updater.apply(gradients, trainable)
+    else:
+        call_if(finite, updater.apply, gradients, trainable)
 
 
-@contextlib.contextmanager
-def _only_the_update(optimizer):
-    """Keeps the optimizer from clipping again and, under TensorFlow's strategies, from summing over replicas again."""
-    clip, optimizer.global_clipnorm = optimizer.global_clipnorm, None
-    if keras.config.backend() == "tensorflow":
-        optimizer._all_reduce_sum_gradients = list
-    try:
-        yield
-    finally:
-        optimizer.global_clipnorm = clip
-        if keras.config.backend() == "tensorflow":
-            del optimizer._all_reduce_sum_gradients
+def _updater(optimizer):
+    """A view of the optimizer that does not clip again and, under TensorFlow, does not sum over replicas again."""
+    return _view(optimizer, global_clipnorm=None, _all_reduce_sum_gradients=list)
+
+
+def _view(optimizer, **attributes):
+    """An object of the same class with the same variables, and other attributes.
+
+    The optimizer itself is left alone: under `MirroredStrategy` the threads of all replicas use it at the same time.
+    """
+    view = object.__new__(type(optimizer))
+    view.__dict__.update(optimizer.__dict__, **attributes)
+    return view
 
 
 def _assign_pure_step(optimizer, gradients, trainable, finite):

@@ -51,7 +51,7 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
     ```
     """
 
-    def __init__(self, max_rate, period, min_rate=0.0, warmup=0, warmup_rate=1e-7, period_mult=1, shrink=1.0):
+    def __init__(self, max_rate, period, *, min_rate=0.0, warmup=0, warmup_rate=1e-7, period_mult=1, shrink=1.0):
         self.max_rate = max_rate
         self.period = period
         self.min_rate = min_rate

@@ -50,8 +50,8 @@ def test_export_writes_what_predict_computes(model, tmp_path):
     tensorflow = pytest.importorskip("tensorflow")
     tokens, _, _ = batch(2)
     model.export(tmp_path / "model", verbose=False)
-    served = tensorflow.saved_model.load(str(tmp_path / "model")).serve(tokens)
-    np.testing.assert_allclose(np.asarray(served), model.predict(tokens, verbose=0), atol=5e-6)
+    loaded = tensorflow.saved_model.load(str(tmp_path / "model"))
+    np.testing.assert_allclose(np.asarray(loaded.serve(tokens)), model.predict(tokens, verbose=0), atol=5e-6)
 
 
 @pytest.mark.parametrize("copy", ["clone_model", "from_config", "model_from_json"])

@@ -78,7 +78,8 @@ def test_tensors_give_the_published_rates_in_float32(golden, setting):
     t=st.integers(0, 10**7),
 )
 def test_any_update_agrees_with_walking_through_the_cycles(period, period_mult, warmup, shrink, t):
-    schedule = CosineRestarts(2.0, period, 0.25, warmup, 0.5, period_mult, shrink)
+    rates = {"min_rate": 0.25, "warmup_rate": 0.5, "shrink": shrink}
+    schedule = CosineRestarts(2.0, period, warmup=warmup, period_mult=period_mult, **rates)
     if t < warmup:
         expected = 0.5 + 1.5 * t / warmup
     else:

@@ -72,6 +72,7 @@ class AdaptiveSoftmax(Output):
         vocabulary_size,
         cutoffs,
         factor=4,
+        *,
         tail_dropout=0.0,
         input_dropout=0.0,
         tied_to=None,
