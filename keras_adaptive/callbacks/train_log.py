@@ -63,6 +63,8 @@ class TrainLog(keras.callbacks.Callback):
         sums = {name: getattr(self, f"_{name}").tolist() for name in ("interval", "seen")}
         numbers = {"updates": self._updates, "tokens": self._tokens, "seconds": self._passed()}
         logs = {name: finite(self._logs.get(name)) for name in LOGS}
+        with open(self.path, "ab") as file:
+            os.fsync(file.fileno())  # a checkpoint never knows of lines that a power loss can take
         return {**sums, **numbers, "logs": logs, "in_epoch": self._in_epoch, "length": os.path.getsize(self.path)}
 
     def set_state(self, state):
@@ -79,8 +81,9 @@ class TrainLog(keras.callbacks.Callback):
             )
         os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
         with open(self.path, "ab") as file:
-            if self._length is not None and self._length < file.tell():
-                file.truncate(self._length)
+            length = file.tell() if self._length is None else min(self._length, file.tell())
+            if (whole := _whole_lines(self.path, length)) < file.tell():
+                file.truncate(whole)
         self._length = None
         self._scalars = self._scalar_writer()
         self._began = time.perf_counter()
@@ -156,6 +159,22 @@ class TrainLog(keras.callbacks.Callback):
         for name, value in values.items():
             if self._scalars and finite(value) is not None:
                 self._scalars.add_scalar(name, finite(value), record["update"])
+
+
+def _whole_lines(path, length):
+    """Returns the bytes of the first `length` of a log without what a power loss may leave: half a line, or zeros."""
+    with open(path, "rb") as file:
+        lines = file.read(length).splitlines(keepends=True)
+    while lines and not _is_record(lines[-1]):
+        lines.pop()
+    return sum(map(len, lines))
+
+
+def _is_record(line):
+    try:
+        return line.endswith(b"\n") and isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def _three(sums):

@@ -99,13 +99,16 @@ class ServedModel:
         import tensorflow as tf
 
         most = self.best[-1]
-        length = _checked(length, length > 0, "`length` must be positive. Received:", length)
+        in_range = (length > 0) & (length <= self.max_length)  # before a sum with it can overflow
+        length = _checked(length, in_range, f"`length` must be from 1 to {self.max_length}. Received:", length)
         temperature = _checked(
             temperature, temperature >= 0, "`temperature` must not be negative. Received:", temperature
         )
         in_range = (top_k >= 0) & (top_k <= most)
         top_k = _checked(top_k, in_range, f"`top_k` must be from 1 to {most}, or 0 for all words. Received:", top_k)
         tokens, ids, lengths = self._read(text, length)
+        with tf.control_dependencies([lengths]):  # nothing of that size is allocated beside the check of the lines
+            length = tf.identity(length)
         batch, longest = tf.unstack(tf.shape(ids))
         shortest, total = tf.minimum(tf.reduce_min(lengths), longest), longest + length
         state = self.body.initial_state(batch, total)

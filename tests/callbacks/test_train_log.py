@@ -105,6 +105,25 @@ def test_lines_are_there_while_training_goes_on_and_a_file_is_continued(tmp_path
     assert len(fit(path, [1, 2], [1, 1], every=1)) == 5
 
 
+@pytest.mark.parametrize("rest", [b'{"update": 2, "lo', b"\0" * 40, b'{"update": 2}', b"\n\0\0\n", b"[]\n"], ids=repr)
+@pytest.mark.parametrize("known", [False, True])
+def test_what_a_power_loss_leaves_is_cut_off(tmp_path, rest, known):
+    """Half a line or zeros, whether the checkpoint knows of it or not."""
+    path = tmp_path / "log"
+    fit(path, [1, 2], [1, 1], every=1)
+    whole = path.read_bytes()
+    path.write_bytes(whole + rest)
+    log = TrainLog(path, every=1)
+    if known:
+        state = {"interval": [0, 0, 0], "seen": [0, 0, 0], "updates": 2, "tokens": 2, "seconds": 1.0, "logs": {}}
+        log.set_state({**state, "in_epoch": False, "length": len(whole) + len(rest) + 7})
+    log.set_model(Tracked())
+    log.model.compile("sgd")
+    log.on_train_begin()
+    assert path.read_bytes() == whole
+    assert [record["update"] for record in fit(path, [1], [1], every=1)] == [1, 2, 1]
+
+
 def test_tensorboard_gets_the_same_numbers(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -44,7 +44,7 @@ ERRORS = [
     ("generate", {"text": ["w1 " * 70], "length": 10}, r"may have 80 tokens .*Received:\] \[81\]"),
     ("next_words", {"text": ["the"], "k": 0}, r"`k` must be from 1 to 1000. Received:\] \[0\]"),
     ("next_words", {"text": ["the"], "k": 1001}, r"`k` must be from 1 to 1000. Received:\] \[1001\]"),
-    ("generate", {"text": ["the"], "length": 0}, "`length` must be positive"),
+    *(("generate", {"text": ["the"], "length": n}, "`length` must be from 1 to 80") for n in (0, -1, 81, 2**31 - 1)),
     ("generate", {"text": ["the"], "temperature": -0.5}, "`temperature` must not be negative"),
     ("generate", {"text": ["the"], "top_k": -1}, "`top_k` must be from 1 to 1000, or 0"),
     ("log_probs", {"token_ids": [[4, 2000]]}, "`token_ids` must be from 0 to 1999"),
