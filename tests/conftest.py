@@ -40,14 +40,19 @@ ONCE = [
     "scripts/benchmarks/peers",
     "scripts/benchmarks/test_plot.py",
     "scripts/benchmarks/test_preparation.py",
-    "scripts/experiments/test_compare.py",
+    "scripts/benchmarks/test_systems.py",
+    "scripts/experiments",
     "test_configs.py",
     "test_package.py",
     "test_structure.py",
+    "trainers/test_analyze.py",
     "trainers/test_command_line.py",
+    "trainers/test_convert.py",
     "trainers/test_experiment.py",
     "trainers/test_plot.py",
     "trainers/test_prepare.py",
+    "trainers/test_sharded_corpus.py",
+    "trainers/test_subword_programs.py",
 ]
 # What starts processes, by file or test; the slowest ones, so that they do not begin last.
 PROCESSES = [

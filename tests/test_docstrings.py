@@ -130,10 +130,11 @@ def reader(files, tmp_path, monkeypatch):
 
 
 ALL = list(docstrings())
-EXAMPLES = [example for example in ALL if BACKEND == "tensorflow" or not example.module.endswith(TENSORFLOW)]
+ON_TENSORFLOW = [example for example in ALL if example.module.endswith(TENSORFLOW) and BACKEND == "tensorflow"]
+EXAMPLES = [pytest.param(example, marks=pytest.mark.once) for example in ALL if not example.module.endswith(TENSORFLOW)]
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.module}{example.name}")
+@pytest.mark.parametrize("example", [*EXAMPLES, *ON_TENSORFLOW], ids=lambda example: f"{example.module}{example.name}")
 def test_example(example, request):
     if ".fairseq." in example.module:
         pytest.importorskip("torch")

@@ -8,7 +8,7 @@ from keras_adaptive.backend.replicas import AXIS
 from keras_adaptive.distribution.strategy import Strategy
 
 JAX_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
-TABLES = r"(^|/)table_\d+$"  # paths of the variables that hold a vector for each word, whatever their layer is called
+TABLES = r"(.*/)?table_\d+"  # paths of the variables that hold a vector for each word, whatever their layer is called
 
 
 class DataParallel(Strategy):
@@ -37,7 +37,7 @@ class DataParallel(Strategy):
 
     def synchronize(self, model):
         """Raises a ValueError if there is nothing to share out; the engine takes care of the first weights."""
-        if self._shares_tables and not any(re.search(TABLES, variable.path) for variable in model.variables):
+        if self._shares_tables and not any(re.fullmatch(TABLES, variable.path) for variable in model.variables):
             raise ValueError(
                 "The strategy 'model_parallel' divides the word tables of this package's inputs and outputs, and the "
                 f"model has none: use 'data_parallel'. Received: {[variable.path for variable in model.variables][:5]}."

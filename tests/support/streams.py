@@ -45,7 +45,8 @@ def batches(seed=0, rows=ROWS):
     return [((tokens[i], np.full(rows, i == 0)), targets[i], weights) for i in range(BATCHES)]
 
 
-def main(folder, kill_after):
+def train(folder, kill_after=0):
+    """Trains to the end, from the newest checkpoint; returns the update it began with and digests of all variables."""
     import keras
 
     from keras_adaptive.callbacks import Backup
@@ -68,8 +69,8 @@ def main(folder, kill_after):
     model.fit((one for one in data), steps_per_epoch=len(data), shuffle=False, verbose=0, callbacks=callbacks)
     variables = [*model.variables, *model.optimizer.variables]
     digests = [hashlib.sha256(keras.ops.convert_to_numpy(one).tobytes()).hexdigest() for one in variables]
-    print(json.dumps({"from": begun, "variables": digests}), flush=True)
+    return {"from": begun, "variables": digests}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    print(json.dumps(train(sys.argv[1], int(sys.argv[2]))), flush=True)
