@@ -39,7 +39,12 @@ clear_large_cache() {
 
 suite() { # suite BACKEND [pytest arguments]
   # A process keeps to its part of the files until it is done, so that most of what a file shares is made once.
-  KERAS_BACKEND=$1 "$venv/bin/python" -m pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal -q "${@:2}"
+  local status=0
+  KERAS_BACKEND=$1 "$venv/bin/python" -m pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal -q "${@:2}" ||
+    status=$?
+  # Where all of the chosen tests run once, none is left for the other backends: pytest's status 5.
+  if ((status == 5)) && [[ ${2:-} == --without-once ]]; then return 0; fi
+  return "$status"
 }
 
 # The wheel, on its own in a folder and with a Python that does not see the working tree (-S leaves the editable

@@ -41,7 +41,7 @@ class Docstring(NamedTuple):
 
 def docstrings():
     """Every docstring of the package that holds an example."""
-    for path in sorted(ROOT.rglob("*.py")):
+    for path in sorted([*ROOT.rglob("*.py"), *ROOT.with_name("trainers").rglob("*.py")]):
         module = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
         for node, name in walk(ast.parse(path.read_text(encoding="utf-8")), ""):
             text = ast.get_docstring(node)

@@ -43,7 +43,7 @@ def main():
         "loss": loss,
         "unit": "word" if corpus.metadata["unit"] == "word" else "word (of sub-words)",
         "block": block,
-        "blocks_of": "whole lines" if by_lines else "tokens",
+        "blocks_of": "tokens in whole lines" if by_lines else "tokens",
         "context": FLAGS.context,
         "tokens": len(corpus.tokens(FLAGS.split)),
         "words": len(nll),

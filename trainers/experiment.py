@@ -24,10 +24,10 @@ class Experiment:
 
     Example:
 
-    ```python
-    experiment = Experiment.of_arguments(["--flagfile=configs/quickstart.flags", "--dim=64"])
-    model = experiment.model(corpus.vocabulary)
-    ```
+    >>> sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs="]
+    >>> experiment = Experiment.of_arguments([*sizes, "--optimizer=adam", "--max_rate=1e-3"])
+    >>> experiment.model(Vocabulary.from_counts({"the": 9, "cat": 2})).vocabulary_size
+    8
     """
 
     parts: dict

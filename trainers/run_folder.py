@@ -98,6 +98,8 @@ class RunFolder:
         self._write("flags.txt", flags_text)
 
     def _compare_experiment(self, experiment):
+        if "checkpoint" in self.flags():
+            raise ValueError(f"{self.path} holds a model that was converted, not a run: pass another --run_dir.")
         changed = experiment.differences(Experiment.of_run(self))
         if changed:
             listed = ", ".join(f"--{name}={plain(new)} (was {plain(old)})" for name, (new, old) in changed.items())

@@ -1,3 +1,6 @@
 """SavedModels of language models: text in, answers out, with TensorFlow alone."""
 
+from keras_adaptive.export.graph_subwords import GraphSubwords as GraphSubwords
+from keras_adaptive.export.graph_text import GraphText as GraphText
+from keras_adaptive.export.graph_words import graph_words as graph_words
 from keras_adaptive.export.saved_model import export_saved_model as export_saved_model

@@ -8,8 +8,6 @@ from keras_adaptive import generation
 from keras_adaptive.backend.compiled import compiled
 from keras_adaptive.ops.bands import check_ids
 
-BEST = (1, 10, 100, 1000)  # numbers of best words that `top_k` is rounded up to, so that few functions are compiled
-
 
 class Prediction(keras.Model):
     """The methods of a `LanguageModel` that take and return NumPy arrays. Compiled functions are kept."""
@@ -155,7 +153,7 @@ class Prediction(keras.Model):
         if temperature == 0:
             return "greedy", lambda hidden, uniform, temperature, top_k: output.top_k(hidden, 1)[1][..., 0]
         if top_k is not None:
-            most = min(next((size for size in BEST if size >= top_k), self.vocabulary_size), self.vocabulary_size)
+            most = min(10 ** len(str(top_k - 1)) if top_k > 1 else 1, self.vocabulary_size)  # so that few are compiled
             return most, lambda *arguments: output.draw_among(*arguments, most)
         if temperature == 1:
             return "exact", lambda hidden, uniform, temperature, top_k: output.sample_with(hidden, uniform)

@@ -1,6 +1,7 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.checks import check_equal
 from keras_adaptive.backend.replicas import replica_count, replica_index, sum_over_replicas
 
 
@@ -44,13 +45,12 @@ class StreamState(keras.layers.Layer):
             empty: the body's initial state for these rows.
         """
         rows = ops.shape(begins)[0]
-        message = f"`stream_rows` must be the rows of a batch, over all replicas. Received: stream_rows={self.rows}, "
-        if not isinstance(rows, int):  # in a graph of TensorFlow, where the size is known when it runs
-            import tensorflow as tf
-
-            tf.debugging.assert_equal(rows * replica_count(), self.rows, f"{message} a batch of other rows.")
-        elif rows * replica_count() != self.rows:
-            raise ValueError(f"{message}{replica_count()} times a batch of {rows} rows.")
+        check_equal(
+            rows * replica_count(),
+            self.rows,
+            "`stream_rows` must be the rows of a batch, over all replicas. "
+            f"Received: stream_rows={self.rows}, {replica_count()} times a batch of other rows.",
+        )
         first = replica_index() * rows
 
         def local(variable, start):
@@ -64,17 +64,20 @@ class StreamState(keras.layers.Layer):
         parts = map(local, self.variables, keras.tree.flatten(empty))
         return keras.tree.pack_sequence_as(empty, list(parts))
 
-    def write(self, state, finite):
-        """Stores the state of this replica's rows; where `finite` is False, the update was skipped and nothing changes.
+    def write(self, state, empty):
+        """Stores the state of this replica's rows. A row that is not finite would never recover, so it is reset.
 
         Args:
-            state: what the body returned.
-            finite: boolean scalar, the same in every replica.
+            state: What the body returned.
+            empty: The body's initial state for these rows.
         """
-        parts = keras.tree.flatten(state)
+        parts = [
+            ops.where(_finite_rows(part), part, start)
+            for part, start in zip(keras.tree.flatten(state), keras.tree.flatten(empty))
+        ]
         whole = [self._of_all_rows(part, variable) for part, variable in zip(parts, self.variables)]
         for variable, value in zip(self.variables, whole):
-            variable.assign(ops.where(finite, ops.cast(value, variable.dtype), variable.value))
+            variable.assign(ops.cast(value, variable.dtype))
 
     def _of_all_rows(self, part, variable):
         """The rows of all replicas: each puts its own among zeros, and these are summed."""
@@ -83,3 +86,8 @@ class StreamState(keras.layers.Layer):
         first = replica_index() * ops.shape(part)[0]
         zeros = ops.zeros(variable.shape, part.dtype)
         return sum_over_replicas(ops.slice_update(zeros, [first, *[0] * (len(variable.shape) - 1)], part))
+
+
+def _finite_rows(part):
+    """Whether the values of each row are finite, (rows, 1, …)."""
+    return ops.all(ops.isfinite(part), axis=tuple(range(1, len(part.shape))), keepdims=True)

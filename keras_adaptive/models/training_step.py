@@ -3,9 +3,11 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.checks import check_equal
 from keras_adaptive.backend.gradients import value_and_gradients
 from keras_adaptive.backend.optimizer_step import apply_gradients
 from keras_adaptive.backend.replicas import averaged_by_keras, on_each_replica, replica_count, sum_over_replicas
+from keras_adaptive.layers.outputs.output import token_weights
 from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.stream_state import StreamState
 from keras_adaptive.ops.global_norm import global_norm
@@ -68,16 +70,24 @@ class TrainingStep(keras.Model):
                 `steps_per_execution`.
 
         Raises:
-            ValueError: On a loss or metrics, and on `stream_rows` with a body whose state needs a length.
+            ValueError: On a loss, on metrics, on an optimizer that accumulates gradients itself, and on `stream_rows`
+                with a body whose state needs a length.
         """
         for name in OWN_METRICS:
             if kwargs.get(name) is not None:
                 raise ValueError(
                     f"A LanguageModel has its own loss and metrics: leave out `{name}`. Received: {kwargs[name]}."
                 )
+        optimizer = self._with_loss_scale(optimizer)
+        if getattr(optimizer, "inner_optimizer", optimizer).gradient_accumulation_steps:
+            raise ValueError(
+                "A LanguageModel accumulates gradients by itself: leave out the optimizer's "
+                "`gradient_accumulation_steps`, make the batch as large as the update, and pass "
+                f"`micro_batches` to `compile`. Received: {optimizer.get_config()['name']}."
+            )
         self.micro_batches = micro_batches
         self._make_streams(stream_rows)
-        super().compile(optimizer=self._with_loss_scale(optimizer), **kwargs)
+        super().compile(optimizer=optimizer, **kwargs)
 
     def _make_streams(self, rows):
         if (self.train_streams and self.train_streams.rows) == rows:
@@ -161,7 +171,7 @@ class TrainingStep(keras.Model):
             "skipped": self.skipped_tracker.result(),
         }
         if begins is not None:
-            self.train_streams.write(_joined(states), finite)
+            self.train_streams.write(_joined(states), self._empty(begins))
         # Last, since a step changes the loss scale.
         apply_gradients(self.optimizer, self._clipped(gradients, norm), self.trainable_variables, finite)
         return logs
@@ -186,7 +196,7 @@ class TrainingStep(keras.Model):
         nll = self.word_output.nll(hidden, targets)
         total, count = sum_over_replicas([ops.sum(nll * weights), ops.sum(weights)])
         if begins is not None:
-            self.test_streams.write(state, True)
+            self.test_streams.write(state, self._empty(begins))
         loss = total / ops.maximum(count, 1e-9)
         return self._track(loss, loss, count)
 
@@ -198,12 +208,15 @@ class TrainingStep(keras.Model):
                 f"stream_rows={streams and streams.rows}, batches {'with' if begins is not None else 'without'} "
                 "`begins`."
             )
-        return () if streams is None else streams.read(begins, self.body.initial_state(ops.shape(begins)[0]))
+        return () if streams is None else streams.read(begins, self._empty(begins))
+
+    def _empty(self, begins):
+        """The body's initial state for this replica's rows."""
+        return self.body.initial_state(ops.shape(begins)[0])
 
     def _loss_scale(self):
-        """What float16 training multiplies the loss by and the optimizer divides the gradients by."""
-        scale = getattr(self.optimizer, "dynamic_scale", None)
-        return 1.0 if scale is None else ops.convert_to_tensor(scale)
+        """What training multiplies the loss by and the optimizer divides the gradients by, 1 by default."""
+        return ops.convert_to_tensor(self.optimizer.scale_loss(ops.ones(())))
 
     def _clipped(self, gradients, norm):
         """The gradients, scaled so that their global norm is at most the optimizer's `global_clipnorm`."""
@@ -232,11 +245,8 @@ def _unpack(data):
     """
     tokens, targets, given = keras.utils.unpack_x_y_sample_weight(data)
     tokens, begins = tokens if isinstance(tokens, (tuple, list)) else (tokens, None)
-    weights = ops.ones(ops.shape(targets))
-    if given is not None:
-        given = ops.cast(given, "float32")
-        weights = weights * (given[:, None] if len(given.shape) == 1 else given)
-    return tokens, begins if begins is None else ops.cast(begins, "bool"), targets, weights
+    begins = begins if begins is None else ops.cast(begins, "bool")
+    return tokens, begins, targets, token_weights(targets, given)
 
 
 def _parts(arrays, count):
@@ -245,13 +255,8 @@ def _parts(arrays, count):
     if not flat:
         return [arrays] * count
     rows = ops.shape(flat[0])[0]
-    message = f"`micro_batches` must divide the batch. Received: micro_batches={count}, batch of"
-    if not isinstance(rows, int):  # in a graph of TensorFlow, where the size is known when it runs
-        import tensorflow as tf
-
-        tf.debugging.assert_equal(rows % count, 0, f"{message} another size.")
-    elif rows % count:
-        raise ValueError(f"{message} {rows}.")
+    message = f"`micro_batches` must divide the batch. Received: micro_batches={count}, batch of "
+    check_equal(rows % count, 0, message + (f"{rows}." if isinstance(rows, int) else "another size."))
     size = rows // count
     parts = [[array[part * size : (part + 1) * size] for array in flat] for part in range(count)]
     return [keras.tree.pack_sequence_as(arrays, part) for part in parts]

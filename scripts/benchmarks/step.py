@@ -1,6 +1,6 @@
 """A whole training step – forward, backward, clip, NAG – against the PyTorch program in peers/.
 
-    python -m scripts.benchmarks.step --backend=torch --results=scripts/results/step_torch.json
+    python -m scripts.benchmarks.step --backend=torch --results=scripts/results/benchmarks/step_torch.json
     python -m scripts.benchmarks.step --backend=jax
     python -m scripts.benchmarks.step --backend=torch --dtype=mixed_bfloat16
 

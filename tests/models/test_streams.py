@@ -14,6 +14,7 @@ import pytest
 from keras_adaptive.callbacks import backup
 from tests.support.streams import BATCHES, ROWS, STEPS, batches, stream_model, text, train
 from tests.support.tiny import largest_difference
+from tests.support.toy_body import ToyBody
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,15 +73,26 @@ def test_micro_batches_make_the_same_updates():
     assert largest_difference(whole, parts) < 1e-6
 
 
-def test_an_update_that_is_skipped_leaves_the_state():
+def test_an_update_that_is_skipped_reads_its_text_too():
+    """Weights that are not finite say nothing about the state: the next batch continues after this one."""
     data = batches()
     bad = (*data[1][:2], np.full(data[1][2].shape, np.nan, "float32"))
-    skipping, absent = compiled(), compiled()
+    skipping, plain = compiled(), compiled()
     fitted(skipping, [data[0], bad])
-    fitted(absent, [data[0]])
-    for one, other in zip(skipping.train_streams.variables, absent.train_streams.variables, strict=True):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
-    assert np.abs(one.numpy()).max() > 0
+    fitted(plain, data[:2])
+    for skipped, state in zip(skipping.train_streams.variables, plain.train_streams.variables, strict=True):
+        np.testing.assert_array_equal(skipped.numpy(), state.numpy())
+    assert np.abs(state.numpy()).max() > 0
+
+
+def test_a_row_that_is_not_finite_is_reset():
+    streams, body = compiled().train_streams, ToyBody(8)
+    state = np.ones((ROWS, 8), "float32")
+    state[1, 3], state[2, 0] = np.nan, np.inf
+    streams.write(keras.ops.convert_to_tensor(state), body.initial_state(ROWS))
+    expected = np.ones((ROWS, 8), "float32")
+    expected[1:3] = 0
+    np.testing.assert_array_equal(streams.variables[0].numpy(), expected)
 
 
 def test_the_state_is_no_parameter_but_in_checkpoints_and_files(tmp_path):

@@ -221,3 +221,20 @@ def test_one_weight_per_sequence_weighs_all_its_targets():
     expected = np.average(model.nll(tokens, targets), weights=np.repeat(rows[:, None], LENGTH, axis=1))
     found = model.evaluate(tokens, targets, sample_weight=rows, verbose=0, return_dict=True)["loss"]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_the_loss_scale_of_the_optimizer_changes_nothing():
+    data = batch(4)
+    plain, logs = trained(data, optimizer=lambda: keras.optimizers.SGD(0.5, global_clipnorm=1.0))
+    scaled, other = trained(
+        data, optimizer=lambda: keras.optimizers.SGD(0.5, global_clipnorm=1.0, loss_scale_factor=64.0)
+    )
+    assert largest_difference(plain, language_model()) > 1e-3
+    assert largest_difference(plain, scaled) < 1e-6
+    assert logs == pytest.approx(other, rel=1e-5)
+
+
+def test_an_optimizer_that_accumulates_is_refused():
+    optimizer = keras.optimizers.SGD(0.5, gradient_accumulation_steps=4)
+    with pytest.raises(ValueError, match="make the batch as large as the update, and pass `micro_batches`"):
+        language_model().compile(optimizer)

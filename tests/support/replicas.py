@@ -2,8 +2,8 @@
 
     python -m tests.support.replicas STRATEGY DEVICES MICRO_BATCHES [MODEL_DEVICES [FLOAT16]]
 
-`tests/test_distribution.py` compares it with one device. Everything that is asked of a strategy is done in one process,
-since compiling and starting are what takes long.
+`tests/distribution/test_strategies.py` compares it with one device. All questions to a strategy are asked in one process,
+since compiling and starting take long.
 """
 
 import json
@@ -59,6 +59,7 @@ def trained(strategy, micro_batches, data=(*GOOD[:3], BAD, *GOOD[3:])):
     from tests.support.tiny import language_model
 
     model = language_model(**SIZES)
+    model.word_output.class_table.regularizer = keras.regularizers.L2(0.3)  # counts once, not once per replica
     model.compile(NAG(1.0, momentum=0.9, global_clipnorm=0.1), micro_batches=micro_batches)
     if strategy.process and keras.config.backend() == "torch":  # the engines of the others see to the first weights
         model.set_weights([0 * weight for weight in model.get_weights()])

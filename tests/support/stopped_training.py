@@ -2,7 +2,7 @@
 
     python -m tests.support.stopped_training DEVICES FOLDER FLAG...
 
-`tests/test_distribution.py` compares the folders `whole` and `stopped`. The last process is the one told to stop.
+`tests/distribution/test_strategies.py` compares the folders `whole` and `stopped`. The last process is told to stop.
 """
 
 import os

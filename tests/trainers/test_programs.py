@@ -80,7 +80,7 @@ def test_evaluation_counts_every_token_and_agrees_with_the_model(trained, corpus
     assert sum(row["tokens"] for row in result["by_frequency"]) == len(tokens)
 
 
-@pytest.mark.parametrize("blocks_of, name", [("lines", "whole lines"), ("tokens", "tokens")])
+@pytest.mark.parametrize("blocks_of, name", [("lines", "tokens in whole lines"), ("tokens", "tokens")])
 def test_context_windows_score_the_same_tokens(trained, corpus, blocks_of, name):
     losses = {}
     for context in (0, 6):
