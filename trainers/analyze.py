@@ -27,6 +27,7 @@ from keras_adaptive.data import EOS, UNK
 from keras_adaptive.files import commit, partial, read_json_lines, write_json
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
+from trainers.experiment import Experiment, plain
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
@@ -72,9 +73,16 @@ class Run:
         return {split: facts["sha256"] for split, facts in self.corpus.metadata["splits"].items()}
 
     def settings(self):
-        """Returns the flags of the run but for --data_dir, and how its text became words."""
+        """Returns the settings of the run, except for --data_dir, and how its text became words.
+
+        Those of the chosen parts, with defaults: runs of different versions hold different flags.
+        """
+        settings = self.flags
+        if not self.folder.is_converted:
+            experiment = Experiment.of_run(self.folder)
+            settings = {name: plain(value) for name, value in {**experiment.parts, **experiment.settings}.items()}
         recipe = {name: str(self.corpus.metadata.get(name)) for name in RECIPE}
-        return {name: value for name, value in self.flags.items() if name != "data_dir"} | recipe
+        return {name: value for name, value in settings.items() if name != "data_dir"} | recipe
 
     def losses(self, model, inference, split, block, context=0):
         """Returns the `WordLosses` of a split in blocks after `context` tokens, from the folder or by `inference()`."""

@@ -98,7 +98,7 @@ class RunFolder:
         self._write("flags.txt", flags_text)
 
     def _compare_experiment(self, experiment):
-        if "checkpoint" in self.flags():
+        if self.is_converted:
             raise ValueError(f"{self.path} holds a model that was converted, not a run: pass another --run_dir.")
         changed = experiment.differences(Experiment.of_run(self))
         if changed:
@@ -124,6 +124,11 @@ class RunFolder:
         """Returns what flags.txt holds, a dict of strings; `Experiment.of_run` reads the experiment."""
         lines = self._read("flags.txt").splitlines()
         return dict(line.removeprefix("--").split("=", 1) for line in lines)
+
+    @property
+    def is_converted(self):
+        """Whether the folder holds a published model that was converted, which is no experiment."""
+        return "checkpoint" in self.flags()
 
     def vocabulary(self):
         """Returns the vocabulary that the model was trained with."""

@@ -2,7 +2,7 @@
 
     python -m tests.support.replicas STRATEGY DEVICES MICRO_BATCHES [MODEL_DEVICES [FLOAT16]]
 
-`tests/distribution/test_strategies.py` compares it with one device. All questions to a strategy are asked in one process,
+`tests/distribution/test_strategies.py` compares it with one device. All of a strategy is asked in one process,
 since compiling and starting take long.
 """
 
