@@ -33,7 +33,7 @@ style() {
 # So that the kept programs do not grow without bound.
 clear_large_cache() {
   local megabytes
-  megabytes=$(du -sm "$JAX_COMPILATION_CACHE_DIR" 2>/dev/null | cut -f1)
+  megabytes=$(du -sm "$JAX_COMPILATION_CACHE_DIR" 2>/dev/null | cut -f1) || true
   if ((${megabytes:-0} > 1024)); then rm -rf "$JAX_COMPILATION_CACHE_DIR"; fi
 }
 
