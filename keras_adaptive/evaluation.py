@@ -10,17 +10,17 @@ def word_losses(model, corpus, split, block, context, batch_size, by_lines=False
     """Computes the loss of every word of a split. The loss of a word of sub-words is the sum over its pieces.
 
     Args:
-        model: a `LanguageModel`.
-        corpus: a `Corpus`.
+        model: A `LanguageModel`.
+        corpus: A `Corpus`.
         split: "train", "valid" or "test".
-        block, context, batch_size, by_lines: as in `ContextWindows`.
+        block, context, batch_size, by_lines: As in `ContextWindows`.
 
     Returns:
         `(nll, words)`: the losses in nats, (words,) float64 in the order of the text, and the ids of the words in
         `corpus.word_vocabulary`.
 
     Raises:
-        ValueError: if a file of the split is missing or has changed.
+        ValueError: If a file of the split is missing or has changed.
     """
     corpus.verify(split)
     windows = ContextWindows(corpus.tokens(split), block, context, batch_size, by_lines)

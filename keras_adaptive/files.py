@@ -68,7 +68,7 @@ def workspace(folder):
     It is removed when the work is done, and by a ValueError, which would come again; not when the process is killed.
 
     Raises:
-        ValueError: if another process is at work in it.
+        ValueError: If another process is at work in it.
     """
     folder = Path(os.path.abspath(folder))
     work = folder.with_name(f"{folder.name}.partial")

@@ -13,10 +13,10 @@ def stream(step, state, prompts, length, seed=None):
     Args:
         step: `(tokens (batch, steps), state, uniform (2, batch)) → (ids (batch,), state)`, a deterministic function
             that draws by the numbers of `uniform`, each in [0, 1).
-        state: the state before the first token, with room for the longest prompt and `length` words.
+        state: The state before the first token, with room for the longest prompt and `length` words.
         prompts: int32 ids, (prompt length,) each.
-        length: number of words to add.
-        seed: of NumPy's generator, which makes the draws independent of the backend.
+        length: Number of words to add.
+        seed: Of NumPy's generator, which makes the draws independent of the backend.
     """
     random = np.random.default_rng(seed)
     lengths = [len(prompt) for prompt in prompts]
@@ -35,11 +35,11 @@ def by_sampler(sampler, step, initial_state, prompt, length):
     """Continues `prompt` (batch, prompt length) by a `keras_hub.samplers.Sampler`: ids (batch, length).
 
     Args:
-        sampler: the sampler.
+        sampler: The sampler.
         step: `(tokens (batch, steps), state) → (log-probabilities (batch, words), hidden (batch, steps, dim), state)`.
         initial_state: `(batch size, length) → state`, whose tensors have the batch as their first axis.
         prompt: int32 ids.
-        length: number of words to add.
+        length: Number of words to add.
     """
     size = prompt.shape[1]
     state, read = initial_state(len(prompt), size + length), []

@@ -19,9 +19,9 @@ def run(main, define_flags, paths=None):
     name.
 
     Args:
-        main: the program.
-        define_flags: defines its flags.
-        paths: what the arguments that are no flags are, such as "RUN"; one at least must be given. By default the
+        main: The program.
+        define_flags: Defines its flags.
+        paths: What the arguments that are no flags are, such as "RUN"; one at least must be given. By default the
             program takes none.
     """
     define_flags()

@@ -19,8 +19,8 @@ class Experiment:
     """What decides every number of a run, together with the corpus. Several experiments can live in one process.
 
     Args:
-        parts: dict of the chosen part's name in every role of `PARTS`.
-        settings: dict of the values of the general settings and of what the chosen parts take.
+        parts: Dict of the chosen part's name in every role of `PARTS`.
+        settings: Dict of the values of the general settings and of what the chosen parts take.
 
     Example:
 
@@ -38,7 +38,7 @@ class Experiment:
         """Returns the experiment of parsed flags.
 
         Raises:
-            ValueError: if a flag was given that no chosen part takes.
+            ValueError: If a flag was given that no chosen part takes.
         """
         parts = {role: values[role].value for role in PARTS}
         for name in HYPERPARAMETERS:
@@ -51,7 +51,7 @@ class Experiment:
         """Returns the experiment of command-line arguments such as `["--flagfile=PATH", "--dim=16"]`.
 
         Raises:
-            ValueError: if an argument is not a flag of an experiment, or no chosen part takes it.
+            ValueError: If an argument is not a flag of an experiment, or no chosen part takes it.
         """
         return cls.of_flags(_parse(flagfiles.expand(arguments)))
 
@@ -69,7 +69,7 @@ class Experiment:
         """Returns the `LanguageModel` for a `Vocabulary`, with random weights.
 
         Raises:
-            ValueError: if the vocabulary has another size than the experiment is for, or if the word vectors of this
+            ValueError: If the vocabulary has another size than the experiment is for, or if the word vectors of this
                 input and output cannot be tied.
         """
         self._check_vocabulary(vocabulary)

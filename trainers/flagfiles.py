@@ -13,13 +13,13 @@ def expand(arguments, folder="", including=()):
     another one by its path relative to itself, whatever the working directory. A later flag overrides an earlier one.
 
     Args:
-        arguments: list of str.
-        folder: folder that relative paths start from; by default the working directory.
-        including: paths of the flagfiles that are being read.
+        arguments: List of str.
+        folder: Folder that relative paths start from; by default the working directory.
+        including: Paths of the flagfiles that are being read.
 
     Raises:
-        ValueError: if a flagfile includes itself or is not UTF-8.
-        OSError: if a flagfile cannot be read.
+        ValueError: If a flagfile includes itself or is not UTF-8.
+        OSError: If a flagfile cannot be read.
     """
     arguments, expanded = list(arguments), []
     while arguments:

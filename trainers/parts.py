@@ -24,9 +24,9 @@ class Part(NamedTuple):
     """One choice for a role of an experiment.
 
     Args:
-        make: class or function that makes it, called with keyword arguments only.
-        takes: names of the hyper-parameters that `make` takes, separated by spaces.
-        offered: names of the arguments that the experiment hands to `make`, such as the size of the vocabulary.
+        make: Class or function that makes it, called with keyword arguments only.
+        takes: Names of the hyper-parameters that `make` takes, separated by spaces.
+        offered: Names of the arguments that the experiment hands to `make`, such as the size of the vocabulary.
     """
 
     make: Callable
@@ -38,10 +38,10 @@ class HyperParameter(NamedTuple):
     """A flag: one name and one meaning for all parts that take it.
 
     Args:
-        type: bool, int, float, str, or `list` for integers with commas between them.
-        default: value if the flag is not given.
-        help: what it means, as `--help` prints it.
-        bounds: least and greatest value, None for no bound.
+        type: Bool, int, float, str, or `list` for integers with commas between them.
+        default: Value if the flag is not given.
+        help: What it means, as `--help` prints it.
+        bounds: Least and greatest value, None for no bound.
     """
 
     type: type

@@ -11,13 +11,13 @@ def fit(model, backup, batches, every, epochs, valid, callbacks):
     An epoch goes from one validation to the next.
 
     Args:
-        model: a compiled `LanguageModel`.
-        backup: the `Backup` that has restored the model, or found nothing to restore.
-        batches: function that returns the batches from the update of `backup` on.
-        every: updates of an epoch.
-        epochs: number of epochs of the whole training.
-        valid: validation data of `fit`.
-        callbacks: callbacks of `fit`, `backup` among them.
+        model: A compiled `LanguageModel`.
+        backup: The `Backup` that has restored the model, or found nothing to restore.
+        batches: Function that returns the batches from the update of `backup` on.
+        every: Updates of an epoch.
+        epochs: Number of epochs of the whole training.
+        valid: Validation data of `fit`.
+        callbacks: Callbacks of `fit`, `backup` among them.
     """
     if backup.step == every:
         _validate(model, backup.epoch, valid, callbacks)

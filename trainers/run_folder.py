@@ -32,7 +32,7 @@ class RunFolder:
     tensorboard/, best.keras and last.keras, checkpoints/; of sub-words also merges.txt.
 
     Args:
-        path: the folder.
+        path: The folder.
     """
 
     def __init__(self, path):
@@ -44,11 +44,11 @@ class RunFolder:
         """Writes what the run is, or checks that the folder already is that run, and keeps other trainings out.
 
         Args:
-            experiment: an `Experiment`.
-            corpus: the `Corpus` to train on.
+            experiment: An `Experiment`.
+            corpus: The `Corpus` to train on.
 
         Raises:
-            ValueError: when the folder belongs to other flags, sub-words or words, or a training is at work in it;
+            ValueError: When the folder belongs to other flags, sub-words or words, or a training is at work in it;
                 nothing is changed then.
         """
         begun = self._file("flags.txt").exists()
@@ -89,9 +89,9 @@ class RunFolder:
         """Writes what the run is, the flags last.
 
         Args:
-            flags_text: the experiment, as a flagfile.
-            vocabulary: a `Vocabulary`.
-            metadata: dict of what corpus.json holds.
+            flags_text: The experiment, as a flagfile.
+            vocabulary: A `Vocabulary`.
+            metadata: Dict of what corpus.json holds.
         """
         vocabulary.save(self._file("vocabulary.txt"))
         self._file("corpus.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")

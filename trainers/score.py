@@ -63,7 +63,7 @@ def read_lines():
     """Yields the lines of --input or of the standard input.
 
     Raises:
-        ValueError: on a line that is not UTF-8, with its number.
+        ValueError: On a line that is not UTF-8, with its number.
     """
     for name in FLAGS.input or [None]:
         with open(name, "rb") if name else standard_input() as source:

@@ -12,10 +12,10 @@ def print_summary(model, optimizer, batch_size, length, micro_batches):
     """Prints the parameters of each part and the estimated memory of an update.
 
     Args:
-        model: a `LanguageModel`, such as `unallocated` makes.
-        optimizer: its optimizer, built.
-        batch_size, length: rows of an update and tokens of a row, padding included.
-        micro_batches: parts that the update is computed in.
+        model: A `LanguageModel`, such as `unallocated` makes.
+        optimizer: Its optimizer, built.
+        batch_size, length: Rows of an update and tokens of a row, padding included.
+        micro_batches: Parts that the update is computed in.
     """
     for name, count in parameters(model).items():
         print(f"{name:20} {count:15,}")

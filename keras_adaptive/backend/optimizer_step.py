@@ -17,10 +17,10 @@ def apply_gradients(optimizer, gradients, trainable, finite):
     in the pure form, the only one in which loss scaling works.
 
     Args:
-        optimizer: a built Keras optimizer.
-        gradients: one dense gradient per variable.
-        trainable: the variables.
-        finite: whether to step.
+        optimizer: A built Keras optimizer.
+        gradients: One dense gradient per variable.
+        trainable: The variables.
+        finite: Whether to step.
     """
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if scales:

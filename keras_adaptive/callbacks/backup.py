@@ -30,18 +30,18 @@ class Backup(keras.callbacks.Callback):
     `compile` begin anew under TensorFlow, which makes them in the first update. List this callback last.
 
     Args:
-        folder: where the checkpoints are, and nothing else; made if need be.
-        every: number of updates between two checkpoints; None for the ends of epochs only.
-        keep: number of checkpoints to keep, the newest.
-        stateful: callbacks whose `get_state()`, a dict for JSON, belongs to a checkpoint, and to whose
+        folder: Where the checkpoints are, and nothing else; made if need be.
+        every: Number of updates between two checkpoints; None for the ends of epochs only.
+        keep: Number of checkpoints to keep, the newest.
+        stateful: Callbacks whose `get_state()`, a dict for JSON, belongs to a checkpoint, and to whose
             `set_state(state)` it is given back, such as a `TrainLog`; always the same ones, in the same order.
         writes: False in all processes but one of a training in several, which restore what that one writes.
 
     Raises:
-        ValueError: if `every` or `keep` is below 1; from `restore`, if no checkpoint is whole or the newest is that
+        ValueError: If `every` or `keep` is below 1; from `restore`, if no checkpoint is whole or the newest is that
             of another model; from `fit`, if the folder's checkpoints have not been restored, since they would mix.
-        OSError: from `fit`, if a checkpoint cannot be written. Those before it stay.
-        FloatingPointError: from `fit`, if a weight is not finite any more, instead of writing a checkpoint.
+        OSError: From `fit`, if a checkpoint cannot be written. Those before it stay.
+        FloatingPointError: From `fit`, if a weight is not finite any more, instead of writing a checkpoint.
 
     Example:
 

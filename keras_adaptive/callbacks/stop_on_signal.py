@@ -13,8 +13,8 @@ class StopOnSignal(keras.callbacks.Callback):
     the process at once. List this callback behind the `Backup`.
 
     Args:
-        backup: the `Backup` that writes the checkpoint.
-        largest: of a training in several processes, a function from a number to the largest of those that all of them
+        backup: The `Backup` that writes the checkpoint.
+        largest: Of a training in several processes, a function from a number to the largest of those that all of them
             pass to it, so that all stop behind the same update when one is asked to; it is called behind every batch.
 
     Example:

@@ -11,11 +11,11 @@ class TerminateOnNonFinite(keras.callbacks.Callback):
     is found; many in a row mean that training has diverged.
 
     Args:
-        limit: number of updates in a row.
+        limit: Number of updates in a row.
 
     Raises:
-        ValueError: if `limit` is below 1.
-        FloatingPointError: from `fit`, at the last of these updates.
+        ValueError: If `limit` is below 1.
+        FloatingPointError: From `fit`, at the last of these updates.
 
     Example:
 

@@ -31,10 +31,10 @@ class Corpus:
     into them, and the words themselves: `train.words`, … and `words.txt`, their vocabulary.
 
     Args:
-        data_dir: folder that `keras_adaptive.data.prepare` wrote.
+        data_dir: Folder that `keras_adaptive.data.prepare` wrote.
 
     Raises:
-        ValueError: if the folder holds no corpus, or files that do not belong together, or, when tokens are opened, a
+        ValueError: If the folder holds no corpus, or files that do not belong together, or, when tokens are opened, a
             file is missing or has another size than it was made with.
 
     Example:
@@ -91,7 +91,7 @@ class Corpus:
         A corpus of an earlier version has no checksums, and only the sizes are compared.
 
         Raises:
-            ValueError: if a file is missing, short or changed since it was made; names the first one.
+            ValueError: If a file is missing, short or changed since it was made; names the first one.
         """
         kinds = ["tokens"] if self.merges_sha256 is None else ["tokens", "words"]
         shards = [shard for split in splits for kind in kinds for shard in self._shards(split, kind)]
@@ -154,7 +154,7 @@ def load_subwords(folder, metadata):
     """Reads the `Subwords` of a folder with `merges.txt`; None if its units are words.
 
     Raises:
-        ValueError: if they are not those that `metadata`, from a `corpus.json`, tells of.
+        ValueError: If they are not those that `metadata`, from a `corpus.json`, tells of.
     """
     if metadata["unit"] != "sub-word":
         return None

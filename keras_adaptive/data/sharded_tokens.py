@@ -9,7 +9,7 @@ class ShardedTokens:
     `np.asarray` reads all.
 
     Args:
-        shards: list of arrays of one dimension and one type; some may be empty.
+        shards: List of arrays of one dimension and one type; some may be empty.
 
     Example:
 

@@ -16,16 +16,16 @@ class GraphSubwords:
     be cut elsewhere.
 
     Args:
-        subwords: the `Subwords` of a corpus.
-        vocabulary: the corpus's `Vocabulary` of pieces.
+        subwords: The `Subwords` of a corpus.
+        vocabulary: The corpus's `Vocabulary` of pieces.
 
     Call arguments:
-        words: strings without white space, `(words,)`, such as `tf.strings.split(line)`, which knows ASCII's only.
+        words: Strings without white space, `(words,)`, such as `tf.strings.split(line)`, which knows ASCII's only.
 
     Returns, when called, a `tf.RaggedTensor` of ids, `(words, None)`, int32; its `flat_values` are those of a line.
 
     Raises:
-        ValueError: if the vocabulary lacks a piece, since it belongs to another corpus.
+        ValueError: If the vocabulary lacks a piece, since it belongs to another corpus.
 
     Example:
 

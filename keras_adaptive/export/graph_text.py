@@ -10,12 +10,12 @@ class GraphText:
     Its `tables` must be tracked by what is exported.
 
     Args:
-        vocabulary: the `Vocabulary` of a corpus.
-        tokenizer: the name of its tokenizer, in `TOKENIZERS`.
-        subwords: its `Subwords`, None for a corpus of words.
+        vocabulary: The `Vocabulary` of a corpus.
+        tokenizer: The name of its tokenizer, in `TOKENIZERS`.
+        subwords: Its `Subwords`, None for a corpus of words.
 
     Raises:
-        ValueError: if the vocabulary lacks pieces of the sub-words.
+        ValueError: If the vocabulary lacks pieces of the sub-words.
 
     Example:
 

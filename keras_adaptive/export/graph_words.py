@@ -16,14 +16,14 @@ def graph_words(lines, tokenizer):
     it.
 
     Args:
-        lines: string tensor (lines,).
-        tokenizer: a name in `TOKENIZERS`.
+        lines: String tensor (lines,).
+        tokenizer: A name in `TOKENIZERS`.
 
     Returns:
         `tf.RaggedTensor` of strings (lines, words).
 
     Raises:
-        ValueError: on another name.
+        ValueError: On another name.
     """
     if tokenizer not in TOKENIZERS:
         raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {tokenizer!r}")

@@ -18,17 +18,17 @@ def export_saved_model(
     not at all. Needs Keras on TensorFlow, to which a `.keras` file of any backend can be loaded.
 
     Args:
-        model: a `LanguageModel`.
-        vocabulary: its `Vocabulary`.
-        folder: where to write; a server of TensorFlow expects a number as its last part.
-        tokenizer: the name of the tokenizer of its corpus, in `TOKENIZERS`.
-        subwords: the `Subwords` of its corpus, None for a corpus of words.
-        max_length: tokens that a line may have with its `</s>`; longer ones are an error. At most as many as a model of
+        model: A `LanguageModel`.
+        vocabulary: Its `Vocabulary`.
+        folder: Where to write; a server of TensorFlow expects a number as its last part.
+        tokenizer: The name of the tokenizer of its corpus, in `TOKENIZERS`.
+        subwords: The `Subwords` of its corpus, None for a corpus of words.
+        max_length: Tokens that a line may have with its `</s>`; longer ones are an error. At most as many as a model of
             learned positions has.
         dtype: "float32" or "bfloat16", of the weights and of the products; probabilities are float32 in either.
 
     Raises:
-        ValueError: on another backend, a folder that is not empty, a vocabulary of another size, another dtype or a
+        ValueError: On another backend, a folder that is not empty, a vocabulary of another size, another dtype or a
             `max_length` below 1; nothing is written then.
 
     Example:

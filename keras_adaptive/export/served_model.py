@@ -27,9 +27,9 @@ class ServedModel:
         each token.
 
     Args:
-        model: a `LanguageModel` on TensorFlow.
-        text: a `GraphText`.
-        max_length: tokens that a line may have with its `</s>`, and with what is generated.
+        model: A `LanguageModel` on TensorFlow.
+        text: A `GraphText`.
+        max_length: Tokens that a line may have with its `</s>`, and with what is generated.
 
     Raises, when called:
         tf.errors.InvalidArgumentError: on a line that is too long, on a number that is out of its range, and on

@@ -29,11 +29,11 @@ class Checkpoint(NamedTuple):
     """What a file says of a model.
 
     Attributes:
-        options: dict of the options that it was trained with, those of the model before those of the task.
-        model_options: those that only say how the model is built, where the file keeps them apart; else None.
-        architecture: such as "transformer_lm_wiki103".
-        weights: dict from the name in today's state dict to a float32 NumPy array.
-        version: of the layout of the decoder.
+        options: Dict of the options that it was trained with, those of the model before those of the task.
+        model_options: Those that only say how the model is built, where the file keeps them apart; else None.
+        architecture: Such as "transformer_lm_wiki103".
+        weights: Dict from the name in today's state dict to a float32 NumPy array.
+        version: Of the layout of the decoder.
     """
 
     options: dict
@@ -50,8 +50,8 @@ def read_checkpoint(path):
     otherwise.
 
     Raises:
-        ValueError: if the file holds other objects, which are named, or is no such checkpoint.
-        ModuleNotFoundError: if torch is not installed.
+        ValueError: If the file holds other objects, which are named, or is no such checkpoint.
+        ModuleNotFoundError: If torch is not installed.
     """
     state = _load(path)
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):

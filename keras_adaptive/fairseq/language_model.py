@@ -17,17 +17,17 @@ def load_language_model(checkpoint, dictionary):
     Ott et al. 2019, versions 0.6 to 0.12; the published models of Baevski & Auli 2019 are of this kind.
 
     Args:
-        checkpoint: path of a file such as `model.pt` or `checkpoint_best.pt`.
-        dictionary: path of the `dict.txt` that belongs to it.
+        checkpoint: Path of a file such as `model.pt` or `checkpoint_best.pt`.
+        dictionary: Path of the `dict.txt` that belongs to it.
 
     Returns:
         `(model, vocabulary)`: a `LanguageModel` and a `Vocabulary`.
 
     Raises:
-        ValueError: if the file is no such checkpoint, holds more than tensors, plain containers and
+        ValueError: If the file is no such checkpoint, holds more than tensors, plain containers and
             `argparse.Namespace`, uses an option that is not supported, has other tensors than its options say, or
             belongs to a dictionary of another size.
-        ModuleNotFoundError: if torch is not installed.
+        ModuleNotFoundError: If torch is not installed.
 
     Example:
 

@@ -86,7 +86,7 @@ def resolve(checkpoint):
     """The options of a `Checkpoint` with their defaults, once all are known to be supported.
 
     Raises:
-        ValueError: naming the options that are not.
+        ValueError: Naming the options that are not.
     """
     given = checkpoint.options
     options = DEFAULTS | {name: value for name, value in given.items() if value is not None}

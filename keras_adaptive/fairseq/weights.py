@@ -19,11 +19,11 @@ class Tensor(NamedTuple):
     """A published tensor.
 
     Attributes:
-        name: its name in the state dict.
-        variables: ours, which it holds one behind the other along its first axis.
-        transposed: whether its axes are in reverse: linear weights are (out, in) where our kernels are (in, out), and
+        name: Its name in the state dict.
+        variables: Ours, which it holds one behind the other along its first axis.
+        transposed: Whether its axes are in reverse: linear weights are (out, in) where our kernels are (in, out), and
             convolutions (out, in, width) where ours are (width, in, out).
-        optional: whether old files leave it out, since it is another one.
+        optional: Whether old files leave it out, since it is another one.
     """
 
     name: str
@@ -137,7 +137,7 @@ def load_weights(model, weights):
     """Gives a model the weights of a `Checkpoint`.
 
     Raises:
-        ValueError: listing all tensors that are missing, too many or of another shape, or that the model ties and
+        ValueError: Listing all tensors that are missing, too many or of another shape, or that the model ties and
             the file does not; the model is left as it was.
     """
     tensors = table(model)
@@ -173,8 +173,8 @@ def to_state_dict(model):
     as in fairseq.
 
     Raises:
-        ValueError: when fairseq has no such model; it says why.
-        ModuleNotFoundError: if torch is not installed.
+        ValueError: When fairseq has no such model; it says why.
+        ModuleNotFoundError: If torch is not installed.
     """
     import torch
 

@@ -11,11 +11,12 @@ class StreamState(keras.layers.Layer):
     one row per stream, and every replica holds all rows: a checkpoint of any replica is complete. The variables are
     no weights, so that they do not count as parameters.
 
-    Reference: Merity et al., An Analysis of Neural Language Modeling at Multiple Scales (2018), section 3.
+    Reference:
+        Merity et al., An Analysis of Neural Language Modeling at Multiple Scales (2018), section 3.
 
     Args:
-        body: a `Body`.
-        rows: number of streams, the rows of a batch over all replicas.
+        body: A `Body`.
+        rows: Number of streams, the rows of a batch over all replicas.
     """
 
     def __init__(self, body, rows, **kwargs):
@@ -40,8 +41,8 @@ class StreamState(keras.layers.Layer):
         """Returns the state of this replica's rows, replaced by `empty` in rows that begin a new text.
 
         Args:
-            begins: bool (rows of this replica,).
-            empty: the body's initial state for these rows.
+            begins: Bool (rows of this replica,).
+            empty: The body's initial state for these rows.
         """
         rows = ops.shape(begins)[0]
         message = f"`stream_rows` must be the rows of a batch, over all replicas. Received: stream_rows={self.rows}, "
@@ -68,8 +69,8 @@ class StreamState(keras.layers.Layer):
         """Stores the state of this replica's rows; where `finite` is False, the update was skipped and nothing changes.
 
         Args:
-            state: what the body returned.
-            finite: boolean scalar, the same in every replica.
+            state: What the body returned.
+            finite: Boolean scalar, the same in every replica.
         """
         parts = keras.tree.flatten(state)
         whole = [self._of_all_rows(part, variable) for part, variable in zip(parts, self.variables)]

@@ -21,10 +21,10 @@ class WordModel(keras.Model):
     To copy the model use `WordModel.from_config(model.get_config())`: `clone_model` cannot know the output layer.
 
     Args:
-        inputs: as in a functional `keras.Model`.
-        outputs: symbolic hidden states (…, hidden_dim).
-        word_output: an `Output`, such as `AdaptiveSoftmax`, which the model builds.
-        name: as in Keras.
+        inputs: As in a functional `keras.Model`.
+        outputs: Symbolic hidden states (…, hidden_dim).
+        word_output: An `Output`, such as `AdaptiveSoftmax`, which the model builds.
+        name: As in Keras.
 
     Example:
 
@@ -61,9 +61,9 @@ class WordModel(keras.Model):
         """Configures the model as `keras.Model.compile` does, without a loss: the model has its own.
 
         Args:
-            optimizer: any Keras optimizer.
+            optimizer: Any Keras optimizer.
             metrics: `["accuracy"]`, or nothing. In training accuracy costs a second pass over the output.
-            **kwargs: as in Keras (`jit_compile`, `run_eagerly`, `steps_per_execution`).
+            **kwargs: As in Keras (`jit_compile`, `run_eagerly`, `steps_per_execution`).
         """
         metrics = [metrics] if isinstance(metrics, str) else list(metrics or [])
         if set(metrics) - {"accuracy"}:

@@ -16,10 +16,10 @@ def over_active_rows(body, active, inputs, outputs, carry, chunk_rows):
             `live` (chunk_rows,) bool, False for a row that only fills the last chunk up and whose outputs are thrown
             away.
         active: (rows,) bool.
-        inputs: tensors of `rows` rows, gathered chunk by chunk.
-        outputs: tensors of `rows` rows, what the rows that are not active return. Torch writes into them.
-        carry: tensors that go from chunk to chunk, into which `body` may write under torch.
-        chunk_rows: rows of a chunk.
+        inputs: Tensors of `rows` rows, gathered chunk by chunk.
+        outputs: Tensors of `rows` rows, what the rows that are not active return. Torch writes into them.
+        carry: Tensors that go from chunk to chunk, into which `body` may write under torch.
+        chunk_rows: Rows of a chunk.
 
     Returns:
         `(outputs, carry)`.

@@ -25,15 +25,15 @@ def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_ro
     the logits run in float32 too, since float16 cannot hold a probability below 6e-8.
 
     Args:
-        x: float tensor (rows, dim), the hidden vectors.
-        table: float tensor (classes, dim), one vector per class, in the dtype of `x` or in float32; its gradient is
+        x: Float tensor (rows, dim), the hidden vectors.
+        table: Float tensor (classes, dim), one vector per class, in the dtype of `x` or in float32; its gradient is
             in its own dtype, so that float32 loses nothing to a narrower `x`.
-        targets: int tensor (rows,). A target below 0, or not below `classes` plus the number of extra columns, takes
+        targets: Int tensor (rows,). A target below 0, or not below `classes` plus the number of extra columns, takes
             its row out of the sum.
-        weights: float tensor (rows,). They are constants: no gradient flows to them.
-        extra_logits: float tensor (rows, extras) of further classes (the clusters of an adaptive softmax), whose ids
+        weights: Float tensor (rows,). They are constants: no gradient flows to them.
+        extra_logits: Float tensor (rows, extras) of further classes (the clusters of an adaptive softmax), whose ids
             follow those of the table.
-        chunk_rows: rows a chunk, by default those of `default_chunk_rows`.
+        chunk_rows: Rows a chunk, by default those of `default_chunk_rows`.
 
     Returns:
         A float32 scalar, in nats. Its gradients with respect to `x`, `table` and `extra_logits` are exact; second

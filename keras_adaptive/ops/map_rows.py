@@ -16,12 +16,12 @@ def map_rows(cases, inputs, weights, width):
     torch, whose shapes are dynamic, autograd needs neither chunks nor a second computation.
 
     Args:
-        cases: list of `(function, active, chunk_rows)`: a function of tensors with some number of rows and of the
+        cases: List of `(function, active, chunk_rows)`: a function of tensors with some number of rows and of the
             weights, the rows (rows,) bool that it is for, and how many of them it gets at a time. No row may
             be active in two cases.
-        inputs: list of tensors of `rows` rows, float or int.
-        weights: list of float tensors.
-        width: that of the rows that the functions return.
+        inputs: List of tensors of `rows` rows, float or int.
+        weights: List of float tensors.
+        width: That of the rows that the functions return.
 
     Returns:
         (rows, width) float32, differentiable once with respect to the float inputs and the weights.

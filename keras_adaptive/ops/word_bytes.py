@@ -8,7 +8,7 @@ def encode_words(words, max_bytes):
     """Returns the UTF-8 bytes of words, each + 1, cut at `max_bytes` and padded with 0: int16 (words, max_bytes).
 
     Raises:
-        ValueError: on an empty word.
+        ValueError: On an empty word.
     """
     encoded = [word.encode()[:max_bytes] for word in words]
     if not all(encoded):
@@ -28,13 +28,13 @@ def convolve_bytes(characters, table, *weights, max_bytes):
     last slot is multiplied only up to there.
 
     Args:
-        characters: int (words, slots). Padding is 0 and follows the bytes of a word. `slots` is `max_bytes`, or small
+        characters: Int (words, slots). Padding is 0 and follows the bytes of a word. `slots` is `max_bytes`, or small
             enough that every width has a window of padding alone.
         table: (257, char_dim) one vector per byte, float32. Row 0 is not used, since padding is a vector of zeros; see
             `zero_padded` for another one.
-        weights: kernels (width, char_dim, filters) of the widths 1, 2, …, their `beginnings`, and their biases. A width
+        weights: Kernels (width, char_dim, filters) of the widths 1, 2, …, their `beginnings`, and their biases. A width
             may have no filters.
-        max_bytes: slots of a word.
+        max_bytes: Slots of a word.
     """
     count = (len(weights) + 1) // 3
     kernels, begun, biases = weights[:count], weights[count : 2 * count - 1], weights[2 * count - 1 :]
@@ -69,8 +69,8 @@ def zero_padded(table, kernels, biases):
 
     Args:
         table: float32 (257, char_dim), one vector per byte.
-        kernels: list of (width, char_dim, filters).
-        biases: list of (filters,).
+        kernels: List of (width, char_dim, filters).
+        biases: List of (filters,).
 
     Returns:
         `(table, biases)` with the same convolutions. No gradient flows to p.

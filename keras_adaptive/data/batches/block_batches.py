@@ -12,14 +12,14 @@ class BlockBatches(Batches):
     the block before it in the text, and `</s>` at the very start.
 
     Args:
-        tokens: ids of a split, `(tokens,)`.
-        length: tokens of a block.
-        batch_size: blocks of a batch.
-        seed: decides the order of the blocks, together with the epoch.
+        tokens: Ids of a split, `(tokens,)`.
+        length: Tokens of a block.
+        batch_size: Blocks of a batch.
+        seed: Decides the order of the blocks, together with the epoch.
         shuffle: False keeps the order of the text.
 
     Raises:
-        ValueError: if there are fewer tokens than a block holds.
+        ValueError: If there are fewer tokens than a block holds.
 
     Example:
 

@@ -14,14 +14,15 @@ class ContextWindows:
     Block and context together hold at most `block + context` tokens: a line that is longer than `block` has a shorter
     context, without its earliest tokens, and a line that is longer than both has none.
 
-    Reference: Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019,
+    Reference:
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019,
     section 5.3 (blocks of 512 with a context of 2,560 there), and the code published with it.
 
     Args:
-        tokens: ids of a split, `(tokens,)`.
-        block: tokens to score in a window.
-        context: previous tokens before them; the first window has none, and the next few have as many as there are.
-        batch_size: windows of a batch.
+        tokens: Ids of a split, `(tokens,)`.
+        block: Tokens to score in a window.
+        context: Previous tokens before them; the first window has none, and the next few have as many as there are.
+        batch_size: Windows of a batch.
         by_lines: True makes blocks of whole lines, as many as fit in `block` tokens; a longer line is a block
             of its own. False makes blocks of exactly `block` tokens.
 

@@ -13,14 +13,14 @@ class SentenceBatches(Batches):
     sentences meet in another order, and in other company, every epoch.
 
     Args:
-        tokens: ids of a split, `(tokens,)`.
-        tokens_per_batch: largest number of tokens, padding included, in a batch.
-        seed: decides the batches, together with the epoch.
-        max_length: longer sentences are cut into pieces of at most so many tokens.
+        tokens: Ids of a split, `(tokens,)`.
+        tokens_per_batch: Largest number of tokens, padding included, in a batch.
+        seed: Decides the batches, together with the epoch.
+        max_length: Longer sentences are cut into pieces of at most so many tokens.
         shuffle: False keeps sentences of one length in the order of the text, short ones first.
 
     Raises:
-        ValueError: if there is no token, or `tokens_per_batch` does not hold a row of `max_length`.
+        ValueError: If there is no token, or `tokens_per_batch` does not hold a row of `max_length`.
 
     Example:
 

@@ -53,29 +53,29 @@ def prepare(
     killed goes on from there, if the text is the same; 4 bytes a word and the words.
 
     Args:
-        folder: has `train.txt`, `valid.txt` and `test.txt` (or WikiText's `wiki.train.tokens`, …), UTF-8.
-        data_dir: folder to make; `Corpus` says what it holds.
+        folder: Has `train.txt`, `valid.txt` and `test.txt` (or WikiText's `wiki.train.tokens`, …), UTF-8.
+        data_dir: Folder to make; `Corpus` says what it holds.
         tokenizer: "whitespace" for text that is tokenised already, "words" for raw text (`tokenize`).
-        min_count: occurrences that a word needs in `train`. WikiText and Billion Word were published with 3;
+        min_count: Occurrences that a word needs in `train`. WikiText and Billion Word were published with 3;
             with 1, raw text has no `<unk>` to learn.
-        source: what `corpus.json` gives as the source; the folder by default.
+        source: What `corpus.json` gives as the source; the folder by default.
         subwords: 0 makes a corpus of words. Otherwise its units are the pieces of a byte-pair encoding with so
             many merges, learned on `train` (`Subwords`); no piece is too rare, and `min_count` is for the words,
             whose counts a corpus of pieces has too.
-        check: called with the finished `Corpus` before `data_dir` appears; if it raises, nothing stays.
-        vocabulary: a `Vocabulary` to take instead of that of `train`, such as that of a published model; every other
+        check: Called with the finished `Corpus` before `data_dir` appears; if it raises, nothing stays.
+        vocabulary: A `Vocabulary` to take instead of that of `train`, such as that of a published model; every other
             word becomes `<unk>`, and `min_count` does not matter.
-        processes: how many parts are read at the same time, each in a process of its own unless there is but one.
-        report: called with lines of progress.
+        processes: How many parts are read at the same time, each in a process of its own unless there is but one.
+        report: Called with lines of progress.
 
     Returns:
         The `Corpus`.
 
     Raises:
-        ValueError: if a file is missing, empty or not UTF-8, `data_dir` holds something else or a damaged corpus, or
+        ValueError: If a file is missing, empty or not UTF-8, `data_dir` holds something else or a damaged corpus, or
             another process is making it; and whatever `check` raises.
-        ModuleNotFoundError: if sub-words are asked for and `tokenizers` is not installed.
-        ChildProcessError: if a process is killed.
+        ModuleNotFoundError: If sub-words are asked for and `tokenizers` is not installed.
+        ChildProcessError: If a process is killed.
     """
     if subwords < 0:
         raise ValueError(f"`subwords` must be a number of merges, or 0 for words. Received: {subwords}")

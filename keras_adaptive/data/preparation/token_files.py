@@ -20,10 +20,10 @@ def write_word_corpus(parts, folder, mapped, min_count, vocabulary):
     """Writes the vocabulary and the tokens of every split; returns what `corpus.json` says about them.
 
     Args:
-        parts: split -> folders that `index_words` wrote; each becomes a shard.
-        folder: for the files.
-        mapped: a `map` that may do several things at a time.
-        min_count: occurrences that a word needs in `train`, unless there is a `vocabulary` to take.
+        parts: Split -> folders that `index_words` wrote; each becomes a shard.
+        folder: For the files.
+        mapped: A `map` that may do several things at a time.
+        min_count: Occurrences that a word needs in `train`, unless there is a `vocabulary` to take.
     """
     words, counts = _merge(parts)
     vocabulary = Vocabulary.from_counts(counts, min_count) if vocabulary is None else vocabulary

@@ -27,8 +27,8 @@ def call(function, *arguments):
     """Runs a function of a module of `keras_adaptive.data`, with arguments that JSON can hold, in a new process.
 
     Raises:
-        ValueError, OSError: as the function does.
-        ChildProcessError: if it ends in another way, such as being killed because memory is short.
+        ValueError, OSError: As the function does.
+        ChildProcessError: If it ends in another way, such as being killed because memory is short.
     """
     names = function.__module__, function.__name__
     command = [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2]), *names, json.dumps(arguments)]

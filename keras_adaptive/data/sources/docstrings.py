@@ -21,11 +21,11 @@ def write_docstrings(folder, packages=()):
     document, is kept only once.
 
     Args:
-        folder: existing folder for the three files.
-        packages: names of installed packages, such as `["numpy", "keras"]`.
+        folder: Existing folder for the three files.
+        packages: Names of installed packages, such as `["numpy", "keras"]`.
 
     Raises:
-        ValueError: if a package is not installed.
+        ValueError: If a package is not installed.
     """
     texts = {"train": [], "valid": [], "test": []}
     seen = set()

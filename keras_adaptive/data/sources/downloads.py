@@ -20,16 +20,16 @@ def download(url, path, report=print):
     on the server since then, or if the server names no version or cannot send parts.
 
     Args:
-        url: http or https address.
-        path: file to make, in a folder that is made too.
-        report: called with a line of progress every few seconds.
+        url: Http or https address.
+        path: File to make, in a folder that is made too.
+        report: Called with a line of progress every few seconds.
 
     Returns:
         The path.
 
     Raises:
-        OSError: if the server cannot be reached, refuses, or stops before the end.
-        ValueError: if `url` is no address.
+        OSError: If the server cannot be reached, refuses, or stops before the end.
+        ValueError: If `url` is no address.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

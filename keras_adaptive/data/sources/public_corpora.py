@@ -98,24 +98,24 @@ def prepare_public(
     removed when the corpus is there.
 
     Args:
-        name: key of `PUBLIC_CORPORA`.
-        download_dir: folder for the archive and for the texts, in a folder called `name`.
-        data_dir: folder to make, as in `prepare`.
-        min_count: occurrences that a word needs in `train`; by default as published. With another number the
+        name: Key of `PUBLIC_CORPORA`.
+        download_dir: Folder for the archive and for the texts, in a folder called `name`.
+        data_dir: Folder to make, as in `prepare`.
+        min_count: Occurrences that a word needs in `train`; by default as published. With another number the
             types cannot be checked, and are not.
-        subwords: merges of a byte-pair encoding, 0 for words.
-        mirrors: addresses to try instead of the public ones.
-        report: called with lines of progress.
-        vocabulary: a `Vocabulary` to take instead of that of `train`, as in `prepare`; types are not checked then.
-        processes: how many parts of the texts are read at the same time, as in `prepare`.
+        subwords: Merges of a byte-pair encoding, 0 for words.
+        mirrors: Addresses to try instead of the public ones.
+        report: Called with lines of progress.
+        vocabulary: A `Vocabulary` to take instead of that of `train`, as in `prepare`; types are not checked then.
+        processes: How many parts of the texts are read at the same time, as in `prepare`.
 
     Returns:
         The `Corpus`.
 
     Raises:
-        ValueError: if there is no corpus of this name, the counts are not the published ones, or `data_dir`
+        ValueError: If there is no corpus of this name, the counts are not the published ones, or `data_dir`
             holds something else.
-        OSError: if no mirror gave the archive.
+        OSError: If no mirror gave the archive.
     """
     texts = fetch_texts(name, download_dir, mirrors, report)
     public = PUBLIC_CORPORA[name]
@@ -130,17 +130,17 @@ def fetch_texts(name, download_dir, mirrors=(), report=print):
     """Downloads and unpacks one of `PUBLIC_CORPORA`, from the first mirror that has it.
 
     Args:
-        name: key of `PUBLIC_CORPORA`.
-        download_dir: folder for the archive, which may be there already, and for the texts.
-        mirrors: addresses to try instead of the public ones.
-        report: called with lines of progress.
+        name: Key of `PUBLIC_CORPORA`.
+        download_dir: Folder for the archive, which may be there already, and for the texts.
+        mirrors: Addresses to try instead of the public ones.
+        report: Called with lines of progress.
 
     Returns:
         The folder in `download_dir` with `train.txt`, `valid.txt` and `test.txt`.
 
     Raises:
-        ValueError: if there is no corpus of this name.
-        OSError: if no mirror gave the archive; it names them all.
+        ValueError: If there is no corpus of this name.
+        OSError: If no mirror gave the archive; it names them all.
     """
     if name not in PUBLIC_CORPORA:
         raise ValueError(f"`name` must be one of {list(PUBLIC_CORPORA)}. Received: {name!r}")
@@ -173,15 +173,15 @@ def unpack(archive, members, folder):
     """Writes the texts of a zip or tar archive: the wanted members and no others, under names of our own.
 
     Args:
-        archive: path of a zip or tar file, compressed or not.
-        members: split -> names of its members, in order; an archive may put more folders in front of them.
-        folder: to make, with `train.txt`, `valid.txt` and `test.txt`; it appears complete or not at all.
+        archive: Path of a zip or tar file, compressed or not.
+        members: Split -> names of its members, in order; an archive may put more folders in front of them.
+        folder: To make, with `train.txt`, `valid.txt` and `test.txt`; it appears complete or not at all.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: if the file is not such an archive, is damaged, or lacks a member.
+        ValueError: If the file is not such an archive, is damaged, or lacks a member.
     """
     wanted = [name for names in members.values() for name in names]
     with complete_or_absent(folder) as new:

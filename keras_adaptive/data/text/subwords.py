@@ -19,17 +19,18 @@ class Subwords:
     written in GPT-2's symbols, one a byte: `Ġ` is the space, so the first piece of a word begins with it and no
     other does. The four special words are pieces as they are and never cut.
 
-    References: Sennrich, Haddow and Birch, Neural Machine Translation of Rare Words with Subword Units, ACL 2016;
+    References:
+        Sennrich, Haddow and Birch, Neural Machine Translation of Rare Words with Subword Units, ACL 2016;
     on bytes: Radford et al., Language Models are Unsupervised Multitask Learners, 2019.
 
     A file of merges has a line `left right` for each, in their order. Learning and cutting need the package
     `tokenizers` and raise ModuleNotFoundError without it.
 
     Args:
-        merges: list of (left, right), each a byte's symbol or what an earlier merge made.
+        merges: List of (left, right), each a byte's symbol or what an earlier merge made.
 
     Raises:
-        ValueError: if a merge is of something else.
+        ValueError: If a merge is of something else.
 
     Example:
 
@@ -57,8 +58,8 @@ class Subwords:
         """Learns merges from the words of a text.
 
         Args:
-            counts: dict of words and their occurrences; special words are left out.
-            merges: how many to learn; fewer if no pair occurs twice any more.
+            counts: Dict of words and their occurrences; special words are left out.
+            merges: How many to learn; fewer if no pair occurs twice any more.
         """
         if merges < 1:
             raise ValueError(f"`merges` must be positive. Received: {merges}")
@@ -94,10 +95,10 @@ class Subwords:
         """Yields the pieces of each word, a list of strings.
 
         Args:
-            words: iterable of words without white space, as a tokenizer makes them.
+            words: Iterable of words without white space, as a tokenizer makes them.
 
         Raises:
-            ValueError: if a word is empty or holds white space.
+            ValueError: If a word is empty or holds white space.
         """
         words = iter(words)
         while batch := list(itertools.islice(words, _BATCH)):

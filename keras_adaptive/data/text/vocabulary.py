@@ -21,12 +21,12 @@ class Vocabulary:
     id is then the later one.
 
     Args:
-        words: list of all words in the order of their ids; the first four are the special words.
-        counts: occurrences of each of them, as many as words.
-        overwrite: whether words may be repeated. The last id of a word is its own; special words keep theirs.
+        words: List of all words in the order of their ids; the first four are the special words.
+        counts: Occurrences of each of them, as many as words.
+        overwrite: Whether words may be repeated. The last id of a word is its own; special words keep theirs.
 
     Raises:
-        ValueError: if the special words are not the first four, a word is empty, holds a line break or occurs
+        ValueError: If the special words are not the first four, a word is empty, holds a line break or occurs
             twice, or the counts are not as many as the words.
 
     Example:

@@ -27,22 +27,22 @@ class TransformerBlock(keras.layers.Layer):
     The feed-forward kernels and biases start from U(±1/√fan_in).
 
     Args:
-        ffn_dim: width of the feed-forward layer.
-        mixer: the layer that mixes positions, a `Mixer` such as `CausalAttention`. Each block needs its own.
-        dropout: rate on both branches, in training.
-        relu_dropout: rate after the activation of the feed-forward layer, in training.
+        ffn_dim: Width of the feed-forward layer.
+        mixer: The layer that mixes positions, a `Mixer` such as `CausalAttention`. Each block needs its own.
+        dropout: Rate on both branches, in training.
+        relu_dropout: Rate after the activation of the feed-forward layer, in training.
         activation: "relu", "relu_squared", "gelu" (exact), "gelu_tanh" (the approximation), "tanh" or "linear".
-        normalize_first: whether the LayerNorms are applied before the branches or after the sums.
+        normalize_first: Whether the LayerNorms are applied before the branches or after the sums.
 
     Call arguments:
-        x: vectors (batch, length, dim).
-        training: whether dropout is drawn.
+        x: Vectors (batch, length, dim).
+        training: Whether dropout is drawn.
 
     Input and output shape:
         (batch, length, dim).
 
     Raises:
-        ValueError: if the activation is unknown.
+        ValueError: If the activation is unknown.
 
     Reference:
         Baevski & Auli 2019, section 4.1 (pre-norm); Vaswani et al. 2017, section 3.1 (post-norm).

@@ -19,18 +19,18 @@ class TransformerDecoder(Body):
     `keras_adaptive.models.transformer` makes the decoder of the paper from numbers.
 
     Args:
-        blocks: list of `TransformerBlock`. Their mixing layers may differ.
-        dim: dimension of the vectors in the blocks.
-        positions: layer that adds positions, such as `SinusoidalPositions` or `LearnedPositions`; `None` for none.
-        dropout: rate on the input of the first block, in training.
-        output_dim: dimension of the hidden states, by default `dim`; any other adds a projection without bias.
-        scale_input: whether the word vectors are scaled by √dim.
-        input_norm: whether there is a LayerNorm after the positions.
-        final_norm: whether there is a LayerNorm after the last block.
+        blocks: List of `TransformerBlock`. Their mixing layers may differ.
+        dim: Dimension of the vectors in the blocks.
+        positions: Layer that adds positions, such as `SinusoidalPositions` or `LearnedPositions`; `None` for none.
+        dropout: Rate on the input of the first block, in training.
+        output_dim: Dimension of the hidden states, by default `dim`; any other adds a projection without bias.
+        scale_input: Whether the word vectors are scaled by √dim.
+        input_norm: Whether there is a LayerNorm after the positions.
+        final_norm: Whether there is a LayerNorm after the last block.
 
     Call arguments:
-        x: word vectors (batch, length, input_dim).
-        training: whether dropout is drawn.
+        x: Word vectors (batch, length, input_dim).
+        training: Whether dropout is drawn.
 
     Input shape:
         (batch, length, input_dim).
@@ -112,11 +112,11 @@ class TransformerDecoder(Body):
         """Returns the position of the next token (batch,) and the initial states of the blocks.
 
         Args:
-            batch_size: number of rows.
-            length: the number of tokens that all steps take together; attention needs it.
+            batch_size: Number of rows.
+            length: The number of tokens that all steps take together; attention needs it.
 
         Raises:
-            ValueError: if `length` exceeds `max_length`, or is `None` and a block needs it.
+            ValueError: If `length` exceeds `max_length`, or is `None` and a block needs it.
         """
         if self.max_length is not None and isinstance(length, int):
             self.positions.check_length(length)

@@ -31,24 +31,27 @@ class CharCNN(Input):
     the projection from xavier uniform.
 
     Args:
-        words: list of all words in the order of their ids. The first four are `<s>`, `<pad>`, `</s>` and `<unk>`.
-        output_dim: dimension of the vectors.
-        highways: number of highway layers.
-        char_dim: dimension of the vectors of bytes.
-        filters: number of filters of the widths 1, 2, …; 0 leaves a width out.
-        max_bytes: maximum number of bytes of a word, at least the number of widths. Longer words are cut.
-        zero_padding: whether padding, which fills a word up to `max_bytes`, is a vector of zeros. Otherwise it is the
+        words: List of all words in the order of their ids. The first four are `<s>`, `<pad>`, `</s>` and `<unk>`.
+        output_dim: Dimension of the vectors.
+        highways: Number of highway layers.
+        char_dim: Dimension of the vectors of bytes.
+        filters: Number of filters of the widths 1, 2, …; 0 leaves a width out.
+        max_bytes: Maximum number of bytes of a word, at least the number of widths. Longer words are cut.
+        zero_padding: Whether padding, which fills a word up to `max_bytes`, is a vector of zeros. Otherwise it is the
             first row of `table`, which gets no gradient. Leave it True in models of your own; checkpoints of fairseq
             are read with False, because there this row has random values and the convolutions see it.
 
     Attributes:
-        table: a variable (257, char_dim). Row 0 belongs to padding, row b + 1 to byte b.
+        table: A variable (257, char_dim). Row 0 belongs to padding, row b + 1 to byte b.
 
-    Input shape: any shape of integer ids. An id outside the vocabulary gives a zero vector.
-    Output shape: (…, output_dim).
+    Input shape:
+        Any shape of integer ids. An id outside the vocabulary gives a zero vector.
+
+    Output shape:
+        (…, output_dim).
 
     Raises:
-        ValueError: on an empty word, or when the first four are not the special ones.
+        ValueError: On an empty word, or when the first four are not the special ones.
 
     Example:
 
@@ -130,9 +133,10 @@ class CharCNN(Input):
         Args:
             characters: int32 (rows, max_bytes) as `ops.word_bytes.encode_words` makes them.
             ids: int32 (rows,). A word outside the vocabulary has any id from `vocabulary_size` on.
-            active: bool (rows,), the rows to compute; the others are 0, or the vector of their symbol.
+            active: Bool (rows,), the rows to compute; the others are 0, or the vector of their symbol.
 
-        Returns: (rows, output_dim) float32.
+        Returns:
+            (rows, output_dim) float32.
         """
         vectors = self._compute(characters, active & ((ids == BOS) | (ids > UNK)))
         for place, id in enumerate((EOS, UNK)):
@@ -152,7 +156,7 @@ class CharCNN(Input):
         """Computes the vectors of all words once and returns them as a `WordEmbedding`, to evaluate and generate with.
 
         Args:
-            extra_words: list of words outside the vocabulary. Their ids follow those of the vocabulary.
+            extra_words: List of words outside the vocabulary. Their ids follow those of the vocabulary.
         """
         self.build()
         function = compiled(self, self.variables)

@@ -31,30 +31,31 @@ class AdaptiveSoftmax(Output):
     the same name and class among the layers that the hidden states come from. `softmax.trainable = False` freezes the
     variables of the softmax and leaves the embedding as it is.
 
-    Reference: Grave et al., Efficient softmax approximation for GPUs, ICML 2017; with tied words and projections
+    Reference:
+        Grave et al., Efficient softmax approximation for GPUs, ICML 2017; with tied words and projections
         Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 3.1.
 
     Args:
-        vocabulary_size: number of classes, ordered by descending frequency.
-        cutoffs: first id of every tail, strictly increasing; `()` for none.
-        factor: tail i has dimension ⌊hidden_dim / factorⁱ⌋. Not used when the words are tied.
-        tail_dropout: rate on the projected hidden states of the tails, in training.
-        input_dropout: rate on the hidden states before head and tails, in training.
-        tied_to: an `AdaptiveEmbedding` with the same vocabulary and cutoffs, or a `WordEmbedding` where there are no
+        vocabulary_size: Number of classes, ordered by descending frequency.
+        cutoffs: First id of every tail, strictly increasing; `()` for none.
+        factor: Tail i has dimension ⌊hidden_dim / factorⁱ⌋. Not used when the words are tied.
+        tail_dropout: Rate on the projected hidden states of the tails, in training.
+        input_dropout: Rate on the hidden states before head and tails, in training.
+        tied_to: An `AdaptiveEmbedding` with the same vocabulary and cutoffs, or a `WordEmbedding` where there are no
             cutoffs, whose tables are used.
-        tie_projections: whether the tails use the transposed projections of `tied_to` too.
+        tie_projections: Whether the tails use the transposed projections of `tied_to` too.
 
     Attributes:
-        tables: one variable (size_i, dim_i) per band, its own or the tied ones.
-        projections: one variable (hidden_dim, dim_i) per band, or `None` where the projection is tied or missing. The
+        tables: One variable (size_i, dim_i) per band, its own or the tied ones.
+        projections: One variable (hidden_dim, dim_i) per band, or `None` where the projection is tied or missing. The
             head has one only if its dimension differs from the hidden one.
-        class_table: the variable (number of tails, hidden_dim) of the head's columns for the tails, never tied.
+        class_table: The variable (number of tails, hidden_dim) of the head's columns for the tails, never tied.
 
     Call arguments:
-        hidden, targets, weights: as in `Output`.
+        hidden, targets, weights: As in `Output`.
 
     Raises:
-        ValueError: on bad cutoffs, on a `tied_to` with another vocabulary or other cutoffs, on a tail of dimension 0,
+        ValueError: On bad cutoffs, on a `tied_to` with another vocabulary or other cutoffs, on a tail of dimension 0,
             and on tied projections whose dimension is not the hidden one.
 
     Example:

@@ -21,7 +21,8 @@ class SeededDropout(keras.layers.Layer):
         rate: Probability that a value is dropped, in training.
         seed: Integer, optional.
 
-    Input and output shape: Any.
+    Input and output shape:
+        Any.
 
     Example:
 
