@@ -6,7 +6,7 @@ class Body(keras.layers.Layer):
     """Base class of bodies: causal layers from word vectors to hidden states.
 
     A body computes one function in two ways: `call` takes a whole sequence, `step` takes the next tokens of a sequence
-    and a state that stands for all tokens before them. Generation, evaluation with context and truncated
+    and a state that summarizes all tokens before them. Generation, evaluation with context and truncated
     back-propagation use `step`.
 
     Subclasses implement `initial_state` and `step`. The default `call` is the step from the initial state; a body that

@@ -3,7 +3,7 @@ from keras import ops
 
 
 class Mixer(keras.layers.Layer):
-    """Base class of mixing layers: the layers of a `TransformerBlock` in which positions see one another.
+    """Base class of mixing layers, through which the positions of a `TransformerBlock` see one another.
 
     Subclasses implement `initial_state` and `step`, as a body does, and keep the shape of their input. The default
     `call` is the step from the initial state; a mixer that has a faster parallel form overrides `call` too.

@@ -66,7 +66,7 @@ class TransformerBlock(keras.layers.Layer):
         self.activation = activation
         self.normalize_first = normalize_first
         policy = {"dtype": self.dtype_policy}
-        # Files hold the weights of any mixing layer as those of `attention`.
+        # Files hold the weights of any mixing layer under the name `attention`.
         self.attention_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)
         self.attention = mixer
         self.ffn_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)

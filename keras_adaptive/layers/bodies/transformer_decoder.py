@@ -11,12 +11,12 @@ from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, d
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class TransformerDecoder(Body):
-    """A body of causal Transformer blocks.
+    """Body of causal Transformer blocks.
 
     The word vectors are scaled by √dim, projected without bias if their dimension is not `dim`, given positions, and
-    passed through the blocks. The hidden states may be projected to another dimension, the one of the output's words.
+    passed through the blocks. The hidden states may be projected to the dimension that the output layer needs.
 
-    `keras_adaptive.models.transformer` makes the decoder of the paper from numbers.
+    `keras_adaptive.models.transformer` builds the decoder of the paper from its hyper-parameters.
 
     Args:
         blocks: List of `TransformerBlock`. Their mixing layers may differ.
@@ -82,7 +82,7 @@ class TransformerDecoder(Body):
 
     @property
     def max_length(self):
-        """The number of tokens in the longest sequence that `positions` has vectors for, `None` for any."""
+        """Number of tokens in the longest sequence that `positions` has vectors for, `None` for any."""
         return None if self.positions is None else self.positions.max_length
 
     def build(self, input_shape):

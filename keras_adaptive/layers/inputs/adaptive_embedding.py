@@ -7,10 +7,10 @@ from keras_adaptive.ops.bands import band_boundaries, band_dimensions
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class AdaptiveEmbedding(Input):
-    """Word vectors whose dimension shrinks with the frequency of the word.
+    """Embedding whose dimension decreases with the frequency of the word.
 
     Ids are ordered by descending frequency and cut into bands (the paper's clusters). Band i has vectors of dimension
-    ⌊embedding_dim / factorⁱ⌋ and a projection to `output_dim`; band 0 has one too. The layer scales nothing and adds no
+    ⌊embedding_dim / factorⁱ⌋ and a projection to `output_dim`; band 0 has one too. The layer neither scales nor adds
     positions: both belong to the body. Tables start from N(0, dim_i^−½), projections from Xavier uniform.
 
     Reference:
@@ -71,7 +71,7 @@ class AdaptiveEmbedding(Input):
         self.built = True
 
     def call(self, ids):
-        shape, ids = ops.shape(ids), ops.reshape(ops.cast(ids, "int32"), [-1])  # one matrix product, backwards too
+        shape, ids = ops.shape(ids), ops.reshape(ops.cast(ids, "int32"), [-1])  # one product, in the backward pass too
         parts = []
         for table, low, high in zip(self.tables, self.boundaries, self.boundaries[1:]):
             inside = (ids >= low) & (ids < high)

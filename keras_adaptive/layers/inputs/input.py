@@ -5,7 +5,7 @@ class Input(keras.layers.Layer):
     """Base class of the layers that turn word ids into vectors.
 
     A subclass implements `call(ids)`, from ids (…) to vectors (…, output_dim), and sets the attributes below in its
-    constructor. An id outside the vocabulary gives a zero vector. The layer scales nothing and adds no positions: both
+    constructor. An id outside the vocabulary gives a zero vector. The layer neither scales nor adds positions: both
     belong to the body.
 
     Attributes:
@@ -47,7 +47,7 @@ class Input(keras.layers.Layer):
 
         Args:
             extra_words: List of words outside the vocabulary, whose ids follow it. Only an input that computes vectors
-                from spellings can take them.
+                from spellings accepts them.
 
         Raises:
             ValueError: When extra words are given, even an empty list, to an input that knows words by their ids alone.

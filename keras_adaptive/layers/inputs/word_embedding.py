@@ -6,9 +6,9 @@ from keras_adaptive.layers.inputs.input import Input
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class WordEmbedding(Input):
-    """One table of word vectors, all of one dimension.
+    """Embedding whose word vectors have one dimension.
 
-    An `AdaptiveSoftmax` with `cutoffs=()`, the plain softmax, can be tied to it. The layer scales nothing and adds no
+    An `AdaptiveSoftmax` with `cutoffs=()`, the plain softmax, can be tied to it. The layer neither scales nor adds
     positions: both belong to the body. The table starts from N(0, dim^−½).
 
     Reference:

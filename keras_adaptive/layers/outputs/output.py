@@ -5,7 +5,7 @@ from keras_adaptive.ops.long_rows import draw
 
 
 class Output(keras.layers.Layer):
-    """Base class of the layers that turn hidden states into the probability of the next word.
+    """Base class of output layers, which turn hidden states into the probability of the next word.
 
     The public methods cast the hidden states to the compute dtype, build the layer on its first use, and flatten
     the leading axes. A subclass implements the methods named `compute_…` on rows: `x` (rows, hidden_dim) in the compute
