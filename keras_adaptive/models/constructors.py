@@ -1,4 +1,4 @@
-"""Functions that make bodies and language models; `assemble` is the one place where a model is put together."""
+"""Functions that build bodies and language models; `assemble` is the one place where a model is put together."""
 
 from functools import partial
 
@@ -12,10 +12,10 @@ from keras_adaptive.models.language_model import LanguageModel
 
 
 def assemble(make_input, make_body, make_output, *, tied=False, dtype=None):
-    """Makes a `LanguageModel` of three parts.
+    """Builds a `LanguageModel` from functions that build its three parts.
 
-    Each argument is a function that makes a part, such as a `functools.partial` of a layer class. It is called with
-    the `name` of the part ("word_input", "body" or "word_output") and with `dtype`.
+    Such a function may be a `functools.partial` of a layer class. It is called with the `name` of the part
+    ("word_input", "body" or "word_output") and with `dtype`.
 
     Args:
         make_input: Function `(name, dtype)` that returns the layer from ids to word vectors.
@@ -59,7 +59,7 @@ def transformer(
     dtype=None,
     name=None,
 ):
-    """Makes the body of the adaptive-input Transformer: pre-norm blocks of attention and sinusoidal positions.
+    """Builds the body of the adaptive-input Transformer: pre-norm blocks of attention and sinusoidal positions.
 
     Args:
         num_blocks: Number of blocks.
@@ -122,18 +122,18 @@ def transformer_lm(
     first_position=2,
     dtype=None,
 ):
-    """Makes the adaptive-input, adaptive-softmax Transformer, by default of the size for WikiText-103.
+    """Builds the adaptive-input, adaptive-softmax Transformer, by default in the size for WikiText-103.
 
     The model is ADP-T of the paper when words and projections are tied, and ADP when neither is.
 
     Args:
         vocabulary_size: Number of ids, ordered by descending frequency.
         dim: Dimension of the hidden states and of the first band's word vectors.
-        num_blocks: Transformer blocks.
+        num_blocks: Number of Transformer blocks.
         num_heads: Attention heads; must divide `dim`.
         ffn_dim: Width of the feed-forward layers.
-        cutoffs: First id of every band but the first; `()` is one band and a plain softmax.
-        factor: How many times smaller each band's dimension is than the one before.
+        cutoffs: First id of every band but the first; `()` for one band and a plain softmax.
+        factor: Ratio of the dimensions of one band and the next.
         tie_words: Whether input and output share the word vectors.
         tie_projections: Whether they share the projections of the tails too (with tied words).
         dropout: Rate on the input and on both branches of every block.

@@ -5,11 +5,11 @@ from keras_adaptive.backend.replicas import replica_count, replica_index, sum_ov
 
 
 class StreamState(keras.layers.Layer):
-    """The state in which a body has left the rows of a batch, for the next batch to continue from.
+    """State of a body after a batch, from which the next batch continues.
 
     Row r of a batch continues the text of row r of the batch before. The state is held in non-trainable variables,
     one row per stream, and every replica holds all rows: a checkpoint of any replica is complete. The variables are
-    no weights, so that they do not count as parameters.
+    not weights, so that they do not count as parameters.
 
     Reference:
         Merity et al., An Analysis of Neural Language Modeling at Multiple Scales (2018), section 3.
@@ -69,7 +69,7 @@ class StreamState(keras.layers.Layer):
         """Stores the state of this replica's rows; where `finite` is False, the update was skipped and nothing changes.
 
         Args:
-            state: What the body returned.
+            state: The state that the body returned.
             finite: Boolean scalar, the same in every replica.
         """
         parts = keras.tree.flatten(state)
@@ -78,7 +78,7 @@ class StreamState(keras.layers.Layer):
             variable.assign(ops.where(finite, ops.cast(value, variable.dtype), variable.value))
 
     def _of_all_rows(self, part, variable):
-        """The rows of all replicas: each puts its own among zeros, and these are summed."""
+        """Returns the rows of all replicas: each puts its own among zeros, and the results are summed."""
         if replica_count() == 1:
             return part
         first = replica_index() * ops.shape(part)[0]
