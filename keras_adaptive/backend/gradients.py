@@ -1,4 +1,4 @@
-"""The value and the gradients of a function of variables, on every backend."""
+"""Value and gradients of a function of variables, on every backend."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""One step of an optimizer by gradients that are summed and clipped already, on every backend."""
+"""Step of an optimizer by gradients that are already summed and clipped, on every backend."""
 
 import contextlib
 

@@ -2,8 +2,9 @@ import numpy as np
 
 
 def loss_by_frequency(nll, targets, counts, edges=None):
-    """Returns the mean loss of the tokens in each range of word frequency: where a model gains, on rare words
-    or on frequent ones.
+    """Returns the mean loss of the tokens in each range of word frequency.
+
+    It shows whether a model gains on rare words or on frequent ones.
 
     Reference:
         Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019,

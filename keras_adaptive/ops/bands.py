@@ -1,4 +1,4 @@
-"""Boundaries and dimensions of the bands that a vocabulary is cut into, and checks of ids."""
+"""Boundaries and dimensions of the bands (clusters) of a vocabulary, and checks of ids."""
 
 import numpy as np
 
@@ -13,8 +13,8 @@ def band_boundaries(vocabulary_size, cutoffs):
         cutoffs: First id of every band but the first, strictly increasing; `()` for a single band.
 
     Raises:
-        ValueError: When `cutoffs` does not increase or leaves the vocabulary. The message says so where the cutoffs
-            look like the sizes of the bands.
+        ValueError: When `cutoffs` do not increase or leave the vocabulary. The message says so if the cutoffs look like
+            the sizes of the bands.
     """
     cutoffs = tuple(int(cutoff) for cutoff in cutoffs)
     received = f"Received: cutoffs={cutoffs}, vocabulary_size={vocabulary_size}."
@@ -51,7 +51,7 @@ def check_ids(ids, vocabulary_size, name="tokens"):
     """Returns `ids` as an int32 array after checking on the host that each lies in the vocabulary.
 
     Raises:
-        ValueError: Naming the first id outside, its place and what to do.
+        ValueError: When an id is not in the vocabulary. The message names the first one and its place.
     """
     ids = np.asarray(ids)
     if not np.issubdtype(ids.dtype, np.integer):
