@@ -7,7 +7,9 @@ from keras_adaptive.metrics import loss_by_frequency
 
 
 def word_losses(model, corpus, split, block, context, batch_size, by_lines=False):
-    """Computes the loss of every word of a split. The loss of a word of sub-words is the sum over its pieces.
+    """Returns the loss of every word of a split.
+
+    The loss of a word that is made of sub-words is the sum over its pieces.
 
     Args:
         model: A `LanguageModel`.
@@ -34,8 +36,8 @@ def losses(model, inputs, targets, weights):
 
 
 def by_frequency(nll, words, corpus, edges=None):
-    """Returns `loss_by_frequency` of these losses and word ids, by the counts of the corpus' training text.
+    """Returns `loss_by_frequency` of losses and word ids, by the counts of the corpus' training text.
 
-    The words may be others than the scored ones, such as the words before them.
+    The words may differ from the scored words: they may be the words before them.
     """
     return loss_by_frequency(nll, words, corpus.word_vocabulary.counts, edges)

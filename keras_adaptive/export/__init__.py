@@ -1,3 +1,3 @@
-"""SavedModels of language models: text in, answers out, with TensorFlow alone."""
+"""Export of language models as SavedModels that take text and need TensorFlow alone."""
 
 from keras_adaptive.export.saved_model import export_saved_model as export_saved_model
