@@ -1,4 +1,4 @@
-"""Reads flagfiles, which may include one another, into plain arguments."""
+"""Expansion of flagfiles, which may include one another, into plain arguments."""
 
 import os
 from pathlib import Path
@@ -9,13 +9,13 @@ _PREFIXES = ("--flagfile=", "-flagfile=")
 def expand(arguments, folder="", including=()):
     """Returns command-line arguments with every `--flagfile=PATH` replaced by the flags of that file.
 
-    A flagfile holds one flag a line; empty lines and lines that begin with `#` or `//` are comments. It includes
+    A flagfile holds one flag per line; empty lines and lines that begin with `#` or `//` are comments. It includes
     another one by its path relative to itself, whatever the working directory. A later flag overrides an earlier one.
 
     Args:
-        arguments: List of str.
+        arguments: List of strings.
         folder: Folder that relative paths start from; by default the working directory.
-        including: Paths of the flagfiles that are being read.
+        including: Paths of the flagfiles that are currently read.
 
     Raises:
         ValueError: If a flagfile includes itself or is not UTF-8.

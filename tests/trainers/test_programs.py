@@ -220,7 +220,7 @@ def test_two_trainings_in_one_folder(trained, corpus):
 def test_a_run_without_checkpoints_is_refused(trained, corpus, tmp_path):
     run_dir = shutil.copytree(trained, tmp_path / "run")
     shutil.rmtree(run_dir / "checkpoints")
-    with pytest.raises(ValueError, match="has no checkpoints to go on from"):
+    with pytest.raises(ValueError, match="has no checkpoints to resume from"):
         call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={run_dir}")
 
 
