@@ -169,7 +169,7 @@ HYPERPARAMETERS = {
     "period_mult": HyperParameter(float, 1.0, "Ratio of the lengths of one cycle and the cycle before it."),
     "shrink": HyperParameter(float, 1.0, "Factor on the rates from one cycle to the next."),
 }
-GENERAL = {  # what the experiment itself takes
+GENERAL = {  # settings of the experiment itself
     "data_dir": HyperParameter(str, None, "Folder of the corpus, made by trainers.prepare."),
     "vocabulary_size": HyperParameter(
         int, 0, "Number of ids that the corpus must have; 0 for any. --summary needs no corpus with it.", (0, None)

@@ -88,7 +88,7 @@ class Backup(keras.callbacks.Callback):
                 state, arrays = read(path)
             except (MemoryError, PermissionError):
                 raise
-            except Exception as error:  # damage makes NumPy and zipfile raise many
+            except Exception as error:  # damage makes NumPy and zipfile raise errors of many kinds
                 reason = f"{type(error).__name__}: {error}"
                 warnings.warn(f"{path} is damaged and left out ({reason}).", stacklevel=2)
                 continue
@@ -140,7 +140,7 @@ class Backup(keras.callbacks.Callback):
         done = batch - self._last_batch
         self._last_batch = batch
         self.update, self.step = self.update + done, self.step + done
-        at_end = batch + 1 == (self.params or {}).get("steps")  # of the epoch, which makes a checkpoint too
+        at_end = batch + 1 == (self.params or {}).get("steps")  # the end of an epoch makes a checkpoint too
         if self.every and not at_end and self.update // self.every > (self.update - done) // self.every:
             self.save()
         elif self._writing and self._writing.done():

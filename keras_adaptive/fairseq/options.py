@@ -16,12 +16,12 @@ from keras_adaptive.layers import (
 )
 from keras_adaptive.models import assemble
 
-DEFAULTS = {  # of fairseq, for files older than an option
+DEFAULTS = {  # defaults of fairseq, for files older than an option
     "decoder_embed_dim": 512,
     "decoder_ffn_embed_dim": 2048,
     "decoder_layers": 6,
     "decoder_attention_heads": 8,
-    "decoder_input_dim": None,  # as decoder_embed_dim
+    "decoder_input_dim": None,  # the value of decoder_embed_dim
     "decoder_output_dim": None,
     "dropout": 0.1,
     "attention_dropout": 0.0,
@@ -34,7 +34,7 @@ DEFAULTS = {  # of fairseq, for files older than an option
     "no_scale_embedding": False,
     "no_token_positional_embeddings": False,
     "decoder_learned_pos": False,
-    "max_target_positions": None,  # as tokens_per_sample
+    "max_target_positions": None,  # the value of tokens_per_sample
     "tokens_per_sample": 1024,
     "share_decoder_input_output_embed": False,
     "character_embeddings": False,

@@ -4,7 +4,7 @@ from keras import ops
 from keras_adaptive.models.prediction import Cache, Prediction
 from keras_adaptive.models.training_step import TrainingStep
 
-REQUIRES = "requires"  # in a config: what Keras prints when it cannot find the classes of a file
+REQUIRES = "requires"  # key of a config, which Keras prints when it cannot find the classes of a file
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -52,7 +52,7 @@ class LanguageModel(TrainingStep, Prediction):
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         hidden = word_output(body(word_input(tokens)), return_hidden=True)
         super().__init__(inputs=tokens, outputs=hidden, **kwargs)
-        self.dtype_policy = body.dtype_policy  # by which Keras decides to scale the loss
+        self.dtype_policy = body.dtype_policy  # Keras scales the loss by this policy
         self.word_input = word_input
         self.body = body
         self.word_output = word_output

@@ -82,7 +82,7 @@ class TrainingStep(keras.Model):
     def _make_streams(self, rows):
         if (self.train_streams and self.train_streams.rows) == rows:
             return
-        del self.train_streams, self.test_streams  # so that Keras does not track them any more
+        del self.train_streams, self.test_streams  # Keras then no longer tracks them
         self.train_streams = self.test_streams = None
         if rows is not None:
             self.train_streams = StreamState(self.body, rows, name="train_streams")
@@ -135,12 +135,12 @@ class TrainingStep(keras.Model):
         return on_each_replica(pure, *arguments)
 
     def _train(self, data):
-        if not self.optimizer.built:  # before its loss scale is asked for
+        if not self.optimizer.built:  # before its loss scale is read
             self.optimizer.build(self.trainable_variables)
         tokens, begins, targets, weights = _unpack(data)
         count = sum_over_replicas(ops.sum(weights))
         scale = self._loss_scale()
-        shares = weights * scale / ops.maximum(count, 1e-9)  # of the mean over the whole update
+        shares = weights * scale / ops.maximum(count, 1e-9)  # shares of the mean over the whole update
         own_share = scale / (replica_count() * self.micro_batches)
         state = self._read(self.train_streams, begins)
         loss, words, gradients, states = 0.0, 0.0, None, []

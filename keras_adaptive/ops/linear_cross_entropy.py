@@ -157,7 +157,7 @@ def _chunk(table, dtype, with_gradients, axis):
         word = _Column(target, classes, axis)
         picked = word.gather(logits)
         exps, total, peak, log_total = _exponentials(with_dependencies(logits, picked), axis)
-        share, probabilities = 1.0, []  # of the classes together, and of the extra columns
+        share, probabilities = 1.0, []  # probabilities of all classes together and of the extra columns
         for extra_logits in extra:
             column = _Column(target - classes, extra_logits.shape[1], 1)
             picked = picked + column.gather(extra_logits)
@@ -171,7 +171,7 @@ def _chunk(table, dtype, with_gradients, axis):
         nll = peak - picked + log_total
         if not with_gradients:
             return [nll], carry
-        d_logits = word.subtract_at(with_dependencies(exps, log_total), total / share)  # but for the row's factor
+        d_logits = word.subtract_at(with_dependencies(exps, log_total), total / share)  # without the row's factor
         d_logits = ops.cast(d_logits if axis else ops.transpose(d_logits), wide.dtype)  # (rows, classes)
         weight = ops.where(live, weight, 0.0)[:, None]
         factor = weight * (share / total)[:, None]

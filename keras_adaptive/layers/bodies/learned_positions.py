@@ -48,7 +48,7 @@ class LearnedPositions(keras.layers.Layer):
     def build(self, input_shape):
         dim = input_shape[-1]
         normal = keras.initializers.RandomNormal(stddev=dim**-0.5)
-        # Gathered before it is cast, so that mixed precision never casts the whole table.
+        # The table is gathered before it is cast, so that mixed precision never casts the whole table.
         shape = (self.first_position + self.length, dim)
         self.table = self.add_weight(shape=shape, initializer=normal, name="table", autocast=False)
         self.built = True

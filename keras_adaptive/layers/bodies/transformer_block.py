@@ -78,7 +78,7 @@ class TransformerBlock(keras.layers.Layer):
         self.ffn_in = self._dense(self.ffn_dim, dim, activation=ACTIVATIONS[self.activation], name="ffn_in")
         self.ffn_out = self._dense(dim, self.ffn_dim, name="ffn_out")
         for layer in (self.attention_norm, self.attention, self.ffn_norm, self.ffn_in):
-            if not layer.built:  # a mixer that was read from a config is
+            if not layer.built:  # a mixer from a config is already built
                 layer.build(input_shape)
         self.ffn_out.build((*input_shape[:-1], self.ffn_dim))
         self.built = True

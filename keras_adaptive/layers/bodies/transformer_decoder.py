@@ -90,7 +90,7 @@ class TransformerDecoder(Body):
         self.projection = self._between(input_shape, self.dim, "projection")
         self.output_projection = self._between(shape, self.output_dim, "output_projection")
         for layer in (self.positions, self.input_norm, *self.blocks, self.final_norm):
-            if layer is not None and not layer.built:  # blocks and positions that were read from a config are
+            if layer is not None and not layer.built:  # blocks and positions from a config are already built
                 layer.build(shape)
         self.built = True
 

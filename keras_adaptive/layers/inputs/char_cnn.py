@@ -15,7 +15,7 @@ from keras_adaptive.special_words import BOS, EOS, SPECIAL_WORDS, UNK
 
 FILTERS = (128, 256, 384, 512, 512, 512, 512)  # of widths 1, 2, …
 SLOTS = (5, 8, 12, 20)  # Words are sorted by these lengths; a convolution is compiled for each.
-CONVOLVED_ROWS, HIGHWAY_ROWS = 64, 256  # Words of a chunk.
+CONVOLVED_ROWS, HIGHWAY_ROWS = 64, 256  # Number of words of a chunk.
 LOOKUP_ROWS = 4096
 
 
@@ -103,7 +103,7 @@ class CharCNN(Input):
             return
         width = sum(self.filters)
         self._characters = constant(self.characters)
-        # Gathered before they are cast, so that gradients of what occurs often are summed in float32.
+        # Rows are gathered before they are cast, so that gradients of frequent bytes are summed in float32.
         self.table = self._weight((257, self.char_dim), "glorot_normal", "table", autocast=False)
         self.symbols = self._weight((2, self.output_dim), "glorot_normal", "symbols", autocast=False)
         sizes = [(i + 1, self.char_dim, filters) for i, filters in enumerate(self.filters)]
