@@ -34,7 +34,7 @@ class LanguageModel(TrainingStep, Prediction):
         word_output: An `Output` layer from hidden states to the probability of the next word.
 
     Raises:
-        ValueError: When token ids given as an array lie outside the vocabulary.
+        ValueError: If token ids given as an array lie outside the vocabulary.
 
     Example:
 
@@ -95,7 +95,7 @@ class LanguageModel(TrainingStep, Prediction):
             The model itself, or a model with the same body whose input looks up the vectors of a `CharCNN`.
 
         Raises:
-            ValueError: On extra words, even an empty list, for an input that knows words by their ids alone.
+            ValueError: If extra words are given, even an empty list, to an input that knows words by their ids alone.
         """
         word_input, word_output = self.word_input.for_inference(extra_words), self.word_output.for_inference()
         if word_input is self.word_input and word_output is self.word_output:

@@ -41,7 +41,7 @@ class StreamState(keras.layers.Layer):
         """Returns the state of this replica's rows, replaced by `empty` in rows that begin a new text.
 
         Args:
-            begins: Bool (rows of this replica,).
+            begins: Bool tensor (rows of this replica,).
             empty: The body's initial state for these rows.
         """
         rows = ops.shape(begins)[0]

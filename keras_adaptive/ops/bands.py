@@ -13,7 +13,7 @@ def band_boundaries(vocabulary_size, cutoffs):
         cutoffs: First id of every band but the first, strictly increasing; `()` for a single band.
 
     Raises:
-        ValueError: When `cutoffs` do not increase or leave the vocabulary. The message says so if the cutoffs look like
+        ValueError: If `cutoffs` do not increase or leave the vocabulary. The message says so if the cutoffs look like
             the sizes of the bands.
     """
     cutoffs = tuple(int(cutoff) for cutoff in cutoffs)
@@ -34,7 +34,7 @@ def band_dimensions(dim, factor, bands):
     """Returns the dimension ⌊dim / factorⁱ⌋ of every band i.
 
     Raises:
-        ValueError: When `factor` is below 1 or a band's dimension would be 0.
+        ValueError: If `factor` is below 1 or a band's dimension would be 0.
     """
     if factor < 1:
         raise ValueError(f"`factor` must be at least 1. Received: factor={factor}.")
@@ -51,7 +51,7 @@ def check_ids(ids, vocabulary_size, name="tokens"):
     """Returns `ids` as an int32 array after checking on the host that each lies in the vocabulary.
 
     Raises:
-        ValueError: When an id is not in the vocabulary. The message names the first one and its place.
+        ValueError: If an id is not in the vocabulary. The message names the first one and its place.
     """
     ids = np.asarray(ids)
     if not np.issubdtype(ids.dtype, np.integer):

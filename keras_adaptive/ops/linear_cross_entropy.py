@@ -54,8 +54,8 @@ def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_ro
 def linear_nll(x, table, targets, extra_logits=None, chunk_rows=None):
     """Returns the cross-entropy of every row, with the same bound on memory: for evaluation.
 
-    The arguments are the same as in `linear_cross_entropy`. The result is (rows,) float32, 0 for a row whose target is
-    no class. Differentiating it computes the logits once more: for training use the fused sum.
+    The arguments are the same as in `linear_cross_entropy`, without `weights`. The result is (rows,) float32, 0 for a
+    row whose target is no class. Differentiating it computes the logits once more: for training use the fused sum.
     """
 
     def forward(x, table, targets, *extra):

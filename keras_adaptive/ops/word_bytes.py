@@ -8,7 +8,7 @@ def encode_words(words, max_bytes):
     """Returns the UTF-8 bytes of words, each + 1, cut at `max_bytes` and padded with 0: int16 (words, max_bytes).
 
     Raises:
-        ValueError: On an empty word.
+        ValueError: If a word is empty.
     """
     encoded = [word.encode()[:max_bytes] for word in words]
     if not all(encoded):

@@ -34,7 +34,7 @@ class AdaptiveEmbedding(Input):
         (…, output_dim).
 
     Raises:
-        ValueError: On cutoffs that do not increase or leave the vocabulary, and on a band of dimension 0.
+        ValueError: If `cutoffs` do not increase or leave the vocabulary, or a band would have dimension 0.
 
     Example:
 

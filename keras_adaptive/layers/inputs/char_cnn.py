@@ -55,7 +55,7 @@ class CharCNN(Input):
         (…, output_dim).
 
     Raises:
-        ValueError: On an empty word, or when the first four are not the special ones.
+        ValueError: If a word is empty, or the first four words are not the special ones.
 
     Example:
 
@@ -135,12 +135,12 @@ class CharCNN(Input):
         """Computes the vectors of words from their bytes, and the vectors of symbols from their ids.
 
         Args:
-            characters: int32 (rows, max_bytes) as `ops.word_bytes.encode_words` makes them.
-            ids: int32 (rows,). A word outside the vocabulary has any id from `vocabulary_size` on.
-            active: Bool (rows,), the rows to compute; the others are 0, or the vector of their symbol.
+            characters: Int32 tensor (rows, max_bytes) as `ops.word_bytes.encode_words` makes them.
+            ids: Int32 tensor (rows,). A word outside the vocabulary has any id from `vocabulary_size` on.
+            active: Bool tensor (rows,), the rows to compute; other rows are 0, or the vector of their symbol.
 
         Returns:
-            (rows, output_dim) float32.
+            A float32 tensor (rows, output_dim).
         """
         vectors = self._compute(characters, active & ((ids == BOS) | (ids > UNK)))
         for place, id in enumerate((EOS, UNK)):

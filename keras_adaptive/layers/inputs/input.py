@@ -50,7 +50,7 @@ class Input(keras.layers.Layer):
                 from spellings accepts them.
 
         Raises:
-            ValueError: When extra words are given, even an empty list, to an input that knows words by their ids alone.
+            ValueError: If extra words are given, even an empty list, to an input that knows words by their ids alone.
         """
         if extra_words is not None:
             raise ValueError(

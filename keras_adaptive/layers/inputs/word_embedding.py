@@ -29,7 +29,7 @@ class WordEmbedding(Input):
         (…, output_dim).
 
     Raises:
-        ValueError: When a size or dimension is below 1.
+        ValueError: If a size or dimension is below 1.
 
     Example:
 

@@ -55,8 +55,8 @@ class AdaptiveSoftmax(Output):
         hidden, targets, weights: As in `Output`.
 
     Raises:
-        ValueError: On bad cutoffs, on a `tied_to` with another vocabulary or other cutoffs, on a tail of dimension 0,
-            and on tied projections whose dimension is not the hidden one.
+        ValueError: If `cutoffs` do not increase or leave the vocabulary, `tied_to` has another vocabulary or other
+            cutoffs, a tail would have dimension 0, or the dimension of tied projections is not `hidden_dim`.
 
     Example:
 

@@ -146,8 +146,8 @@ class Output(keras.layers.Layer):
 
         Args:
             hidden: (…, hidden_dim).
-            temperature: Divides the log-probabilities: below 1 sharpens, 0 takes the most probable word.
-            top_k: Draw among the k most probable words only, optional.
+            temperature: Divisor of the log-probabilities: below 1 sharpens, 0 takes the most probable word.
+            top_k: Number of the most probable words to draw among, optional.
             seed: Int or `keras.random.SeedGenerator`.
 
         Returns:
