@@ -1,4 +1,4 @@
-"""Large-vocabulary language models in Keras 3: adaptive inputs, adaptive softmax and what they are compared with.
+"""Large-vocabulary language models in Keras 3: adaptive inputs, adaptive softmax and their baselines.
 
 Importing the package registers its classes with Keras. It must be imported before `keras.saving.load_model` reads a
 model that uses them.

@@ -7,20 +7,22 @@ from keras_adaptive.metrics import loss_by_frequency
 
 
 def word_losses(model, corpus, split, block, context, batch_size, by_lines=False):
-    """Computes the loss of every word of a split. The loss of a word of sub-words is the sum over its pieces.
+    """Returns the loss of every word of a split.
+
+    The loss of a word that is made of sub-words is the sum over its pieces.
 
     Args:
-        model: a `LanguageModel`.
-        corpus: a `Corpus`.
+        model: A `LanguageModel`.
+        corpus: A `Corpus`.
         split: "train", "valid" or "test".
-        block, context, batch_size, by_lines: as in `ContextWindows`.
+        block, context, batch_size, by_lines: As in `ContextWindows`.
 
     Returns:
         `(nll, words)`: the losses in nats, (words,) float64 in the order of the text, and the ids of the words in
         `corpus.word_vocabulary`.
 
     Raises:
-        ValueError: if a file of the split is missing or has changed.
+        ValueError: If a file of the split is missing or has changed.
     """
     corpus.verify(split)
     windows = ContextWindows(corpus.tokens(split), block, context, batch_size, by_lines)
@@ -34,8 +36,8 @@ def losses(model, inputs, targets, weights):
 
 
 def by_frequency(nll, words, corpus, edges=None):
-    """Returns `loss_by_frequency` of these losses and word ids, by the counts of the corpus' training text.
+    """Returns `loss_by_frequency` of losses and word ids, by the counts of the corpus' training text.
 
-    The words may be others than the scored ones, such as the words before them.
+    The words may differ from the scored words: they may be the words before them.
     """
     return loss_by_frequency(nll, words, corpus.word_vocabulary.counts, edges)

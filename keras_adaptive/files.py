@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all, whenever the process or the machine stops."""
+"""Files and folders that exist completely or not at all, even if the process or the machine stops."""
 
 import contextlib
 import json
@@ -10,12 +10,12 @@ import filelock
 
 
 def partial(path):
-    """Where a file is written before it gets its name."""
+    """Returns the path where a file is written before it gets its name."""
     return os.path.join(os.path.dirname(path), f"partial_{os.path.basename(path)}")
 
 
 def commit(path):
-    """Gives the file `partial(path)` its name, once all of it is on the disk."""
+    """Renames `partial(path)` to `path` once all of it is on the disk."""
     _flush_file(partial(path))
     os.replace(partial(path), path)
     _flush_names(os.path.dirname(path))
@@ -40,14 +40,14 @@ def read_json_lines(path):
 
 
 def discard(path):
-    """Takes away what a failed writing of `path` left."""
+    """Removes what a failed write of `path` left."""
     with contextlib.suppress(OSError):
         os.remove(partial(path))
 
 
 @contextlib.contextmanager
 def complete_or_absent(folder):
-    """Gives a temporary sibling of `folder` to write into, which takes its name if all goes well."""
+    """Yields a temporary sibling of `folder` to write into, which is renamed to `folder` on success."""
     folder = Path(os.path.abspath(folder))
     new = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
     shutil.rmtree(new, ignore_errors=True)  # from a process of this number that was killed
@@ -63,18 +63,18 @@ def complete_or_absent(folder):
 
 @contextlib.contextmanager
 def workspace(folder):
-    """Gives a sibling of `folder` for the work that leads to it, which is there again for a process that goes on.
+    """Yields a sibling of `folder` for intermediate work, which a later process finds again.
 
-    It is removed when the work is done, and by a ValueError, which would come again; not when the process is killed.
+    It is removed when the work is done, and on a ValueError, which would be raised again; not if the process is killed.
 
     Raises:
-        ValueError: if another process is at work in it.
+        ValueError: If another process works in it.
     """
     folder = Path(os.path.abspath(folder))
     work = folder.with_name(f"{folder.name}.partial")
     work.mkdir(parents=True, exist_ok=True)
     try:
-        with filelock.FileLock(work / "lock", timeout=0):  # which the system takes back if the process dies
+        with filelock.FileLock(work / "lock", timeout=0):  # released by the system if the process dies
             try:
                 yield work
             except ValueError:
@@ -86,7 +86,7 @@ def workspace(folder):
 
 
 def flush(folder):
-    """Waits until the files of a folder are on the disk, and not only in memory."""
+    """Waits until the files of a folder are on the disk."""
     for path in Path(folder).iterdir():
         if path.is_file():
             _flush_file(path)
@@ -98,7 +98,7 @@ def _flush_file(path):
 
 
 def _flush_names(folder):
-    """The same of the names in a folder, which only POSIX systems let one wait for."""
+    """Waits until the names in a folder are on the disk, which only POSIX systems support."""
     if os.name == "posix":
         descriptor = os.open(folder or ".", os.O_RDONLY)
         try:

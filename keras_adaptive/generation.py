@@ -7,16 +7,16 @@ from keras import ops
 def stream(step, state, prompts, length, seed=None):
     """Yields arrays (batch,) of ids that continue the prompts, until each is `length` words longer.
 
-    The first array stands behind the shortest prompt. Where a prompt is longer, its own word takes the place of a drawn
-    one, in what is yielded too.
+    The first array follows the shortest prompt. Rows of longer prompts yield their own words instead of drawn words
+    until they end.
 
     Args:
-        step: `(tokens (batch, steps), state, uniform (2, batch)) → (ids (batch,), state)`, a deterministic function
-            that draws by the numbers of `uniform`, each in [0, 1).
-        state: the state before the first token, with room for the longest prompt and `length` words.
-        prompts: int32 ids, (prompt length,) each.
-        length: number of words to add.
-        seed: of NumPy's generator, which makes the draws independent of the backend.
+        step: Deterministic function `(tokens (batch, steps), state, uniform (2, batch)) → (ids (batch,), state)`, which
+            draws by the numbers of `uniform`, each in [0, 1).
+        state: The state before the first token, with capacity for the longest prompt and `length` words.
+        prompts: List of int32 ids, (prompt length,) each.
+        length: Number of words to add.
+        seed: Seed of NumPy's generator, so that the draws do not depend on the backend.
     """
     random = np.random.default_rng(seed)
     lengths = [len(prompt) for prompt in prompts]
@@ -32,21 +32,25 @@ def stream(step, state, prompts, length, seed=None):
 
 
 def by_sampler(sampler, step, initial_state, prompt, length):
-    """Continues `prompt` (batch, prompt length) by a `keras_hub.samplers.Sampler`: ids (batch, length).
+    """Continues prompts by a `keras_hub.samplers.Sampler`.
 
     Args:
-        sampler: the sampler.
-        step: `(tokens (batch, steps), state) → (log-probabilities (batch, words), hidden (batch, steps, dim), state)`.
-        initial_state: `(batch size, length) → state`, whose tensors have the batch as their first axis.
-        prompt: int32 ids.
-        length: number of words to add.
+        sampler: The sampler.
+        step: Function `(tokens (batch, steps), state) → (log-probabilities (batch, words), hidden (batch, steps, dim),
+            state)`.
+        initial_state: Function `(batch size, length) → state`, whose tensors have the batch as their first axis.
+        prompt: Int32 ids (batch, prompt length).
+        length: Number of words to add.
+
+    Returns:
+        The new ids (batch, length).
     """
     size = prompt.shape[1]
     state, read = initial_state(len(prompt), size + length), []
     if size > 1:
         _, hidden, state = step(ops.convert_to_tensor(prompt[:, :-1]), state)
         read.append(hidden)
-    _, hidden, _ = step(ops.convert_to_tensor(prompt[:, -1:]), state)  # which the sampler itself puts in
+    _, hidden, _ = step(ops.convert_to_tensor(prompt[:, -1:]), state)  # the sampler adds it to the state itself
     hidden = ops.concatenate([*read, hidden], axis=1)
 
     def next_word(tokens, state, index):

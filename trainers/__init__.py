@@ -10,10 +10,13 @@ BACKENDS = ("tensorflow", "jax", "torch")  # in the order of Keras
 
 
 def choose_backend():
-    """Returns the backend to run on: Keras' own choice if it is installed, otherwise the first that is.
+    """Returns the backend to run on: the choice of Keras if it is installed, otherwise the first installed one.
 
-    Keras takes the environment variable KERAS_BACKEND, or else the file keras.json of its folder, which it writes by
-    itself and which then names tensorflow. Returns None if no backend is installed.
+    Keras reads the environment variable KERAS_BACKEND, or else the file keras.json in its folder. Keras writes this
+    file itself, and then it names tensorflow.
+
+    Returns:
+        The name of the backend, or None if no backend is installed.
     """
     if os.environ.get("KERAS_BACKEND"):
         return os.environ["KERAS_BACKEND"]
@@ -26,7 +29,7 @@ def choose_backend():
     return configured if configured in installed else next(iter(installed), None)
 
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # leaves out TensorFlow's notes about the processor
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's notes about the processor
 if "keras" not in sys.modules:
     if (_backend := choose_backend()) is None:
         sys.exit('No backend of Keras is installed: pip install "keras_adaptive[jax]", [torch] or [tensorflow].')

@@ -1,17 +1,17 @@
-"""Compares runs: which words they predict better, what context adds, and what the flags that differ do.
+"""Compares runs: the words that they predict better, the effect of context, and the effect of their flags.
 
     python -m trainers.analyze [--split=test] [--contexts=0,128,480] [--output_dir=runs/analysis] RUN [RUN ...]
 
-Prints a table of the runs, the best first, and writes analysis.json and pictures of it into --output_dir:
+The program prints a table of the runs, the best first, and writes analysis.json and its pictures into --output_dir:
 
-- loss_by_frequency.png and loss_by_previous.png: the loss of words by how frequent they are in the training text, and
-  by how frequent the word before them is;
-- contexts.png: perplexity against context. Windows are as long as in training, or --lengths, and are cut where tokens
-  end, not lines; the context is the tokens at the beginning of a window that are read and not scored;
-- perplexity.png: the runs side by side, and perplexity_by_FLAG.png where they differ in the number of one flag only.
+- loss_by_frequency.png and loss_by_previous.png: the loss of words by their frequency in the training text, and by the
+  frequency of the word before them;
+- contexts.png: perplexity against context. Windows are as long as in training, or --lengths, and are cut between
+  tokens, not lines; the context is the beginning of a window, which is read and not scored;
+- perplexity.png: the runs side by side, and perplexity_by_FLAG.png if they differ in the number of one flag only.
 
-The runs must be of one text. Each run's folder keeps its losses (losses_*.npz), so that a second call evaluates only
-what is new.
+The runs must have the same text. Each run's folder keeps its losses (losses_*.npz), so that a second call evaluates
+only new runs and windows.
 """
 
 import functools
@@ -33,19 +33,19 @@ from trainers.run_folder import RunFolder
 FLAGS = flags.FLAGS
 SPLITS = ("valid", "test")
 EDGES = [0, *(10**power for power in range(9))]  # the same for all runs; bins without a word are left out
-RECIPE = ("unit", "tokenizer", "min_count")  # of a corpus: how its text became words
+RECIPE = ("unit", "tokenizer", "min_count")  # how the text of a corpus became words
 
 
 def define_flags():
     flags.DEFINE_enum("split", "valid", SPLITS, "Split to analyze.")
     flags.DEFINE_list("lengths", [], "Tokens of a window, context included; by default the length of training.")
-    flags.DEFINE_list("contexts", [], "Tokens of a window that are context; by default 0 to 3 quarters of it.")
+    flags.DEFINE_list("contexts", [], "Tokens of a window that are context; by default 0 to 3 quarters of the window.")
     flags.DEFINE_integer("batch_size", 16, "Blocks at a time.", lower_bound=1)
     flags.DEFINE_string("output_dir", "runs/analysis", "Folder for analysis.json and the pictures.")
 
 
 class WordLosses(NamedTuple):
-    """The part of an evaluation that is kept in a file."""
+    """Part of an evaluation that is kept in a file."""
 
     nll: np.ndarray  # (words,)
     words: np.ndarray  # (words,), their ids
@@ -53,7 +53,7 @@ class WordLosses(NamedTuple):
 
 
 class Run:
-    """A run whose folder keeps the losses of its best model."""
+    """Run whose folder keeps the losses of its best model."""
 
     def __init__(self, path, name):
         self.folder = RunFolder(path)
@@ -106,7 +106,7 @@ def write_arrays(path, **arrays):
 
 
 def open_runs(paths):
-    """Returns the `Run`s of these folders, which must be comparable."""
+    """Returns the `Run` of each folder, after checking that the runs are comparable."""
     folders = [Path(path).resolve() for path in paths]
     bases = [folder.name for folder in folders]
     runs = []
@@ -123,7 +123,7 @@ def open_runs(paths):
 
 
 def windows(run, lengths, contexts):
-    """Returns the pairs of a length and a shorter context that a run is evaluated with."""
+    """Returns the pairs of a length and a shorter context with which a run is evaluated."""
     pairs = []
     for length in lengths or [run.length]:
         quarters = sorted({length * part // 4 for part in range(4)})

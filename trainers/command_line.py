@@ -1,4 +1,4 @@
-"""What every program does around its own work: it parses flags and reports bad input in one line."""
+"""Entry point of every program: parses flags and reports bad input in one line."""
 
 import os
 import sys
@@ -15,14 +15,14 @@ def run(main, define_flags, paths=None):
 
     A ValueError, an OSError, training that diverged or a missing package ends the program with one line on stderr and
     status 1; with the environment variable KERAS_ADAPTIVE_TRACEBACK set it is raised. Ctrl-C ends the program with one
-    line and status 130. Flags are defined here and not when a module is imported, so that two programs may use one
+    line and status 130. Flags are defined here and not when a module is imported, so that two programs can use one
     name.
 
     Args:
-        main: the program.
-        define_flags: defines its flags.
-        paths: what the arguments that are no flags are, such as "RUN"; one at least must be given. By default the
-            program takes none.
+        main: Function of the program.
+        define_flags: Function that defines the flags of the program.
+        paths: Name of the positional arguments, such as "RUN"; at least one must then be given. By default the program
+            takes none.
     """
     define_flags()
 
@@ -39,7 +39,7 @@ def run(main, define_flags, paths=None):
 
 
 def parse(arguments):
-    """Parses the flags of a command line, flagfiles included, and returns what is left; --help ends the program."""
+    """Parses the flags of a command line, with flagfiles, and returns the other arguments; --help exits."""
     if HELP.intersection(arguments[1:]):
         in_one_line(lambda: print(help_text(), flush=True))
         sys.exit(0)
@@ -47,7 +47,7 @@ def parse(arguments):
 
 
 def help_text():
-    """Returns what the program does and its flags, those of an experiment grouped by what they belong to."""
+    """Returns the description of the program and its flags; flags of an experiment are grouped by part."""
     groups = [name for name in flags.FLAGS.flags_by_module_dict() if not name.startswith("absl")]
     groups.sort(key=lambda name: name != sys.argv[0])  # the program's own flags first
     return "\n".join([sys.modules["__main__"].__doc__ or "", *map(flags.FLAGS.module_help, groups)])

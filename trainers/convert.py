@@ -1,8 +1,8 @@
-"""Makes a run folder of a published language model, for trainers.evaluate, trainers.score and trainers.generate.
+"""Converts a published language model to a run folder, for trainers.evaluate, trainers.score and trainers.generate.
 
 python -m trainers.convert --checkpoint=model.pt --dictionary=dict.txt --run_dir=runs/published
 
-The model was trained with fairseq, as `transformer_lm` of any architecture. Evaluation needs a corpus of its words:
+The model must be a `transformer_lm` of fairseq, of any architecture. Evaluation needs a corpus of its words:
 
 python -m trainers.prepare --source=wikitext-103 --dictionary=dict.txt --data_dir=data/published
 """
@@ -23,7 +23,7 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     flags.DEFINE_string("checkpoint", None, "File of the model, such as model.pt.", required=True)
-    flags.DEFINE_string("dictionary", None, "The dict.txt that belongs to it.", required=True)
+    flags.DEFINE_string("dictionary", None, "The dict.txt of the model.", required=True)
     flags.DEFINE_string("run_dir", None, "Folder to make.", required=True)
     flags.DEFINE_string("data_dir", None, "Corpus to evaluate on; it can be passed to trainers.evaluate instead.")
 
@@ -49,7 +49,7 @@ def main():
 
 
 def check_corpus(vocabulary):
-    """Refuses a corpus of other words than the model's, before the model is read."""
+    """Raises a ValueError if the corpus has another vocabulary than the model, before the model is read."""
     if load_corpus(FLAGS.data_dir).vocabulary.sha256 != vocabulary.sha256:
         raise ValueError(
             f"{FLAGS.data_dir} is a corpus of another vocabulary than {FLAGS.dictionary}: make one with "

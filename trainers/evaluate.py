@@ -1,8 +1,8 @@
-"""Evaluates a trained run on a split of its corpus: the perplexity per word.
+"""Evaluates a trained run on a split of its corpus and reports the perplexity per word.
 
 A run of sub-words is measured by the same words as a run of words: the loss of a word is the sum over its pieces. The
-text is scored in blocks, each after up to --context previous tokens: blocks of --block tokens each, or of as many whole
-lines as --block tokens hold.
+text is scored in blocks, each after up to --context previous tokens. A block has --block tokens or, with
+--blocks_of=lines, all whole lines that fit in --block tokens.
 
 python -m trainers.evaluate --run_dir=runs/quickstart --split=valid
 python -m trainers.evaluate --run_dir=runs/wikitext103 --split=test --blocks_of=lines --block=512 --context=2560
@@ -21,9 +21,9 @@ FLAGS = flags.FLAGS
 def define_flags():
     flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
     flags.DEFINE_string("data_dir", None, "Another corpus of the same vocabulary; by default the run's own.")
-    flags.DEFINE_enum("split", "valid", ["train", "valid", "test"], "What to evaluate on.")
+    flags.DEFINE_enum("split", "valid", ["train", "valid", "test"], "Split to evaluate on.")
     flags.DEFINE_enum(
-        "blocks_of", "tokens", ["tokens", "lines"], "Cut blocks of --block tokens, or of whole lines up to so many."
+        "blocks_of", "tokens", ["tokens", "lines"], "Cut blocks of --block tokens, or of the lines that fit in them."
     )
     flags.DEFINE_integer("block", None, "Tokens scored at a time; by default the length of training.", lower_bound=1)
     flags.DEFINE_integer("context", 0, "Previous tokens that a block may see, which are not scored.", lower_bound=0)

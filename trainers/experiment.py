@@ -1,4 +1,4 @@
-"""An experiment as a value: the parts it is made of and their settings, from flags, arguments or a run."""
+"""Experiments as values: parts and their settings, from flags, arguments or a run."""
 
 import dataclasses
 import functools
@@ -10,17 +10,19 @@ from keras_adaptive.models.constructors import assemble
 from trainers import flagfiles
 from trainers.parts import GENERAL, HYPERPARAMETERS, PARTS, ROLES, TIES
 
-# Not compared when a run continues: the corpus may move, its vocabulary is compared; the run may move to other devices.
+# Not compared when a run resumes: the corpus may move (its vocabulary is compared), and the devices may change.
 NOT_COMPARED = {"data_dir", "vocabulary_size", "micro_batches"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """What decides every number of a run, together with the corpus. Several experiments can live in one process.
+    """Settings that, together with the corpus, determine every number of a run.
+
+    Several experiments can exist in one process.
 
     Args:
-        parts: dict of the chosen part's name in every role of `PARTS`.
-        settings: dict of the values of the general settings and of what the chosen parts take.
+        parts: Dict from every role of `PARTS` to the name of the chosen part.
+        settings: Dict of the general settings and of the hyper-parameters that the chosen parts take.
 
     Example:
 
@@ -38,7 +40,7 @@ class Experiment:
         """Returns the experiment of parsed flags.
 
         Raises:
-            ValueError: if a flag was given that no chosen part takes.
+            ValueError: If a flag was given that no chosen part takes.
         """
         parts = {role: values[role].value for role in PARTS}
         for name in HYPERPARAMETERS:
@@ -51,7 +53,7 @@ class Experiment:
         """Returns the experiment of command-line arguments such as `["--flagfile=PATH", "--dim=16"]`.
 
         Raises:
-            ValueError: if an argument is not a flag of an experiment, or no chosen part takes it.
+            ValueError: If an argument is not a flag of an experiment, or no chosen part takes it.
         """
         return cls.of_flags(_parse(flagfiles.expand(arguments)))
 
@@ -59,7 +61,7 @@ class Experiment:
     def of_run(cls, run):
         """Returns the experiment of a `RunFolder`; a setting that is newer than the run has its default.
 
-        Runs of earlier versions hold the settings of all parts; what the chosen ones do not take is left out.
+        Runs of earlier versions hold the settings of all parts; settings that no chosen part takes are ignored.
         """
         values = _parse([f"--{name}={value}" for name, value in run.flags().items()])
         parts = {role: values[role].value for role in PARTS}
@@ -69,7 +71,7 @@ class Experiment:
         """Returns the `LanguageModel` for a `Vocabulary`, with random weights.
 
         Raises:
-            ValueError: if the vocabulary has another size than the experiment is for, or if the word vectors of this
+            ValueError: If the vocabulary has another size than the experiment requires, or if the word vectors of this
                 input and output cannot be tied.
         """
         self._check_vocabulary(vocabulary)
@@ -92,20 +94,20 @@ class Experiment:
         return self._maker("batching", {"tokens": tokens, "seed": self.settings["seed"], "shuffle": shuffle})()
 
     def flags_text(self):
-        """Returns the experiment as a flagfile, one flag a line."""
+        """Returns the experiment as a flagfile, one flag per line."""
         values = {**self.parts, **self.settings}
         if values["data_dir"] is not None:
             values["data_dir"] = os.path.abspath(values["data_dir"])
         return "".join(f"--{name}={plain(values[name])}\n" for name in sorted(values) if values[name] is not None)
 
     def differences(self, other):
-        """Returns `{name: (value, other's value)}` of what gives two experiments different runs."""
+        """Returns `{name: (value, other's value)}` of the settings that make the runs of two experiments differ."""
         values, others = ({**one.parts, **one.settings} for one in (self, other))
         names = sorted((values.keys() & others.keys()) - NOT_COMPARED)
         return {name: (values[name], others[name]) for name in names if values[name] != others[name]}
 
     def _maker(self, role, offered=None):
-        """The chosen part with everything that it takes but what `assemble` adds."""
+        """Returns the maker of the chosen part with all its arguments, except for the ones that `assemble` adds."""
         part = PARTS[role][self.parts[role]]
         taken = {name: self.settings[name] for name in part.takes.split()}
         given = {name: offered[name] for name in part.offered.split() if name != "tied_to"}
@@ -183,7 +185,7 @@ def _parse(arguments):
 
 
 def _taken(parts):
-    """Names of the general settings and of what the chosen parts take."""
+    """Returns the names of the general settings and of the hyper-parameters that the chosen parts take."""
     return [*GENERAL, *(name for name in HYPERPARAMETERS if _takes(parts, name))]
 
 
@@ -192,7 +194,7 @@ def _takes(parts, name):
 
 
 def _takers(name):
-    """The parts that take a hyper-parameter, as flags."""
+    """Returns the parts that take a hyper-parameter, as flags."""
     takers = {role: [key for key, part in PARTS[role].items() if name in part.takes.split()] for role in PARTS}
     return " and ".join(f"--{role}={'|'.join(keys)}" for role, keys in takers.items() if keys)
 

@@ -1,6 +1,6 @@
-"""Writes a trained run as a SavedModel: text in, answers out, with TensorFlow alone.
+"""Exports a trained run as a SavedModel, which takes text and needs TensorFlow alone.
 
-Whatever backend trained the run, it is loaded on TensorFlow here.
+The run may be of any backend; the program loads it on TensorFlow.
 
 python -m trainers.export --run_dir=runs/quickstart --export_dir=exports/quickstart/1
 """

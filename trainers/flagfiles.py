@@ -1,4 +1,4 @@
-"""Reads flagfiles, which may include one another, into plain arguments."""
+"""Expansion of flagfiles, which may include one another, into plain arguments."""
 
 import os
 from pathlib import Path
@@ -9,17 +9,17 @@ _PREFIXES = ("--flagfile=", "-flagfile=")
 def expand(arguments, folder="", including=()):
     """Returns command-line arguments with every `--flagfile=PATH` replaced by the flags of that file.
 
-    A flagfile holds one flag a line; empty lines and lines that begin with `#` or `//` are comments. It includes
+    A flagfile holds one flag per line; empty lines and lines that begin with `#` or `//` are comments. It includes
     another one by its path relative to itself, whatever the working directory. A later flag overrides an earlier one.
 
     Args:
-        arguments: list of str.
-        folder: folder that relative paths start from; by default the working directory.
-        including: paths of the flagfiles that are being read.
+        arguments: List of strings.
+        folder: Folder that relative paths start from; by default the working directory.
+        including: Paths of the flagfiles that are currently read.
 
     Raises:
-        ValueError: if a flagfile includes itself or is not UTF-8.
-        OSError: if a flagfile cannot be read.
+        ValueError: If a flagfile includes itself or is not UTF-8.
+        OSError: If a flagfile cannot be read.
     """
     arguments, expanded = list(arguments), []
     while arguments:

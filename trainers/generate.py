@@ -1,4 +1,4 @@
-"""Continues a prompt, word by word or, in a run of sub-words, piece by piece; or a file of prompts, many at a time.
+"""Continues a prompt word by word (piece by piece in a run of sub-words), or a file of prompts in batches.
 
 python -m trainers.generate --run_dir=runs/quickstart --prompt="The function returns" --length=50 --seed=1
 python -m trainers.generate --run_dir=runs/quickstart --input=prompts.txt --length=50   # JSON lines: prompt, text

@@ -1,11 +1,11 @@
-"""What an experiment may be made of: parts, and the hyper-parameters that they take.
+"""Parts of an experiment, and the hyper-parameters that they take.
 
 `PARTS` names the parts of every role. A part is a class or function of `keras_adaptive` whose keyword arguments have
-the names of the flags; a few lines adapt those whose arguments have other names. `HYPERPARAMETERS` gives every name one
-type, default and meaning, whichever part takes it.
+the names of the flags; short functions adapt classes whose arguments have other names. `HYPERPARAMETERS` gives every
+name one type, default and meaning for all parts.
 
-To add a part, write it in `keras_adaptive` and add a row to `PARTS`; what no other part takes is a new row of
-`HYPERPARAMETERS`.
+To add a part, write it in `keras_adaptive` and add a row to `PARTS`. A hyper-parameter that no other part takes is a
+new row of `HYPERPARAMETERS`.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ from keras_adaptive.optimizers import NAG, CosineRestarts
 
 
 class Part(NamedTuple):
-    """One choice for a role of an experiment.
+    """Choice for a role of an experiment.
 
     Args:
-        make: class or function that makes it, called with keyword arguments only.
-        takes: names of the hyper-parameters that `make` takes, separated by spaces.
-        offered: names of the arguments that the experiment hands to `make`, such as the size of the vocabulary.
+        make: Class or function that makes the part, called with keyword arguments only.
+        takes: Names of the hyper-parameters that `make` takes, separated by spaces.
+        offered: Names of the arguments that the experiment passes to `make`, such as the size of the vocabulary.
     """
 
     make: Callable
@@ -35,13 +35,13 @@ class Part(NamedTuple):
 
 
 class HyperParameter(NamedTuple):
-    """A flag: one name and one meaning for all parts that take it.
+    """Flag with one name and one meaning for all parts that take it.
 
     Args:
-        type: bool, int, float, str, or `list` for integers with commas between them.
-        default: value if the flag is not given.
-        help: what it means, as `--help` prints it.
-        bounds: least and greatest value, None for no bound.
+        type: `bool`, `int`, `float`, `str`, or `list` for comma-separated integers.
+        default: Value if the flag is not given.
+        help: Meaning, as `--help` prints it.
+        bounds: Least and greatest value, None for no bound.
     """
 
     type: type
@@ -153,7 +153,7 @@ HYPERPARAMETERS = {
     "tie_projections": HyperParameter(
         bool, True, "Whether input and output share the tails' projections; only with --tie_words."
     ),
-    "length": HyperParameter(int, 128, "Tokens of a block, or of the longest sentence.", (1, None)),
+    "length": HyperParameter(int, 128, "Number of tokens of a block, or of the longest sentence.", (1, None)),
     "batch_size": HyperParameter(
         int, 32, "Blocks of an update; for sentences, the update's tokens divided by --length.", (1, None)
     ),
@@ -163,13 +163,13 @@ HYPERPARAMETERS = {
         float, 0.1, "Bound on the global norm of an update's gradient; 0 for none.", (0.0, None)
     ),
     "min_rate": HyperParameter(float, 1e-5, "Learning rate at the end of the first cycle."),
-    "warmup": HyperParameter(int, 0, "Updates of linear warm-up.", (0, None)),
+    "warmup": HyperParameter(int, 0, "Number of updates of the linear warm-up.", (0, None)),
     "warmup_rate": HyperParameter(float, 1e-7, "Learning rate of the first update of the warm-up."),
     "period": HyperParameter(int, 0, "Updates of the first cosine cycle; 0 for all after the warm-up.", (0, None)),
     "period_mult": HyperParameter(float, 1.0, "Ratio of the lengths of one cycle and the cycle before it."),
     "shrink": HyperParameter(float, 1.0, "Factor on the rates from one cycle to the next."),
 }
-GENERAL = {  # what the experiment itself takes
+GENERAL = {  # settings of the experiment itself
     "data_dir": HyperParameter(str, None, "Folder of the corpus, made by trainers.prepare."),
     "vocabulary_size": HyperParameter(
         int, 0, "Number of ids that the corpus must have; 0 for any. --summary needs no corpus with it.", (0, None)
@@ -178,8 +178,10 @@ GENERAL = {  # what the experiment itself takes
         bool, True, "Whether input and output share the word vectors; --notie_words where they cannot."
     ),
     "dtype": HyperParameter(str, "float32", "Keras dtype policy: float32, mixed_bfloat16 or mixed_float16."),
-    "micro_batches": HyperParameter(int, 1, "Parts that an update is computed in, to save memory.", (1, None)),
-    "updates": HyperParameter(int, 1000, "Updates to train.", (1, None)),
+    "micro_batches": HyperParameter(
+        int, 1, "Number of parts in which an update is computed, to save memory (gradient accumulation).", (1, None)
+    ),
+    "updates": HyperParameter(int, 1000, "Number of updates to train.", (1, None)),
     "evaluate_every": HyperParameter(
         int, 100, "Updates between two validations, after each of which the model is saved.", (1, None)
     ),

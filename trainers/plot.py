@@ -6,7 +6,7 @@
 - loss_by_frequency_SPLIT.png from evaluation_SPLIT.json: the loss of rare and of frequent words, and their share;
 - surprisal.png from score.jsonl: a passage, each word shaded by how little the model expected it.
 
-The program names a file that the run has not written, and leaves its picture out.
+The program names every file that the run has not written, and skips its picture.
 """
 
 from trainers import command_line

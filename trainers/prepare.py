@@ -1,6 +1,6 @@
-"""Turns text into a corpus for training: token ids, a vocabulary and what there is to know about them.
+"""Turns text into a corpus for training: token ids, a vocabulary and their metadata.
 
-The same command again resumes where it was stopped, and keeps a corpus that is complete.
+The same command resumes where it was stopped, and keeps a complete corpus.
 
 python -m trainers.prepare --data_dir=data/docstrings
 python -m trainers.prepare --source=wikitext-103 --data_dir=data/wikitext-103
@@ -57,7 +57,7 @@ def prepare_docstrings():
 
 def prepare_download():
     if FLAGS.tokenizer == "words":
-        raise ValueError(f"--source={FLAGS.source} is tokenised already. Leave --tokenizer out.")
+        raise ValueError(f"--source={FLAGS.source} is tokenized already. Leave --tokenizer out.")
     names = FLAGS.source, FLAGS.download_dir, FLAGS.data_dir
     return prepare_public(*names, FLAGS.min_count, mirrors=FLAGS.mirrors, **how())
 
@@ -86,8 +86,8 @@ def print_summary(corpus):
     metadata, size = corpus.metadata, len(corpus.vocabulary)
     if metadata["unit"] == "word":
         columns = ["tokens", "lines"]
-        origin = f"those with at least {metadata['min_count']} occurrences"
-        print(f"{size:,} words in the vocabulary, {f'those of {FLAGS.dictionary}' if FLAGS.dictionary else origin}")
+        origin = f"with at least {metadata['min_count']} occurrences"
+        print(f"{size:,} words in the vocabulary, {f'from {FLAGS.dictionary}' if FLAGS.dictionary else origin}")
     else:
         columns = ["tokens", "words", "lines"]
         print(f"{size:,} pieces of words in the vocabulary, from {metadata['merges']['number']:,} merges")

@@ -1,4 +1,4 @@
-"""Training that starts at any update: `fit` begins at epochs, a checkpoint may lie within one."""
+"""Training that starts at any update; `fit` of Keras starts at epochs, and a checkpoint may lie within one."""
 
 import sys
 
@@ -8,16 +8,16 @@ import keras
 def fit(model, backup, batches, every, epochs, valid, callbacks):
     """Trains from the update that `backup` has restored to the end of epoch `epochs`.
 
-    An epoch goes from one validation to the next.
+    An epoch lasts from one validation to the next.
 
     Args:
-        model: a compiled `LanguageModel`.
-        backup: the `Backup` that has restored the model, or found nothing to restore.
-        batches: function that returns the batches from the update of `backup` on.
-        every: updates of an epoch.
-        epochs: number of epochs of the whole training.
-        valid: validation data of `fit`.
-        callbacks: callbacks of `fit`, `backup` among them.
+        model: A compiled `LanguageModel`.
+        backup: The `Backup`, after its `restore`.
+        batches: Function that returns the batches from the update of `backup` on.
+        every: Number of updates of an epoch.
+        epochs: Number of epochs of the whole training.
+        valid: Validation data of `fit`.
+        callbacks: Callbacks of `fit`, including `backup`.
     """
     if backup.step == every:
         _validate(model, backup.epoch, valid, callbacks)

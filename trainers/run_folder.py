@@ -1,4 +1,4 @@
-"""A run's folder: its flags, vocabulary, tokenizer and models; everything after training needs only this."""
+"""Folder of a run: flags, vocabulary, tokenizer and models. Everything after training needs only this folder."""
 
 import contextlib
 import functools
@@ -26,13 +26,13 @@ BEFORE_FLAGS = {"lock", "vocabulary.txt", "merges.txt", "corpus.json", "partial_
 
 
 class RunFolder:
-    """The files of one training run.
+    """Files of one training run.
 
-    flags.txt (the experiment, as a flagfile), vocabulary.txt, corpus.json, log.jsonl,
-    tensorboard/, best.keras and last.keras, checkpoints/; of sub-words also merges.txt.
+    The folder holds flags.txt (the experiment, as a flagfile), vocabulary.txt, corpus.json, log.jsonl, tensorboard/,
+    best.keras and last.keras, checkpoints/, and merges.txt for a corpus of sub-words.
 
     Args:
-        path: the folder.
+        path: Path of the folder.
     """
 
     def __init__(self, path):
@@ -41,22 +41,22 @@ class RunFolder:
 
     @contextlib.contextmanager
     def claimed(self, experiment, corpus):
-        """Writes what the run is, or checks that the folder already is that run, and keeps other trainings out.
+        """Writes the files of a new run, or checks that the folder holds this run, and locks out other trainings.
 
         Args:
-            experiment: an `Experiment`.
-            corpus: the `Corpus` to train on.
+            experiment: An `Experiment`.
+            corpus: The `Corpus` to train on.
 
         Raises:
-            ValueError: when the folder belongs to other flags, sub-words or words, or a training is at work in it;
-                nothing is changed then.
+            ValueError: If the folder belongs to other flags, sub-words or words, or another training uses it. Nothing
+                changes then.
         """
         begun = self._file("flags.txt").exists()
         if self.path.exists() and not begun and set(os.listdir(self.path)) - BEFORE_FLAGS:
             raise ValueError(f"{self.path} is not empty and holds no run: pass another --run_dir.")
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            with filelock.FileLock(self._file("lock"), timeout=0):  # which the system takes back if the process dies
+            with filelock.FileLock(self._file("lock"), timeout=0):  # released by the system if the process dies
                 self._claim(experiment, corpus)
                 yield
         except filelock.Timeout:
@@ -69,7 +69,7 @@ class RunFolder:
             self._compare_experiment(experiment)
             self._compare_vocabulary(corpus)
             if self._validations() > 1 and not any(self.checkpoints.glob("update_*.npz")):
-                raise ValueError(f"{self.path} has no checkpoints to go on from: pass another --run_dir.")
+                raise ValueError(f"{self.path} has no checkpoints to resume from: pass another --run_dir.")
             return
         if (subwords := corpus.subwords()) is not None:
             subwords.save(self._file("merges.txt"))
@@ -81,17 +81,17 @@ class RunFolder:
         return log.read_text(encoding="utf-8").count('"val_loss"') if log.exists() else 0
 
     def check_empty(self):
-        """Raises a ValueError if there is anything in the folder."""
+        """Raises a ValueError if the folder is not empty."""
         if self.path.exists() and any(self.path.iterdir()):
             raise ValueError(f"{self.path} is not empty: pass another --run_dir.")
 
     def write(self, flags_text, vocabulary, metadata):
-        """Writes what the run is, the flags last.
+        """Writes the files that describe the run, the flags last.
 
         Args:
-            flags_text: the experiment, as a flagfile.
-            vocabulary: a `Vocabulary`.
-            metadata: dict of what corpus.json holds.
+            flags_text: The experiment, as a flagfile.
+            vocabulary: A `Vocabulary`.
+            metadata: Dict of the contents of corpus.json.
         """
         vocabulary.save(self._file("vocabulary.txt"))
         self._file("corpus.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")
@@ -121,13 +121,13 @@ class RunFolder:
             )
 
     def flags(self):
-        """Returns what flags.txt holds, a dict of strings; `Experiment.of_run` reads the experiment."""
+        """Returns the flags in flags.txt, a dict of strings; `Experiment.of_run` reads the experiment."""
         lines = self._read("flags.txt").splitlines()
         return dict(line.removeprefix("--").split("=", 1) for line in lines)
 
     @property
     def is_converted(self):
-        """Whether the folder holds a published model that was converted, which is no experiment."""
+        """Whether the folder holds a converted published model, which is no experiment."""
         return "checkpoint" in self.flags()
 
     def vocabulary(self):
@@ -143,7 +143,7 @@ class RunFolder:
 
     @property
     def tokenizer(self):
-        """The name of the tokenizer that made words of the training text."""
+        """Name of the tokenizer that split the training text into words."""
         return self._metadata["tokenizer"]
 
     def subwords(self):
@@ -151,13 +151,13 @@ class RunFolder:
         return load_subwords(self.path, self._metadata)
 
     def join(self, tokens):
-        """Yields the text of words, or of pieces, as they come; a line ends with `</s>`."""
+        """Yields the text of words or pieces one at a time; a line ends with `</s>`."""
         if self._metadata["unit"] == "sub-word":
             return join_pieces(tokens)
         return ("\n" if word == "</s>" else f" {word}" for word in tokens)
 
     def count_words(self, tokens):
-        """Returns the number of words that these tokens make up."""
+        """Returns the number of words in these tokens."""
         return sum(map(begins_word, tokens)) if self._metadata["unit"] == "sub-word" else len(tokens)
 
     @functools.cached_property
@@ -211,7 +211,7 @@ class RunFolder:
 
 
 def difference(ours, theirs):
-    """Returns how the vocabulary of a corpus differs from that of a run: the size, and the first word or count."""
+    """Returns how two vocabularies differ, of a run and a corpus: the size, and the first word or count."""
     sizes = f"{len(theirs):,} words (was {len(ours):,})"
     for number in range(len(SPECIAL_WORDS), min(len(ours), len(theirs))):
         (old, times), (new, new_times) = ((one.words[number], one.counts[number]) for one in (ours, theirs))

@@ -1,8 +1,8 @@
 """Scores lines of text: log-probability, rank and band of every token, and the perplexity of every line.
 
 The tokens are words or, in a run of sub-words, pieces of words; the perplexity is per word for both. Rank 1 is the most
-probable token; band 0 is the head of an adaptive softmax. Lines are scored as they come: lines that wait already are
-scored together, up to --batch_size of them.
+probable token; band 0 is the head of an adaptive softmax. Lines are scored as they arrive: lines that are already
+waiting are scored together, up to --batch_size of them.
 
 echo "The function returns a list ." | python -m trainers.score --run_dir=runs/quickstart
 """
@@ -27,7 +27,7 @@ def define_flags():
     flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
     flags.DEFINE_multi_string("input", [], "UTF-8 file to score, one or more; by default the standard input.")
     flags.DEFINE_integer("batch_size", 16, "Lines at a time, at most.", lower_bound=1)
-    flags.DEFINE_enum("format", "table", ["table", "json"], "A table to read, or one JSON object a line.")
+    flags.DEFINE_enum("format", "table", ["table", "json"], "A readable table, or one JSON object per line.")
     flags.DEFINE_bool(
         "open_vocabulary", False, "Read unknown words by their bytes (char_cnn models), after all lines are read."
     )
@@ -63,7 +63,7 @@ def read_lines():
     """Yields the lines of --input or of the standard input.
 
     Raises:
-        ValueError: on a line that is not UTF-8, with its number.
+        ValueError: If a line is not UTF-8. The message holds its number.
     """
     for name in FLAGS.input or [None]:
         with open(name, "rb") if name else standard_input() as source:
@@ -76,12 +76,12 @@ def read_lines():
 
 
 def standard_input():
-    """Opens the standard input once more: Python cannot end while a thread waits for `sys.stdin` itself."""
+    """Opens the standard input again, because Python cannot exit while a thread waits for `sys.stdin` itself."""
     return open(0, "rb", closefd=False)
 
 
 def as_they_come(lines, size):
-    """Yields lists of up to `size` lines: those that wait already, so that none waits for lines still to come."""
+    """Yields lists of up to `size` waiting lines, so that no line waits for a later one."""
     waiting, end = queue.Queue(4 * size), []
 
     def read():
@@ -107,7 +107,7 @@ def as_they_come(lines, size):
 def score(model, targets, inputs):
     """Yields the log-probabilities and the ranks of the ids of every line, which starts after a `</s>`.
 
-    The inputs are the targets, except that they may hold extra words.
+    The inputs equal the targets, except for extra words.
     """
     longest, rows = max(map(len, targets)), 2 ** (len(targets) - 1).bit_length()
     step = SEGMENT if longest > SEGMENT else LENGTH_STEP

@@ -1,4 +1,4 @@
-"""The size of a model: parameters by part, and the memory of training it, without allocating any."""
+"""Size of a model: parameters by part, and the memory of training it, without allocating any."""
 
 import math
 
@@ -13,10 +13,11 @@ def print_summary(model, optimizer, batch_size, length, micro_batches):
     """Prints the parameters of each part and the estimated memory of an update.
 
     Args:
-        model: a `LanguageModel`, such as `unallocated` makes.
-        optimizer: its optimizer.
-        batch_size, length: rows of an update and tokens of a row, padding included.
-        micro_batches: parts that the update is computed in.
+        model: A `LanguageModel`, such as the result of `unallocated`.
+        optimizer: The optimizer of the model.
+        batch_size: Number of rows of an update.
+        length: Number of tokens of a row, padding included.
+        micro_batches: Number of parts in which the update is computed.
     """
     for name, count in parameters(model).items():
         print(f"{name:20} {count:15,}")
@@ -34,13 +35,13 @@ def unallocated(make_model):
 
 
 def stand_in(size):
-    """Returns a vocabulary of that many words, for a model whose corpus is not there."""
+    """Returns a vocabulary of `size` words, for a model without a corpus."""
     words = [*SPECIAL_WORDS, *(f"word{i}" for i in range(size - len(SPECIAL_WORDS)))]
     return Vocabulary(words, [0] * size)
 
 
 def parameters(model):
-    """Returns `{part: number}` in the order of the model; what two parts share counts in the first."""
+    """Returns `{part: number}` in the order of the model; shared variables count in the first part."""
     parts = {"words in": model.word_input, "body": model.body, "words out": model.word_output}
     counted, counts = set(), {}
     for name, part in parts.items():
@@ -51,7 +52,7 @@ def parameters(model):
 
 
 def memory(model, optimizer, tokens, length, micro_batches):
-    """Returns `{what: bytes}` of an update: of the weights, and of what the body keeps for its backward pass."""
+    """Returns `{name: bytes}` of an update: weights, gradients, optimizer, activations and logits."""
     weights = 4 * parameters(model)["all"]
     size = 4 if model.dtype_policy.compute_dtype == "float32" else 2
     return {

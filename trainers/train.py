@@ -1,12 +1,13 @@
-"""Trains a language model on a prepared corpus, into a run folder; the same command continues a run that stopped.
+"""Trains a language model on a prepared corpus into a run folder. The same command resumes a run that stopped.
 
-The program ends with status 0 when the run is complete, with 143 or 130 when SIGTERM or SIGINT stopped it after a
-checkpoint (the same command continues), and with 1, and a line that says why, when the same command would not help.
+The program ends with status 0 when the run is complete, and with 143 or 130 when SIGTERM or SIGINT stopped it after a
+checkpoint (the same command resumes). Status 1, with a line that names the reason, means that the same command would
+fail again.
 
-Losses and perplexities are per token of the corpus here: per word, or per piece of a word in a corpus of sub-words.
-trainers.evaluate gives the perplexity per word of both.
+Losses and perplexities are per token of the corpus: per word, or per piece of a word in a corpus of sub-words.
+trainers.evaluate reports the perplexity per word of both.
 
-With --strategy it trains on several devices, with the same updates.
+--strategy trains on several devices, with the same updates.
 
 python -m trainers.train --flagfile=configs/quickstart.flags --data_dir=data/docstrings --run_dir=runs/quickstart
 """
@@ -42,7 +43,7 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     experiment.define_flags()
-    flags.DEFINE_string("run_dir", None, "Folder of the run: a new one, or one of the same flags, which continues.")
+    flags.DEFINE_string("run_dir", None, "Folder of the run: a new one, or one of the same flags, which resumes.")
     flags.DEFINE_integer("log_every", 10, "Updates between two lines of log.jsonl.", lower_bound=1)
     flags.DEFINE_integer("save_every", 0, "Updates between two checkpoints; 0 for one with each validation.", 0)
     flags.DEFINE_integer("keep", 3, "Number of newest checkpoints to keep.", lower_bound=1)
@@ -55,7 +56,7 @@ def define_flags():
 
 
 class Validation(keras.utils.PyDataset):
-    """The validation batches in their order, of which each process gives its part to `fit`."""
+    """Validation batches in their order; each process passes its part of them to `fit`."""
 
     def __init__(self, batches, strategy):
         super().__init__()
@@ -87,7 +88,7 @@ def main():
 
 
 def summarize(chosen):
-    """Prints the size of the model for the corpus, or for a vocabulary of --vocabulary_size where there is none."""
+    """Prints the size of the model for the corpus or, without one, for a vocabulary of --vocabulary_size."""
     settings = chosen.settings
     if settings["data_dir"] or not settings["vocabulary_size"]:
         vocabulary = open_corpus(chosen, verify=False).vocabulary
@@ -99,7 +100,7 @@ def summarize(chosen):
 
 
 def open_corpus(chosen, verify=True):
-    """Returns the corpus of --data_dir, whose files for training are compared with their checksums."""
+    """Returns the corpus of --data_dir after comparing the checksums of its files for training."""
     data_dir = chosen.settings["data_dir"]
     if not data_dir:
         raise ValueError("--data_dir is missing: make a corpus with trainers.prepare and pass its folder.")
@@ -119,7 +120,7 @@ def check(chosen):
             "--updates must be a multiple of --evaluate_every, since a run ends with a validation. "
             f"Received: --updates={updates} --evaluate_every={every}."
         )
-    chosen.schedule()  # refuses bad rates before anything is written
+    chosen.schedule()  # raises on bad rates before anything is written
     installed = importlib.util.find_spec("tensorboard") is not None
     if FLAGS.tensorboard and not installed:
         raise ValueError("--tensorboard needs a package: pip install tensorboard, or pass --notensorboard.")
@@ -129,7 +130,7 @@ def check(chosen):
 
 
 def check_rows(strategy, settings):
-    """Raises a ValueError if there is a device, or a part of its work, that would have nothing but padding to do."""
+    """Raises a ValueError if a device, or a micro-batch of it, would process nothing but padding."""
     if settings["batch_size"] < strategy.replicas * settings["micro_batches"]:
         raise ValueError(
             "--batch_size must be at least the number of replicas times --micro_batches. Received: --batch_size="
@@ -141,8 +142,8 @@ def check_rows(strategy, settings):
 def make_repeatable(seed):
     """Seeds everything, and keeps the order of sums in TensorFlow's graphs.
 
-    TensorFlow's optimizer of arithmetic would merge trees of additions into one, which begins with whichever input's
-    memory is free to be reused at the moment, so that two trainings would differ by rounding.
+    TensorFlow's arithmetic optimizer would merge trees of additions into one that begins with any input whose memory
+    can be reused, so that two trainings would differ by rounding.
     """
     keras.utils.set_random_seed(seed)
     if keras.config.backend() == "tensorflow":
@@ -162,7 +163,7 @@ def new_model(chosen, vocabulary):
 def fit(chosen, corpus, model, run, strategy, train, valid, board):
     """Trains to the last update, from the run's newest checkpoint or from the start.
 
-    If several processes train, the first one writes, and all of them continue from what it wrote.
+    Process 0 writes, and all processes resume from its checkpoint.
     """
     settings, writes = chosen.settings, strategy.process == 0
     every, epochs = settings["evaluate_every"], settings["updates"] // settings["evaluate_every"]
@@ -173,7 +174,7 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
     claimed = run.claimed(chosen, corpus) if writes else contextlib.nullcontext()
     with claimed, StopOnSignal(backup, strategy.largest) as stop:
         if not backup.restore(model) and writes:
-            path.unlink(missing_ok=True)  # updates that are lost
+            path.unlink(missing_ok=True)  # its updates are lost
         check_same_checkpoint(strategy, backup)
         strategy.synchronize(model)
         speed = Throughput(train.tokens_per_epoch / len(train))
@@ -185,12 +186,12 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
             resume.fit(model, backup, batches, every, epochs, valid, callbacks)
         else:
             log.set_model(model)
-            log.on_train_begin()  # ends the log of a training that was stopped after its last checkpoint
+            log.on_train_begin()  # completes the log of a training that was stopped after its last checkpoint
             log.on_train_end()
 
 
 def check_same_checkpoint(strategy, backup):
-    """Raises a ValueError in all processes if they do not see the same files; all have restored when it returns."""
+    """Raises a ValueError in all processes if they restored different checkpoints; waits for all of them."""
     least, most = -strategy.largest(-backup.update), strategy.largest(backup.update)
     if least != most:
         raise ValueError(

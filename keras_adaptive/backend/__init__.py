@@ -1,1 +1,1 @@
-"""What differs between TensorFlow, JAX and PyTorch. Only this package and `ops` may ask which backend runs."""
+"""Differences between TensorFlow, JAX and PyTorch. Only this package and `ops` may ask which backend runs."""

@@ -1,4 +1,4 @@
-"""A function of tensors and variables, compiled as the backend compiles, for use outside `fit`."""
+"""Compilation of functions of tensors and variables, for use outside `fit`."""
 
 import functools
 
@@ -33,7 +33,7 @@ def compiled(function, variables, donate_argnums=()):
 
 
 def constant(array):
-    """A tensor of a NumPy array, made once and outside of any graph, for every function that uses it."""
+    """Returns a tensor of a NumPy array, made once and outside of any graph, for every function that uses it."""
     backend = keras.config.backend()
     if backend == "tensorflow":
         import tensorflow as tf

@@ -1,10 +1,10 @@
-"""A function with a gradient of its own, on every backend."""
+"""Functions with custom gradients, on every backend."""
 
 import keras
 
 
 def is_float(tensor):
-    """Whether a tensor can have a gradient."""
+    """Returns whether a tensor can have a gradient."""
     return keras.backend.is_float_dtype(keras.backend.standardize_dtype(tensor.dtype))
 
 
@@ -72,9 +72,9 @@ _ADAPTERS = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
 
 
 def vjp(function, arguments, upstream):
-    """The gradients of Σ upstream·function(*arguments), a list, `None` for integers; TensorFlow and JAX.
+    """Returns the gradients of Σ upstream·function(*arguments), a list, `None` for integers; TensorFlow and JAX.
 
-    For the `backward` of a function that recomputes its values. Where an argument plays no part it is zeros.
+    It serves the `backward` of a function that recomputes its values. Arguments without influence get zeros.
     """
     floats = [i for i, argument in enumerate(arguments) if is_float(argument)]
     gradients = _VJPS[keras.config.backend()](function, list(arguments), floats, upstream)

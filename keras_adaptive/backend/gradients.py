@@ -1,4 +1,4 @@
-"""The value and the gradients of a function of variables, on every backend."""
+"""Value and gradients of a function of variables, on every backend."""
 
 import keras
 from keras import ops
@@ -11,11 +11,11 @@ def value_and_gradients(function, arguments, trainable, others):
     `others`, such as the seeds of dropout, are kept there.
 
     Args:
-        function: a function that returns `(value, auxiliary)`: a float scalar and a nested structure of tensors,
+        function: A function that returns `(value, auxiliary)`: a float scalar and a nested structure of tensors,
             through which no gradient flows.
-        arguments: the arguments of `function`.
-        trainable: the variables to differentiate with respect to.
-        others: all other variables that `function` may assign to.
+        arguments: The arguments of `function`.
+        trainable: The variables to differentiate with respect to.
+        others: All other variables that `function` may assign to.
 
     Returns:
         `((value, auxiliary), gradients)` with one dense gradient per trainable variable, zeros where the value does

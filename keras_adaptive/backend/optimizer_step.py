@@ -1,4 +1,4 @@
-"""One step of an optimizer by gradients that are summed and clipped already, on every backend."""
+"""Step of an optimizer by gradients that are already summed and clipped, on every backend."""
 
 import keras
 from keras import ops
@@ -15,10 +15,10 @@ def apply_gradients(optimizer, gradients, trainable, finite):
     in the pure form, the only one in which loss scaling works.
 
     Args:
-        optimizer: a built Keras optimizer.
-        gradients: one dense gradient per variable.
-        trainable: the variables.
-        finite: whether to step.
+        optimizer: A built Keras optimizer.
+        gradients: One dense gradient per variable.
+        trainable: The variables.
+        finite: Whether to step.
     """
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if scales:
@@ -35,12 +35,12 @@ def apply_gradients(optimizer, gradients, trainable, finite):
 
 
 def _updater(optimizer):
-    """A view of the optimizer that does not clip again and, under TensorFlow, does not sum over replicas again."""
+    """Returns a view of the optimizer that neither clips again nor, under TensorFlow, sums over replicas again."""
     return _view(optimizer, global_clipnorm=None, _all_reduce_sum_gradients=list)
 
 
 def _view(optimizer, **attributes):
-    """An object of the same class with the same variables, and other attributes.
+    """Returns an object of the same class with the same variables, and other attributes.
 
     The optimizer itself is left alone: under `MirroredStrategy` the threads of all replicas use it at the same time.
     """

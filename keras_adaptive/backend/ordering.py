@@ -1,13 +1,13 @@
-"""The order of work where the backend does not keep one."""
+"""Order of execution, where the backend does not keep one."""
 
 import keras
 
 
 def with_dependencies(tensor, *others):
-    """`tensor`, to be used only when `others` are computed; its value and gradient are untouched.
+    """Returns `tensor`, to be used only after `others` are computed; its value and gradient do not change.
 
-    A graph of TensorFlow runs what does not depend on each other at the same time, and then needs the memory of both.
-    The other backends need no telling.
+    A graph of TensorFlow runs independent operations at the same time, and then needs the memory of all. The other
+    backends need no such order.
     """
     if keras.config.backend() != "tensorflow":
         return tensor

@@ -9,7 +9,7 @@ sums are its own values. `keras_adaptive.distribution` starts them.
 import keras
 from keras import ops
 
-AXIS = "batch"  # of the mesh, under JAX
+AXIS = "batch"  # the axis of the mesh under JAX
 
 
 def sum_over_replicas(tensors):
@@ -48,7 +48,7 @@ def on_each_replica(function, state, batch):
         mesh=mesh.backend_mesh,
         in_specs=(whole, rows),
         out_specs=whole,
-        axis_names={AXIS},  # over other axes, which share weights out, the compiler divides the work
+        axis_names={AXIS},  # over other axes, which divide weights, the compiler divides the work
         check_vma=False,
     )(state, batch)
 
@@ -83,7 +83,7 @@ def averaged_by_keras(logs):
 
 
 def _replicas_must_meet():
-    """Whether a variable can only be changed by all replicas together, even by the only replica of a strategy."""
+    """Returns whether only all replicas together can change a variable, even if a strategy has just one."""
     if keras.config.backend() != "tensorflow":
         return False
     import tensorflow as tf
@@ -93,7 +93,7 @@ def _replicas_must_meet():
 
 
 def _tensorflow_context():
-    """The context of this replica, None if there is only one."""
+    """Returns the context of this replica, None if there is only one."""
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()  # None outside of a step
@@ -139,14 +139,14 @@ def _jax_sum(tensors):
 
 
 def _torch_processes():
-    """`torch.distributed` if there are several processes, or None."""
+    """Returns `torch.distributed` if there are several processes, else None."""
     import torch.distributed as processes
 
     return processes if processes.is_available() and processes.is_initialized() else None
 
 
 def _torch_sum(tensors):
-    """In one buffer for each dtype."""
+    """Sums tensors over processes, in one buffer for each dtype."""
     import torch
 
     processes = _torch_processes()

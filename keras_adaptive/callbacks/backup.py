@@ -15,33 +15,33 @@ NAME = re.compile(r"update_(\d{10})\.npz")
 
 
 class Backup(keras.callbacks.Callback):
-    """Keeps all that training is made of, so that it goes on bit for bit from any update.
+    """Checkpoints the complete training state, so that training resumes bit-identically from any update.
 
-    A checkpoint is written every so many updates and at the end of each epoch: `update_N.npz` holds, behind N
-    updates, the variables of the model (the seeds of seeded dropout are among them), of the optimizer (with the loss
-    scale) and of the metrics of the epoch in progress, where training is, and the state of other callbacks. It
-    appears under its name when it is whole; the checksums of the file, an uncompressed zip, show later damage.
-    Training waits until the variables are copied, and for the write before, if that is still going on; writing is
-    left to a thread, and an error there ends training at the next update.
+    A checkpoint is written every `every` updates and at the end of each epoch. `update_N.npz` holds the state after N
+    updates: the variables of the model (with the seeds of seeded dropout), of the optimizer (with the loss scale) and
+    of the metrics of the current epoch, the position of training, and the state of other callbacks. A file appears
+    under its name when it is complete; it is an uncompressed zip, whose checksums show later damage. Training waits
+    while the variables are copied, and for an earlier write that has not finished. A thread writes the file, and an
+    error there ends training at the next update.
 
-    `restore(model)` sets a model to the newest checkpoint and says where that was in `update`, `epoch` and `step`,
-    which move on with training. The data of `fit` must then begin behind `update` updates. Under torch a dropout
-    layer needs a seed, since those without draw from a generator that belongs to no model. The metrics given to
-    `compile` begin anew under TensorFlow, which makes them in the first update. List this callback last.
+    `restore(model)` sets a model to the newest checkpoint and reports its position in `update`, `epoch` and `step`,
+    which advance with training. The data of `fit` must then begin after `update` updates. Under torch a dropout
+    layer needs a seed, since layers without one draw from a generator that belongs to no model. Metrics given to
+    `compile` restart under TensorFlow, which creates them in the first update. List this callback last.
 
     Args:
-        folder: where the checkpoints are, and nothing else; made if need be.
-        every: number of updates between two checkpoints; None for the ends of epochs only.
-        keep: number of checkpoints to keep, the newest.
-        stateful: callbacks whose `get_state()`, a dict for JSON, belongs to a checkpoint, and to whose
-            `set_state(state)` it is given back, such as a `TrainLog`; always the same ones, in the same order.
-        writes: False in all processes but one of a training in several, which restore what that one writes.
+        folder: Folder of the checkpoints, with nothing else in it; made if it does not exist.
+        every: Number of updates between two checkpoints; None for the ends of epochs only.
+        keep: Number of the newest checkpoints to keep.
+        stateful: Callbacks, such as a `TrainLog`, whose state belongs to a checkpoint: `get_state()` returns a dict for
+            JSON, and `set_state(state)` restores it. They must be the same, in the same order, in every training.
+        writes: Whether this process writes. Of several processes only one does, and all restore its checkpoints.
 
     Raises:
-        ValueError: if `every` or `keep` is below 1; from `restore`, if no checkpoint is whole or the newest is that
-            of another model; from `fit`, if the folder's checkpoints have not been restored, since they would mix.
-        OSError: from `fit`, if a checkpoint cannot be written. Those before it stay.
-        FloatingPointError: from `fit`, if a weight is not finite any more, instead of writing a checkpoint.
+        ValueError: If `every` or `keep` is below 1; from `restore`, if no checkpoint is complete or the newest belongs
+            to another model; from `fit`, if the folder's checkpoints have not been restored, since they would mix.
+        OSError: From `fit`, if a checkpoint cannot be written. Earlier checkpoints stay.
+        FloatingPointError: From `fit`, if a weight is not finite, instead of writing a checkpoint.
 
     Example:
 
@@ -66,18 +66,21 @@ class Backup(keras.callbacks.Callback):
         self.keep = keep
         self.stateful = stateful
         self.writes = writes
-        self.update = 0  # trained on so far, skipped ones too
+        self.update = 0  # updates so far, skipped ones too
         self.epoch = 0  # number of the epoch in progress
         self.step = 0  # updates of this epoch so far
-        self.path = None  # of the newest checkpoint that is restored or written
-        self._metrics = None  # of a restored epoch, which `fit` resets before it begins
+        self.path = None  # newest checkpoint that was restored or written
+        self._metrics = None  # metrics of a restored epoch, which `fit` resets before it begins
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "backup")
         self._writing = None
 
     def restore(self, model):
         """Sets a built and compiled model, and the stateful callbacks, to the newest whole checkpoint.
 
-        A damaged one is warned of, and the one before it is taken. Returns its path, or None if there is none.
+        A damaged checkpoint gives a warning, and the one before it is used.
+
+        Returns:
+            The path of the checkpoint, or None if there is none.
         """
         paths = self._paths()
         for path in reversed(paths):
@@ -85,7 +88,7 @@ class Backup(keras.callbacks.Callback):
                 state, arrays = read(path)
             except (MemoryError, PermissionError):
                 raise
-            except Exception as error:  # damage makes NumPy and zipfile raise many
+            except Exception as error:  # damage makes NumPy and zipfile raise errors of many kinds
                 reason = f"{type(error).__name__}: {error}"
                 warnings.warn(f"{path} is damaged and left out ({reason}).", stacklevel=2)
                 continue
@@ -93,7 +96,7 @@ class Backup(keras.callbacks.Callback):
             self.path = path
             return path
         if paths:
-            raise ValueError(f"No checkpoint in {self.folder} is whole: train anew, in another folder.")
+            raise ValueError(f"No checkpoint in {self.folder} is whole: train again, in another folder.")
 
     def _set(self, model, state, arrays):
         if not model.optimizer.built:  # a LossScaleOptimizer would build its variables once more
@@ -122,12 +125,12 @@ class Backup(keras.callbacks.Callback):
             if NAME.fullmatch(name.removeprefix("partial_")) and name.startswith("partial_"):
                 os.remove(os.path.join(self.folder, name))  # a training was killed while it wrote
         if self.path is None and self._paths():
-            raise ValueError(f"{self.folder} holds checkpoints: go on with `restore(model)`, or pass another folder.")
+            raise ValueError(f"{self.folder} holds checkpoints: resume with `restore(model)`, or pass another folder.")
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
         metrics, self._metrics = self._metrics, None
-        if metrics is None or not self.step:  # those of the end of an epoch belong to its validation
+        if metrics is None or not self.step:  # metrics of the end of an epoch belong to its validation
             self.step = 0
         elif len(metrics) == len(variables(self.model)["metrics"]):
             assign(variables(self.model)["metrics"], metrics)
@@ -137,7 +140,7 @@ class Backup(keras.callbacks.Callback):
         done = batch - self._last_batch
         self._last_batch = batch
         self.update, self.step = self.update + done, self.step + done
-        at_end = batch + 1 == (self.params or {}).get("steps")  # of the epoch, which makes a checkpoint too
+        at_end = batch + 1 == (self.params or {}).get("steps")  # the end of an epoch makes a checkpoint too
         if self.every and not at_end and self.update // self.every > (self.update - done) // self.every:
             self.save()
         elif self._writing and self._writing.done():
@@ -151,9 +154,9 @@ class Backup(keras.callbacks.Callback):
         self.wait()
 
     def save(self):
-        """Writes a checkpoint of this moment, in the background."""
+        """Writes a checkpoint of the current state, in the background."""
         groups = variables(self.model)
-        # Where engines keep a variable apart in each process, all of them must read it, also those that do not write.
+        # A variable may be divided among processes: all of them must read it, even if only one writes.
         arrays = {name: [ops.convert_to_numpy(variable) for variable in groups[name]] for name in groups}
         if not self.writes:
             return
@@ -166,7 +169,7 @@ class Backup(keras.callbacks.Callback):
         self._writing = self._writer.submit(self._write, self.path, self.update, state, arrays, checked)
 
     def wait(self):
-        """Returns when the last checkpoint is written, or raises what went wrong."""
+        """Waits until the last checkpoint is written, and raises its error if it failed."""
         if self._writing:
             writing, self._writing = self._writing, None
             writing.result()
@@ -184,18 +187,18 @@ class Backup(keras.callbacks.Callback):
             discard(path)
             raise OSError(
                 f"The checkpoint of update {update} could not be written to {path} ({error.strerror or error}). Those "
-                "before it stay, and training goes on from them once that is mended."
+                "before it stay, and training resumes from them once the cause is removed."
             ) from error
 
     def _prune(self, update):
-        """Keeps the newest ones up to this one; any behind it was damaged when training went back."""
+        """Keeps the newest checkpoints up to this one; a later one was damaged when training went back."""
         paths = {int(NAME.fullmatch(os.path.basename(path))[1]): path for path in self._paths()}
         kept = sorted(number for number in paths if number <= update)[-self.keep :]
         for number in paths.keys() - set(kept):
             os.remove(paths[number])
 
     def _paths(self):
-        """The checkpoints, oldest first."""
+        """Returns the paths of the checkpoints, oldest first."""
         return [os.path.join(self.folder, name) for name in sorted(self._names()) if NAME.fullmatch(name)]
 
     def _names(self):
@@ -203,7 +206,7 @@ class Backup(keras.callbacks.Callback):
 
 
 def variables(model):
-    """All that training changes: `{"model": [...], "optimizer": [...], "metrics": [...]}`."""
+    """Returns all variables that training changes: `{"model": [...], "optimizer": [...], "metrics": [...]}`."""
     metrics = model.metrics_variables
     apart = {id(variable) for variable in metrics}
     own = [variable for variable in model.variables if id(variable) not in apart]
@@ -212,7 +215,7 @@ def variables(model):
 
 def assign(group, arrays):
     for variable, array in zip(group, arrays, strict=True):
-        if array.dtype.kind == "V":  # what NumPy does not know, such as bfloat16, it reads as plain bytes
+        if array.dtype.kind == "V":  # NumPy reads types that it does not know, such as bfloat16, as plain bytes
             array = array.view(ops.convert_to_numpy(variable).dtype)
         variable.assign(array)
 
@@ -232,7 +235,7 @@ def write(path, state, arrays):
 
 
 def read(path):
-    """(state, groups of arrays) of a file; the checksum of everything that is read is compared."""
+    """Returns the state and the groups of arrays of a file, after comparing their checksums."""
     with open(path, "rb") as whole, np.load(whole) as file:
         state = json.loads(str(file["state"]))
         counts = state.pop("arrays")

@@ -11,16 +11,16 @@ from keras_adaptive.files import commit, discard, partial
 class Checkpoint(keras.callbacks.Callback):
     """Saves the model after every epoch as `last.keras`, and the best so far as `best.keras`.
 
-    The best is the one with the lowest `val_loss`, the later one of equals; an epoch without validation is never
-    the best. A file appears under its name only when it is complete, and the one before it stays until then. The
-    best is in place before the last, so a run that breaks off between the two and repeats the epoch loses neither.
-    To go on with training in mid-epoch, and to keep several states of it, take `Backup`.
+    The best model has the lowest `val_loss`, the later of two equals; an epoch without validation is never the best.
+    A file appears under its name only when it is complete, and the file before it stays until then. The best model is
+    in place before the last, so that a run that stops between the two and repeats the epoch loses neither. Use
+    `Backup` to resume training within an epoch and to keep several states.
 
     Args:
-        run_dir: Folder to save in; made if need be.
-        best: The `val_loss` of the `best.keras` that is there already, when training goes on without a `Backup`.
-        writes: False in all processes but one of a training in several. They only take part: what replicas hold
-            apart is read by all of them.
+        run_dir: Folder to save in; made if it does not exist.
+        best: The `val_loss` of an existing `best.keras`, if training resumes without a `Backup`.
+        writes: Whether this process writes. Of several processes only one does. The others take part, because all
+            processes must read variables that are divided among replicas.
 
     Example:
 

@@ -5,12 +5,13 @@ from keras import ops
 class SGDR(keras.callbacks.Callback):
     """Sets the learning rate before every update from the number of updates already done.
 
-    The number comes from `optimizer.iterations`, so training that goes on from a saved optimizer goes on in
-    the schedule, and an update that loss scaling skips does not advance it. The optimizer must have been made
-    with a plain number as its learning rate. Each batch's logs, and each epoch's, receive `learning_rate`,
-    the rate of the update just done: list this callback before those that read the logs.
+    The number comes from `optimizer.iterations`, so training that resumes from a saved optimizer continues the
+    schedule, and an update that loss scaling skips does not advance it. The learning rate of the optimizer must be a
+    plain number. The logs of each batch and each epoch receive `learning_rate`, the rate of the last update: list this
+    callback before callbacks that read the logs.
 
-    Source: Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts (2017).
+    Reference:
+        Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts (2017).
 
     Args:
         schedule: Function from the number of updates already done, an integer, to a rate: a `CosineRestarts`,
@@ -18,7 +19,7 @@ class SGDR(keras.callbacks.Callback):
 
     Raises:
         ValueError: At the start of `fit`, if the model was compiled with more than one step per execution:
-            Keras then calls callbacks too seldom to set every update's rate.
+            Keras then does not call callbacks before every update.
 
     Example:
 

@@ -5,17 +5,17 @@ import keras
 
 
 class StopOnSignal(keras.callbacks.Callback):
-    """Ends training in good order when the process is asked to stop: the update, a checkpoint, and then the process.
+    """Writes a checkpoint and ends training when the process receives SIGTERM or SIGINT (Ctrl-C).
 
-    Used as a context manager around `fit`, from the main thread. A first SIGTERM or SIGINT (Ctrl-C) lets the update in
-    progress, or the batch of validation, end, writes a checkpoint and raises `SystemExit` with the code 143 or 130
-    (128 plus the number of the signal), by which a scheduler knows that the same command goes on. A second signal ends
-    the process at once. List this callback behind the `Backup`.
+    Use it as a context manager around `fit`, in the main thread. After a first signal the current update, or batch of
+    validation, finishes. Then the callback writes a checkpoint and raises `SystemExit` with the code 143 or 130 (128
+    plus the number of the signal), which tells a scheduler that the same command resumes. A second signal ends the
+    process at once. List this callback after the `Backup`.
 
     Args:
-        backup: the `Backup` that writes the checkpoint.
-        largest: of a training in several processes, a function from a number to the largest of those that all of them
-            pass to it, so that all stop behind the same update when one is asked to; it is called behind every batch.
+        backup: The `Backup` that writes the checkpoint.
+        largest: Function from an integer to the largest integer that any process passes, for training in several
+            processes. It is called after every batch, so that all processes stop after the same update.
 
     Example:
 
@@ -62,7 +62,7 @@ class StopOnSignal(keras.callbacks.Callback):
         self.backup.save()
         self.backup.wait()
         print(
-            f"{signal.Signals(received).name}: stopped behind update {self.backup.update}; the same training goes on "
+            f"{signal.Signals(received).name}: stopped after update {self.backup.update}; the same training resumes "
             f"from {self.backup.path}",
             file=sys.stderr,
         )

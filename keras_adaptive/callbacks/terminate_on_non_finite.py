@@ -5,17 +5,17 @@ from keras import ops
 
 
 class TerminateOnNonFinite(keras.callbacks.Callback):
-    """Ends training, with a diagnosis, when the loss or gradient of so many updates in a row was not finite.
+    """Ends training, with a diagnosis, when several updates in a row have a loss or gradient that is not finite.
 
-    A `LanguageModel` skips such updates. One now and then does no harm, and with float16 they are how the loss scale
-    is found; many in a row mean that training has diverged.
+    A `LanguageModel` skips such updates. A single one does no harm, and with float16 they determine the loss scale;
+    many in a row mean that training has diverged.
 
     Args:
-        limit: number of updates in a row.
+        limit: Number of updates in a row.
 
     Raises:
-        ValueError: if `limit` is below 1.
-        FloatingPointError: from `fit`, at the last of these updates.
+        ValueError: If `limit` is below 1.
+        FloatingPointError: From `fit`, at the last of these updates.
 
     Example:
 
@@ -51,7 +51,7 @@ class TerminateOnNonFinite(keras.callbacks.Callback):
         optimizer = self.model.optimizer
         updates, rate = (ops.convert_to_numpy(one).item() for one in (optimizer.iterations, optimizer.learning_rate))
         return (
-            f"{self._in_a_row} updates in a row, behind {updates} good ones, were not finite and have been skipped. "
+            f"{self._in_a_row} updates in a row, after {updates} good ones, were not finite and have been skipped. "
             f"The last one had loss {loss:.6g}, gradient norm {gradient_norm:.6g} and learning rate {rate:.6g}. Lower "
             "the learning rate, warm up longer or clip to a smaller norm; in mixed_float16, try mixed_bfloat16."
         )

@@ -10,13 +10,13 @@ COMPILING = 2  # first updates of a `fit`, in which the backend traces and compi
 class Throughput(keras.callbacks.Callback):
     """Adds `tokens_per_second` to the logs, so that Keras' progress bar shows it.
 
-    The speed is that of the last 100 updates, loading of their data included. The first two updates of a
-    `fit`, in which backends compile, are left out, and so is everything between two epochs, validation above
-    all. List this callback before those that read the logs.
+    The speed is measured over the last 100 updates and includes loading their data. It excludes the first two updates
+    of a `fit`, in which backends compile, and everything between two epochs, such as validation. List this callback
+    before callbacks that read the logs.
 
     Args:
         tokens_per_update: Number of tokens in an update, or a function without arguments that returns the
-            number of tokens of the update just done.
+            number of tokens of the last update.
 
     Raises:
         ValueError: If `tokens_per_update` is a number below 1.

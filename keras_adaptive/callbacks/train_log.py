@@ -9,26 +9,26 @@ from keras import ops
 
 from keras_adaptive.metrics.perplexity import perplexity
 
-LOGS = ("learning_rate", "gradient_norm", "tokens_per_second", "skipped")  # written as they were last
+LOGS = ("learning_rate", "gradient_norm", "tokens_per_second", "skipped")  # written with their last values
 
 
 class TrainLog(keras.callbacks.Callback):
-    """Writes training as JSON lines: one object every so many updates, one for each validation.
+    """Logs training as JSON lines: one object every `every` updates, and one for each validation.
 
-    An object of training holds `update` (updates done, skipped ones too), `loss` and `perplexity` over the tokens
-    since the object before it (not since the start of the epoch, as in Keras' logs), `learning_rate`,
+    An object of training holds `update` (number of updates, skipped ones too), `loss` and `perplexity` over the tokens
+    since the previous object (not since the start of the epoch, as in Keras' logs), `learning_rate`,
     `gradient_norm`, `tokens_per_second`, `skipped` (updates of the epoch, if the model counts them), `tokens`
     (trained on) and `seconds` (of `fit`). An object of validation holds `update`, `val_loss`, `val_perplexity` and
-    whatever else was validated, `tokens` and `seconds`. Losses are in nats per token. A value that is unknown or not
-    finite is null. Each line is written at once; a file that exists is continued. As one of the `stateful` callbacks
-    of a `Backup` it goes on from the checkpoint: what came later is taken off the file, and all numbers but the times
-    are those of a training that was never interrupted.
+    other validation metrics, `tokens` and `seconds`. Losses are in nats per token. A value that is unknown or not
+    finite is null. Each line is written at once; an existing file is continued. As one of the `stateful` callbacks of
+    a `Backup` it resumes from the checkpoint: later lines are removed from the file, and all numbers except times equal
+    the numbers of an uninterrupted training.
 
     The model must have a `loss_tracker`, a `keras.metrics.Mean` weighted by tokens, as a `LanguageModel` has.
     The other values come from the logs: list `SGDR` and `Throughput` before this callback.
 
     Args:
-        path: Path of the file to write; its folder is made if need be.
+        path: Path of the file to write; its folder is made if it does not exist.
         every: Number of updates between two objects.
         tensorboard_dir: Folder to write the same numbers to for TensorBoard, optional. Needs the package
             tensorboard, not TensorFlow.
@@ -51,11 +51,11 @@ class TrainLog(keras.callbacks.Callback):
         self.path = os.fspath(path)
         self.every = every
         self.tensorboard_dir = tensorboard_dir
-        self._length = None  # of the file, if it is to be cut before training goes on
+        self._length = None  # length to cut the file to before training resumes
         self._updates = None
         self._tokens = self._seconds = 0.0
         self._interval = np.zeros(3)  # sums since the last object: of the loss, of the words' nats, and tokens
-        self._seen = np.zeros(3)  # the same of this epoch, as far as it is in an interval already
+        self._seen = np.zeros(3)  # the same sums of this epoch that intervals already hold
         self._logs = {}
         self._in_epoch = self._amid_epoch = False
 
@@ -116,7 +116,7 @@ class TrainLog(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         self._length = os.path.getsize(self.path)
         if self._interval[-1]:
-            self._write_interval()  # until another `fit` goes on with it
+            self._write_interval()  # another `fit` replaces this line
         self._seconds = self._passed()
         if self._scalars:
             self._scalars.close()
@@ -132,7 +132,7 @@ class TrainLog(keras.callbacks.Callback):
         return Writer(os.fspath(self.tensorboard_dir))
 
     def _end_of_epoch(self):
-        """Validation and the next epoch reset the tracker, so what it holds is collected before either."""
+        """Collects what the tracker holds, before validation or the next epoch resets it."""
         if self._in_epoch:
             self._collect()
             self._in_epoch = False
@@ -178,7 +178,7 @@ def _is_record(line):
 
 
 def _three(sums):
-    """Sums of a checkpoint of version 0.1, which had no sum for the words alone."""
+    """Returns three sums; a checkpoint of version 0.1 has no sum for the words alone."""
     return np.array(sums if len(sums) == 3 else [sums[0], *sums])
 
 

@@ -1,4 +1,4 @@
-"""Text to batches of token ids: corpora, vocabularies, and batches that are a function of a seed."""
+"""Corpora, vocabularies, and batches of token ids that are a function of a seed."""
 
 from keras_adaptive.data.batches.block_batches import BlockBatches as BlockBatches
 from keras_adaptive.data.batches.context_windows import ContextWindows as ContextWindows

@@ -21,21 +21,21 @@ def load_corpus(data_dir):
 
 
 class Corpus:
-    """A text as token ids on disk, with its vocabulary: what training and evaluation read.
+    """Corpus for training and evaluation: a text as token ids on disk, with its vocabulary.
 
     The folder holds `train.tokens`, `valid.tokens` and `test.tokens` (raw little-endian integers),
-    `vocabulary.txt` and `corpus.json`. Nothing is read into memory but the vocabulary. The tokens of a large text are
-    in several files, shards, such as `train-00000-of-00008.tokens`, and read as one stream.
+    `vocabulary.txt` and `corpus.json`. Only the vocabulary is read into memory. The tokens of a large text are in
+    several files (shards), such as `train-00000-of-00008.tokens`, and read as one stream.
 
-    The tokens of a corpus of sub-words are pieces of words. Its folder also holds `merges.txt`, which cuts words
-    into them, and the words themselves: `train.words`, … and `words.txt`, their vocabulary.
+    The tokens of a corpus of sub-words are pieces of words. Its folder also holds `merges.txt`, which defines the
+    pieces, and the words themselves: `train.words`, … and `words.txt`, their vocabulary.
 
     Args:
-        data_dir: folder that `keras_adaptive.data.prepare` wrote.
+        data_dir: Folder that `keras_adaptive.data.prepare` wrote.
 
     Raises:
-        ValueError: if the folder holds no corpus, or files that do not belong together, or, when tokens are opened, a
-            file is missing or has another size than it was made with.
+        ValueError: If the folder holds no corpus or files that do not belong together. When tokens are opened, if a
+            file is missing or its size has changed.
 
     Example:
 
@@ -58,11 +58,11 @@ class Corpus:
         return self._read_ids(split, "tokens")
 
     def words(self, split):
-        """Returns the ids, in `word_vocabulary`, of the words that the tokens of a split make up; as `tokens`."""
+        """Returns the ids, in `word_vocabulary`, of the words that the tokens of a split make up, as one stream."""
         return self._read_ids(split, "tokens" if self.merges_sha256 is None else "words")
 
     def word_starts(self, split):
-        """Returns at which of the tokens of a split each of its words begins, an increasing array."""
+        """Returns the positions of the tokens of a split at which words begin, an increasing array."""
         tokens = self.tokens(split)
         if self.merges_sha256 is None:
             return np.arange(len(tokens))
@@ -71,12 +71,12 @@ class Corpus:
 
     @property
     def merges_sha256(self):
-        """The digest of the merges of sub-words; None for a corpus of words."""
+        """SHA-256 of the merges of sub-words; None for a corpus of words."""
         return self.metadata["merges"]["sha256"] if self.metadata["unit"] == "sub-word" else None
 
     @functools.cached_property
     def word_vocabulary(self):
-        """The words and their counts in the training text; of a corpus of words, its vocabulary."""
+        """Words and their counts in the training text; the vocabulary itself for a corpus of words."""
         if self.merges_sha256 is None:
             return self.vocabulary
         return self._read_vocabulary("words", "unknown_words")
@@ -86,12 +86,12 @@ class Corpus:
         return load_subwords(self.data_dir, self.metadata)
 
     def verify(self, *splits):
-        """Compares the checksums of the files of splits, each of which is read once.
+        """Compares the checksums of the files of splits. Each file is read once.
 
-        A corpus of an earlier version has no checksums, and only the sizes are compared.
+        A corpus of an earlier version has no checksums, so that only the sizes are compared.
 
         Raises:
-            ValueError: if a file is missing, short or changed since it was made; names the first one.
+            ValueError: If a file is missing, short or changed since it was made. The message names the first.
         """
         kinds = ["tokens"] if self.merges_sha256 is None else ["tokens", "words"]
         shards = [shard for split in splits for kind in kinds for shard in self._shards(split, kind)]
@@ -110,18 +110,18 @@ class Corpus:
         return np.dtype(metadata["dtype"]).newbyteorder("<")
 
     def _shards(self, split, kind):
-        """Returns (path, facts) of the files of a split, which are there and have the size that they must have."""
+        """Returns (path, facts) of the files of a split, after checking that they exist and have the right size."""
         if split not in SPLITS:
             raise ValueError(f"`split` must be one of {SPLITS}. Received: {split!r}")
         facts = self.metadata["splits"][split]
         size = facts[kind] * self._dtype(kind).itemsize
-        one = [{"file": f"{split}.{kind}", "bytes": size, "crc32": None}]  # of an earlier version
+        one = [{"file": f"{split}.{kind}", "bytes": size, "crc32": None}]  # earlier version
         shards = [(self.data_dir / shard["file"], shard) for shard in facts.get("shards", {}).get(kind, one)]
         for path, shard in shards:
             if not path.is_file():
-                raise ValueError(f"{path} is missing. Put it back, or prepare the corpus anew.")
+                raise ValueError(f"{path} is missing. Put it back, or prepare the corpus again.")
             if (size := path.stat().st_size) != shard["bytes"]:
-                raise ValueError(f"{path} must have {shard['bytes']} bytes. Received: {size}. Prepare the corpus anew.")
+                raise ValueError(f"{path} must have {shard['bytes']} bytes. Received: {size}. Prepare it again.")
         return shards
 
     def _read_metadata(self):
@@ -134,7 +134,7 @@ class Corpus:
         path = self.data_dir / f"{name}.txt"
         vocabulary = Vocabulary.load(path)
         if vocabulary.sha256 != self.metadata[name]["sha256"]:
-            raise ValueError(f"{path} is not the vocabulary of these tokens. Prepare the corpus anew.")
+            raise ValueError(f"{path} is not the vocabulary of these tokens. Prepare the corpus again.")
         train = self.metadata["splits"]["train"]
         vocabulary.counts[[EOS, UNK]] = train["lines"], train[unknown]
         return vocabulary
@@ -147,19 +147,19 @@ def _verify(shard):
         while chunk := file.read(_CHUNK):
             checksum = zlib.crc32(chunk, checksum)
     if facts["crc32"] not in (None, f"{checksum:08x}"):
-        raise ValueError(f"{path} has changed since it was made. Put it back, or prepare the corpus anew.")
+        raise ValueError(f"{path} has changed since it was made. Put it back, or prepare the corpus again.")
 
 
 def load_subwords(folder, metadata):
     """Reads the `Subwords` of a folder with `merges.txt`; None if its units are words.
 
     Raises:
-        ValueError: if they are not those that `metadata`, from a `corpus.json`, tells of.
+        ValueError: If the merges differ from the merges in `metadata`, the contents of a `corpus.json`.
     """
     if metadata["unit"] != "sub-word":
         return None
     path = Path(folder, "merges.txt")
     subwords = Subwords.load(path)
     if subwords.sha256 != metadata["merges"]["sha256"]:
-        raise ValueError(f"{path} holds the merges of another corpus. Put back those of this one, or make it anew.")
+        raise ValueError(f"{path} holds the merges of another corpus. Put the right one back, or make it again.")
     return subwords

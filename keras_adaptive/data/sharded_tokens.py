@@ -2,14 +2,13 @@ import numpy as np
 
 
 class ShardedTokens:
-    """Arrays of tokens, such as memory-mapped files, as one array: what stands in several files reads as one stream.
+    """Concatenation of arrays of tokens, such as memory-mapped files, that reads as one array.
 
-    It has the length, the type and the elements of their concatenation and reads them as an array of NumPy does, by
-    integers, slices and arrays of integers. A slice inside one shard is a view of it, everything else a copy.
-    `np.asarray` reads all.
+    It has the length, the type and the elements of the concatenation. It is indexed as an array of NumPy, by integers,
+    slices and arrays of integers. A slice inside one shard is a view, everything else a copy. `np.asarray` reads all.
 
     Args:
-        shards: list of arrays of one dimension and one type; some may be empty.
+        shards: List of arrays of one dimension and one type; some may be empty.
 
     Example:
 

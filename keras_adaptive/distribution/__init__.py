@@ -1,4 +1,4 @@
-"""Training on several devices, by what the engines have for it."""
+"""Training on several devices, with the strategies of TensorFlow, JAX and PyTorch."""
 
 from keras_adaptive.distribution.strategies import BACKENDS as BACKENDS
 from keras_adaptive.distribution.strategies import start as start

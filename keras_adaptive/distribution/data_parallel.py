@@ -8,11 +8,11 @@ from keras_adaptive.backend.replicas import AXIS
 from keras_adaptive.distribution.strategy import Strategy
 
 JAX_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
-TABLES = r"(.*/)?table_\d+"  # paths of the variables that hold a vector for each word, whatever their layer is called
+TABLES = r"(.*/)?table_\d+"  # paths of the variables with a vector for each word, in layers of any name
 
 
 class DataParallel(Strategy):
-    """Both strategies of JAX. A process puts its own rows on its devices."""
+    """Strategy of JAX, with or without shared tables. A process puts its own rows on its devices."""
 
     def __init__(self, shares_tables, model_devices):
         import jax
@@ -36,7 +36,7 @@ class DataParallel(Strategy):
         super().__init__(devices // model_devices, *processes, own_rows=True, scope=distribution.scope)
 
     def synchronize(self, model):
-        """Raises a ValueError if there is nothing to share out; the engine takes care of the first weights."""
+        """Raises a ValueError if there is no table to divide; JAX itself copies the first weights."""
         if self._shares_tables and not any(re.fullmatch(TABLES, variable.path) for variable in model.variables):
             raise ValueError(
                 "The strategy 'model_parallel' divides the word tables of this package's inputs and outputs, and the "

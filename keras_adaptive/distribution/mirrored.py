@@ -6,7 +6,7 @@ from keras_adaptive.distribution.strategy import Strategy
 
 
 class Mirrored(Strategy):
-    """Both strategies of TensorFlow. Keras gives every replica its rows of a whole batch."""
+    """Strategy of TensorFlow, in one process or several. Keras gives every replica its rows of a whole batch."""
 
     def __init__(self, several_processes):
         tasks, own = tasks_of_environment() if several_processes else ([None], None)

@@ -21,8 +21,8 @@ def start(name="none", model_devices=0):
 
     It must be called before anything else that uses the backend. The update is the same under every strategy and on
     one device: a `LanguageModel` sums the number of targets, the loss and the gradients over all replicas, clips the
-    sum and steps alike everywhere, and each replica draws its own dropout. Only rounding depends on how the rows are
-    divided.
+    sum and takes the same step in each replica. Each replica draws its own dropout. Only rounding depends on how the
+    rows are divided.
 
     - `none`: one device.
     - `mirrored` (TensorFlow): `tf.distribute.MirroredStrategy`, all GPUs of this process, or all its CPU devices.
@@ -41,8 +41,8 @@ def start(name="none", model_devices=0):
         model_devices: Number of devices that share one copy of the tables under `model_parallel`; 0 for all.
 
     Raises:
-        ValueError: On a strategy of another backend, on one that its launcher has not prepared (`TF_CONFIG`,
-            `torchrun`), on `none` where the launcher has, and on devices that do not divide.
+        ValueError: If the strategy belongs to another backend, if its launcher (`TF_CONFIG`, `torchrun`) has not
+            prepared it, if it is `none` although a launcher has, or if the devices do not divide.
     """
     backend = keras.config.backend()
     if name == "none":

@@ -5,12 +5,12 @@ import numpy as np
 
 
 class Strategy:
-    """Divides the batches of a training among its replicas: this class for one device, its subclasses for several.
+    """Base class of strategies, which divide the batches of a training among replicas; itself for one device.
 
     Attributes:
         replicas: Number of parts into which the rows of a batch are divided.
         processes: Number of processes that train together.
-        process: Number of this process, from 0. Process 0 writes the files.
+        process: Index of this process, from 0. Process 0 writes the files.
 
     Example:
 
@@ -39,7 +39,7 @@ class Strategy:
         """Returns the rows of a batch that this process passes to `fit`.
 
         Rows of weight 0 fill the batch, so that all replicas have the same number of rows, and the same number in
-        each of their `micro_batches`. They count nothing, and no row is left out or counted twice.
+        each of their `micro_batches`. They have no effect, and no row is left out or counted twice.
 
         Args:
             batch: `(tokens, targets, weights)`, (rows, length) each, or any nested structure of arrays with the rows

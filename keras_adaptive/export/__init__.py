@@ -1,4 +1,4 @@
-"""SavedModels of language models: text in, answers out, with TensorFlow alone."""
+"""Export of language models as SavedModels that take text and need TensorFlow alone."""
 
 from keras_adaptive.export.graph_subwords import GraphSubwords as GraphSubwords
 from keras_adaptive.export.graph_text import GraphText as GraphText

@@ -7,25 +7,27 @@ _NOTHING = -1
 
 
 class GraphSubwords:
-    """Cuts words into pieces inside a TensorFlow graph, for serving: the ids that training saw.
+    """Sub-word tokenizer inside a TensorFlow graph, for serving: it gives the ids that training saw.
 
-    It uses TensorFlow's own operations alone, so that what is exported needs no other package where it is loaded. Its
-    `tables` must be tracked by what is exported, `archive.track(graph_subwords.tables)`.
+    It uses TensorFlow's own operations alone, so that an exported model needs no other package. The exported object
+    must track its `tables`: `archive.track(graph_subwords.tables)`.
 
-    To the regular expressions of TensorFlow 2.21 letters younger than Unicode 15 are no letters, so a word with one may
-    be cut elsewhere.
+    The regular expressions of TensorFlow 2.21 do not know letters newer than Unicode 15, so that a word with such a
+    letter may be cut elsewhere.
 
     Args:
-        subwords: the `Subwords` of a corpus.
-        vocabulary: the corpus's `Vocabulary` of pieces.
+        subwords: The `Subwords` of a corpus.
+        vocabulary: The corpus's `Vocabulary` of pieces.
 
     Call arguments:
-        words: strings without white space, `(words,)`, such as `tf.strings.split(line)`, which knows ASCII's only.
+        words: String tensor (words,) without white space, such as `tf.strings.split(line)`, which splits at ASCII's
+            white space only.
 
-    Returns, when called, a `tf.RaggedTensor` of ids, `(words, None)`, int32; its `flat_values` are those of a line.
+    Returns:
+        A `tf.RaggedTensor` of int32 ids (words, None) when called. Its `flat_values` are the ids of a line.
 
     Raises:
-        ValueError: if the vocabulary lacks a piece, since it belongs to another corpus.
+        ValueError: If the vocabulary lacks a piece, because it belongs to another corpus.
 
     Example:
 
@@ -75,13 +77,13 @@ class GraphSubwords:
         return tf.concat([own, parts.with_values(merged).merge_dims(1, 2)], axis=1)
 
     def _merged(self, pieces):
-        """Ids of bytes (parts, longest) after all merges: in each part the earliest learned first, from the left."""
+        """Returns the ids of bytes (parts, longest) after all merges, in the order of learning, from the left."""
         import tensorflow as tf
 
         columns = tf.range(tf.shape(pieces)[1])
 
         def ranks(pieces):
-            """When the merge of each piece with the next was learned, (parts, longest − 1)."""
+            """Returns the rank of the merge of each piece with the next, (parts, longest − 1)."""
             left, right = (tf.cast(some, tf.int64) for some in (pieces[:, :-1], pieces[:, 1:]))
             return self.tables.ranks.lookup(tf.where(right < 0, right, left * self._size + right))
 

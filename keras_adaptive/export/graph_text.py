@@ -5,17 +5,17 @@ from keras_adaptive.special_words import EOS
 
 
 class GraphText:
-    """Text to tokens and back inside a TensorFlow graph, for serving: the tokens that training saw.
+    """Conversion of text to tokens and back inside a TensorFlow graph, for serving, as in training.
 
-    Its `tables` must be tracked by what is exported.
+    The exported object must track its `tables`.
 
     Args:
-        vocabulary: the `Vocabulary` of a corpus.
-        tokenizer: the name of its tokenizer, in `TOKENIZERS`.
-        subwords: its `Subwords`, None for a corpus of words.
+        vocabulary: The `Vocabulary` of a corpus.
+        tokenizer: Name of the tokenizer of the corpus, in `TOKENIZERS`.
+        subwords: The `Subwords` of the corpus, None for a corpus of words.
 
     Raises:
-        ValueError: if the vocabulary lacks pieces of the sub-words.
+        ValueError: If the vocabulary lacks pieces of the sub-words.
 
     Example:
 
@@ -46,7 +46,7 @@ class GraphText:
         self._texts = tf.constant(texts)
 
     def encode(self, lines):
-        """Strings (lines,) to their tokens and ids, ragged (lines, tokens); the id of an unknown word is −1."""
+        """Returns the tokens and ids of strings (lines,), ragged (lines, tokens); the id of an unknown word is −1."""
         import tensorflow as tf
 
         words = graph_words(lines, self.tokenizer)
@@ -56,21 +56,21 @@ class GraphText:
         return self.tokens(ids), ids
 
     def tokens(self, ids):
-        """The tokens of ids of any shape."""
+        """Returns the tokens of ids of any shape."""
         import tensorflow as tf
 
         return tf.gather(self._tokens, ids)
 
     def begins_word(self, ids):
-        """Whether a word begins with each token, for ids of any shape."""
+        """Returns whether a word begins with each token, for ids of any shape."""
         import tensorflow as tf
 
         return tf.ones_like(ids, tf.bool) if self._begins is None else tf.gather(self._begins, ids)
 
     def join(self, ids):
-        """The text of ids (lines, tokens): spaces before words, and `</s>` ends a line.
+        """Returns the text of ids (lines, tokens), with spaces before words; `</s>` ends a line.
 
-        Bytes that are no UTF-8, which pieces may make, become U+FFFD.
+        Bytes that are not UTF-8, which pieces may produce, become U+FFFD.
         """
         import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Lines of text to words inside a TensorFlow graph, for serving: the words that training saw."""
+"""Word tokenizer inside a TensorFlow graph, for serving: it gives the words that training saw."""
 
 import functools
 import re
@@ -11,19 +11,18 @@ _BEFORE_WORD = "\x1f"  # white space, so it occurs in no word
 def graph_words(lines, tokenizer):
     """Splits lines into words as `TOKENIZERS[tokenizer]` does, with TensorFlow's own operations alone.
 
-    Letters, digits and white space are those of the Python that makes the graph, since its ranges of them are written
-    into it. A line feed is white space. Bytes that are no UTF-8 become U+FFFD, as `bytes.decode(errors="replace")` has
-    it.
+    Letters, digits and white space are defined by the Python that builds the graph, which writes its ranges into it. A
+    line feed is white space. Bytes that are not UTF-8 become U+FFFD, as in `bytes.decode(errors="replace")`.
 
     Args:
-        lines: string tensor (lines,).
-        tokenizer: a name in `TOKENIZERS`.
+        lines: String tensor (lines,).
+        tokenizer: A name in `TOKENIZERS`.
 
     Returns:
-        `tf.RaggedTensor` of strings (lines, words).
+        A `tf.RaggedTensor` of strings (lines, words).
 
     Raises:
-        ValueError: on another name.
+        ValueError: If `tokenizer` is unknown.
     """
     if tokenizer not in TOKENIZERS:
         raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {tokenizer!r}")
@@ -35,11 +34,11 @@ def graph_words(lines, tokenizer):
 
 
 def _words_and_marks(lines):
-    """RE2 has no back references, so marks are matched one by one, and runs of one mark are joined behind that."""
+    """Splits lines into words and marks. RE2 has no back references: runs of a mark are joined after matching."""
     import tensorflow as tf
 
     lines = tf.strings.regex_replace(lines, _re2(f"{NUMBER}|{WORD}|{MARK}"), rf"{_BEFORE_WORD}\0")
-    parts = tf.strings.split(lines, _BEFORE_WORD)[:, 1:]  # a word each, and behind it a space where there was one
+    parts = tf.strings.split(lines, _BEFORE_WORD)[:, 1:]  # a word each, followed by its space if there was one
     rows, parts = parts.value_rowids(), parts.flat_values
     words = tf.strings.strip(parts)
     goes_on = (rows[1:] == rows[:-1]) & (words[1:] == parts[:-1])
@@ -51,7 +50,7 @@ def _words_and_marks(lines):
 
 
 def _re2(pattern):
-    """A pattern of Python, whose \\d, \\s and \\w stand in brackets, in the syntax of RE2."""
+    """Returns a pattern of Python, whose \\d, \\s and \\w are in brackets, in the syntax of RE2."""
     for name in "dsw":
         pattern = pattern.replace(rf"\{name}", _ranges(name))
     return re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", pattern)
@@ -59,7 +58,7 @@ def _re2(pattern):
 
 @functools.cache
 def _ranges(name):
-    r"""The code points of Python's \d, \s or \w as RE2 has them between brackets."""
+    r"""Returns the code points of Python's \d, \s or \w as ranges of RE2 between brackets."""
     everything = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))  # UTF-8 has no surrogates
     runs = (match.span() for match in re.finditer(rf"\{name}+", everything))
     return "".join(rf"\x{{{ord(everything[low]):x}}}-\x{{{ord(everything[high - 1]):x}}}" for low, high in runs)

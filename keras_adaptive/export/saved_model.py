@@ -11,25 +11,25 @@ from keras_adaptive.models import LanguageModel
 def export_saved_model(
     model, vocabulary, folder, tokenizer="whitespace", subwords=None, max_length=2048, dtype="float32"
 ):
-    """Writes a SavedModel that TensorFlow loads without Keras and without this package: text in, answers out.
+    """Writes a SavedModel that takes text and that TensorFlow loads without Keras and without this package.
 
-    `ServedModel` says what its signatures `score`, `next_words`, `generate` and `log_probs` take and return; `score`
-    is also the default one. Each weight is stored once, in `dtype`, and no optimizer. The folder appears complete or
-    not at all. Needs Keras on TensorFlow, to which a `.keras` file of any backend can be loaded.
+    See `ServedModel` for its signatures `score` (the default one), `next_words`, `generate` and `log_probs`. Each
+    weight is stored once, in `dtype`, without the optimizer. The folder appears complete or not at all. The function
+    needs Keras on TensorFlow, which can load a `.keras` file of any backend.
 
     Args:
-        model: a `LanguageModel`.
-        vocabulary: its `Vocabulary`.
-        folder: where to write; a server of TensorFlow expects a number as its last part.
-        tokenizer: the name of the tokenizer of its corpus, in `TOKENIZERS`.
-        subwords: the `Subwords` of its corpus, None for a corpus of words.
-        max_length: tokens that a line may have with its `</s>`; longer ones are an error. At most as many as a model of
-            learned positions has.
-        dtype: "float32" or "bfloat16", of the weights and of the products; probabilities are float32 in either.
+        model: A `LanguageModel`.
+        vocabulary: Its `Vocabulary`.
+        folder: Folder to write to; TensorFlow Serving expects a number as its last part.
+        tokenizer: Name of the tokenizer of the corpus, in `TOKENIZERS`.
+        subwords: The `Subwords` of the corpus, None for a corpus of words.
+        max_length: Largest number of tokens of a line with its `</s>`; longer lines are an error. Learned positions
+            limit it further.
+        dtype: "float32" or "bfloat16", for the weights and the matrix products. Probabilities are always float32.
 
     Raises:
-        ValueError: on another backend, a folder that is not empty, a vocabulary of another size, another dtype or a
-            `max_length` below 1; nothing is written then.
+        ValueError: If the backend is not TensorFlow, the folder is not empty, the vocabulary has another size than the
+            model, the dtype is another one, or `max_length` is below 1. Nothing is written then.
 
     Example:
 
@@ -71,7 +71,7 @@ def export_saved_model(
 
 
 def in_dtype(model, dtype):
-    """The model with all layers of another dtype policy: itself, or a copy with its weights."""
+    """Returns the model with all layers in another dtype policy: itself, or a copy with its weights."""
     if model.body.dtype_policy.name == dtype:
         return model
     copy = LanguageModel.from_config(_with_policy(model.get_config(), dtype))
@@ -81,7 +81,7 @@ def in_dtype(model, dtype):
 
 
 def _with_policy(config, dtype):
-    """A config with every dtype policy in it replaced."""
+    """Returns a config in which every dtype policy is replaced."""
     if isinstance(config, list):
         return [_with_policy(part, dtype) for part in config]
     if not isinstance(config, dict):

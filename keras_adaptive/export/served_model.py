@@ -2,38 +2,40 @@ import functools
 
 from keras_adaptive.special_words import EOS, PAD, UNK
 
-BEST = (1, 10, 100, 1000)  # numbers of best words that are searched for; the last is the most
+BEST = (1, 10, 100, 1000)  # numbers of best words to search for; the last is the largest
 
 
 class ServedModel:
     """A language model as TensorFlow functions of text: the signatures of its SavedModel.
 
-    A string is one line: it is read behind a `</s>`, white space and line feeds in it separate words, and a literal
+    A string is one line: it is read after a `</s>`, white space and line feeds in it separate words, and a literal
     `</s>` ends a line within it. Words outside the vocabulary are read and scored as `<unk>`; a `CharCNN` reads them
-    by their bytes. Bytes that are no UTF-8 become U+FFFD. The empty string is the beginning of a line.
+    by their bytes. Bytes that are not UTF-8 become U+FFFD. The empty string is the beginning of a line.
 
-    score(text): string (batch,) to
-        log_prob, perplexity: float32 (batch,), of the line with its `</s>`, the perplexity per word;
-        words, lengths: int32 (batch,), numbers of words and of tokens, `</s>` included;
-        tokens, log_probs, unknown: string, float32 and bool (batch, longest): the tokens, the log-probability of
-        each, and which of them were scored as `<unk>`; behind a line's end "", 0 and false.
-    next_words(text, k): string (batch,) and int32 () to words, probabilities: string and float32 (batch, k), those
-        that can follow the text, exactly and in descending order; of pieces if the model is of sub-words.
-    generate(text, length, temperature, top_k, seed): string (batch,), int32 (), float32 (), int32 (), int32 () to
-        text: string (batch,), what follows, and tokens: string (batch, length). Temperature 0 takes the most probable
-        word, 1 draws as the model says; top_k 0 draws among all words. One seed gives one text, whatever comes behind
-        it in the batch; it is another text than that of `LanguageModel.generate`, which draws by other numbers.
-    log_probs(token_ids): int32 (batch, length) to log_probs: float32 (batch, length, vocabulary), of the word behind
-        each token.
+    - `score(text)`, string (batch,), returns
+      `log_prob`, `perplexity`: float32 (batch,), of the line with its `</s>`, the perplexity per word;
+      `words`, `lengths`: int32 (batch,), numbers of words and of tokens, `</s>` included;
+      `tokens`, `log_probs`, `unknown`: string, float32 and bool (batch, longest), the tokens, their log-probabilities,
+      and whether they were scored as `<unk>`; after the end of a line "", 0 and false.
+    - `next_words(text, k)`, string (batch,) and int32 (), returns
+      `words`, `probabilities`: string and float32 (batch, k), the words that follow the text with the largest exact
+      probabilities, in descending order; pieces if the model has sub-words.
+    - `generate(text, length, temperature, top_k, seed)`, string (batch,), int32 (), float32 (), int32 () and int32 (),
+      returns
+      `text`, `tokens`: string (batch,) and string (batch, length), the continuation. Temperature 0 takes the most
+      probable word, 1 draws from the model's distribution; top_k 0 draws among all words. A seed gives the same text
+      whatever rows follow in the batch. `LanguageModel.generate` uses other random numbers and gives another text.
+    - `log_probs(token_ids)`, int32 (batch, length), returns
+      `log_probs`: float32 (batch, length, vocabulary), for the word after each token.
 
     Args:
-        model: a `LanguageModel` on TensorFlow.
-        text: a `GraphText`.
-        max_length: tokens that a line may have with its `</s>`, and with what is generated.
+        model: A `LanguageModel` on TensorFlow.
+        text: A `GraphText`.
+        max_length: Largest number of tokens of a line with its `</s>` and its continuation.
 
-    Raises, when called:
-        tf.errors.InvalidArgumentError: on a line that is too long, on a number that is out of its range, and on
-            ids outside the vocabulary.
+    Raises:
+        tf.errors.InvalidArgumentError: When called with a line that is too long, a number out of its range, or ids
+            outside the vocabulary.
     """
 
     def __init__(self, model, text, max_length):
@@ -44,7 +46,7 @@ class ServedModel:
         self.best = sorted({min(size, model.vocabulary_size) for size in BEST})
 
     def functions(self):
-        """`{name: tf.function}`, each of one input signature and with a dict as its result."""
+        """Returns `{name: tf.function}`; each function has one input signature and returns a dict."""
         import tensorflow as tf
 
         text, number = tf.TensorSpec([None], tf.string, "text"), functools.partial(tf.TensorSpec, [])
@@ -117,7 +119,7 @@ class ServedModel:
         tokens, ids = tf.pad(tokens, room), tf.pad(ids, room)
 
         def step(place, token, id, state, written):
-            """Reads the token at `place` and finds the next: that of the prompt, or in rows without one a new one."""
+            """Reads the token at `place` and returns the next: the prompt's token or, after its end, a drawn one."""
             hidden, state = self.body.step(self._vectors(token[:, None], id[:, None]), state)
             uniform = tf.random.stateless_uniform([batch, 2], [seed, place], alg="philox")
             drawn = self._draw(hidden[:, -1], tf.transpose(uniform), temperature, top_k)
@@ -147,7 +149,7 @@ class ServedModel:
         return {"log_probs": self.word_output.log_probs(hidden)}
 
     def _read(self, text, length=0):
-        """Lines to tokens and ids (batch, longest) of `</s>` and each line behind it, and how many these are.
+        """Returns the tokens and ids (batch, longest) of `</s>` and each line after it, and their numbers (batch,).
 
         Padding is `<pad>`. `length` more tokens must fit.
         """
@@ -166,7 +168,7 @@ class ServedModel:
         return _checked(tensor, length <= self.max_length, message + "Received:", length)
 
     def _vectors(self, tokens, ids):
-        """Tokens and ids (batch, length) to the vectors that go into the body; of a `CharCNN` each word's once."""
+        """Returns the input of the body for tokens and ids (batch, length); a `CharCNN` computes each word once."""
         import tensorflow as tf
 
         if not hasattr(self.word_input, "embed_bytes"):
@@ -203,14 +205,14 @@ class ServedModel:
 
 
 def _known(ids):
-    """Ids with `<unk>` for the words outside the vocabulary."""
+    """Returns ids with `<unk>` for words outside the vocabulary."""
     import tensorflow as tf
 
     return tf.where(ids < 0, UNK, ids)
 
 
 def _checked(tensor, condition, *message):
-    """`tensor`, behind an error if the condition does not hold."""
+    """Returns `tensor` after asserting the condition."""
     import tensorflow as tf
 
     with tf.control_dependencies([tf.debugging.Assert(condition, message)]):

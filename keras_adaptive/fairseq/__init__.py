@@ -1,4 +1,4 @@
-"""Published language models: checkpoints of fairseq's `transformer_lm` in, and their weights out again."""
+"""Conversion of published language models: reads and writes checkpoints of fairseq's `transformer_lm`."""
 
 from keras_adaptive.fairseq.checkpoint import Checkpoint as Checkpoint
 from keras_adaptive.fairseq.checkpoint import read_checkpoint as read_checkpoint

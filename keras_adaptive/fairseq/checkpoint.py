@@ -1,4 +1,4 @@
-"""Reads a checkpoint file: its options and its weights, under the names of today, and no code."""
+"""Reader of checkpoint files: options and weights, under their current names, without running code."""
 
 import argparse
 import contextlib
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# What old files keep beside the weights: meters of the training, read as plain namespaces.
+# Old files hold meters of the training beside the weights. They are read as plain namespaces.
 METERS = [
     f"fairseq.{module}.{name}"
     for module in ("meters", "logging.meters")
@@ -21,19 +21,19 @@ RENAMED = {  # patterns of old names
     r"(decoder\.layers\.\d+)\.layer_norms\.0\.(\w+)": r"\1.self_attn_layer_norm.\2",
     r"(decoder\.layers\.\d+)\.layer_norms\.2\.(\w+)": r"\1.final_layer_norm.\2",
 }
-FUSED = re.compile(r"(.*)\.in_proj_(weight|bias)")  # query, key and value, one behind the other
+FUSED = re.compile(r"(.*)\.in_proj_(weight|bias)")  # query, key and value, concatenated
 BUFFERS = re.compile(r".*(version|_float_tensor|decoder\.embed_positions\.weights)")
 
 
 class Checkpoint(NamedTuple):
-    """What a file says of a model.
+    """Contents of a checkpoint file.
 
     Attributes:
-        options: dict of the options that it was trained with, those of the model before those of the task.
-        model_options: those that only say how the model is built, where the file keeps them apart; else None.
-        architecture: such as "transformer_lm_wiki103".
-        weights: dict from the name in today's state dict to a float32 NumPy array.
-        version: of the layout of the decoder.
+        options: Dict of the training options; an option of the model replaces an option of the task.
+        model_options: Dict of the options of the model alone, None if the file does not separate them.
+        architecture: Name of the architecture, such as "transformer_lm_wiki103".
+        weights: Dict from the name in the current state dict to a float32 NumPy array.
+        version: Version of the layout of the decoder.
     """
 
     options: dict
@@ -46,12 +46,12 @@ class Checkpoint(NamedTuple):
 def read_checkpoint(path):
     """Reads a file of `torch.save`, of either container, with `args` (a namespace) or `cfg` (nested dicts).
 
-    Nothing in the file is executed: it may hold tensors, plain containers and `argparse.Namespace`, and is refused
-    otherwise.
+    Nothing in the file is executed. A file that holds other objects than tensors, plain containers and
+    `argparse.Namespace` is refused.
 
     Raises:
-        ValueError: if the file holds other objects, which are named, or is no such checkpoint.
-        ModuleNotFoundError: if torch is not installed.
+        ValueError: If the file holds other objects, which the message names, or is not such a checkpoint.
+        ModuleNotFoundError: If torch is not installed.
     """
     state = _load(path)
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
@@ -71,11 +71,11 @@ def _load(path):
             "Checkpoints of fairseq are files of torch: pip install torch. Any backend of Keras can use the model."
         ) from None
     allowed = [argparse.Namespace, *((argparse.Namespace, name) for name in METERS)]
-    open(path, "rb").close()  # a file that is not there has its own error
+    open(path, "rb").close()  # a missing file has its own error
     try:
         with torch.serialization.safe_globals(allowed):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except Exception as error:  # a damaged or malicious file can raise any
+    except Exception as error:  # a damaged or malicious file can raise any error
         strange = dict.fromkeys(name for name in _referred(path) if not re.fullmatch(ALLOWED, name))
         if strange:
             raise ValueError(
@@ -86,7 +86,7 @@ def _load(path):
 
 
 def _referred(path):
-    """Yields the classes and functions that the pickles of a file name, read without running them."""
+    """Yields the names of classes and functions in the pickles of a file, without running them."""
     with contextlib.suppress(Exception), _pickles(path) as file:
         while True:
             memo, strings, pushed = [], [], None
@@ -104,7 +104,7 @@ def _referred(path):
 
 
 def _pickles(path):
-    """Opens the part of a file that is pickled: all of it in the legacy container."""
+    """Opens the pickled part of a file, which is the whole file in the legacy container."""
     if not zipfile.is_zipfile(path):
         return open(path, "rb")
     archive = zipfile.ZipFile(path)
@@ -112,7 +112,7 @@ def _pickles(path):
 
 
 def _options(state, path):
-    """All options, those that come with the model, and these once more if nothing else stands among them."""
+    """Returns all options, the dict with the model's options, and the same dict if it holds no others, else None."""
     if state.get("args") is not None:
         options = _plain(state["args"])
         return options, options, None
@@ -129,7 +129,7 @@ def _plain(options):
 
 
 def _weights(tensors, path):
-    """The weights as arrays under the names of the newest version, without the buffers."""
+    """Returns the weights as arrays under the names of the newest version, without the buffers."""
     import torch
 
     weights = {}
@@ -138,7 +138,7 @@ def _weights(tensors, path):
             continue
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"{path} holds {type(tensor).__name__} where there must be weights: {name}.")
-        # A copy, since the tensor is a part of the file that lies in memory, and JAX may use an array as it lies.
+        # A copy, because the tensor is a part of the mapped file, and JAX may use an array without copying it.
         array, fused = tensor.detach().to(torch.float32, copy=True).numpy(), FUSED.fullmatch(name)
         if fused and len(array) % 3 == 0:
             for part, third in zip("qkv", np.split(array, 3)):

@@ -3,7 +3,7 @@ from keras_adaptive.fairseq.checkpoint import read_checkpoint
 from keras_adaptive.fairseq.options import build_model, cutoffs, resolve
 from keras_adaptive.fairseq.weights import load_weights
 
-LAST_BANDS = (  # the option that cuts bands, the tensor of a band's words, and the number of the first that is numbered
+LAST_BANDS = (  # the option of the cutoffs, the tensor of a band's words, and the index of the first numbered band
     ("adaptive_softmax_cutoff", "decoder.adaptive_softmax.tail.{}.2.weight", 1),
     ("adaptive_input_cutoff", "decoder.embed_tokens.embeddings.{}.0.weight", 0),
 )
@@ -12,22 +12,24 @@ LAST_BANDS = (  # the option that cuts bands, the tensor of a band's words, and 
 def load_language_model(checkpoint, dictionary):
     """Reads a language model that was trained with fairseq (`transformer_lm` in any of its architectures).
 
-    Works on every backend; torch is needed to read the file. Nothing in the file is executed.
+    The function works on every backend; reading the file needs torch. Nothing in the file is executed. It supports
+    fairseq 0.6 to 0.12.
 
-    Ott et al. 2019, versions 0.6 to 0.12; the published models of Baevski & Auli 2019 are of this kind.
+    Reference:
+        Ott et al. 2019; the published models of Baevski & Auli 2019 are of this kind.
 
     Args:
-        checkpoint: path of a file such as `model.pt` or `checkpoint_best.pt`.
-        dictionary: path of the `dict.txt` that belongs to it.
+        checkpoint: Path of a file such as `model.pt` or `checkpoint_best.pt`.
+        dictionary: Path of the `dict.txt` that belongs to it.
 
     Returns:
         `(model, vocabulary)`: a `LanguageModel` and a `Vocabulary`.
 
     Raises:
-        ValueError: if the file is no such checkpoint, holds more than tensors, plain containers and
-            `argparse.Namespace`, uses an option that is not supported, has other tensors than its options say, or
+        ValueError: If the file is not such a checkpoint, holds more than tensors, plain containers and
+            `argparse.Namespace`, uses an option that is not supported, has tensors that do not match its options, or
             belongs to a dictionary of another size.
-        ModuleNotFoundError: if torch is not installed.
+        ModuleNotFoundError: If torch is not installed.
 
     Example:
 
@@ -42,7 +44,7 @@ def load_language_model(checkpoint, dictionary):
 
 
 def build_language_model(checkpoint, vocabulary):
-    """The `LanguageModel` of a `Checkpoint` that has been read; the errors are those of `load_language_model`."""
+    """Returns the `LanguageModel` of a `Checkpoint`. It raises the errors of `load_language_model`."""
     options = resolve(checkpoint)
     sizes = _vocabulary_sizes(options, checkpoint.weights)
     if sizes and len(vocabulary) not in sizes:
@@ -56,7 +58,7 @@ def build_language_model(checkpoint, vocabulary):
 
 
 def _vocabulary_sizes(options, weights):
-    """How many words there are according to each of the tensors that tell."""
+    """Returns the number of words according to each tensor that depends on it."""
     plain = ("decoder.output_projection.weight", "decoder.embed_tokens.weight")
     sizes = [len(weights[name]) for name in plain if name in weights]
     for option, name, first in LAST_BANDS:

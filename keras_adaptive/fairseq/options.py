@@ -1,4 +1,4 @@
-"""The options of a checkpoint: what they mean for our model, and which of them we do not have."""
+"""Options of a checkpoint: their meaning for our model, and which of them are not supported."""
 
 import ast
 from functools import partial
@@ -16,12 +16,12 @@ from keras_adaptive.layers import (
 )
 from keras_adaptive.models import assemble
 
-DEFAULTS = {  # of fairseq, for files older than an option
+DEFAULTS = {  # defaults of fairseq, for files older than an option
     "decoder_embed_dim": 512,
     "decoder_ffn_embed_dim": 2048,
     "decoder_layers": 6,
     "decoder_attention_heads": 8,
-    "decoder_input_dim": None,  # as decoder_embed_dim
+    "decoder_input_dim": None,  # the value of decoder_embed_dim
     "decoder_output_dim": None,
     "dropout": 0.1,
     "attention_dropout": 0.0,
@@ -34,7 +34,7 @@ DEFAULTS = {  # of fairseq, for files older than an option
     "no_scale_embedding": False,
     "no_token_positional_embeddings": False,
     "decoder_learned_pos": False,
-    "max_target_positions": None,  # as tokens_per_sample
+    "max_target_positions": None,  # the value of tokens_per_sample
     "tokens_per_sample": 1024,
     "share_decoder_input_output_embed": False,
     "character_embeddings": False,
@@ -50,7 +50,7 @@ DEFAULTS = {  # of fairseq, for files older than an option
     "tie_adaptive_weights": False,
     "tie_adaptive_proj": False,
 }
-# What the model of a file must not use, and the value that stands for not using it.
+# Options that the model of a file must not use, and the value that means that it does not.
 UNSUPPORTED = {
     "decoder_layers_to_keep": None,
     "decoder_xformers_att_config": None,
@@ -65,7 +65,7 @@ UNSUPPORTED = {
     "past_target": False,
     "output_dictionary_size": -1,
 }
-# What is about training and data, and changes nothing in a trained model.
+# Options of training and data, which change nothing in a trained model.
 HARMLESS = {
     "_name", "arch", "add_bos_token", "tpu", "decoder_layerdrop", "checkpoint_activations", "offload_activations",
     "min_params_to_wrap", "quant_noise_pq_block_size", "base_sublayers", "base_shuffle", "no_tie_adaptive_proj",
@@ -83,15 +83,15 @@ ACTIVATIONS = {
 
 
 def resolve(checkpoint):
-    """The options of a `Checkpoint` with their defaults, once all are known to be supported.
+    """Returns the options of a `Checkpoint` with their defaults, after checking that all are supported.
 
     Raises:
-        ValueError: naming the options that are not.
+        ValueError: If some are not supported. The message names them.
     """
     given = checkpoint.options
     options = DEFAULTS | {name: value for name, value in given.items() if value is not None}
     _refuse(checkpoint, options)
-    if "no_tie_adaptive_proj" in given:  # which only files have that are older than the final LayerNorm
+    if "no_tie_adaptive_proj" in given:  # only in files older than the final LayerNorm
         options["no_decoder_final_norm"] = True
         options["tie_adaptive_proj"] |= given["no_tie_adaptive_proj"] is False
     if "decoder_final_norm" in given:
@@ -121,7 +121,7 @@ def _refuse(checkpoint, options):
 
 
 def build_model(options, vocabulary):
-    """Makes the `LanguageModel` that resolved options describe, with random weights."""
+    """Builds the `LanguageModel` that resolved options describe, with random weights."""
     make_input, make_output = _word_input(options, vocabulary), _word_output(options, len(vocabulary))
     return assemble(make_input, partial(_body, options), make_output, tied=_tied(options))
 
@@ -212,14 +212,14 @@ def _tied(options):
 
 
 def cutoffs(text, size=None):
-    """The first id of each band but the first: "100,300" to (100, 300). One at the end, `size`, begins no band."""
+    """Returns the first id of each band but the first: "100,300" to (100, 300). A last cutoff `size` is dropped."""
     value = _literal(text)
     values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     return tuple(int(cutoff) for cutoff in values if cutoff != size)
 
 
 def _filters(options):
-    """Numbers of filters of the widths 1, 2, …, 0 where there are none; None if the widths are not in order."""
+    """Returns the numbers of filters of the widths 1, 2, … (0 for none), or None if the widths are not in order."""
     pairs = _literal(options["character_filters"])
     widths = [width for width, _ in pairs]
     if any(low >= high for low, high in zip([0, *widths], widths)):
@@ -229,7 +229,7 @@ def _filters(options):
 
 
 def _literal(value):
-    """What a Python literal says, without running it; other values as they are."""
+    """Returns the value of a Python literal, without running it; other values unchanged."""
     try:
         return ast.literal_eval(value) if isinstance(value, str) else value
     except (SyntaxError, ValueError):

@@ -1,4 +1,4 @@
-"""The one table of which tensor of a published state dict is which variable of ours, read in both directions."""
+"""Table from the tensors of a published state dict to our variables, used in both directions."""
 
 from typing import NamedTuple
 
@@ -16,14 +16,14 @@ from keras_adaptive.layers import (
 
 
 class Tensor(NamedTuple):
-    """A published tensor.
+    """Published tensor and the variables that it holds.
 
     Attributes:
-        name: its name in the state dict.
-        variables: ours, which it holds one behind the other along its first axis.
-        transposed: whether its axes are in reverse: linear weights are (out, in) where our kernels are (in, out), and
-            convolutions (out, in, width) where ours are (width, in, out).
-        optional: whether old files leave it out, since it is another one.
+        name: Name in the state dict.
+        variables: List of our variables, concatenated along the first axis of the tensor.
+        transposed: Whether the axes are reversed: linear weights are (out, in) and our kernels (in, out), convolutions
+            are (out, in, width) and ours (width, in, out).
+        optional: Whether old files omit it, because it equals another tensor.
     """
 
     name: str
@@ -37,20 +37,20 @@ class Tensor(NamedTuple):
         return (first[0] + sum(shape[0] for shape in rest), *first[1:])
 
     def split(self, array):
-        """Yields (variable, its value) of the published value."""
+        """Yields pairs of a variable and its part of the published value."""
         array, start = array.T if self.transposed else array, 0
         for variable in self.variables:
             yield variable, array[start : start + variable.shape[0]]
             start += variable.shape[0]
 
     def join(self):
-        """The published value of our variables."""
+        """Returns the published value of our variables."""
         array = np.concatenate([keras.ops.convert_to_numpy(variable.value) for variable in self.variables])
         return np.ascontiguousarray(array.T if self.transposed else array)
 
 
 def table(model):
-    """Every `Tensor` of a `LanguageModel`; what input and output share has several names."""
+    """Returns every `Tensor` of a `LanguageModel`; tensors that input and output share have several names."""
     parts = _words_in(model.word_input), _body(model.body), _words_out(model.word_output)
     return [tensor._replace(name=f"decoder.{tensor.name}") for part in parts for tensor in part]
 
@@ -127,18 +127,18 @@ def _words_out(softmax):
         yield Tensor("adaptive_softmax.head.class_proj.weight", [softmax.class_table])
     for tail, words in enumerate(tails):
         own = softmax.projections[tail + 1]
-        # A tied projection stands here as it does in the input, an own one as a linear layer of the output.
+        # A tied projection has the layout of the input, an untied one the layout of a linear layer of the output.
         projection = softmax.tied_to.projections[tail + 1] if own is None else own
         yield Tensor(f"adaptive_softmax.tail.{tail}.0.weight", [projection], True)
         yield Tensor(f"adaptive_softmax.tail.{tail}.2.weight", [words])
 
 
 def load_weights(model, weights):
-    """Gives a model the weights of a `Checkpoint`.
+    """Assigns the weights of a `Checkpoint` to a model.
 
     Raises:
-        ValueError: listing all tensors that are missing, too many or of another shape, or that the model ties and
-            the file does not; the model is left as it was.
+        ValueError: If tensors are missing, unknown or of another shape, or if the model ties tensors that differ in the
+            file. The message lists all of them, and the model does not change.
     """
     tensors = table(model)
     present = [tensor for tensor in tensors if tensor.name in weights]
@@ -150,14 +150,14 @@ def load_weights(model, weights):
     problems = problems if any(problems.values()) else {"not equal to what they are tied to": _untied(present, weights)}
     if any(problems.values()):
         listed = "; ".join(f"{what}: {', '.join(names)}" for what, names in problems.items() if names)
-        raise ValueError(f"The tensors are not those of the model that the options describe. {listed}.")
+        raise ValueError(f"The tensors do not match the model that the options describe. {listed}.")
     for tensor in present:
         for variable, value in tensor.split(weights[tensor.name]):
             variable.assign(value)
 
 
 def _untied(tensors, weights):
-    """The names of the tensors that differ from an earlier one that should be the same."""
+    """Returns the names of the tensors that differ from an earlier tensor that should be equal."""
     values, names = {}, []
     for tensor in tensors:
         for variable, value in tensor.split(weights[tensor.name]):
@@ -167,14 +167,14 @@ def _untied(tensors, weights):
 
 
 def to_state_dict(model):
-    """The weights of a `LanguageModel` as the state dict of fairseq's newest version, of torch tensors.
+    """Returns the weights of a `LanguageModel` as a state dict of fairseq's newest version, of torch tensors.
 
-    `load_language_model` and back gives the same numbers. What input and output share is one tensor of several names,
-    as in fairseq.
+    A model from `load_language_model` gives back the same numbers. A tensor that input and output share has several
+    names, as in fairseq.
 
     Raises:
-        ValueError: when fairseq has no such model; it says why.
-        ModuleNotFoundError: if torch is not installed.
+        ValueError: If fairseq has no such model. The message names the reason.
+        ModuleNotFoundError: If torch is not installed.
     """
     import torch
 
@@ -191,10 +191,10 @@ def to_state_dict(model):
 
 
 def _buffers(model):
-    """Tensors without a meaning of their own, which fairseq expects to find."""
+    """Yields names and values of the buffers that fairseq expects."""
     import torch
 
-    yield "decoder.version", torch.tensor([3.0])  # from 3 on there may be a final LayerNorm
+    yield "decoder.version", torch.tensor([3.0])  # from 3 on a final LayerNorm is possible
     if isinstance(model.word_input, AdaptiveEmbedding):
         yield "decoder.embed_tokens._float_tensor", torch.zeros(1)
     if model.word_output.tails:
@@ -214,7 +214,7 @@ def _check_expressible(model):
         f"first_position={first_position}": first_position != 2,
         f"mixer={', '.join(sorted(mixers))}": bool(mixers),
         f"max_bytes={getattr(word_input, 'max_bytes', 50)}": getattr(word_input, "max_bytes", 50) != 50,
-        "tied words of another dimension than the hidden vectors": word_output.projections[0] is not None,
+        "tied words of another dimension than the hidden states": word_output.projections[0] is not None,
     }
     given = [reason for reason, holds in reasons.items() if holds]
     if given:

@@ -4,10 +4,10 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class FlatDense(keras.layers.Dense):
-    """A `keras.layers.Dense` that works on all positions of all rows as one matrix.
+    """A `keras.layers.Dense` that treats all positions of all rows as one matrix.
 
-    The values are those of `keras.layers.Dense`. The gradient of a kernel under a (batch, length, dim) input is then
-    one matrix product, where XLA and TensorFlow otherwise make one that takes more than twice as long.
+    It computes the values of `keras.layers.Dense`. For an input (batch, length, dim) the gradient of the kernel is one
+    matrix product; XLA and TensorFlow otherwise compute one that takes more than twice as long.
     """
 
     def call(self, inputs, training=None):
@@ -19,7 +19,7 @@ class FlatDense(keras.layers.Dense):
         return ops.reshape(flat, (*ops.shape(inputs)[:-1], self.units))
 
     def _torch_call(self, flat):
-        """The bias is added while the product is written, where Keras goes over it once more."""
+        """Adds the bias while the product is written; Keras passes over the product once more."""
         import torch
 
         bias, kernel = ops.convert_to_tensor(self.bias), ops.convert_to_tensor(self.kernel)

@@ -4,6 +4,6 @@ import keras
 
 
 def fan_in_uniform(fan_in):
-    """U(±1/√fan_in): the starting values of the published models' feed-forward weights and of most biases."""
+    """Returns the initializer U(±1/√fan_in) of the feed-forward weights and of most biases in the published models."""
     bound = fan_in**-0.5
     return keras.initializers.RandomUniform(-bound, bound)

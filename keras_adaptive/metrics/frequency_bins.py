@@ -2,25 +2,27 @@ import numpy as np
 
 
 def loss_by_frequency(nll, targets, counts, edges=None):
-    """Returns the mean loss of the tokens in each range of word frequency: where a model gains, on rare words
-    or on frequent ones.
+    """Returns the mean loss of the tokens in each range of word frequency.
 
-    Reference: Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019,
+    It shows whether a model gains on rare words or on frequent ones.
+
+    Reference:
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019,
         section 5.3.
 
     Args:
-        nll: negative log-likelihood of each scored token, in nats, any shape; leave padding and context out.
-        targets: ids of these tokens, same shape.
-        counts: occurrences of each id in the training text, `(vocabulary,)`, such as
+        nll: Negative log-likelihood of each scored token, in nats, any shape; leave padding and context out.
+        targets: Ids of these tokens, same shape.
+        counts: Occurrences of each id in the training text, `(vocabulary,)`, such as
             `corpus.vocabulary.counts`.
-        edges: increasing counts at which a bin begins; the first is 0. Powers of ten by default.
+        edges: Increasing counts at which a bin begins; the first is 0. Powers of ten by default.
 
     Returns:
         A list of dicts, from rare to frequent: `low` and `high` (counts in [low, high); `high` is None for
         the last bin), `tokens` and `nll` (their mean, float64). Bins without a token are left out.
 
     Raises:
-        ValueError: if shapes differ, a target has no count, or `edges` do not increase from 0.
+        ValueError: If shapes differ, a target has no count, or `edges` do not increase from 0.
 
     Example:
 

@@ -21,7 +21,7 @@ def perplexity(loss):
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class Perplexity(keras.metrics.Mean):
-    """Perplexity over all tokens seen: exp of their weighted mean negative log-likelihood.
+    """Perplexity over all tokens: exp of their weighted mean negative log-likelihood.
 
     Every token counts alike, however the tokens are divided into batches and rows. The result is never a mean of the
     batches' perplexities or losses. It has no bound: a mean above 88 nats overflows float32 to inf.
@@ -49,7 +49,7 @@ class Perplexity(keras.metrics.Mean):
             sample_weight: Weights of the same shape, 0 for padding. The weight of each token is 1 by default.
 
         Raises:
-            ValueError: If the two have other numbers of axes, as the targets and outputs of a model have.
+            ValueError: If the numbers of axes of the two differ, as for the targets and outputs of a model.
         """
         axes = [value if value is None else np.ndim(value) for value in (nll, sample_weight)]
         if axes[0] is None or axes[1] not in (None, axes[0]):
@@ -58,7 +58,7 @@ class Perplexity(keras.metrics.Mean):
                 "leave it out of `compile(metrics=...)` and use a `WordModel`, which reports the perplexity. "
                 f"Received: numbers of axes {axes}."
             )
-        # Flat, because `keras.metrics.Mean` weighs a row as one sample whatever its length.
+        # Flat, because `keras.metrics.Mean` counts a row as one sample whatever its length.
         if sample_weight is not None:
             sample_weight = ops.reshape(sample_weight, (-1,))
         super().update_state(ops.reshape(nll, (-1,)), sample_weight)

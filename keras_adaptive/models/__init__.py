@@ -1,4 +1,4 @@
-"""Language models: one class, and named constructors."""
+"""Language models and the functions that build them."""
 
 from keras_adaptive.models.constructors import assemble as assemble
 from keras_adaptive.models.constructors import transformer as transformer

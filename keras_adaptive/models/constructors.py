@@ -1,4 +1,4 @@
-"""Functions that make bodies and language models; `assemble` is the one place where a model is put together."""
+"""Functions that build bodies and language models; `assemble` is the one place where a model is put together."""
 
 from functools import partial
 
@@ -12,18 +12,18 @@ from keras_adaptive.models.language_model import LanguageModel
 
 
 def assemble(make_input, make_body, make_output, *, tied=False, dtype=None):
-    """Makes a `LanguageModel` of three parts.
+    """Builds a `LanguageModel` from functions that build its three parts.
 
-    Each argument is a function that makes a part, such as a `functools.partial` of a layer class. It is called with
-    the `name` of the part ("word_input", "body" or "word_output") and with `dtype`.
+    Such a function may be a `functools.partial` of a layer class. It is called with the `name` of the part
+    ("word_input", "body" or "word_output") and with `dtype`.
 
     Args:
-        make_input: function `(name, dtype)` that returns the layer from ids to word vectors.
-        make_body: function `(name, dtype)` that returns the layer from word vectors to hidden states.
-        make_output: function `(name, dtype)` that returns the layer from hidden states to probabilities. If the model
+        make_input: Function `(name, dtype)` that returns the layer from ids to word vectors.
+        make_body: Function `(name, dtype)` that returns the layer from word vectors to hidden states.
+        make_output: Function `(name, dtype)` that returns the layer from hidden states to probabilities. If the model
             is tied, it also gets `tied_to`, the input layer.
-        tied: whether input and output share the word vectors.
-        dtype: a Keras dtype policy, such as "mixed_bfloat16"; by default the global one.
+        tied: Whether input and output share the word vectors.
+        dtype: A Keras dtype policy, such as "mixed_bfloat16"; by default the global one.
 
     Returns:
         A `LanguageModel`.
@@ -59,20 +59,20 @@ def transformer(
     dtype=None,
     name=None,
 ):
-    """Makes the body of the adaptive-input Transformer: pre-norm blocks of attention and sinusoidal positions.
+    """Builds the body of the adaptive-input Transformer: pre-norm blocks of attention and sinusoidal positions.
 
     Args:
-        num_blocks: number of blocks.
-        dim: dimension of the vectors in the blocks.
-        ffn_dim: width of the feed-forward layers.
-        num_heads: attention heads; must divide `dim`.
-        dropout: rate on the input and on both branches of every block, in training.
-        attention_dropout: rate on the attention probabilities.
-        relu_dropout: rate after the ReLU.
-        output_dim: dimension of the hidden states, by default `dim`; any other adds a projection without bias.
-        first_position: position of the first token; 2 in the published models.
-        dtype: a Keras dtype policy; by default the global one.
-        name: name of the layer.
+        num_blocks: Number of blocks.
+        dim: Dimension of the vectors in the blocks.
+        ffn_dim: Width of the feed-forward layers.
+        num_heads: Attention heads; must divide `dim`.
+        dropout: Rate on the input and on both branches of every block, in training.
+        attention_dropout: Rate on the attention probabilities.
+        relu_dropout: Rate after the ReLU.
+        output_dim: Dimension of the hidden states, by default `dim`; any other adds a projection without bias.
+        first_position: Position of the first token; 2 in the published models.
+        dtype: A Keras dtype policy; by default the global one.
+        name: Name of the layer.
 
     Returns:
         A `TransformerDecoder`.
@@ -122,27 +122,27 @@ def transformer_lm(
     first_position=2,
     dtype=None,
 ):
-    """Makes the adaptive-input, adaptive-softmax Transformer, by default of the size for WikiText-103.
+    """Builds the adaptive-input, adaptive-softmax Transformer, by default in the size for WikiText-103.
 
     The model is ADP-T of the paper when words and projections are tied, and ADP when neither is.
 
     Args:
-        vocabulary_size: number of ids, ordered by descending frequency.
-        dim: dimension of the hidden states and of the first band's word vectors.
-        num_blocks: Transformer blocks.
-        num_heads: attention heads; must divide `dim`.
-        ffn_dim: width of the feed-forward layers.
-        cutoffs: first id of every band but the first; `()` is one band and a plain softmax.
-        factor: how many times smaller each band's dimension is than the one before.
-        tie_words: whether input and output share the word vectors.
-        tie_projections: whether they share the projections of the tails too (with tied words).
-        dropout: rate on the input and on both branches of every block.
-        attention_dropout: rate on the attention probabilities.
-        relu_dropout: rate after the ReLU.
-        tail_dropout: rate on the projected hidden states of the tails.
-        input_dropout: rate on the hidden states before the output layer.
-        first_position: position of the first token.
-        dtype: a Keras dtype policy, such as "mixed_bfloat16"; by default the global one.
+        vocabulary_size: Number of ids, ordered by descending frequency.
+        dim: Dimension of the hidden states and of the first band's word vectors.
+        num_blocks: Number of Transformer blocks.
+        num_heads: Attention heads; must divide `dim`.
+        ffn_dim: Width of the feed-forward layers.
+        cutoffs: First id of every band but the first; `()` for one band and a plain softmax.
+        factor: Ratio of the dimensions of one band and the next.
+        tie_words: Whether input and output share the word vectors.
+        tie_projections: Whether they share the projections of the tails too (with tied words).
+        dropout: Rate on the input and on both branches of every block.
+        attention_dropout: Rate on the attention probabilities.
+        relu_dropout: Rate after the ReLU.
+        tail_dropout: Rate on the projected hidden states of the tails.
+        input_dropout: Rate on the hidden states before the output layer.
+        first_position: Position of the first token.
+        dtype: A Keras dtype policy, such as "mixed_bfloat16"; by default the global one.
 
     Returns:
         A `LanguageModel`.

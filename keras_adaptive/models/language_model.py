@@ -4,28 +4,29 @@ from keras import ops
 from keras_adaptive.models.prediction import Cache, Prediction
 from keras_adaptive.models.training_step import TrainingStep
 
-REQUIRES = "requires"  # in a config: what Keras prints when it cannot find the classes of a file
+REQUIRES = "requires"  # key of a config, which Keras prints when it cannot find the classes of a file
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class LanguageModel(TrainingStep, Prediction):
     """A word model of three parts: input, body and output.
 
-    A functional `keras.Model` from token ids to hidden states, with an output layer that turns these into the
-    probability of the next word. `model(tokens)` returns the hidden states, `predict` the log-probabilities of the
-    word that follows each row, `nll`, `log_probs`, `score` and `generate` what their names say.
+    The model is a functional `keras.Model` from token ids to hidden states, with an output layer that turns these into
+    the probability of the next word. `model(tokens)` returns the hidden states, and `predict` the log-probabilities of
+    the word that follows each row. See also `nll`, `log_probs`, `score` and `generate`.
 
     `compile(optimizer)` needs no loss: the loss is the mean negative log-likelihood per target in nats, plus, in
     training, the losses of the layers themselves (`add_loss`, regularizers). `fit` and `evaluate` take `(tokens,
-    targets)` or `(tokens, targets, weights)` with weight 0 for padding. They log `loss` and `perplexity`, that of the
-    words alone; both are over all targets since the start of the epoch, never a mean of batches. Training also logs
-    `gradient_norm` (of the last update, before clipping) and `skipped`, the number of updates of this epoch whose
-    loss or gradient was not finite. Such an update changes neither weights nor optimizer. Its loss is logged but kept
-    out of the means (`TerminateOnNonFinite` stops after several in a row).
+    targets)` or `(tokens, targets, weights)` with weight 0 for padding. They log `loss` and `perplexity`, which is
+    computed from the words alone; both are over all targets since the start of the epoch, never a mean of batches.
+    Training also logs `gradient_norm` (of the last update, before clipping) and `skipped`, the number of updates of
+    this epoch whose loss or gradient was not finite. Such an update changes neither weights nor optimizer. Its loss is
+    logged but kept out of the means (`TerminateOnNonFinite` stops after several in a row).
 
     A batch given to `fit` is one update: `compile(optimizer, micro_batches=k)` computes it in k parts to save memory
-    and makes the same update, whatever the number of real targets in each part. So do several devices that
-    `keras_adaptive.distribution.start` prepares: numbers of targets, losses and gradients are sums over all of them.
+    and makes the same update, whatever the number of real targets in each part. Several devices that
+    `keras_adaptive.distribution.start` prepares make the same update too: numbers of targets, losses and gradients are
+    sums over all replicas.
 
     Args:
         word_input: An `Input` layer from ids (batch, length) to vectors (batch, length, input_dim).
@@ -33,7 +34,7 @@ class LanguageModel(TrainingStep, Prediction):
         word_output: An `Output` layer from hidden states to the probability of the next word.
 
     Raises:
-        ValueError: When token ids given as an array lie outside the vocabulary.
+        ValueError: If token ids given as an array lie outside the vocabulary.
 
     Example:
 
@@ -51,7 +52,7 @@ class LanguageModel(TrainingStep, Prediction):
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         hidden = word_output(body(word_input(tokens)), return_hidden=True)
         super().__init__(inputs=tokens, outputs=hidden, **kwargs)
-        self.dtype_policy = body.dtype_policy  # by which Keras decides to scale the loss
+        self.dtype_policy = body.dtype_policy  # Keras scales the loss by this policy
         self.word_input = word_input
         self.body = body
         self.word_output = word_output
@@ -60,12 +61,12 @@ class LanguageModel(TrainingStep, Prediction):
 
     @property
     def vocabulary_size(self):
-        """Number of ids that come out."""
+        """Number of ids in the output."""
         return self.word_output.vocabulary_size
 
     @property
     def input_vocabulary_size(self):
-        """Number of ids that go in: larger than `vocabulary_size` if a model for inference was given extra words."""
+        """Number of ids in the input: larger than `vocabulary_size` if a model for inference was given extra words."""
         return self.word_input.vocabulary_size
 
     def call(self, inputs, training=None, mask=None, state=None):
@@ -85,16 +86,16 @@ class LanguageModel(TrainingStep, Prediction):
         return self.body.step(self.word_input(inputs), state, training=bool(training))
 
     def for_inference(self, extra_words=None):
-        """Returns the model to predict with: everything that depends on the weights alone is computed once.
+        """Returns the model for prediction, in which everything that depends on the weights alone is computed once.
 
         Args:
-            extra_words: Words outside the vocabulary, which get the ids that follow it. For a `CharCNN` input only.
+            extra_words: List of words outside the vocabulary. Their ids follow it. For a `CharCNN` input only.
 
         Returns:
             The model itself, or a model with the same body whose input looks up the vectors of a `CharCNN`.
 
         Raises:
-            ValueError: On extra words, even an empty list, for an input that knows words by their ids alone.
+            ValueError: If extra words are given, even an empty list, to an input that knows words by their ids alone.
         """
         word_input, word_output = self.word_input.for_inference(extra_words), self.word_output.for_inference()
         if word_input is self.word_input and word_output is self.word_output:
@@ -115,7 +116,7 @@ class LanguageModel(TrainingStep, Prediction):
     def quantize(self, *args, **kwargs):
         """Raises `NotImplementedError`, since Keras would quantize no layer of this model and only warn."""
         raise NotImplementedError(
-            "A LanguageModel cannot be quantized: its matrices are those of fused losses and embeddings. "
+            "A LanguageModel cannot be quantized: its matrices belong to fused losses and embeddings. "
             '`export_saved_model(..., dtype="bfloat16")` halves the size of what is served.'
         )
 
@@ -129,7 +130,7 @@ class LanguageModel(TrainingStep, Prediction):
             seed.assign(store[str(number)])
 
     def _seeds(self):
-        """The variables that are neither weights nor the state of streams."""
+        """Returns the variables that are neither weights nor the state of streams."""
         streams = [streams for streams in (self.train_streams, self.test_streams) if streams]
         others = [*self.weights, *(variable for one in streams for variable in one.variables)]
         others = set(map(id, others))

@@ -1,4 +1,4 @@
-"""What a language model says of text that is given as NumPy arrays of ids."""
+"""Prediction with a language model, from NumPy arrays of ids to NumPy arrays."""
 
 import keras
 import numpy as np
@@ -10,13 +10,13 @@ from keras_adaptive.ops.bands import check_ids
 
 
 class Prediction(keras.Model):
-    """The methods of a `LanguageModel` that take and return NumPy arrays. Compiled functions are kept."""
+    """Methods of a `LanguageModel` that take and return NumPy arrays. Compiled functions are kept."""
 
     def nll(self, tokens, targets):
         """Returns the negative log-likelihood of every target, in nats.
 
         Args:
-            tokens: Ids (batch, length) that go in.
+            tokens: Input ids (batch, length).
             targets: Ids (batch, length), each the word that follows its token.
 
         Returns:
@@ -40,10 +40,10 @@ class Prediction(keras.Model):
         return ops.convert_to_numpy(function(tokens))
 
     def predict(self, x, **kwargs):
-        """Returns the log-probability of every word to follow each row.
+        """Returns the log-probability of every word that may follow each row.
 
-        The log-probabilities of all positions would be an array (batch, length, vocabulary): `log_probs` returns
-        them for a batch that is small enough. The hidden states of all positions are `model(tokens)`.
+        All positions would need an array (batch, length, vocabulary): `log_probs` returns it for a batch that is small
+        enough. The hidden states of all positions are `model(tokens)`.
 
         Args:
             x: Token ids (batch, length), or anything that `keras.Model.predict` accepts.
@@ -60,14 +60,14 @@ class Prediction(keras.Model):
         `keras_adaptive.export.export_saved_model` writes a SavedModel that takes text, scores it, and generates.
 
         Args:
-            filepath: Where to write.
+            filepath: Path to write to.
             *args: As in `keras.Model.export`.
             **kwargs: As in `keras.Model.export`.
         """
         return self._next_word().export(filepath, *args, **kwargs)
 
     def _next_word(self):
-        """The functional model from token ids to the log-probabilities (batch, vocabulary) of the next word."""
+        """Returns the functional model from token ids to the log-probabilities (batch, vocabulary) of the next word."""
 
         def make():
             return keras.Model(self.inputs[0], self.word_output(self.outputs[0][:, -1]), name=self.name)
@@ -78,7 +78,7 @@ class Prediction(keras.Model):
         """Returns the log-probability (in nats) and the rank of every target.
 
         Args:
-            tokens: Ids (batch, length) that go in.
+            tokens: Input ids (batch, length).
             targets: Ids (batch, length), each the word that follows its token.
             segment: Number of tokens to compute at a time. Later segments continue from the state of earlier ones.
 
@@ -98,13 +98,13 @@ class Prediction(keras.Model):
         return tuple(np.concatenate(segments, axis=1) for segments in zip(*parts))
 
     def generate(self, prompt, length, temperature=1.0, top_k=None, seed=None, sampler=None):
-        """Continues prompts, one word at a time, each drawn exactly.
+        """Continues prompts one word at a time, each drawn from the exact distribution.
 
         Args:
             prompt: Ids (batch, prompt length), at least one per row; or a list of rows of any lengths.
             length: Number of words to add to each row.
-            temperature: The log-probabilities are divided by it. 0 takes the most probable word.
-            top_k: Draw among the k most probable words only. Optional.
+            temperature: Divisor of the log-probabilities. 0 takes the most probable word.
+            top_k: Number of the most probable words to draw among. Optional.
             seed: Integer. One seed gives the same words on every backend, up to rounding.
             sampler: A `keras_hub.samplers.Sampler` to use instead, with its own temperature and seed. It sees the
                 probabilities of all words: beam search, top-p, contrastive search. All prompts must have one length.
@@ -145,7 +145,7 @@ class Prediction(keras.Model):
         return generation.stream(lambda *arguments: step(*arguments, *how), state, prompts, length, seed)
 
     def _draw(self, temperature, top_k):
-        """The way to draw, as `(key, function)`: `function(hidden, uniform, temperature, top_k)` returns ids.
+        """Returns `(key, function)`, where `function(hidden, uniform, temperature, top_k)` draws ids.
 
         Temperature and `top_k` are arguments, so that one compiled function serves all of their values.
         """
@@ -162,18 +162,18 @@ class Prediction(keras.Model):
         )
 
     def _next(self, tokens, state):
-        """The log-probabilities of the next word, the hidden states of all tokens, and the state after them."""
+        """Returns the log-probabilities of the next word, the hidden states of all tokens, and the state after them."""
         hidden, state = self(tokens, state=state)
         return self.word_output.log_probs(hidden[:, -1]), hidden, state
 
     def _prompts(self, prompt):
-        """A list of checked rows of ids."""
+        """Returns a list of checked rows of ids."""
         if isinstance(prompt, list) and len({np.shape(row) for row in prompt}) > 1:
             return [self._ids([row], "prompt")[0] for row in prompt]
         return list(self._ids(prompt, "prompt"))
 
     def _checked(self, ids, name):
-        """The ids, checked if they are an array; data sets and generators are left alone."""
+        """Returns the ids, checked if they are an array; data sets and generators pass unchecked."""
         return check_ids(ids, self._size(name), name) if isinstance(ids, (np.ndarray, list)) else ids
 
     def _size(self, name):
@@ -190,7 +190,7 @@ class Prediction(keras.Model):
 
 
 class Cache:
-    """What is made once per key. It is no dict, since Keras tracks the layers in a model's dicts."""
+    """Values made once per key. It is not a dict, because Keras tracks the layers in a model's dicts."""
 
     def __init__(self):
         self._made = {}

@@ -6,17 +6,18 @@ from keras_adaptive.backend.replicas import replica_count, replica_index, sum_ov
 
 
 class StreamState(keras.layers.Layer):
-    """The state in which a body has left the rows of a batch, for the next batch to continue from.
+    """State of a body after a batch, from which the next batch continues.
 
     Row r of a batch continues the text of row r of the batch before. The state is held in non-trainable variables,
     one row per stream, and every replica holds all rows: a checkpoint of any replica is complete. The variables are
-    no weights, so that they do not count as parameters.
+    not weights, so that they do not count as parameters.
 
-    Reference: Merity et al., An Analysis of Neural Language Modeling at Multiple Scales (2018), section 3.
+    Reference:
+        Merity et al., An Analysis of Neural Language Modeling at Multiple Scales (2018), section 3.
 
     Args:
-        body: a `Body`.
-        rows: number of streams, the rows of a batch over all replicas.
+        body: A `Body`.
+        rows: Number of streams, the rows of a batch over all replicas.
     """
 
     def __init__(self, body, rows, **kwargs):
@@ -41,8 +42,8 @@ class StreamState(keras.layers.Layer):
         """Returns the state of this replica's rows, replaced by `empty` in rows that begin a new text.
 
         Args:
-            begins: bool (rows of this replica,).
-            empty: the body's initial state for these rows.
+            begins: Bool tensor (rows of this replica,).
+            empty: The body's initial state for these rows.
         """
         rows = ops.shape(begins)[0]
         check_equal(
@@ -68,7 +69,7 @@ class StreamState(keras.layers.Layer):
         """Stores the state of this replica's rows. A row that is not finite would never recover, so it is reset.
 
         Args:
-            state: What the body returned.
+            state: The state that the body returned.
             empty: The body's initial state for these rows.
         """
         parts = [
@@ -80,7 +81,7 @@ class StreamState(keras.layers.Layer):
             variable.assign(ops.cast(value, variable.dtype))
 
     def _of_all_rows(self, part, variable):
-        """The rows of all replicas: each puts its own among zeros, and these are summed."""
+        """Returns the rows of all replicas: each puts its own among zeros, and the results are summed."""
         if replica_count() == 1:
             return part
         first = replica_index() * ops.shape(part)[0]
@@ -89,5 +90,5 @@ class StreamState(keras.layers.Layer):
 
 
 def _finite_rows(part):
-    """Whether the values of each row are finite, (rows, 1, …)."""
+    """Returns whether all values of each row are finite, (rows, 1, …)."""
     return ops.all(ops.isfinite(part), axis=tuple(range(1, len(part.shape))), keepdims=True)

@@ -1,4 +1,4 @@
-"""What one batch of `fit` or `evaluate` does to a language model."""
+"""Training and test step of a language model."""
 
 import keras
 from keras import ops
@@ -38,11 +38,11 @@ class _Perplexity(_OneForAllReplicas, Perplexity):
 
 
 class TrainingStep(keras.Model):
-    """The training and the test step of a `LanguageModel`: one update per batch, exact sums over all replicas.
+    """Training and test step of a `LanguageModel`: one update per batch, exact sums over all replicas.
 
-    A batch is `(tokens, targets)` or `(tokens, targets, weights)`. Where the rows of a batch continue those of the
-    batch before, `tokens` is `(tokens, begins)`: `begins`, a bool per row, marks the rows that begin a new text. See
-    `stream_rows` of `compile`.
+    A batch is `(tokens, targets)` or `(tokens, targets, weights)`. Where the rows of a batch continue the rows of
+    the batch before, `tokens` is `(tokens, begins)`: `begins`, a bool per row, marks the rows that begin a new text.
+    See `stream_rows` of `compile`.
     """
 
     def _make_trackers(self):
@@ -66,7 +66,7 @@ class TrainingStep(keras.Model):
             stream_rows: Number of rows of a batch, over all replicas, if each row continues the text of the same row
                 of the batch before (truncated back-propagation through time). The model then carries the body's
                 state from batch to batch, in variables of its own for `fit` and for `evaluate`.
-            **kwargs: The other arguments of `keras.Model.compile`: `jit_compile`, `run_eagerly`,
+            **kwargs: Other arguments of `keras.Model.compile`: `jit_compile`, `run_eagerly`,
                 `steps_per_execution`.
 
         Raises:
@@ -92,14 +92,14 @@ class TrainingStep(keras.Model):
     def _make_streams(self, rows):
         if (self.train_streams and self.train_streams.rows) == rows:
             return
-        del self.train_streams, self.test_streams  # so that Keras does not track them any more
+        del self.train_streams, self.test_streams  # Keras then no longer tracks them
         self.train_streams = self.test_streams = None
         if rows is not None:
             self.train_streams = StreamState(self.body, rows, name="train_streams")
             self.test_streams = StreamState(self.body, rows, name="test_streams")
 
     def _with_loss_scale(self, optimizer):
-        """Keras wraps the optimizer by the policy of the model, but the policy of its layers decides here."""
+        """Wraps the optimizer by the policy of the body; Keras would ask the policy of the model."""
         optimizer = keras.optimizers.get(optimizer)
         scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if self.body.dtype_policy.name != "mixed_float16" or scales:
@@ -117,7 +117,7 @@ class TrainingStep(keras.Model):
         self.optimizer.build(self.trainable_variables)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Builds the optimizer only: under TensorFlow's strategies Keras would build by the mean of a batch."""
+        """Builds the optimizer only; under TensorFlow's strategies Keras would build by the mean of a batch."""
         if self.compiled and not self.optimizer.built:
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
@@ -145,12 +145,12 @@ class TrainingStep(keras.Model):
         return on_each_replica(pure, *arguments)
 
     def _train(self, data):
-        if not self.optimizer.built:  # before its loss scale is asked for
+        if not self.optimizer.built:  # before its loss scale is read
             self.optimizer.build(self.trainable_variables)
         tokens, begins, targets, weights = _unpack(data)
         count = sum_over_replicas(ops.sum(weights))
         scale = self._loss_scale()
-        shares = weights * scale / ops.maximum(count, 1e-9)  # of the mean over the whole update
+        shares = weights * scale / ops.maximum(count, 1e-9)  # shares of the mean over the whole update
         own_share = scale / (replica_count() * self.micro_batches)
         state = self._read(self.train_streams, begins)
         loss, words, gradients, states = 0.0, 0.0, None, []
@@ -177,7 +177,7 @@ class TrainingStep(keras.Model):
         return logs
 
     def _objective(self, tokens, targets, shares, state, own_share):
-        """What a micro-batch adds to the objective, and `(what its words add, the state that it leaves)`."""
+        """Returns a micro-batch's share of the objective, and `(the share of its words, the state after it)`."""
         hidden, state = self._hidden(tokens, state, training=True)
         words = self.word_output.training_loss(hidden, targets, shares, training=True)
         own = [ops.sum(ops.cast(loss, "float32")) for loss in self.losses]
@@ -185,7 +185,7 @@ class TrainingStep(keras.Model):
         return objective, keras.tree.map_structure(ops.stop_gradient, (words, state))
 
     def _hidden(self, tokens, state, training):
-        """The hidden states, and the state that the body leaves: `()` unless it is carried from batch to batch."""
+        """Returns the hidden states and the body's state after them, `()` unless it is carried from batch to batch."""
         if not keras.tree.flatten(state):
             return self(tokens, training=training), ()
         return self(tokens, state=state, training=training)
@@ -201,7 +201,7 @@ class TrainingStep(keras.Model):
         return self._track(loss, loss, count)
 
     def _read(self, streams, begins):
-        """The state from which this replica's rows continue, `()` for batches that stand alone."""
+        """Returns the state from which this replica's rows continue, `()` for independent batches."""
         if (streams is None) != (begins is None):
             raise ValueError(
                 "`compile(stream_rows=…)` and batches of `((tokens, begins), targets, weights)` belong together: "
@@ -211,15 +211,15 @@ class TrainingStep(keras.Model):
         return () if streams is None else streams.read(begins, self._empty(begins))
 
     def _empty(self, begins):
-        """The body's initial state for this replica's rows."""
+        """Returns the body's initial state for this replica's rows."""
         return self.body.initial_state(ops.shape(begins)[0])
 
     def _loss_scale(self):
-        """What training multiplies the loss by and the optimizer divides the gradients by, 1 by default."""
+        """Returns the factor that training applies to the loss and the optimizer removes from the gradients."""
         return ops.convert_to_tensor(self.optimizer.scale_loss(ops.ones(())))
 
     def _clipped(self, gradients, norm):
-        """The gradients, scaled so that their global norm is at most the optimizer's `global_clipnorm`."""
+        """Returns the gradients, scaled so that their global norm is at most the optimizer's `global_clipnorm`."""
         bound = getattr(self.optimizer, "inner_optimizer", self.optimizer).global_clipnorm
         if not bound:
             return gradients
@@ -232,7 +232,7 @@ class TrainingStep(keras.Model):
         return {metric.name: metric.result() for metric in (self.loss_tracker, self.perplexity_tracker)}
 
     def _track_finite(self, loss, words, count):
-        """As `_track`, but a loss that is not finite is kept out of the means, and logged in their place."""
+        """Works as `_track`, but keeps a loss that is not finite out of the means and logs it in their place."""
         finite = ops.isfinite(loss)
         kept = (ops.where(finite, value, 0.0) for value in (loss, words, count))
         return {name: ops.where(finite, mean, loss) for name, mean in self._track(*kept).items()}
@@ -241,7 +241,7 @@ class TrainingStep(keras.Model):
 def _unpack(data):
     """Returns `(tokens, begins, targets, weights)` of a batch; without weights each target counts 1.
 
-    Weights are given per target or, as elsewhere in Keras, per sequence. `begins` is None for rows that stand alone.
+    Weights are given per target or, as elsewhere in Keras, per sequence. `begins` is None for independent rows.
     """
     tokens, targets, given = keras.utils.unpack_x_y_sample_weight(data)
     tokens, begins = tokens if isinstance(tokens, (tuple, list)) else (tokens, None)
@@ -250,7 +250,7 @@ def _unpack(data):
 
 
 def _parts(arrays, count):
-    """A nested structure of arrays as a list of `count` such structures, cut evenly along the first axis."""
+    """Cuts a nested structure of arrays into a list of `count` such structures, evenly along the first axis."""
     flat = keras.tree.flatten(arrays)
     if not flat:
         return [arrays] * count
@@ -263,7 +263,7 @@ def _parts(arrays, count):
 
 
 def _joined(states):
-    """The states of micro-batches as that of the batch."""
+    """Returns the state of the batch, joined from the states of its micro-batches."""
     if len(states) == 1:
         return states[0]
     return keras.tree.map_structure(lambda *parts: ops.concatenate(parts, axis=0), *states)

@@ -9,22 +9,22 @@ from keras_adaptive.metrics.perplexity import Perplexity
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class WordModel(keras.Model):
-    """A functional model of your own from any inputs to hidden states, trained through an output layer for words.
+    """Functional model from any inputs to hidden states, trained through an output layer for words.
 
     The model uses the training loop of Keras: `fit` and `evaluate` take `(inputs, targets)` or `(inputs, targets,
     sample_weight)`, with one weight per target or per row. The masks of Keras on the hidden states count as weights
     of 0. The loss is the mean negative log-likelihood per target of a batch, in nats, plus the losses that layers add.
-    No array (batch, length, vocabulary) exists. Logs hold `loss` (as always in Keras a mean over batches), `perplexity`
-    (over all targets, each with its weight, without the losses of layers) and, if asked for, `accuracy`: the weighted
-    share of the targets that are the most probable word. `predict` returns hidden states.
+    No array (batch, length, vocabulary) is made. Logs hold `loss` (as always in Keras a mean over batches),
+    `perplexity` (over all targets, each with its weight, without the losses of layers) and, if asked for, `accuracy`:
+    the weighted share of the targets that are the most probable word. `predict` returns hidden states.
 
-    To copy the model use `WordModel.from_config(model.get_config())`: `clone_model` cannot know the output layer.
+    Copy the model by `WordModel.from_config(model.get_config())`, because `clone_model` cannot know the output layer.
 
     Args:
-        inputs: as in a functional `keras.Model`.
-        outputs: symbolic hidden states (…, hidden_dim).
-        word_output: an `Output`, such as `AdaptiveSoftmax`, which the model builds.
-        name: as in Keras.
+        inputs: As in a functional `keras.Model`.
+        outputs: Symbolic hidden states (…, hidden_dim).
+        word_output: An `Output`, such as `AdaptiveSoftmax`, which the model builds.
+        name: As in Keras.
 
     Example:
 
@@ -61,9 +61,9 @@ class WordModel(keras.Model):
         """Configures the model as `keras.Model.compile` does, without a loss: the model has its own.
 
         Args:
-            optimizer: any Keras optimizer.
-            metrics: `["accuracy"]`, or nothing. In training accuracy costs a second pass over the output.
-            **kwargs: as in Keras (`jit_compile`, `run_eagerly`, `steps_per_execution`).
+            optimizer: Any Keras optimizer.
+            metrics: `["accuracy"]` or `None`. In training accuracy costs a second pass over the output.
+            **kwargs: As in Keras (`jit_compile`, `run_eagerly`, `steps_per_execution`).
         """
         metrics = [metrics] if isinstance(metrics, str) else list(metrics or [])
         if set(metrics) - {"accuracy"}:
@@ -105,7 +105,7 @@ class WordModel(keras.Model):
         return sum((ops.sum(added) for added in self.losses), loss)
 
     def _score(self, hidden, targets):
-        """Scores the targets without gradients, which JAX could not make through the loops over chunks."""
+        """Scores the targets without gradients, which JAX cannot compute through the loops over chunks."""
         constants = [(variable, ops.stop_gradient(variable.value)) for variable in self.word_output.variables]
         with keras.StatelessScope(state_mapping=constants):
             return self.word_output.score(ops.stop_gradient(hidden), targets)
@@ -120,7 +120,7 @@ class WordModel(keras.Model):
 
 
 class _MaskOf(keras.layers.Layer):
-    """Returns the mask that Keras keeps with a tensor, or None."""
+    """Layer that returns the mask that Keras keeps with a tensor, or None."""
 
     def __init__(self):
         super().__init__(name="mask_of", autocast=False)

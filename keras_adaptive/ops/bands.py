@@ -1,4 +1,4 @@
-"""Boundaries and dimensions of the bands that a vocabulary is cut into, and checks of ids."""
+"""Boundaries and dimensions of the bands (clusters) of a vocabulary, and checks of ids."""
 
 import numpy as np
 
@@ -9,12 +9,12 @@ def band_boundaries(vocabulary_size, cutoffs):
     Band i holds the ids from boundaries[i] to boundaries[i + 1] − 1.
 
     Args:
-        vocabulary_size: number of ids.
-        cutoffs: first id of every band but the first, strictly increasing; `()` for a single band.
+        vocabulary_size: Number of ids.
+        cutoffs: First id of every band but the first, strictly increasing; `()` for a single band.
 
     Raises:
-        ValueError: when `cutoffs` does not increase or leaves the vocabulary. The message says so where the cutoffs
-            look like the sizes of the bands.
+        ValueError: If `cutoffs` do not increase or leave the vocabulary. The message says so if the cutoffs look like
+            the sizes of the bands.
     """
     cutoffs = tuple(int(cutoff) for cutoff in cutoffs)
     received = f"Received: cutoffs={cutoffs}, vocabulary_size={vocabulary_size}."
@@ -34,7 +34,7 @@ def band_dimensions(dim, factor, bands):
     """Returns the dimension ⌊dim / factorⁱ⌋ of every band i.
 
     Raises:
-        ValueError: when `factor` is below 1 or a band's dimension would be 0.
+        ValueError: If `factor` is below 1 or a band's dimension would be 0.
     """
     if factor < 1:
         raise ValueError(f"`factor` must be at least 1. Received: factor={factor}.")
@@ -51,7 +51,7 @@ def check_ids(ids, vocabulary_size, name="tokens"):
     """Returns `ids` as an int32 array after checking on the host that each lies in the vocabulary.
 
     Raises:
-        ValueError: naming the first id outside, its place and what to do.
+        ValueError: If an id is not in the vocabulary. The message names the first one and its place.
     """
     ids = np.asarray(ids)
     if not np.issubdtype(ids.dtype, np.integer):

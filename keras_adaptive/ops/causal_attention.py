@@ -1,4 +1,4 @@
-"""Scaled dot products of every position with itself and the positions before it."""
+"""Attention of every position to itself and to the positions before it."""
 
 import keras
 from keras import ops
@@ -10,11 +10,11 @@ def causal_attention(query, key, value, position=0, drop=None):
     Query i has position `position` + i and sees keys 0 to `position` + i.
 
     Args:
-        query: scaled queries (batch, steps, heads, head_dim).
-        key: keys (batch, length, heads, head_dim), the first one of position 0.
-        value: values (batch, length, heads, head_dim).
-        position: number of tokens before the first query, int or int tensor.
-        drop: function that is applied to the probabilities (batch, heads, steps, length), optional.
+        query: Scaled queries (batch, steps, heads, head_dim).
+        key: Keys (batch, length, heads, head_dim), the first at position 0.
+        value: Values (batch, length, heads, head_dim).
+        position: Number of tokens before the first query, int or int tensor.
+        drop: Function that is applied to the probabilities (batch, heads, steps, length), optional.
 
     Returns:
         A tensor (batch, steps, heads, head_dim).

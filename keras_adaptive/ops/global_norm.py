@@ -3,7 +3,7 @@ from keras import ops
 
 
 def global_norm(tensors):
-    """√Σ x² over the elements of all `tensors`, a float32 scalar; each is read once, and no square is written."""
+    """Returns √Σ x² over all elements of all `tensors`, a float32 scalar. Each tensor is read only once."""
     backend = keras.config.backend()
     tensors = [ops.cast(tensor, "float32") for tensor in tensors]
     if backend == "tensorflow":

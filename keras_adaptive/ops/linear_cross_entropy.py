@@ -1,4 +1,4 @@
-"""Cross-entropy of a linear layer without its logits: the primitive under every word loss."""
+"""Cross-entropy of a linear layer without its logits: the primitive of every word loss."""
 
 import keras
 from keras import ops
@@ -9,31 +9,31 @@ from keras_adaptive.ops.active_rows import over_active_rows
 
 CHUNK_BYTES = {"tensorflow": 40 * 2**20, "jax": 60 * 2**20, "torch": 64 * 2**20}  # measured on two CPU cores
 MIN_CHUNK_ROWS, MAX_CHUNK_ROWS = 16, 1024
-LEAST_SHARE = 1e-30  # The probability of all classes is at least this: not 0 to divide by, too small for a gradient.
+LEAST_SHARE = 1e-30  # Least probability of all classes together: not 0 as a divisor, too small for a gradient.
 ROWS_FIRST = 128  # rows of a chunk from which XLA's products on a CPU are faster with the rows of the logits first
 
 
 def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_rows=None):
-    """The weighted sum of the cross-entropies of `softmax(x·tableᵀ)`, exactly and in one pass.
+    """Computes the weighted sum of the cross-entropies of `softmax(x·tableᵀ)`, exactly and in one pass.
 
-    Σ_r weights[r] · −log softmax([x[r]·tableᵀ ; extra_logits[r]])[targets[r]] over the rows whose target is a class
-    and whose weight is not zero; every other row costs nothing. The rows are worked off in chunks, so that only one
-    chunk's logits exist at a time, and the gradients are made in the same pass: the scalar that comes from above
-    only scales them. Three matrix products in all, and nothing twice.
+    The sum Σ_r weights[r] · −log softmax([x[r]·tableᵀ ; extra_logits[r]])[targets[r]] is over the rows whose target is
+    a class and whose weight is not zero; every other row costs nothing. The rows are processed in chunks, so that only
+    one chunk's logits exist at a time. The same pass computes the gradients, which the upstream gradient only scales.
+    It takes three matrix products, none of them twice.
 
     The log-sum-exp and all sums are in float32 whatever the dtype. With float16 the products with the gradient of
     the logits run in float32 too, since float16 cannot hold a probability below 6e-8.
 
     Args:
-        x: float tensor (rows, dim), the hidden vectors.
-        table: float tensor (classes, dim), one vector per class, in the dtype of `x` or in float32; its gradient is
-            in its own dtype, so that float32 loses nothing to a narrower `x`.
-        targets: int tensor (rows,). A target below 0, or not below `classes` plus the number of extra columns, takes
-            its row out of the sum.
-        weights: float tensor (rows,). They are constants: no gradient flows to them.
-        extra_logits: float tensor (rows, extras) of further classes (the clusters of an adaptive softmax), whose ids
-            follow those of the table.
-        chunk_rows: rows a chunk, by default those of `default_chunk_rows`.
+        x: Float tensor (rows, dim), the hidden states.
+        table: Float tensor (classes, dim), one vector per class, in the dtype of `x` or in float32; its gradient is
+            in its own dtype, so that a float32 table loses no digits to a narrower `x`.
+        targets: Int tensor (rows,). A target below 0, or not below `classes` plus the number of extra columns,
+            excludes its row from the sum.
+        weights: Float tensor (rows,). They are constants: no gradient flows to them.
+        extra_logits: Float tensor (rows, extras) of further classes (the clusters of an adaptive softmax), whose ids
+            follow the ids of the table.
+        chunk_rows: Number of rows of a chunk, by default `default_chunk_rows`.
 
     Returns:
         A float32 scalar, in nats. Its gradients with respect to `x`, `table` and `extra_logits` are exact; second
@@ -52,10 +52,10 @@ def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_ro
 
 
 def linear_nll(x, table, targets, extra_logits=None, chunk_rows=None):
-    """The cross-entropy of every row, under the same bounds on memory: for evaluation.
+    """Returns the cross-entropy of every row, with the same bound on memory: for evaluation.
 
-    As `linear_cross_entropy`, but returns (rows,) float32, 0 for a row without a target among the classes. It can be
-    differentiated, at the price of computing the logits once more: for training use the fused sum.
+    The arguments are the same as in `linear_cross_entropy`, without `weights`. The result is (rows,) float32, 0 for a
+    row whose target is no class. Differentiating it computes the logits once more: for training use the fused sum.
     """
 
     def forward(x, table, targets, *extra):
@@ -74,7 +74,7 @@ def linear_nll(x, table, targets, extra_logits=None, chunk_rows=None):
 
 
 def _arguments(x, table, targets, weights, extra_logits):
-    """The tensors that there are, and the dtypes of those that get a gradient."""
+    """Returns the given tensors, and the dtypes of the tensors that get a gradient."""
     x, table = ops.convert_to_tensor(x), ops.convert_to_tensor(table)
     tensors = [x, table, ops.cast(targets, "int32")]
     if weights is not None:
@@ -85,20 +85,20 @@ def _arguments(x, table, targets, weights, extra_logits):
 
 
 def _scaled(gradients, factor):
-    """The gradients times a scalar; compilers leave out a product with 1, and eager torch is spared it here."""
+    """Returns the gradients times a scalar. Compilers drop a product with 1; eager torch skips it here."""
     if keras.config.backend() == "torch" and factor.device.type == "cpu" and factor == 1:
         return gradients
     return [factor * gradient for gradient in gradients]
 
 
 def _arrange(gradients, dtypes):
-    """Gradients of (x, table[, extra]) as those of (x, table, targets, weights[, extra]), in their dtypes."""
+    """Casts gradients of (x, table[, extra]) and arranges them as (x, table, targets, weights[, extra])."""
     gradient_x, gradient_table, *extra = (ops.cast(g, d) for g, d in zip(gradients, dtypes))
     return [gradient_x, gradient_table, None, None, *extra]
 
 
 def _chunked(x, table, targets, weights, extra, chunk_rows, with_gradients):
-    """Per-row nll (rows,) and, if asked, the gradients of Σ weight·nll with respect to x, table and extra."""
+    """Returns the nll (rows,) and, if asked, the gradients of Σ weight·nll with respect to x, table and extra."""
     columns = table.shape[0] + sum(logits.shape[-1] for logits in extra)
     active = (targets >= 0) & (targets < columns) & (weights != 0)
     chunk_rows = chunk_rows or default_chunk_rows(x.shape[0], columns, table.shape[1] if with_gradients else 0)
@@ -116,14 +116,14 @@ def _chunked(x, table, targets, weights, extra, chunk_rows, with_gradients):
 
 
 def default_chunk_rows(rows, columns, dim=0):
-    """Rows of a chunk: those whose float32 logits take the `CHUNK_BYTES` of the backend, evened out over the batch.
+    """Returns the number of rows whose float32 logits take the `CHUNK_BYTES` of the backend, evened over the batch.
 
-    TensorFlow holds more arrays of that size at a time than the others. There are at least `MIN_CHUNK_ROWS`, where a
-    matrix product is still one, and at most `MAX_CHUNK_ROWS`. Where each chunk makes a gradient of (columns, dim) that
-    is added to a sum in a pass of its own, as everywhere but in torch, there are at least dim / 2: that pass would take
-    too large a part of the time, and beside such an array the logits are not what needs the memory. Then the batch (its
-    `rows`, None where they are not known) is cut into equal chunks of a multiple of 8, since a last chunk that is not
-    full costs as much as a full one where shapes are static.
+    TensorFlow holds more arrays of that size at a time than the other backends. A chunk has at least `MIN_CHUNK_ROWS`,
+    since smaller matrix products are slow, and at most `MAX_CHUNK_ROWS`. Outside of torch each chunk computes a
+    gradient (columns, dim) that is added to a sum in a pass of its own. Such a chunk has at least dim / 2 rows:
+    otherwise that pass would take too large a part of the time, and this array needs more memory than the logits.
+    Finally the batch (its `rows`, None if unknown) is cut into equal chunks of a multiple of 8, because with static
+    shapes a partial last chunk costs as much as a full one.
     """
     backend = keras.config.backend()
     least = MIN_CHUNK_ROWS if backend == "torch" else max(MIN_CHUNK_ROWS, dim // 2)
@@ -134,10 +134,10 @@ def default_chunk_rows(rows, columns, dim=0):
 
 
 def _chunk(table, dtype, with_gradients, axis):
-    """One chunk, plainly, for `over_active_rows`.
+    """Returns the function of one chunk for `over_active_rows`.
 
-    With e = exp(logits − peak) over the classes, and p the probability that the classes have together beside the extra
-    columns (1 without any),
+    With e = exp(logits − peak) over the classes, and p the total probability of the classes beside the extra columns
+    (1 without any),
 
         nll = log Σ exp(every logit of the row) − logits[target]
         ∂(weight·nll)/∂logits = weight · p / Σe · (e − Σe / p · onehot)
@@ -157,7 +157,7 @@ def _chunk(table, dtype, with_gradients, axis):
         word = _Column(target, classes, axis)
         picked = word.gather(logits)
         exps, total, peak, log_total = _exponentials(with_dependencies(logits, picked), axis)
-        share, probabilities = 1.0, []  # of the classes together, and of the extra columns
+        share, probabilities = 1.0, []  # probabilities of all classes together and of the extra columns
         for extra_logits in extra:
             column = _Column(target - classes, extra_logits.shape[1], 1)
             picked = picked + column.gather(extra_logits)
@@ -171,7 +171,7 @@ def _chunk(table, dtype, with_gradients, axis):
         nll = peak - picked + log_total
         if not with_gradients:
             return [nll], carry
-        d_logits = word.subtract_at(with_dependencies(exps, log_total), total / share)  # but for the row's factor
+        d_logits = word.subtract_at(with_dependencies(exps, log_total), total / share)  # without the row's factor
         d_logits = ops.cast(d_logits if axis else ops.transpose(d_logits), wide.dtype)  # (rows, classes)
         weight = ops.where(live, weight, 0.0)[:, None]
         factor = weight * (share / total)[:, None]
@@ -203,7 +203,7 @@ def _gradient_dtype(dtype):
 
 
 class _Column:
-    """One column of every row of a matrix whose columns run along `axis`; none where `columns` lies outside."""
+    """Column of every row of a matrix whose columns run along `axis`; none where `columns` lies outside."""
 
     def __init__(self, columns, width, axis):
         self.inside = (columns >= 0) & (columns < width)
@@ -223,7 +223,7 @@ class _Column:
 
 
 def _torch_chunk(table, dtype, with_gradients):
-    """As `_chunk`, in place: one buffer of logits, which become probabilities and then their gradients."""
+    """Works as `_chunk`, in place: one buffer of logits becomes probabilities and then their gradients."""
     import torch
 
     classes = table.shape[0]

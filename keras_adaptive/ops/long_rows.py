@@ -1,5 +1,7 @@
-"""The largest entries of long rows, and draws by them: block by block, since sorting and summing up rows of a
-hundred thousand entries costs more than the matrix product that made them."""
+"""Largest entries of long rows, and draws from them, block by block.
+
+Sorting and summing rows of a hundred thousand entries costs more than the matrix product that computed them.
+"""
 
 import math
 
@@ -10,9 +12,10 @@ BELOW_ONE = 1 - 2.0**-22  # so that a product with it is below the other factor 
 
 
 def top_k(x, k):
-    """The k largest entries of every row, (…, columns) to `(values, columns)`, (…, k) each, in descending order.
+    """Returns the k largest entries of every row: (…, columns) to `(values, columns)`, (…, k) each, descending.
 
-    They lie in the k blocks with the largest maxima. Equal entries come in any order, and the entries must be finite.
+    They lie in the k blocks with the largest maxima. The order of equal entries is undefined. All entries must be
+    finite.
     """
     size = _block_size(x.shape[-1])
     if x.shape[-1] <= 2 * k * size:
@@ -40,7 +43,7 @@ def draw(logits, uniform):
 
 
 def _find(odds, uniform):
-    """The column where the cumulative odds pass `uniform` of their sum, and what part of that column it takes."""
+    """Returns the column where the cumulative odds pass `uniform` of their sum, and the fraction of that column."""
     cumulative = ops.cumsum(odds, axis=-1)
     goal = uniform[..., None] * cumulative[..., -1:]
     column = ops.sum(ops.cast(cumulative <= goal, "int32"), axis=-1, keepdims=True)
@@ -50,13 +53,13 @@ def _find(odds, uniform):
 
 
 def _block_size(columns):
-    """One that divides the columns if it can, so that they need not be copied."""
+    """Returns a size that divides the columns if possible, so that they need not be copied."""
     divisor = math.gcd(columns, BLOCK)
     return divisor if divisor >= SMALLEST_BLOCK else BLOCK
 
 
 def _in_blocks(x, size, fill):
-    """(…, columns) to (…, blocks, size), the last block filled up."""
+    """Reshapes (…, columns) to (…, blocks, size) and pads the last block."""
     missing = -x.shape[-1] % size
     if missing:
         x = ops.pad(x, [[0, 0]] * (len(x.shape) - 1) + [[0, missing]], constant_values=fill)

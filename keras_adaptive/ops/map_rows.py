@@ -8,20 +8,20 @@ from keras_adaptive.ops.active_rows import over_active_rows
 
 
 def map_rows(cases, inputs, weights, width):
-    """Computes `function(*input rows, *weights)` in the rows that are active; the others are 0 and cost nothing.
+    """Computes `function(*input rows, *weights)` in active rows; other rows are 0 and cost nothing.
 
     The cases share weights and are processed one after the other, each in chunks, so that rows of different kinds
     (words of different lengths) can be treated by functions of different static shapes. Under TensorFlow and JAX the
-    backward pass computes each chunk once more, which is what lets the number of chunks be a run-time value; under
-    torch, whose shapes are dynamic, autograd needs neither chunks nor a second computation.
+    backward pass computes each chunk once more, so that the number of chunks can be a run-time value. Under torch,
+    whose shapes are dynamic, autograd needs neither chunks nor a second computation.
 
     Args:
-        cases: list of `(function, active, chunk_rows)`: a function of tensors with some number of rows and of the
-            weights, the rows (rows,) bool that it is for, and how many of them it gets at a time. No row may
-            be active in two cases.
-        inputs: list of tensors of `rows` rows, float or int.
-        weights: list of float tensors.
-        width: that of the rows that the functions return.
+        cases: List of `(function, active, chunk_rows)`: a function of tensors with any number of rows and of the
+            weights, the rows (rows,) bool that it is for, and the number of rows that it gets at a time. No row may be
+            active in two cases.
+        inputs: List of tensors of `rows` rows, float or int.
+        weights: List of float tensors.
+        width: Width of the rows that the functions return.
 
     Returns:
         (rows, width) float32, differentiable once with respect to the float inputs and the weights.
@@ -62,7 +62,7 @@ def _forward(function, weights):
 def _backward(function, weights):
     def body(rows, live, carry):
         *rows, upstream = rows
-        upstream = ops.where(live[:, None], upstream, 0.0)  # A row that only fills up the chunk copies a real one.
+        upstream = ops.where(live[:, None], upstream, 0.0)  # A row that only pads the chunk is a copy.
         gradients = vjp(function, (*rows, *weights), upstream)
         of_rows = [gradient for row, gradient in zip(rows, gradients) if is_float(row)]
         return of_rows, [old + ops.cast(new, "float32") for old, new in zip(carry, gradients[len(rows) :])]

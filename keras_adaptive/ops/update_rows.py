@@ -13,11 +13,11 @@ def update_rows(function, active, inputs, outputs, columns):
     time. Rows that are not active cost nothing. For inference: there are no gradients.
 
     Args:
-        function: takes tensors with the rows of a chunk and returns a list of tensors, one per output.
-        active: (rows,) bool.
-        inputs: list of tensors with `rows` rows, the arguments of `function`.
-        outputs: list of tensors with `rows` rows, which are not changed.
-        columns: number of columns of the largest array that `function` makes.
+        function: Function of tensors with the rows of a chunk that returns a list of tensors, one per output.
+        active: Bool tensor (rows,).
+        inputs: List of tensors with `rows` rows, the arguments of `function`.
+        outputs: List of tensors with `rows` rows, which are not changed.
+        columns: Number of columns of the largest array that `function` makes.
 
     Returns:
         A tuple of tensors shaped like `outputs`.

@@ -1,4 +1,4 @@
-"""Words as bytes, and the convolutions and highway layers that read them."""
+"""Words as bytes, and the convolutions and highway layers on them."""
 
 import numpy as np
 from keras import ops
@@ -8,7 +8,7 @@ def encode_words(words, max_bytes):
     """Returns the UTF-8 bytes of words, each + 1, cut at `max_bytes` and padded with 0: int16 (words, max_bytes).
 
     Raises:
-        ValueError: on an empty word.
+        ValueError: If a word is empty.
     """
     encoded = [word.encode()[:max_bytes] for word in words]
     if not all(encoded):
@@ -23,18 +23,18 @@ def encode_words(words, max_bytes):
 def convolve_bytes(characters, table, *weights, max_bytes):
     """Computes relu(max over time(convolution)) of every width: ids (words, slots) to (words, all filters).
 
-    The value is that of `max_bytes` slots, whatever the number of slots given. Padding is a vector of zeros. Therefore
-    all windows of padding alone have the value of the bias, and one of them is enough; a window that reaches over the
-    last slot is multiplied only up to there.
+    The result is the same for any number of slots, as if there were `max_bytes`. Padding is a vector of zeros, so all
+    windows of padding alone have the value of the bias and one of them is enough. A window that reaches over the last
+    slot is multiplied only up to there.
 
     Args:
-        characters: int (words, slots). Padding is 0 and follows the bytes of a word. `slots` is `max_bytes`, or small
-            enough that every width has a window of padding alone.
-        table: (257, char_dim) one vector per byte, float32. Row 0 is not used, since padding is a vector of zeros; see
-            `zero_padded` for another one.
-        weights: kernels (width, char_dim, filters) of the widths 1, 2, …, their `beginnings`, and their biases. A width
+        characters: Int tensor (words, slots). Padding is 0 and follows the bytes of a word. `slots` is `max_bytes`, or
+            small enough that every width has a window of padding alone.
+        table: Float32 tensor (257, char_dim), one vector per byte. Row 0 is not used, since padding is a vector of
+            zeros; see `zero_padded` for another one.
+        weights: Kernels (width, char_dim, filters) of the widths 1, 2, …, their `beginnings`, and their biases. A width
             may have no filters.
-        max_bytes: slots of a word.
+        max_bytes: Number of slots of a word.
     """
     count = (len(weights) + 1) // 3
     kernels, begun, biases = weights[:count], weights[count : 2 * count - 1], weights[2 * count - 1 :]
@@ -68,9 +68,9 @@ def zero_padded(table, kernels, biases):
     is the same for every window of every word, so that `convolve_bytes` can treat padding as zeros for any p.
 
     Args:
-        table: float32 (257, char_dim), one vector per byte.
-        kernels: list of (width, char_dim, filters).
-        biases: list of (filters,).
+        table: Float32 tensor (257, char_dim), one vector per byte.
+        kernels: List of (width, char_dim, filters).
+        biases: List of (filters,).
 
     Returns:
         `(table, biases)` with the same convolutions. No gradient flows to p.
@@ -90,7 +90,8 @@ def beginnings(kernels):
 def highway(x, kernel, bias):
     """Computes σ(g)·x + (1 − σ(g))·relu(a) with [a ; g] = x·kernel + bias, for x (rows, dim), kernel (dim, 2·dim).
 
-    Srivastava et al. 2015, with the two linear layers side by side.
+    Reference:
+        Srivastava et al. 2015, with the two linear layers side by side.
     """
     dim = x.shape[-1]
     both = ops.matmul(x, kernel) + bias

@@ -25,9 +25,10 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
 
     An integer, or a NumPy array of integers, gives the rate in float64; a tensor gives it in float32.
 
-    Source: Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts (2017), section 3; the
-    warm-up and the shrinking are those of Baevski & Auli, Adaptive Input Representations for Neural Language
-    Modeling (2019), section 4.5.
+    Reference:
+        Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts (2017), section 3; with the warm-up
+        and the shrinking of Baevski & Auli, Adaptive Input Representations for Neural Language Modeling (2019),
+        section 4.5.
 
     Args:
         max_rate: Rate at the end of the warm-up and at the start of the first cycle.
@@ -35,7 +36,7 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
         min_rate: Rate that the first cycle approaches at its end.
         warmup: Number of updates before the first cycle, an integer.
         warmup_rate: Rate of the first update of the warm-up.
-        period_mult: How many times longer each cycle is than the one before it, at least 1.
+        period_mult: Ratio of the lengths of one cycle and the cycle before it, at least 1.
         shrink: Factor on all rates from one cycle to the next, above 0 and at most 1.
 
     Raises:
@@ -73,7 +74,7 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
         require(0 < self.shrink <= 1, "`shrink` must be above 0 and at most 1", shrink=self.shrink)
 
     def _cycles(self):
-        """Start and length of every cycle that a 32-bit number of updates can reach."""
+        """Returns the start and the length of every cycle that a 32-bit number of updates can reach."""
         starts, lengths = [0], [self.period]
         while self.period_mult > 1 and starts[-1] + lengths[-1] <= LAST_UPDATE:
             starts.append(starts[-1] + lengths[-1])
@@ -96,7 +97,7 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
         return xp.where(step < self.warmup, warming, xp.power(self.shrink, cycle) * annealed)
 
     def _position(self, count, xp):
-        """Number of the cycle that `count` is in, and the fraction of that cycle already done."""
+        """Returns the number of the cycle that `count` is in, and the fraction of that cycle already done."""
         if self.period_mult == 1:
             return xp.floor_divide(count, self.period), xp.divide(xp.mod(count, self.period), self.period)
         dtype = "float64" if xp is np else "float32"

@@ -4,7 +4,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class NAG(keras.optimizers.Optimizer):
-    """Nesterov's accelerated gradient that stays exact while the learning rate moves.
+    """Nesterov's accelerated gradient, exact under a changing learning rate.
 
     With gradient `g`, momentum `mu` and the rate `lr` of this update:
 
@@ -59,8 +59,11 @@ class NAG(keras.optimizers.Optimizer):
         self.momentums = self.add_optimizer_variables(variables, "momentum")
 
     def apply(self, grads, trainable_variables=None):
-        """Applies gradients. Under TensorFlow the rows of an embedding's gradient are summed per word first, so that
-        clipping and momentum see the sums."""
+        """Applies gradients.
+
+        Under TensorFlow the rows of an embedding's gradient are summed per word first, so that clipping and momentum
+        see the sums.
+        """
         if keras.config.backend() == "tensorflow":
             import tensorflow as tf
 
@@ -86,7 +89,7 @@ class NAG(keras.optimizers.Optimizer):
             super()._backend_update_step(grads, trainable_variables, learning_rate)
 
     def _torch_update_step(self, grads, variables, learning_rate):
-        """One pass over memory for all; the kernel ignores strides, so it gets contiguous tensors only."""
+        """Updates all variables in one pass over memory; the kernel ignores strides and gets contiguous tensors."""
         import torch
         from torch.optim.sgd import sgd
 
@@ -119,7 +122,7 @@ class NAG(keras.optimizers.Optimizer):
 
 
 def _tensorflow_update(variable, buffer, gradient, learning_rate, momentum):
-    """By TensorFlow's kernel for this form, which goes over memory twice, where single operations do six times."""
+    """Updates a variable by TensorFlow's kernel, in two passes over memory; single operations need six."""
     import tensorflow as tf
 
     variable = variable.value if isinstance(variable, keras.Variable) else variable  # bare under a strategy

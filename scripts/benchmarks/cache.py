@@ -1,9 +1,10 @@
-"""Seconds per generated word, by the length of the text before it, with and without the cache of keys and values.
+"""Measures seconds per generated word, by the length of the text before it, with and without the cache.
 
     python -m scripts.benchmarks.cache --backend=torch --results=scripts/results/benchmarks/cache_torch.json
 
-With the cache, the times are those of the last words before each of --lengths in one call of `stream`. Without it, a
-word takes a pass over the whole text. Weights and tokens are random; words are drawn exactly at temperature 1.
+The cache holds keys and values. With it, the last words before each of --lengths are timed in one call of `stream`.
+Without it, a word takes a pass over the whole text. Weights and tokens are random; words are drawn exactly at
+temperature 1.
 """
 
 import itertools

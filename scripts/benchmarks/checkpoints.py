@@ -1,9 +1,9 @@
-"""What a checkpoint costs training: how long training waits for it, and by how much writing slows training down.
+"""Measures the cost of a checkpoint: how long training waits for it, and how much writing slows training down.
 
     python -m scripts.benchmarks.checkpoints --backend=torch --results=scripts/results/benchmarks/checkpoints_torch.json
 
-Interleaves some updates, the same updates with a checkpoint after the first one, the copy alone for which training
-waits, and a plain `model.save`, which training would have to wait for.
+The program interleaves some updates, the same updates with a checkpoint after the first one, the copy for which
+training waits, and a plain `model.save`, for which training would have to wait.
 """
 
 import os
@@ -27,7 +27,7 @@ def define_flags():
 
 
 def candidates(folder):
-    """The functions that take turns, and the number of parameters."""
+    """Returns the functions that take turns, and the number of parameters."""
     from keras_adaptive.callbacks import Backup
     from keras_adaptive.optimizers import NAG
 

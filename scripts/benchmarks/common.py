@@ -1,4 +1,4 @@
-"""What the benchmarks share: flags, the model, interleaved timing, peak memory, tables and result files.
+"""Shared parts of the benchmarks: flags, the model, interleaved timing, peak memory, tables and result files.
 
 A result file belongs to a commit, so `run` and `save` refuse to write one into the repository while the working tree
 has changes; results that are not committed yet do not count.
@@ -61,7 +61,7 @@ def define_flags(repeats, help="Timed turns.", **model):
 
 
 def define_model_flags(**defaults):
-    """Defines those of `MODEL_FLAGS` that a benchmark has, with its defaults."""
+    """Defines the `MODEL_FLAGS` of a benchmark, with its defaults."""
     for name, default in defaults.items():
         define, help = MODEL_FLAGS[name]
         define(name, default, help, **({} if define is flags.DEFINE_list else {"lower_bound": 1}))
@@ -189,7 +189,7 @@ def git(*arguments):
 
 
 def changes():
-    """Returns the files of the working tree that are not as committed, but for the results."""
+    """Returns the changed files of the working tree, without the results."""
     return [line.split(maxsplit=1)[1] for line in git("status", "--porcelain", ".", f":!{RESULTS}").splitlines()]
 
 

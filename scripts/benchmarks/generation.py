@@ -1,12 +1,12 @@
-"""The next word from a large vocabulary: the best ones and draws, against all log-probabilities.
+"""Times the next word from a large vocabulary: the best words and draws, against all log-probabilities.
 
     python -m scripts.benchmarks.generation --backend=torch --results=scripts/results/generation_torch.json
 
 `top_k` and `sample` of an AdaptiveSoftmax are timed in turns with `log_probs`, which gives the probability of every
-word, in one process, after their answers have been compared. The head alone is what no exact answer can do without.
-The weights are random but for what decides how much work there is: the head's distribution has a perplexity of about
-40 and its columns for the tails have about the probability that the words behind them have in English text, 11.5 and
-14.5 %. Each call gets other hidden vectors.
+word, in one process, after their answers have been compared. Every exact answer needs at least the head, which is timed
+alone too. The weights are random, except where they determine the amount of work: the head's distribution has a
+perplexity of about 40, and its columns for the tails have about the probability of the tails' words in English text,
+11.5 and 14.5 %. Each call gets other hidden states.
 """
 
 import itertools
@@ -28,7 +28,7 @@ def define_flags():
 
 
 def make_softmax(random):
-    """An AdaptiveSoftmax whose head and clusters have the probabilities of a trained one."""
+    """Returns an `AdaptiveSoftmax` whose head and clusters have the probabilities of a trained one."""
     from keras_adaptive.layers import AdaptiveSoftmax
 
     softmax = AdaptiveSoftmax(FLAGS.vocabulary_size, common.cutoffs())
@@ -48,7 +48,7 @@ def make_softmax(random):
 
 
 def hidden_vectors(random, batch_size):
-    """Endless batches of hidden vectors and of numbers to draw with, as tensors."""
+    """Yields endless batches of hidden states and of numbers to draw with, as tensors."""
     from keras import ops
 
     while True:
@@ -59,7 +59,7 @@ def hidden_vectors(random, batch_size):
 
 
 def functions(softmax):
-    """`{name: function of (hidden, uniform)}`, compiled as `LanguageModel.generate` compiles them."""
+    """Returns `{name: function of (hidden, uniform)}`, compiled as in `LanguageModel.generate`."""
     from keras_adaptive.backend.compiled import compiled
 
     bodies = {
@@ -82,7 +82,7 @@ def check(calls, batch):
         if not np.allclose(best, -np.sort(-log_probs, axis=-1)[:, :k], atol=1e-4):
             raise ArithmeticError("top_k is not the best of log_probs; nothing was timed.")
         if not np.allclose(np.take_along_axis(log_probs, ids, axis=-1), best, atol=1e-4):
-            raise ArithmeticError("The ids of top_k are not those of its log-probabilities; nothing was timed.")
+            raise ArithmeticError("The ids of top_k do not match its log-probabilities; nothing was timed.")
     return log_probs
 
 

@@ -1,4 +1,4 @@
-"""The word loss against PyTorch's own losses and against the matrix products that no exact loss can avoid.
+"""Measures the word loss against PyTorch's losses and against the matrix products that every exact loss needs.
 
     python -m scripts.benchmarks.loss --backend=torch --results=scripts/results/loss_torch.json
     python -m scripts.benchmarks.loss --backend=jax --dtype=mixed_bfloat16
@@ -6,12 +6,12 @@
     python -m scripts.benchmarks.loss --backend=torch --rows=512,1024,2048,4096,8192,16384
     python -m scripts.benchmarks.loss --backend=torch --tail_shares=0,0.1,0.3,1
 
-Forward and backward, to the hidden vectors and to all weights. Ours, the peers and the floor are timed in turns in one
-process, after their values have been compared. The peers are always PyTorch in float32. The floor makes three matrix
-products for each band and for each projection, on the rows that the band has, on the backend and in the dtype of ours.
-Memory is what the resident memory of a process of its own rises to, less the gradients that are there in the end, the
-median over the repeats, since memory is not given back at the same moment of every step. TensorFlow's is measured with
-TF_ENABLE_ONEDNN_OPTS=0: its oneDNN kernels never give memory back, which hides it.
+A step computes the loss and its gradients for the hidden states and all weights. Our loss, the peers and the floor are
+timed in turns in one process, after their values have been compared. The peers are always PyTorch in float32. The floor
+is three matrix products for each band and for each projection, on the rows of the band, on our backend and in our
+dtype. Memory is the peak of the resident memory of a separate process, less the final gradients: the median over the
+repeats, because memory is not freed at the same moment of every step. TensorFlow is measured with
+TF_ENABLE_ONEDNN_OPTS=0, because its oneDNN kernels never free memory.
 """
 
 import os
@@ -31,13 +31,13 @@ def define_flags():
     flags.DEFINE_string("dtype", "float32", "Keras dtype policy of ours and of the floor.")
     flags.DEFINE_integer("factor", 4, "Ratio of the dimensions of two successive bands.", lower_bound=1)
     flags.DEFINE_list("rows", ["2048"], "Numbers of hidden states.")
-    flags.DEFINE_list("tail_shares", [], "Shares of targets in the tails, instead of those of Zipf's law.")
+    flags.DEFINE_list("tail_shares", [], "Shares of targets in the tails; by default by Zipf's law.")
     flags.DEFINE_bool("memory", True, "Measure memory too, under Linux.")
     flags.DEFINE_string("memory_of", None, "Print the memory of this candidate, in bytes, and nothing else.")
 
 
 def zipf_targets(rows, edges, tail_share, seed=0):
-    """Ids by Zipf's law, p ∝ 1/(rank + 2.7), all bands together or with a given share behind the first cutoff."""
+    """Returns ids by Zipf's law, p ∝ 1/(rank + 2.7), over all bands or with a given share after the first cutoff."""
     random = np.random.default_rng(seed)
     weights = 1.0 / (np.arange(edges[-1]) + 2.7)
     if tail_share is not None:
@@ -48,13 +48,13 @@ def zipf_targets(rows, edges, tail_share, seed=0):
 
 
 def ours(hidden, targets, weights):
-    """`(step, values)`: our loss with all its gradients; and that loss and the gradient of the hidden vectors."""
+    """Returns `(step, values)`: our loss with all gradients; and the loss and the gradient of the hidden states."""
     import keras
 
     from keras_adaptive.layers import AdaptiveSoftmax
 
     class Problem(keras.layers.Layer):
-        """Hidden vectors as a weight, beside the weights of the loss."""
+        """Hidden states as a weight, beside the weights of the loss."""
 
         def __init__(self):
             super().__init__(dtype="float32")
@@ -84,7 +84,7 @@ def ours(hidden, targets, weights):
 
 
 def floor(hidden, targets, weights):
-    """Three matrix products for every band and projection, in our dtype, chained so that none can be left out."""
+    """Returns three matrix products for every band and projection, in our dtype, chained so that all are computed."""
     import keras
     from keras import ops
 
@@ -95,7 +95,7 @@ def floor(hidden, targets, weights):
     variables = [cast(hidden), *(cast(weight) for weight in weights)]
 
     def products(x, matrix):
-        """x·matrixᵀ, and with that as its gradient those of x and matrix."""
+        """Computes x·matrixᵀ and, with the product as its own gradient, the gradients of x and matrix."""
         slope = ops.matmul(x, ops.transpose(matrix))
         return slope, ops.matmul(slope, matrix), ops.matmul(ops.transpose(slope), x)
 
@@ -118,7 +118,7 @@ def floor(hidden, targets, weights):
 
 
 def torch_adaptive(hidden, targets, weights):
-    """`torch.nn.AdaptiveLogSoftmaxWithLoss` with the same weights."""
+    """Returns `torch.nn.AdaptiveLogSoftmaxWithLoss` with the same weights."""
     import torch
 
     count = len(common.cutoffs()) + 1
@@ -133,7 +133,7 @@ def torch_adaptive(hidden, targets, weights):
 
 
 def torch_full(hidden, targets, weights, loss):
-    """A plain softmax by one of PyTorch's functions of hidden vectors, table and targets."""
+    """Returns a plain softmax by one of PyTorch's functions of hidden states, table and targets."""
     import torch
 
     table = torch.nn.Parameter(torch.from_numpy(weights[0].copy()))
@@ -141,7 +141,7 @@ def torch_full(hidden, targets, weights, loss):
 
 
 def torch_step(parameters, hidden, targets, loss):
-    """`(step, values)` of a loss of PyTorch's."""
+    """Returns `(step, values)` of a loss of PyTorch."""
     import torch
 
     x = torch.from_numpy(hidden).requires_grad_()
@@ -159,7 +159,7 @@ def torch_step(parameters, hidden, targets, loss):
 
 
 def peers(hidden, targets, weights):
-    """`{name: (step, values)}` of PyTorch's own."""
+    """Returns `{name: (step, values)}` of PyTorch's losses."""
     if common.cutoffs():
         return {"torch adaptive": torch_adaptive(hidden, targets, weights)}
     from torch.nn import LinearCrossEntropyOptions
@@ -175,7 +175,7 @@ def peers(hidden, targets, weights):
 
 
 def make_weights(random):
-    """Tables, projections of the tails and class table, of the sizes that trained models have."""
+    """Returns tables, projections of the tails and class table, of the scale that trained models have."""
     edges = (0, *common.cutoffs(), FLAGS.vocabulary_size)
     dims = [FLAGS.dim // FLAGS.factor**band for band in range(len(edges) - 1)]
     normal = lambda *shape, scale: (scale * random.standard_normal(shape)).astype("float32")  # noqa: E731
@@ -194,7 +194,7 @@ def compare(name, actual, expected):
 
 
 def make_case(rows, tail_share):
-    """The arguments of a candidate: hidden vectors, targets and weights."""
+    """Returns the arguments of a candidate: hidden states, targets and weights."""
     random = np.random.default_rng(1)
     weights = make_weights(random)
     hidden = random.standard_normal((rows, FLAGS.dim)).astype("float32")
@@ -202,7 +202,7 @@ def make_case(rows, tail_share):
 
 
 def measure(rows, tail_share):
-    """One case: values compared, times in turns, memory."""
+    """Measures one case: compares values, times in turns, and memory."""
     case = make_case(rows, tail_share)
     step, values = ours(*case)
     others = peers(*case)
@@ -220,7 +220,7 @@ def measure(rows, tail_share):
 
 
 def memory(name, rows, tail_share):
-    """Bytes of a candidate in a process of its own."""
+    """Returns the bytes of a candidate in a separate process."""
     flags = [
         f"--{flag}={FLAGS[flag].value}" for flag in ("backend", "dtype", "vocabulary_size", "factor", "dim", "repeats")
     ]
@@ -233,7 +233,7 @@ def memory(name, rows, tail_share):
 
 
 def print_memory(name, case):
-    """What a step needs beside the gradients of the hidden vectors and the weights."""
+    """Prints the memory of a step beside the gradients of the hidden states and the weights."""
     hidden, _, weights = case
     step = ours(*case)[0] if name == "ours" else peers(*case)[name][0]
     step()

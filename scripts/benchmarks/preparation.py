@@ -1,10 +1,10 @@
-"""What it costs to prepare a large corpus and to batch its sentences: speed, and the most memory, on Linux.
+"""Measures the speed and the peak memory of preparing a large corpus and batching its sentences, on Linux.
 
     python -m scripts.benchmarks.preparation --source=data/text --megabytes=1000 --processes=1,2 --sentences=30000000
 
-Repeats `train.txt` of a folder up to a size and prepares it, once for each number of processes, and compares the
-checksums of all tokens. The memory of the main process is what it needs beyond its imports, that of another one is all
-it has. `--sentences` makes tokens of as many random sentences and times their index, the order of an epoch and a batch.
+The program repeats `train.txt` of a folder up to a size, prepares it once for each number of processes, and compares
+the checksums of all tokens. The memory of the main process is without its imports, the memory of other processes with
+them. `--sentences` makes tokens of random sentences and times their index, the order of an epoch and a batch.
 """
 
 import os
@@ -45,7 +45,7 @@ def repeat_text(source, folder, size):
 
 
 class Watch(threading.Thread):
-    """Reads, ten times a second, the most memory that a process which this one started has had."""
+    """Reads ten times per second the peak memory of a process that this process started."""
 
     def __init__(self):
         super().__init__(daemon=True)

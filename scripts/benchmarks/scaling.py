@@ -1,12 +1,12 @@
-"""What training on several devices costs: what an update sends, how long it waits for that, and what a device holds.
+"""Measures training on several devices: bytes sent by an update, its waiting time, and the memory of a device.
 
     python -m scripts.benchmarks.scaling --backend=jax --strategy=model_parallel --results=scaling.json
 
-Trains on 1, 2 and 4 virtual CPU devices, or in as many local processes under the strategies of processes, with the
-same rows for each. The devices share the cores, so an update takes longer the more there are; what can be compared is
-its time with that of the same update whose sums over the replicas are left out. A ring, as engines use it, sends each
-summed byte 2·(devices − 1)/devices times from every device. Under `model_parallel` the compiler sums, and what that
-takes cannot be left out.
+The program trains on 1, 2 and 4 virtual CPU devices, or in 1, 2 and 4 local processes for strategies of processes,
+with the same number of rows for each. The devices share the cores, so that an update takes longer with more devices.
+Its time is therefore compared with the same update without sums over the replicas. A ring, as engines use it, sends
+each summed byte 2·(devices − 1)/devices times from every device. Under `model_parallel` the compiler sums, and its sums
+cannot be left out.
 """
 
 import json
@@ -79,7 +79,7 @@ def new_model():
 
 
 def updates(model, strategy):
-    """A function that trains for some updates by `fit` and returns the seconds of one."""
+    """Returns a function that trains for some updates by `fit` and returns the seconds of one."""
     import time
 
     batch = text(strategy.replicas)
@@ -94,7 +94,7 @@ def updates(model, strategy):
 
 
 def by_compiler(model):
-    """Bytes that devices sum up which share the word tables, as XLA's program has it: no table and no gradient of one.
+    """Returns the bytes that devices with shared word tables sum in XLA's program: no table and no gradient of one.
 
     Of each token its vectors of all bands go into the model; of each row that a band of the loss has come the
     greatest logit, the sum of the exponentials, the target's logit and the gradient of the hidden vector.
@@ -107,21 +107,21 @@ def by_compiler(model):
 
 
 def text(replicas):
-    """(tokens, targets, weights) of an update."""
+    """Returns `(tokens, targets, weights)` of an update."""
     shape = FLAGS.rows * replicas, FLAGS.length + 1
     ids = np.random.default_rng(1).integers(0, FLAGS.vocabulary_size, shape).astype("int32")
     return ids[:, :-1], ids[:, 1:], np.ones((shape[0], FLAGS.length), "float32")
 
 
 def held(variables):
-    """Bytes of some variables on one device."""
+    """Returns the bytes of variables on one device."""
     shards = [getattr(variable.value, "addressable_shards", None) for variable in variables]
     shapes = [one[0].data.shape if one else variable.shape for one, variable in zip(shards, variables)]
     return sum(4 * int(np.prod(shape)) for shape in shapes)
 
 
 def measure(devices):
-    """The figures of one number of devices, by processes of this script."""
+    """Returns the figures of one number of devices, measured by processes of this script."""
     arguments = [*(FLAGS[name].serialize() for name in (*SETTINGS, "repeats")), f"--replica_of={devices}"]
     processes = environments(FLAGS.backend, devices) if FLAGS.strategy in PER_PROCESS else [{}]
     first, *_ = run_processes(processes, [sys.executable, "-m", "scripts.benchmarks.scaling", *arguments])

@@ -1,13 +1,13 @@
-"""Requests to SavedModels of a large vocabulary: the next words and the score of a line, against a full softmax.
+"""Times requests to SavedModels of a large vocabulary: next words and scores, against a full softmax.
 
     python -m scripts.benchmarks.serving --results=scripts/results/benchmarks/serving.json
 
-Two models are exported, with the same decoder: one of adaptive input and softmax, tied, and one of a full softmax over
-one table, tied. Their signatures are timed in turns in one process, one client asking one request after the other,
-after the next words have been compared with all log-probabilities; beside the next words is timed what a plain export
-of the first model would answer: all log-probabilities of all positions, from which the client takes the best of the
-last. Text goes in and words come out, so the times hold everything but the network. The weights are random, but the
-tails have about the probability that the words behind the cutoffs have in English text. Each request has other text.
+Two models with the same decoder are exported: one with tied adaptive input and softmax, and one with a full softmax
+tied to one table. Their signatures are timed in turns in one process, with one client that sends one request at a
+time, after the next words have been compared with all log-probabilities. The answer of a plain export of the first
+model is timed too: all log-probabilities of all positions, from which the client takes the best of the last. Requests
+hold text and answers hold words, so that the times include everything but the network. The weights are random, but the
+tails have about the probability of their words in English text. Each request has other text.
 """
 
 import itertools
@@ -41,7 +41,7 @@ def adaptive_model(random):
 
 
 def give_tails_their_share(model, random):
-    """Sets the columns of the tails along the mean hidden vector, so that each tail has its share of probability."""
+    """Sets the columns of the tails along the mean hidden state, so that each tail has its share of probability."""
     hidden = np.asarray(model(ranks(random, 256, FLAGS.vocabulary_size))[:, -1])
     logits = hidden @ np.asarray(model.word_output.tables[0].value).T
     shares = np.array([float(share) for share in FLAGS.tail_shares])
@@ -51,7 +51,7 @@ def give_tails_their_share(model, random):
 
 
 def signatures(folder, vocabulary):
-    """`{candidate: signatures}` of the two models, exported and loaded."""
+    """Returns `{candidate: signatures}` of the two models, exported and loaded."""
     import tensorflow as tf
 
     from keras_adaptive.export import export_saved_model
@@ -68,12 +68,12 @@ def signatures(folder, vocabulary):
 
 
 def ranks(random, batch_size, vocabulary_size):
-    """Words of lines (batch_size, words), as frequent as Zipf says."""
+    """Returns the ranks of the words of lines (batch_size, words), by Zipf's law."""
     return np.exp(random.random((batch_size, FLAGS.words)) * np.log(vocabulary_size)).astype("int32") - 1
 
 
 def texts(vocabulary, batch_size):
-    """Endless batches of lines."""
+    """Yields endless batches of lines."""
     import tensorflow as tf
 
     random, words = np.random.default_rng(batch_size), np.array(vocabulary.words[4:])
@@ -98,7 +98,7 @@ def check(loaded, vocabulary):
 
 
 def measure(loaded, vocabulary, signature, batch_size):
-    """Latencies of a signature of all candidates in turns."""
+    """Returns the latencies of a signature of all candidates, timed in turns."""
     import tensorflow as tf
 
     batches = texts(vocabulary, batch_size)

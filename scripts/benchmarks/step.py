@@ -1,4 +1,4 @@
-"""A whole training step – forward, backward, clip, NAG – against the PyTorch program in peers/.
+"""Times a whole training step – forward, backward, clip, NAG – against the PyTorch program in peers/.
 
     python -m scripts.benchmarks.step --backend=torch --results=scripts/results/benchmarks/step_torch.json
     python -m scripts.benchmarks.step --backend=jax
@@ -42,7 +42,7 @@ def our_model():
 
 
 def fit_turn(model, batches):
-    """A function that trains for a few updates by `fit`, on the next `batches`; the seconds of each but the first."""
+    """Returns a function that trains a few updates by `fit` and returns the seconds of each but the first."""
     import keras
 
     class Clock(keras.callbacks.Callback):
@@ -62,7 +62,7 @@ def fit_turn(model, batches):
 
 
 def part_turns(model, tokens, targets):
-    """The gradients of the two parts of our step, each alone: of input and body, and of the word loss."""
+    """Returns the gradients of the two parts of our step, each alone: input and body, and the word loss."""
     import keras
 
     tokens, targets = (keras.ops.convert_to_tensor(array) for array in (tokens, targets))
@@ -87,7 +87,7 @@ def part_turns(model, tokens, targets):
 
 
 def peer_turn(tokens, targets):
-    """As `fit_turn`, of the peer's model, not tied, with PyTorch's Nesterov and clipping; and its parameters."""
+    """Returns `fit_turn` for the untied peer, with PyTorch's Nesterov and clipping, and its parameters."""
     import torch
 
     from scripts.benchmarks.peers.torch_lm import TransformerLM

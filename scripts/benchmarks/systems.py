@@ -1,4 +1,4 @@
-"""Training steps of several systems on real text, each relative to the first.
+"""Times training steps of several systems on real text, each relative to the first.
 
     python -m scripts.benchmarks.systems --backend=torch --data_dir=data/books --subword_dir=data/books_bpe \\
         --flagfiles='configs/books_comparison/*.flags'

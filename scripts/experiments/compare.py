@@ -42,7 +42,7 @@ def define_flags():
     flags.DEFINE_string("common", None, "Flagfile of trainers.train that all systems share.")
     flags.DEFINE_list("flagfiles", None, "Flagfile of every system, or patterns of them.", required=True)
     flags.DEFINE_list("seeds", ["1"], "Seeds of every system; NAME:SEED adds a seed to one system.")
-    flags.DEFINE_integer("updates", None, "Updates of every system; by default those of its flags.", lower_bound=1)
+    flags.DEFINE_integer("updates", None, "Updates of every system; by default as in its flags.", lower_bound=1)
     flags.DEFINE_float("minutes", None, "Time to train every system for, about, instead of --updates.", lower_bound=0)
     flags.DEFINE_integer("validations", 2, "Validations of a training with --updates or --minutes.", lower_bound=1)
     flags.DEFINE_string("output_dir", "runs/comparison", "Folder of the runs, the table and the pictures.")

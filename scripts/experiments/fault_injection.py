@@ -2,10 +2,10 @@
 
     python -m scripts.experiments.fault_injection --backends=torch,jax,tensorflow --kills=20
 
-Trains in processes of trainers.train, with dropout and gradient accumulation, on made-up text. The kills come at random
-updates; every other one waits for a checkpoint that is being written. Then the same command resumes. In the end the
-weights, the optimizer, the dropout's seeds and the log (but for times) must be bit-identical. The program ends with
-status 1 if anything differs.
+The program trains in processes of trainers.train, with dropout and gradient accumulation, on random text. The kills
+come at random updates; every other one waits for a checkpoint that is being written. Then the same command resumes. In
+the end the weights, the optimizer, the dropout's seeds and the log (but for times) must be bit-identical. The program
+ends with status 1 if anything differs.
 """
 
 import os
@@ -41,7 +41,7 @@ def define_flags():
 
 
 def prepare_text(folder):
-    """A corpus of a thousand made-up words."""
+    """Makes a corpus of a thousand random words and returns its folder."""
     from keras_adaptive.data import prepare
 
     numbers = np.random.default_rng(1)
@@ -53,7 +53,7 @@ def prepare_text(folder):
 
 
 class Training:
-    """A process of trainers.train on a run folder."""
+    """Process of trainers.train on a run folder."""
 
     def __init__(self, corpus, run_dir, backend):
         self.run_dir = run_dir

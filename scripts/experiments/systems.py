@@ -1,4 +1,4 @@
-"""The systems of a comparison: flagfiles of trainers.train, each named by its file."""
+"""Systems of a comparison: flagfiles of trainers.train, each named by its file."""
 
 import glob
 from pathlib import Path

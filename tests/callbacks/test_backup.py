@@ -280,7 +280,7 @@ def test_weights_that_are_not_finite_are_not_kept(tmp_path):
 def test_checkpoints_of_another_training_are_not_mixed_in(tmp_path):
     save(tmp_path, 1)
     zeros = np.zeros((4, 1))
-    with pytest.raises(ValueError, match="holds checkpoints: go on with"):
+    with pytest.raises(ValueError, match="holds checkpoints: resume with"):
         one_weight().fit(zeros, zeros, verbose=0, callbacks=[Backup(tmp_path)])
     wide = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, use_bias=False)])
     wide.compile(keras.optimizers.SGD(1.0, momentum=0.5))

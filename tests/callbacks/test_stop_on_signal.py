@@ -34,7 +34,7 @@ def test_the_update_ends_and_is_saved_before_the_process_stops(tmp_path, capsys,
         fit(tmp_path, Send(number))
     assert stopped.value.code == code
     assert os.listdir(tmp_path) == ["update_0000000003.npz"]
-    assert f"{number.name}: stopped behind update 3" in capsys.readouterr().err
+    assert f"{number.name}: stopped after update 3" in capsys.readouterr().err
     assert signal.getsignal(number) is before
 
 

@@ -22,7 +22,7 @@ def follow(updates, limit=3, state=None):
 def test_only_so_many_in_a_row_end_training():
     bad = [NAN, OVERFLOW, {"loss": float("inf")}]
     follow([*bad[:2], GOOD, *bad[:2], {"loss": 1.0}, *bad[:2]])
-    message = "3 updates in a row, behind 0 good ones, .* loss inf, gradient norm 0 and learning rate 0.25. Lower the"
+    message = "3 updates in a row, after 0 good ones, .* loss inf, gradient norm 0 and learning rate 0.25. Lower the"
     with pytest.raises(FloatingPointError, match=message):
         follow([GOOD, *bad])
 

@@ -37,7 +37,7 @@ def text(tmp_path_factory):
 def corpus(text):
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         call(prepare, f"--source={text}", PUBLISHED[1], f"--data_dir={text}/data")
-    assert f"1,000 words in the vocabulary, those of {FILES}/dict.txt" in printed.getvalue()
+    assert f"1,000 words in the vocabulary, from {FILES}/dict.txt" in printed.getvalue()
     return text / "data"
 
 

@@ -189,9 +189,9 @@ def test_a_run_stopped_in_an_epoch_and_in_a_validation_ends_the_same(trained, co
         assert stopped.value.code == 143
         return capsys.readouterr()
 
-    assert "SIGTERM: stopped behind update 1; the same training goes on from" in stop_at("on_train_batch_end", 0).err
+    assert "SIGTERM: stopped after update 1; the same training resumes from" in stop_at("on_train_batch_end", 0).err
     printed = stop_at("on_test_batch_begin", 0)
-    assert "update 1 of 6, epoch 1 of 2" in printed.out and "stopped behind update 3" in printed.err
+    assert "update 1 of 6, epoch 1 of 2" in printed.out and "stopped after update 3" in printed.err
     call(train, *arguments)
     assert "update 3 of 6, epoch 1 of 2" in capsys.readouterr().out
     checkpoints = [folder / "checkpoints" / "update_0000000006.npz" for folder in (tmp_path / "run", trained)]
@@ -220,7 +220,7 @@ def test_two_trainings_in_one_folder(trained, corpus):
 def test_a_run_without_checkpoints_is_refused(trained, corpus, tmp_path):
     run_dir = shutil.copytree(trained, tmp_path / "run")
     shutil.rmtree(run_dir / "checkpoints")
-    with pytest.raises(ValueError, match="has no checkpoints to go on from"):
+    with pytest.raises(ValueError, match="has no checkpoints to resume from"):
         call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={run_dir}")
 
 

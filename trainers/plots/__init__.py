@@ -1,4 +1,4 @@
-"""What all pictures share: colors, the style of the axes, and files.
+"""Shared parts of all pictures: colors, the style of the axes, and files.
 
 Pictures need matplotlib, which is optional: import this package inside the function that draws.
 """

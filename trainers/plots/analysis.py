@@ -1,4 +1,4 @@
-"""Pictures of trainers.analyze, which compare runs."""
+"""Pictures of trainers.analyze, for comparing runs."""
 
 import itertools
 

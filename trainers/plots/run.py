@@ -13,8 +13,8 @@ from keras_adaptive.files import read_json_lines
 from keras_adaptive.metrics import perplexity
 from trainers.plots import MUTED, TRAIN, VALID, bin_label, draw
 
-MAX_WORDS = 160  # of a passage
-MAX_BITS = 20  # on the scale of shades; log2 of a million
+MAX_WORDS = 160  # words of a passage
+MAX_BITS = 20  # end of the scale of shades; log2 of a million
 MAX_LOSS = 50  # nats, so that a run that diverged is drawn too
 SHADES = ["#fffbe6", "#fbd87f", "#f08a4b", "#e0524d"]  # black text is readable on each
 

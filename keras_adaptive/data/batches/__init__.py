@@ -1,1 +1,1 @@
-"""Tokens to batches: blocks, sentences and evaluation windows."""
+"""Batches of tokens: blocks, sentences and evaluation windows."""

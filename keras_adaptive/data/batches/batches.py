@@ -6,10 +6,10 @@ from keras_adaptive.data.batches.token_stream import as_stream
 
 
 class Batches:
-    """Training batches, one per update: batch t is a function of (seed, t), so a run resumes at any update.
+    """Base class of training batches: batch t is a function of (seed, t), so that a run resumes at any update.
 
-    An epoch goes through all tokens once, in an order drawn from `np.random.default_rng((seed, epoch))`.
-    Subclasses say how many batches an epoch has (`__len__`), how one is drawn (`_order`) and what a batch
+    An epoch passes through all tokens once, in an order drawn from `np.random.default_rng((seed, epoch))`.
+    Subclasses define the number of batches of an epoch (`__len__`), their order (`_order`) and what a batch
     holds (`_batch`). `tokens_per_epoch` is the number of tokens with weight 1 in an epoch.
     """
 
@@ -23,7 +23,7 @@ class Batches:
             raise ValueError(f"`seed` must not be negative. Received: {seed}")
 
     def batch(self, t):
-        """Returns the (inputs, targets, weights) of update t, counted from 0, each (rows, length)."""
+        """Returns `(inputs, targets, weights)` of update t, counted from 0, each (rows, length)."""
         epoch, index = divmod(t, len(self))
         last, order = self._last_order
         if last != epoch:
@@ -33,7 +33,7 @@ class Batches:
         return self._batch(order, index)
 
     def batches(self, start, stop=None):
-        """Yields the batches of updates `start` to `stop` (without end if None)."""
+        """Yields the batches of updates `start` to `stop`, endlessly if `stop` is None."""
         for update in itertools.count(start) if stop is None else range(start, stop):
             yield self.batch(update)
 

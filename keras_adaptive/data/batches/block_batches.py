@@ -5,21 +5,21 @@ from keras_adaptive.data.batches.token_stream import cut
 
 
 class BlockBatches(Batches):
-    """Batches of blocks of text: the stream of tokens is cut every `length` tokens, whatever the lines are.
+    """Batches of blocks of text: the stream of tokens is cut every `length` tokens, regardless of lines.
 
-    Every batch has the same shape, `(batch_size, length)`: the last block is padded, and so is the last batch
-    of an epoch with empty rows; padding has weight 0. The input of a block's first token is the last token of
-    the block before it in the text, and `</s>` at the very start.
+    Every batch has the same shape, (batch_size, length): the last block is padded, and the last batch of an epoch is
+    padded with empty rows. Padding has weight 0. The input of a block's first token is the last token of
+    the block before it in the text, and `</s>` at the start of the text.
 
     Args:
-        tokens: ids of a split, `(tokens,)`.
-        length: tokens of a block.
-        batch_size: blocks of a batch.
-        seed: decides the order of the blocks, together with the epoch.
-        shuffle: False keeps the order of the text.
+        tokens: Ids of a split (tokens,).
+        length: Number of tokens of a block.
+        batch_size: Number of blocks of a batch.
+        seed: Integer that determines the order of the blocks, together with the epoch.
+        shuffle: Whether the blocks are shuffled. False keeps the order of the text.
 
     Raises:
-        ValueError: if there are fewer tokens than a block holds.
+        ValueError: If there are fewer tokens than a block holds.
 
     Example:
 

@@ -4,29 +4,30 @@ from keras_adaptive.data.batches.token_stream import as_stream, cut, lines
 
 
 class ContextWindows:
-    """Evaluation windows: blocks of text to score, each after the tokens that come before it as context.
+    """Evaluation windows: blocks of text to score, each with the preceding tokens as context.
 
     Every token of the stream has weight 1 in exactly one window, in order: `targets[weights > 0]` over all
-    windows is the stream again, so the losses there line up with it. Context and padding have weight 0. A
-    longer context lowers the perplexity because a block's first tokens are no longer read without the text
-    before them.
+    windows is the stream again, so that the losses line up with it. Context and padding have weight 0. A
+    longer context lowers the perplexity, because a block's first tokens are read with the text before them.
 
     Block and context together hold at most `block + context` tokens: a line that is longer than `block` has a shorter
     context, without its earliest tokens, and a line that is longer than both has none.
 
-    Reference: Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019,
-    section 5.3 (blocks of 512 with a context of 2,560 there), and the code published with it.
+    Reference:
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 5.3 (blocks
+        of 512 with a context of 2,560), and the code published with it.
 
     Args:
-        tokens: ids of a split, `(tokens,)`.
-        block: tokens to score in a window.
-        context: previous tokens before them; the first window has none, and the next few have as many as there are.
-        batch_size: windows of a batch.
-        by_lines: True makes blocks of whole lines, as many as fit in `block` tokens; a longer line is a block
-            of its own. False makes blocks of exactly `block` tokens.
+        tokens: Ids of a split (tokens,).
+        block: Number of tokens to score in a window.
+        context: Number of tokens before the block; the first windows have fewer, since the text begins there.
+        batch_size: Number of windows of a batch.
+        by_lines: Whether a block is made of all whole lines that fit in `block` tokens; a longer line is then a block
+            of its own. Otherwise blocks have exactly `block` tokens.
 
-    Yields, when iterated, (inputs, targets, weights), each `(batch_size, length)`, int32, int32, float32;
-    `length` is `context + block` unless a line is longer than that or the whole text shorter.
+    Yields:
+        `(inputs, targets, weights)` when iterated, each (batch_size, length), int32, int32 and float32. `length` is
+        `context + block` unless a line is longer or the whole text is shorter.
 
     Example:
 
@@ -69,7 +70,7 @@ class ContextWindows:
         return inputs, targets, weights
 
     def _length(self, needed):
-        """Rounds up to one of a few lengths, since compiled backends compile for each."""
+        """Rounds up to one of a few lengths, because compiled backends compile for each."""
         usual = min(self.context + self.block, -(-len(self.tokens) // 8) * 8)
         return usual + max(0, -(-(needed - usual) // self.block)) * self.block
 

@@ -5,22 +5,23 @@ from keras_adaptive.data.batches.token_stream import cut, lines
 
 
 class SentenceBatches(Batches):
-    """Batches of single sentences of about the same length, for text whose lines do not belong together.
+    """Batches of single sentences of about the same length, for text whose lines are independent.
 
     A sentence ends with `</s>` and its first input is the `</s>` before it. Sentences are padded to one of a
-    few lengths (8, 12, 16, 24, 32, 48, …, `max_length`), and a batch holds sentences of one of these, as many
-    as `tokens_per_batch` allows: compiled backends see one shape per length. Padding has weight 0. The same
-    sentences meet in another order, and in other company, every epoch.
+    few lengths (8, 12, 16, 24, 32, 48, …, `max_length`). A batch holds sentences of one of these lengths, up to
+    `tokens_per_batch` tokens, so that compiled backends see one shape per length. Padding has weight 0. Every epoch
+    draws another order and other batches.
 
     Args:
-        tokens: ids of a split, `(tokens,)`.
-        tokens_per_batch: largest number of tokens, padding included, in a batch.
-        seed: decides the batches, together with the epoch.
-        max_length: longer sentences are cut into pieces of at most so many tokens.
-        shuffle: False keeps sentences of one length in the order of the text, short ones first.
+        tokens: Ids of a split (tokens,).
+        tokens_per_batch: Largest number of tokens, padding included, in a batch.
+        seed: Integer that determines the batches, together with the epoch.
+        max_length: Number of tokens of the longest piece; longer sentences are cut.
+        shuffle: Whether the sentences are shuffled. False keeps sentences of one length in the order of the text, short
+            lengths first.
 
     Raises:
-        ValueError: if there is no token, or `tokens_per_batch` does not hold a row of `max_length`.
+        ValueError: If there are no tokens, or `tokens_per_batch` is less than `max_length`.
 
     Example:
 
@@ -52,9 +53,9 @@ class SentenceBatches(Batches):
             )
 
     def _sort_into_buckets(self):
-        """Finds where every sentence starts and how long it is, those of a bucket together: 6 bytes a sentence.
+        """Finds the start and the length of every sentence, sorted by bucket: 6 bytes per sentence.
 
-        The text is read twice, first to count the sentences of each bucket. So nothing is held twice.
+        The text is read twice, first to count the sentences of each bucket, so that nothing is held twice.
         """
         lengths = _lengths(self.max_length)
         sizes = sum(np.bincount(buckets, minlength=len(lengths)) for *_, buckets in self._sentences(lengths))
@@ -75,13 +76,13 @@ class SentenceBatches(Batches):
         self._batches = -(-self._sizes // self._rows)
 
     def _sentences(self, lengths):
-        """Yields where sentences start and stop, those longer than `max_length` cut, and their buckets."""
+        """Yields the starts, stops and buckets of sentences; longer ones than `max_length` are cut."""
         for starts, stops in lines(self.tokens):
             starts, stops = _pieces(starts, stops, self.max_length)
             yield starts, stops, np.searchsorted(lengths, stops - starts)
 
     def _order(self, rng):
-        """Returns the order of the batches, and the sentences, shuffled inside each bucket: 4 bytes a sentence."""
+        """Returns the order of the batches and the sentences, shuffled inside each bucket: 4 bytes per sentence."""
         sentences = np.arange(len(self._starts), dtype=_smallest_type(len(self._starts)))
         if self.shuffle:
             for stop, size in zip(np.cumsum(self._sizes), self._sizes):
@@ -103,14 +104,14 @@ class SentenceBatches(Batches):
 
 
 def _lengths(max_length):
-    """8, 12, 16, 24, …, `max_length`: padding is at most a third of a row of more than 8 tokens."""
+    """Returns 8, 12, 16, 24, …, `max_length`: padding is at most a third of a row of more than 8 tokens."""
     powers = 2 ** np.arange(3, 32)
     lengths = np.ravel([powers, powers * 3 // 2], order="F")
     return np.append(lengths[lengths < max_length], max_length)
 
 
 def _pieces(starts, stops, max_length):
-    """Returns where the pieces of sentences start and stop, those longer than `max_length` being cut."""
+    """Returns the starts and stops of the pieces of sentences, of at most `max_length` tokens each."""
     pieces = -(-(stops - starts) // max_length)
     within = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     starts = np.repeat(starts, pieces) + within * max_length
@@ -118,5 +119,5 @@ def _pieces(starts, stops, max_length):
 
 
 def _smallest_type(largest):
-    """The unsigned type that holds numbers up to `largest` in the fewest bytes."""
+    """Returns the unsigned type that holds numbers up to `largest` in the fewest bytes."""
     return np.min_scalar_type(int(largest))

@@ -1,4 +1,4 @@
-"""A corpus as one stream of tokens, in which the input of every position is the token before it."""
+"""Rows and lines of a stream of tokens, in which the input of every position is the token before it."""
 
 import numpy as np
 
@@ -9,14 +9,14 @@ _CHUNK = 1 << 22  # tokens in memory at a time
 
 
 def as_stream(tokens):
-    """Returns tokens as an array; those in several files stay there."""
+    """Returns tokens as an array; tokens in several files stay on disk."""
     return tokens if isinstance(tokens, ShardedTokens) else np.asarray(tokens)
 
 
 def lines(tokens):
-    """Yields where lines start and stop, two int64 arrays, some lines at a time.
+    """Yields the starts and stops of lines, two int64 arrays, some lines at a time.
 
-    A line stops behind its `</s>`, and the last one where the stream does.
+    A line stops after its `</s>`, and the last line where the stream stops.
     """
     start = 0
     for begin in range(0, len(tokens), _CHUNK):
@@ -29,11 +29,13 @@ def lines(tokens):
 
 
 def cut(tokens, starts, stops, length):
-    """Cuts rows out of the stream: row i holds tokens `starts[i]` to `stops[i]`, padded to `length`.
+    """Returns rows of the stream: row i holds tokens `starts[i]` to `stops[i]`, padded to `length`.
 
-    Returns (inputs, targets, weights), each (rows, length), int32, int32 and float32. Inputs are targets
-    shifted right by one over the stream: the first input of a row is the token before its first target, and
-    the stream begins after a `</s>`. Weights are 1 on tokens and 0 on padding.
+    Inputs are targets shifted right by one over the stream: the first input of a row is the token before its first
+    target, and the stream begins after a `</s>`. Weights are 1 on tokens and 0 on padding.
+
+    Returns:
+        `(inputs, targets, weights)`, each (rows, length), int32, int32 and float32.
     """
     positions = np.asarray(starts)[:, None] + np.arange(-1, length)  # (rows, length + 1)
     ids = tokens[positions.clip(0, len(tokens) - 1)].astype(np.int32)

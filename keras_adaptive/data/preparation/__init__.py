@@ -1,1 +1,1 @@
-"""Text files to token ids on disk."""
+"""Preparation of text files: token ids on disk."""

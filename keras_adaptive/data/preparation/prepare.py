@@ -20,7 +20,7 @@ _NAMES = ("{}.txt", "wiki.{}.tokens")
 
 
 class _Part(NamedTuple):
-    """A part of a text, and the folder for the numbers of its words."""
+    """Part of a text, and the folder for the numbers of its words."""
 
     split: str
     text: Path
@@ -43,39 +43,40 @@ def prepare(
 ):
     """Turns the text files of a folder into a corpus: token ids on disk and their vocabulary.
 
-    The text is streamed, so memory holds the distinct words and little else. Each line ends with `</s>`,
-    blank lines too; words rarer than `min_count` in `train` become `<unk>`, as a literal `<unk>` does.
-    `data_dir` appears complete or not at all. A corpus already there that came from the same text in the same
-    way is kept; anything else there is refused.
+    The text is streamed, so that memory holds little more than the distinct words. Each line ends with `</s>`,
+    blank lines too. Words rarer than `min_count` in `train` become `<unk>`, as a literal `<unk>` does.
+    `data_dir` appears complete or not at all. An existing corpus of the same text and the same arguments is kept;
+    anything else in `data_dir` is refused.
 
-    The text is read in parts of 64 MB, each of which becomes a shard of tokens, whatever the number of processes. A
-    part that is read is kept in `data_dir`.partial until the corpus is complete, so that a call behind one that was
-    killed goes on from there, if the text is the same; 4 bytes a word and the words.
+    The text is read in parts of 64 MB, each of which becomes a shard of tokens, whatever the number of processes.
+    Finished parts are kept in `data_dir`.partial (4 bytes per word, and the words) until the corpus is complete. The
+    next call after one that was killed resumes from them, if the text is the same.
 
     Args:
-        folder: has `train.txt`, `valid.txt` and `test.txt` (or WikiText's `wiki.train.tokens`, …), UTF-8.
-        data_dir: folder to make; `Corpus` says what it holds.
-        tokenizer: "whitespace" for text that is tokenised already, "words" for raw text (`tokenize`).
-        min_count: occurrences that a word needs in `train`. WikiText and Billion Word were published with 3;
+        folder: Folder with `train.txt`, `valid.txt` and `test.txt` (or WikiText's `wiki.train.tokens`, …), UTF-8.
+        data_dir: Folder to make; see `Corpus` for its files.
+        tokenizer: "whitespace" for tokenized text, "words" for raw text (`tokenize`).
+        min_count: Occurrences that a word needs in `train`. WikiText and Billion Word were published with 3;
             with 1, raw text has no `<unk>` to learn.
-        source: what `corpus.json` gives as the source; the folder by default.
-        subwords: 0 makes a corpus of words. Otherwise its units are the pieces of a byte-pair encoding with so
-            many merges, learned on `train` (`Subwords`); no piece is too rare, and `min_count` is for the words,
-            whose counts a corpus of pieces has too.
-        check: called with the finished `Corpus` before `data_dir` appears; if it raises, nothing stays.
-        vocabulary: a `Vocabulary` to take instead of that of `train`, such as that of a published model; every other
-            word becomes `<unk>`, and `min_count` does not matter.
-        processes: how many parts are read at the same time, each in a process of its own unless there is but one.
-        report: called with lines of progress.
+        source: Name of the source in `corpus.json`; the folder by default.
+        subwords: Number of merges of a byte-pair encoding learned on `train` (`Subwords`), whose pieces are then the
+            units; 0 for a corpus of words. No piece is too rare: `min_count` applies to the words, whose counts a
+            corpus of pieces has too.
+        check: Function that is called with the finished `Corpus` before `data_dir` appears; if it raises, nothing
+            stays.
+        vocabulary: A `Vocabulary` to use instead of the words of `train`, such as the one of a published model. Every
+            other word becomes `<unk>`, and `min_count` has no effect.
+        processes: Number of parts that are read at the same time, each in its own process if there are several.
+        report: Function that is called with lines of progress.
 
     Returns:
         The `Corpus`.
 
     Raises:
-        ValueError: if a file is missing, empty or not UTF-8, `data_dir` holds something else or a damaged corpus, or
-            another process is making it; and whatever `check` raises.
-        ModuleNotFoundError: if sub-words are asked for and `tokenizers` is not installed.
-        ChildProcessError: if a process is killed.
+        ValueError: If a file is missing, empty or not UTF-8, `data_dir` holds something else or a damaged corpus, or
+            another process is making it. Errors of `check` are raised too.
+        ModuleNotFoundError: If `subwords` is not 0 and the package `tokenizers` is not installed.
+        ChildProcessError: If a process is killed.
     """
     if subwords < 0:
         raise ValueError(f"`subwords` must be a number of merges, or 0 for words. Received: {subwords}")
@@ -98,7 +99,7 @@ def prepare(
         cut = [part for split in SPLITS for part in _parts(split, texts[split], inputs[split], tokenizer, work)]
         folders = _number(cut, tokenizer, mapped, workers.call if processes > 1 else _call_here, report)
         new = work / "corpus"
-        shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(new, ignore_errors=True)  # from a process that was killed
         new.mkdir()
         if subwords:
             contents = write_subword_corpus(folders, new, mapped, min_count, subwords)
@@ -150,7 +151,7 @@ def _existing(data_dir, recipe, inputs, check):
 
 @contextlib.contextmanager
 def _mapping(processes):
-    """Gives a `map` that does so many things at a time; they wait for processes, or for NumPy, in threads."""
+    """Yields a `map` that runs `processes` calls at a time, in threads that wait for processes or for NumPy."""
     if processes == 1:
         yield map
     else:
@@ -163,14 +164,14 @@ def _call_here(function, *arguments):
 
 
 def _parts(split, text, identity, tokenizer, work):
-    """Returns the parts of a text. The name of a folder tells all that its contents depend on."""
+    """Returns the parts of a text. The name of a folder holds everything that its contents depend on."""
     name = f"{split}-{identity['sha256'][:16]}-{tokenizer}"
     ranges = parts(text, _PART)
     return [_Part(split, text, start, stop, work / f"{name}-{start}-{stop}") for start, stop in ranges]
 
 
 def _number(cut, tokenizer, mapped, call, report):
-    """Numbers the words of all parts of the texts, but of those that are there; returns the folders of each split."""
+    """Indexes the words of all parts that are not yet indexed; returns the folders of each split."""
 
     def number(part):
         there = part.folder.exists()

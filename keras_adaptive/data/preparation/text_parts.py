@@ -4,9 +4,9 @@ _CHUNK = 1 << 20  # bytes of text in memory at a time
 
 
 def parts(path, size):
-    """Cuts a text into parts of about `size` bytes: the (start, stop) of each, which are 0 or behind white space.
+    """Returns the (start, stop) of the parts of a text of about `size` bytes. All but the first follow white space.
 
-    No word is cut, so a part is longer where a word is. Where the cuts are is a matter of the text and `size` alone.
+    No word is cut, so that a part may be longer. The cuts depend on the text and `size` alone.
     """
     with open(path, "rb") as file:
         end = os.fstat(file.fileno()).st_size
@@ -25,12 +25,12 @@ def read_words(path, tokenize, start=0, stop=None):
         for line in text.split("\n"):
             words += tokenize(line)
             words.append("</s>")
-        words.pop()  # what stands behind the last line feed has no end yet
+        words.pop()  # the text after the last line feed is not complete yet
         yield words
 
 
 def _behind_white_space(file, place):
-    """Returns the first place from `place` on that is behind a space or a line feed, or the end."""
+    """Returns the first place from `place` on that follows a space or a line feed, or the end."""
     file.seek(place - 1)
     while chunk := file.read(_CHUNK):
         found = [chunk.find(mark) for mark in (b" ", b"\n")]
@@ -40,7 +40,7 @@ def _behind_white_space(file, place):
 
 
 def _read_text(path, start, stop):
-    """Yields a part of a text in pieces that end behind white space; the text ends with a line feed."""
+    """Yields a part of a text in pieces that end with white space; the text ends with a line feed."""
     with open(path, "rb") as file:
         end = os.fstat(file.fileno()).st_size
         stop = end if stop is None else stop

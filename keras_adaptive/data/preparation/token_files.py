@@ -1,4 +1,4 @@
-"""The files of a corpus, made of the numbered words of its texts."""
+"""Files of a corpus, written from the indexed words of its texts."""
 
 import array
 import functools
@@ -17,13 +17,14 @@ from keras_adaptive.special_words import EOS, UNK
 
 
 def write_word_corpus(parts, folder, mapped, min_count, vocabulary):
-    """Writes the vocabulary and the tokens of every split; returns what `corpus.json` says about them.
+    """Writes the vocabulary and the tokens of every split; returns their entries in `corpus.json`.
 
     Args:
-        parts: split -> folders that `index_words` wrote; each becomes a shard.
-        folder: for the files.
-        mapped: a `map` that may do several things at a time.
-        min_count: occurrences that a word needs in `train`, unless there is a `vocabulary` to take.
+        parts: Dict from split to the folders that `index_words` wrote; each becomes a shard.
+        folder: Folder for the files.
+        mapped: A `map` that may run several calls at a time.
+        min_count: Occurrences that a word needs in `train`, unless a `vocabulary` is given.
+        vocabulary: A `Vocabulary`, or None for the words of `train`.
     """
     words, counts = _merge(parts)
     vocabulary = Vocabulary.from_counts(counts, min_count) if vocabulary is None else vocabulary
@@ -38,9 +39,9 @@ def write_word_corpus(parts, folder, mapped, min_count, vocabulary):
 
 
 def write_subword_corpus(parts, folder, mapped, min_count, merges):
-    """As `write_word_corpus`, for pieces: also writes the merges, and the words of every split with their vocabulary.
+    """Writes a corpus of pieces: as `write_word_corpus`, with the merges and the words and their vocabulary.
 
-    Each distinct word of all texts is cut once, whatever its occurrences.
+    Each distinct word of all texts is cut once.
     """
     words, counts = _merge(parts)
     subwords = Subwords.learn(counts, merges)
@@ -74,7 +75,7 @@ def write_subword_corpus(parts, folder, mapped, min_count, merges):
 
 
 def _merge(parts):
-    """Returns all distinct words, numbered anew, and how often each of those of `train` occurs there.
+    """Returns all distinct words, in the order of their new numbers, and their counts in `train`.
 
     The new numbers of the words of a part are written into its folder, as `merged`.
     """
@@ -97,7 +98,7 @@ def _read_merged(part):
 
 
 def _look_up(ids, part):
-    """Returns chunks of the ids of the words of a part; `ids` holds one of each distinct word."""
+    """Returns chunks of the ids of the words of a part; `ids` holds one id per distinct word."""
     ids_here = ids[_read_merged(part)]
     return (ids_here[chunk] for chunk in read_numbers(part))
 
@@ -111,7 +112,7 @@ def _facts(vocabulary):
 
 
 def _cut(words, subwords, vocabulary):
-    """Returns the ids of the pieces of all words, one behind the other, and where each word's start, and the end."""
+    """Returns the ids of the pieces of all words, concatenated, and the start of each word and the end."""
     ids, lengths = array.array("i"), array.array("i")
     for pieces in subwords.pieces(words):
         ids.frombytes(vocabulary.encode(pieces).tobytes())
@@ -127,7 +128,7 @@ def _gather(numbers, ids, starts):
 
 
 def _write_shards(tokens, parts, folder, split, kind, dtype, mapped):
-    """Writes `tokens(part)`, chunks of ids, of every part; returns what `corpus.json` says about the split."""
+    """Writes `tokens(part)`, chunks of ids, of every part; returns the split's entry in `corpus.json`."""
     names = [f"{split}-{number:05d}-of-{len(parts):05d}.{kind}" for number in range(len(parts))]
     paths = [Path(folder, name) for name in (names if parts[1:] else [f"{split}.{kind}"])]
     shards = list(mapped(lambda part, path: _write_shard(tokens(part), path, dtype), parts, paths))

@@ -1,4 +1,4 @@
-"""A part of a text as numbers of its words, which is how the text is read once and in any number of processes."""
+"""Index of the words of a part of a text, so that the text is read once and by any number of processes."""
 
 import itertools
 from collections import defaultdict
@@ -15,7 +15,8 @@ _CHUNK = 1 << 18  # numbers in memory at a time
 def index_words(path, start, stop, tokenizer, folder):
     """Numbers the distinct words of a part of a text in the order of their first appearance.
 
-    Writes into `folder` the text as `numbers` (int32), the distinct `words`, one a line, and their `counts` (int64).
+    It writes three files into `folder`: the text as `numbers` (int32), the distinct `words`, one per line, and their
+    `counts` (int64).
     """
     folder = Path(folder)
     numbers = defaultdict(itertools.count().__next__)

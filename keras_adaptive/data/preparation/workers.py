@@ -1,7 +1,7 @@
-"""Functions of `keras_adaptive.data` in processes of their own, which import NumPy but not Keras.
+"""Processes that run functions of `keras_adaptive.data` and import NumPy but not Keras.
 
-A process of `multiprocessing` would import the whole package, which takes seconds and hundreds of megabytes in each;
-and to fork one that runs threads, as backends of Keras do, may hang.
+A process of `multiprocessing` would import the whole package, which takes seconds and hundreds of megabytes in each.
+Forking a process with threads, as backends of Keras have, may hang.
 """
 
 import json
@@ -27,8 +27,8 @@ def call(function, *arguments):
     """Runs a function of a module of `keras_adaptive.data`, with arguments that JSON can hold, in a new process.
 
     Raises:
-        ValueError, OSError: as the function does.
-        ChildProcessError: if it ends in another way, such as being killed because memory is short.
+        ValueError, OSError: If the function raises them.
+        ChildProcessError: If the process ends in another way, such as being killed because memory is short.
     """
     names = function.__module__, function.__name__
     command = [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2]), *names, json.dumps(arguments)]
@@ -37,6 +37,6 @@ def call(function, *arguments):
         raise _FAILURES[done.returncode](done.stderr.rstrip("\n"))
     if done.returncode:
         raise ChildProcessError(
-            f"A process for {function.__name__} ended with {done.returncode}. Run the same again, which goes on, "
+            f"A process for {function.__name__} ended with {done.returncode}. Run the same again, which resumes, "
             f"with fewer processes if memory was short. {done.stderr}".rstrip()
         )

@@ -12,20 +12,19 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def write_docstrings(folder, packages=()):
-    """Writes `train.txt`, `valid.txt` and `test.txt`: the documentation that every Python carries with it.
+    """Writes `train.txt`, `valid.txt` and `test.txt` from the documentation that every Python contains.
 
-    It is the text of the standard library's docstrings and of the topics of `help()`, one paragraph a line,
-    and of the docstrings of installed `packages`. The files are parsed, never imported. A document is a
-    module or a topic: a hash of its name decides its split (90 % train, 5 % valid, 5 % test), so a document
-    is never cut and stays where it is when others come or go. A docstring that occurs again, in whatever
-    document, is kept only once.
+    The text consists of the docstrings of the standard library and of installed `packages`, and of the topics of
+    `help()`, one paragraph per line. The files are parsed, never imported. A document is a module or a topic. A hash
+    of its name determines its split (90 % train, 5 % valid, 5 % test), so that a document is never cut and keeps its
+    split when others are added or removed. A repeated docstring is kept only once.
 
     Args:
-        folder: existing folder for the three files.
-        packages: names of installed packages, such as `["numpy", "keras"]`.
+        folder: Existing folder for the three files.
+        packages: Names of installed packages, such as `["numpy", "keras"]`.
 
     Raises:
-        ValueError: if a package is not installed.
+        ValueError: If a package is not installed.
     """
     texts = {"train": [], "valid": [], "test": []}
     seen = set()
@@ -52,7 +51,7 @@ def _documents(packages):
 
 
 def _location(package):
-    """Finds the folder, or the one file, of an installed package without importing it."""
+    """Returns the folder, or the only file, of an installed package without importing it."""
     spec = importlib.util.find_spec(package) if package.isidentifier() else None
     if spec is None or not spec.has_location:
         raise ValueError(f"`packages` must be installed packages with Python files. Received: {package!r}")
@@ -80,7 +79,7 @@ def _docstrings(path):
 
 
 def _statements(node):
-    """Yields a node and the statements inside it; the expressions, most of a file, are left alone."""
+    """Yields a node and the statements inside it, without the expressions, which are most of a file."""
     yield node
     for block in ("body", "orelse", "handlers", "finalbody"):
         for child in getattr(node, block, ()):

@@ -7,29 +7,29 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 _CHUNK = 1 << 20  # bytes in memory at a time
-_TIMEOUT = 60  # seconds of silence after which a server counts as down
+_TIMEOUT = 60  # seconds without an answer after which a server is down
 _REPORT_EVERY = 5  # seconds between two lines of progress
 _HEADERS = {"User-Agent": "keras-adaptive", "Accept-Encoding": "identity"}  # some servers refuse urllib's own name
 
 
 def download(url, path, report=print):
-    """Downloads a file, which appears under its name only when all of it is there.
+    """Downloads a file, which appears under its name only when it is complete.
 
-    Until then it carries the server's name and `.partial`, with a note beside it of its address, version and
-    size. If the connection breaks, the next call asks for the rest only. It starts anew if the file has changed
-    on the server since then, or if the server names no version or cannot send parts.
+    Until then its name ends in the name of the server and `.partial`, and a note beside it holds its address, version
+    and size. If the connection breaks, the next call requests the rest only. It starts again if the file has changed
+    on the server since then, or if the server gives no version or cannot send parts.
 
     Args:
-        url: http or https address.
-        path: file to make, in a folder that is made too.
-        report: called with a line of progress every few seconds.
+        url: HTTP or HTTPS address.
+        path: Path of the file to make; its folder is made too.
+        report: Function that is called with a line of progress every few seconds.
 
     Returns:
         The path.
 
     Raises:
-        OSError: if the server cannot be reached, refuses, or stops before the end.
-        ValueError: if `url` is no address.
+        OSError: If the server cannot be reached, refuses, or stops before the end.
+        ValueError: If `url` is not an address.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,13 +39,13 @@ def download(url, path, report=print):
     except http.client.HTTPException as error:
         raise OSError(f"not an answer that can be used: {error!r}") from error
     partial.replace(path)
-    for left in path.parent.glob(f"{glob.escape(path.name)}.*.partial*"):  # the note, and what other servers began
+    for left in path.parent.glob(f"{glob.escape(path.name)}.*.partial*"):  # the note, and other servers' files
         left.unlink()
     return path
 
 
 def _transfer(url, partial, report):
-    """Fills the partial file up, from where it stands if that is safe."""
+    """Completes the partial file, from its end if that is safe."""
     note, have = _resumable(url, partial)
     if have and have == note["size"]:
         return
@@ -60,7 +60,7 @@ def _transfer(url, partial, report):
             note, have = _start(url, partial, response.headers), 0
         have = _append(response, partial, have, note["size"], report)
     if note["size"] not in (None, have):
-        raise OSError(f"stopped after {have:,} of {note['size']:,} bytes; the next call goes on from there")
+        raise OSError(f"stopped after {have:,} of {note['size']:,} bytes; the next call resumes from there")
 
 
 def _resumable(url, partial):
@@ -75,13 +75,13 @@ def _resumable(url, partial):
 
 
 def _continues(headers, note, have):
-    """Whether an answer is the rest of the same version: not every server heeds If-Range."""
+    """Returns whether an answer is the rest of the same version; not every server supports If-Range."""
     rest = f"bytes {have}-{note['size'] - 1}/{note['size']}"
     return headers["Content-Range"] == rest and _version(headers) in (None, note["version"])
 
 
 def _start(url, partial, headers):
-    """Empties the partial file, then notes what goes into it: never the other way round."""
+    """Empties the partial file, then writes the note about its contents, in this order."""
     partial.write_bytes(b"")
     size = headers["Content-Length"]
     note = {"url": url, "version": _version(headers), "size": int(size) if size else None}
@@ -90,13 +90,13 @@ def _start(url, partial, headers):
 
 
 def _version(headers):
-    """What tells two versions of a file apart, None without it; a weak ETag does not vouch for the bytes."""
+    """Returns what identifies a version of a file, or None; a weak ETag does not identify the bytes."""
     etag = headers["ETag"]
     return etag if etag and not etag.startswith("W/") else headers["Last-Modified"]
 
 
 def _append(response, partial, have, size, report):
-    """Adds what the server sends to the partial file; returns its size then."""
+    """Appends what the server sends to the partial file; returns its new size."""
     reported = time.monotonic()
     with open(partial, "ab") as file:
         while chunk := response.read1(_CHUNK):

@@ -1,4 +1,4 @@
-"""The public corpora that language models are compared on: where they are and what they must hold."""
+"""Public corpora on which language models are compared: their mirrors and their published counts."""
 
 import functools
 import gzip
@@ -19,14 +19,14 @@ from keras_adaptive.files import complete_or_absent
 
 
 class PublicCorpus(NamedTuple):
-    """One corpus. Numbers count one `</s>` a line; None where nobody has published one to hold on to."""
+    """Public corpus. Counts include one `</s>` per line; None where no count is published."""
 
     mirrors: tuple  # addresses of its archive, the best first
-    members: dict  # split -> files of the archive that make it, in order, by the end of their names
+    members: dict  # split -> the ends of the names of its files in the archive, in order
     min_count: int  # occurrences that a word needs in the training text
-    published: dict  # split -> what `corpus.json` must say about it
+    published: dict  # split -> the entries that `corpus.json` must have
     types: int | None = None  # words of the training text, with `<unk>` and `</s>`
-    vocabulary: int | None = None  # ids: `<s>` and `<pad>` on top, filled up to a multiple of 8
+    vocabulary: int | None = None  # number of ids: with `<s>` and `<pad>`, padded to a multiple of 8
 
 
 _WIKITEXT = {split: (f"wiki.{split}.tokens",) for split in SPLITS}
@@ -37,13 +37,13 @@ _BILLION_WORD = {
 }
 
 # WikiText was published with its rare words replaced by `<unk>`, so every word of the text counts. The address
-# of its first publication, the last one here, has refused everybody since February 2024.
+# of its first publication, the last one in the list, has refused all requests since February 2024.
 #
-# Billion Word: the test set is held-out shard 00000, on which its authors and everybody since report. They leave
-# the choice of a validation set among the other 49 to the user; 00001 is the usual one (Lingvo's, for one). Its
-# published counts (768,648,884 words for training, 793,471 types with `<S>`, `</S>` and `<UNK>`) do not say what
-# white space is. `prepare` also splits at that outside ASCII, as fairseq does, and may count a little differently;
-# lines and bytes are beyond that doubt.
+# Billion Word: the test set is held-out shard 00000, on which its authors and later papers report. The authors leave
+# the choice of a validation set among the other 49 to the user; 00001 is the usual one (in Lingvo, for example). Its
+# published counts (768,648,884 words for training, 793,471 types with `<S>`, `</S>` and `<UNK>`) do not define white
+# space. `prepare` also splits at white space outside ASCII, as fairseq does, and may count slightly differently.
+# Lines and bytes do not depend on this.
 PUBLIC_CORPORA = {
     "wikitext-103": PublicCorpus(
         mirrors=(
@@ -92,30 +92,31 @@ _BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, E
 def prepare_public(
     name, download_dir, data_dir, min_count=None, subwords=0, mirrors=(), report=print, vocabulary=None, processes=1
 ):
-    """Downloads one of `PUBLIC_CORPORA`, unpacks and prepares it, and holds it to its published counts.
+    """Downloads, unpacks and prepares one of `PUBLIC_CORPORA`, and verifies its published counts.
 
-    The archive and the texts stay in `download_dir`, so that the next call needs no network; both may be
-    removed when the corpus is there.
+    The archive and the texts stay in `download_dir`, so that the next call needs no network. Both may be
+    removed once the corpus is complete.
 
     Args:
-        name: key of `PUBLIC_CORPORA`.
-        download_dir: folder for the archive and for the texts, in a folder called `name`.
-        data_dir: folder to make, as in `prepare`.
-        min_count: occurrences that a word needs in `train`; by default as published. With another number the
-            types cannot be checked, and are not.
-        subwords: merges of a byte-pair encoding, 0 for words.
-        mirrors: addresses to try instead of the public ones.
-        report: called with lines of progress.
-        vocabulary: a `Vocabulary` to take instead of that of `train`, as in `prepare`; types are not checked then.
-        processes: how many parts of the texts are read at the same time, as in `prepare`.
+        name: Key of `PUBLIC_CORPORA`.
+        download_dir: Folder for the archive and for the texts, which are in its folder `name`.
+        data_dir: Folder to make, as in `prepare`.
+        min_count: Occurrences that a word needs in `train`, by default the published number. Another number disables
+            the check of the types.
+        subwords: Number of merges of a byte-pair encoding, 0 for words.
+        mirrors: Addresses to try instead of the public ones.
+        report: Function that is called with lines of progress.
+        vocabulary: A `Vocabulary` to use instead of the words of `train`, as in `prepare`. It disables the check of the
+            types.
+        processes: Number of parts of the texts that are read at the same time, as in `prepare`.
 
     Returns:
         The `Corpus`.
 
     Raises:
-        ValueError: if there is no corpus of this name, the counts are not the published ones, or `data_dir`
+        ValueError: If there is no corpus of this name, the counts are not the published ones, or `data_dir`
             holds something else.
-        OSError: if no mirror gave the archive.
+        OSError: If no mirror has the archive.
     """
     texts = fetch_texts(name, download_dir, mirrors, report)
     public = PUBLIC_CORPORA[name]
@@ -130,17 +131,17 @@ def fetch_texts(name, download_dir, mirrors=(), report=print):
     """Downloads and unpacks one of `PUBLIC_CORPORA`, from the first mirror that has it.
 
     Args:
-        name: key of `PUBLIC_CORPORA`.
-        download_dir: folder for the archive, which may be there already, and for the texts.
-        mirrors: addresses to try instead of the public ones.
-        report: called with lines of progress.
+        name: Key of `PUBLIC_CORPORA`.
+        download_dir: Folder for the archive, which may already exist, and for the texts.
+        mirrors: Addresses to try instead of the public ones.
+        report: Function that is called with lines of progress.
 
     Returns:
         The folder in `download_dir` with `train.txt`, `valid.txt` and `test.txt`.
 
     Raises:
-        ValueError: if there is no corpus of this name.
-        OSError: if no mirror gave the archive; it names them all.
+        ValueError: If there is no corpus of this name.
+        OSError: If no mirror has the archive. The message names all of them.
     """
     if name not in PUBLIC_CORPORA:
         raise ValueError(f"`name` must be one of {list(PUBLIC_CORPORA)}. Received: {name!r}")
@@ -170,18 +171,18 @@ def fetch_texts(name, download_dir, mirrors=(), report=print):
 
 
 def unpack(archive, members, folder):
-    """Writes the texts of a zip or tar archive: the wanted members and no others, under names of our own.
+    """Writes the texts of a zip or tar archive: the given members only, under fixed names.
 
     Args:
-        archive: path of a zip or tar file, compressed or not.
-        members: split -> names of its members, in order; an archive may put more folders in front of them.
-        folder: to make, with `train.txt`, `valid.txt` and `test.txt`; it appears complete or not at all.
+        archive: Path of a zip or tar file, compressed or not.
+        members: Dict from split to the names of its members, in order. An archive may prefix them with folders.
+        folder: Folder to make, with `train.txt`, `valid.txt` and `test.txt`; it appears complete or not at all.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: if the file is not such an archive, is damaged, or lacks a member.
+        ValueError: If the file is not a zip or tar archive, is damaged, or lacks a member.
     """
     wanted = [name for names in members.values() for name in names]
     with complete_or_absent(folder) as new:
@@ -242,7 +243,7 @@ def _join(pieces, path):
 
 
 def _check_counts(public, texts, corpus):
-    """Refuses a corpus that does not have the published counts."""
+    """Raises a ValueError unless a corpus has the published counts."""
     splits = corpus.metadata["splits"]
     splits = {split: facts | {"tokens": facts.get("words", facts["tokens"])} for split, facts in splits.items()}
     pairs = {

@@ -7,29 +7,30 @@ import json
 from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.special_words import SPECIAL_WORDS
 
-_BATCH = 1 << 16  # words that are cut at a time
+_BATCH = 1 << 16  # number of words that are cut at a time
 _SPACE = "Ġ"  # the symbol of the space, with which the first piece of every word begins
 
 
 class Subwords:
-    """A byte-pair encoding: cuts every word, a new one too, into pieces that are frequent in the training text.
+    """Byte-pair encoding that cuts every word, also unseen ones, into pieces that are frequent in the training text.
 
-    A word is cut as GPT-2 cuts it behind a space: first where letters, digits and other marks meet, then, from its
-    bytes on, by one merge of two neighbours after the other, in the order in which they were learned. Pieces are
-    written in GPT-2's symbols, one a byte: `Ġ` is the space, so the first piece of a word begins with it and no
-    other does. The four special words are pieces as they are and never cut.
+    A word is cut as GPT-2 cuts a word after a space: first where letters, digits and other marks meet, then from its
+    bytes by merging two neighbors at a time, in the order in which the merges were learned. Pieces are written in
+    GPT-2's symbols, one per byte: `Ġ` is the space, so that the first piece of a word begins with it and no other
+    piece does. The four special words are pieces of their own and never cut.
 
-    References: Sennrich, Haddow and Birch, Neural Machine Translation of Rare Words with Subword Units, ACL 2016;
-    on bytes: Radford et al., Language Models are Unsupervised Multitask Learners, 2019.
+    A file of merges has a line `left right` for each merge, in their order. Learning and cutting need the package
+    `tokenizers` and raise `ModuleNotFoundError` without it.
 
-    A file of merges has a line `left right` for each, in their order. Learning and cutting need the package
-    `tokenizers` and raise ModuleNotFoundError without it.
+    Reference:
+        Sennrich, Haddow and Birch, Neural Machine Translation of Rare Words with Subword Units, ACL 2016; on bytes:
+        Radford et al., Language Models are Unsupervised Multitask Learners, 2019.
 
     Args:
-        merges: list of (left, right), each a byte's symbol or what an earlier merge made.
+        merges: List of (left, right), each a byte's symbol or the result of an earlier merge.
 
     Raises:
-        ValueError: if a merge is of something else.
+        ValueError: If a merge has other parts.
 
     Example:
 
@@ -57,8 +58,8 @@ class Subwords:
         """Learns merges from the words of a text.
 
         Args:
-            counts: dict of words and their occurrences; special words are left out.
-            merges: how many to learn; fewer if no pair occurs twice any more.
+            counts: Dict from words to their occurrences; special words are ignored.
+            merges: Number of merges to learn; fewer are learned if no pair occurs twice.
         """
         if merges < 1:
             raise ValueError(f"`merges` must be positive. Received: {merges}")
@@ -81,23 +82,23 @@ class Subwords:
             raise ValueError(f"{path}: {error}") from None
 
     def save(self, path):
-        """Writes one merge a line."""
+        """Writes one merge per line."""
         with open(path, "wb") as file:
             file.write(self._text())
 
     @property
     def sha256(self):
-        """Digest of what `save` writes."""
+        """SHA-256 of the file that `save` writes."""
         return hashlib.sha256(self._text()).hexdigest()
 
     def pieces(self, words):
         """Yields the pieces of each word, a list of strings.
 
         Args:
-            words: iterable of words without white space, as a tokenizer makes them.
+            words: Iterable of words without white space, such as a tokenizer returns.
 
         Raises:
-            ValueError: if a word is empty or holds white space.
+            ValueError: If a word is empty or holds white space.
         """
         words = iter(words)
         while batch := list(itertools.islice(words, _BATCH)):
@@ -109,7 +110,7 @@ class Subwords:
                 yield [word] if word in SPECIAL_WORDS else [self.symbols[i] for i in encoding.ids]
 
     def vocabulary(self, counts):
-        """Returns the `Vocabulary` of all pieces, those that do not occur too, counted on the words of a text."""
+        """Returns the `Vocabulary` of all pieces, with their counts in the words of a text."""
         pieces = dict.fromkeys(self.symbols, 0)
         for count, parts in zip(counts.values(), self.pieces(counts), strict=True):
             for part in parts:
@@ -127,14 +128,14 @@ class Subwords:
 
 
 def begins_word(piece):
-    """Whether a word begins with this piece; the pieces up to the next such one are that word."""
+    """Returns whether a word begins with this piece; it extends to the next piece that begins a word."""
     return piece in SPECIAL_WORDS or piece.startswith(_SPACE)
 
 
 def join_pieces(pieces):
     """Yields the text of pieces, a string for each, and a line break for `</s>`.
 
-    A character whose bytes are divided among pieces comes with the last of them. Bytes that are no UTF-8, which a
+    A character whose bytes are divided among pieces comes with the last piece. Bytes that are not UTF-8, which a
     model may generate, become U+FFFD.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -147,12 +148,12 @@ def join_pieces(pieces):
 
 
 def piece_bytes(piece):
-    """The text that a piece stands for, in bytes, with a space before it where it begins a word."""
+    """Returns the text of a piece in bytes, with a space before it if it begins a word."""
     return f" {piece}".encode() if piece in SPECIAL_WORDS else bytes(map(_BYTES.__getitem__, piece))
 
 
 def _byte_of_each_symbol():
-    """GPT-2's symbols: Latin-1's visible characters stand for themselves, U+0100, U+0101, … for the other bytes."""
+    """Returns the byte of each of GPT-2's symbols: visible Latin-1 characters, and U+0100, … for the other bytes."""
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = sorted(set(range(256)) - set(visible))
     return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(others)}
@@ -168,7 +169,7 @@ def _cutting_where_kinds_meet(tokenizers, model):
 
 
 def _repeated(counts, limit=1000):
-    """Yields each word as often as it occurs, many times in one string: the trainer takes text only."""
+    """Yields each word repeated by its count, many times in one string: the trainer takes text only."""
     for word, count in counts.items():
         if word not in SPECIAL_WORDS:
             for start in range(0, count, limit):

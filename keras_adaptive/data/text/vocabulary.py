@@ -5,29 +5,29 @@ import numpy as np
 
 from keras_adaptive.special_words import SPECIAL_WORDS, UNK
 
-OVERWRITE = " #fairseq:overwrite"  # ends the line of a word that stands above already
+OVERWRITE = " #fairseq:overwrite"  # ends the line of a word that an earlier line has
 
 
 class Vocabulary:
-    """The words of a language model, their ids and how often each occurs in the training text.
+    """Vocabulary of a language model: words, their ids and their counts in the training text.
 
-    Ids 0 to 3 are `<s>`, `<pad>`, `</s>` (which ends every line) and `<unk>` (which stands for every word
-    that is not here). Then come the words by descending count, so that an adaptive softmax finds the frequent
-    ones first.
+    Ids 0 to 3 are `<s>`, `<pad>`, `</s>` (which ends every line) and `<unk>` (which replaces every word outside the
+    vocabulary). The other words follow by descending count, so that the first bands of an adaptive softmax hold the
+    frequent words.
 
-    A file of a vocabulary has one `word count` a line and leaves the four special words out. That is the
-    layout of fairseq's `dict.txt`: such a file loads as it is, with the ids that fairseq gives. The counts of
-    the special words are therefore zero after `load`. A line that ends in `#fairseq:overwrite` may repeat a word: its
+    A file of a vocabulary has one `word count` per line, without the four special words. This is the
+    layout of fairseq's `dict.txt`: such a file loads unchanged, with the ids of fairseq. The counts of
+    the special words are therefore zero after `load`. A line that ends in `#fairseq:overwrite` may repeat a word, whose
     id is then the later one.
 
     Args:
-        words: list of all words in the order of their ids; the first four are the special words.
-        counts: occurrences of each of them, as many as words.
-        overwrite: whether words may be repeated. The last id of a word is its own; special words keep theirs.
+        words: List of all words in the order of their ids; the first four are the special words.
+        counts: Occurrences of each word, an array of the length of `words`.
+        overwrite: Whether words may be repeated. A word then has its last id; special words keep their first.
 
     Raises:
-        ValueError: if the special words are not the first four, a word is empty, holds a line break or occurs
-            twice, or the counts are not as many as the words.
+        ValueError: If the special words are not the first four, a word is empty, holds a line break or occurs
+            twice, or `words` and `counts` have different lengths.
 
     Example:
 
@@ -47,11 +47,11 @@ class Vocabulary:
 
     @classmethod
     def from_counts(cls, counts, min_count=1, multiple_of=8):
-        """Makes the vocabulary of a text from the occurrences of its words.
+        """Makes the vocabulary of a text from the counts of its words.
 
-        Ties are in alphabetical order (by code point). Filler words (`madeupword0000`, …, count 0) bring the
-        size up to a multiple of `multiple_of`. Words rarer than `min_count` become `<unk>`, which is credited
-        with them.
+        Ties are in alphabetical order (by code point). Filler words (`madeupword0000`, …, count 0) pad the
+        size to a multiple of `multiple_of`. Words rarer than `min_count` become `<unk>`, whose count includes
+        theirs.
         """
         kept = sorted(word for word in counts if counts[word] >= min_count and word not in SPECIAL_WORDS)
         kept.sort(key=counts.__getitem__, reverse=True)
@@ -64,7 +64,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path):
-        """Reads a vocabulary that `save`, or fairseq, wrote; ids follow the order of the lines."""
+        """Reads a vocabulary that `save` or fairseq wrote; ids follow the order of the lines."""
         words, counts = list(SPECIAL_WORDS), [0] * len(SPECIAL_WORDS)
         known = set(words)
         with open(path, "rb") as file:
@@ -80,15 +80,14 @@ class Vocabulary:
         return cls(words, counts, overwrite=True)
 
     def save(self, path):
-        """Writes one `word count` a line, without the special words."""
+        """Writes one `word count` per line, without the special words."""
         with open(path, "wb") as file:
             file.write(self._text())
 
     def encode(self, words, extra=()):
         """Returns the ids of a sequence of words as an int32 array; unknown words become `<unk>`.
 
-        Those that are listed in `extra` get ids behind the vocabulary instead, as `LanguageModel.for_inference` takes
-        them.
+        Words listed in `extra` get ids that follow the vocabulary, as `LanguageModel.for_inference` expects.
         """
         if isinstance(words, str):
             raise ValueError(f"`words` must be a list. Received: {words!r}. Split it into words first.")
@@ -104,12 +103,12 @@ class Vocabulary:
         return [self.words[i] for i in ids.tolist()]
 
     def unknown(self, words):
-        """Returns those of `words` that are not in the vocabulary, which `encode` makes `<unk>`."""
+        """Returns the `words` outside the vocabulary, which `encode` replaces by `<unk>`."""
         return [word for word in words if word not in self._ids]
 
     @property
     def sha256(self):
-        """Digest of what `save` writes: equal digests mean equal words, ids and counts."""
+        """SHA-256 of the file that `save` writes: equal digests mean equal words, ids and counts."""
         return hashlib.sha256(self._text()).hexdigest()
 
     def __len__(self):
@@ -134,7 +133,7 @@ class Vocabulary:
         if "" in self._ids or any("\n" in word for word in self.words):
             raise ValueError("`words` must not be empty or hold a line break; the file has one word a line.")
         if self.counts.shape != (len(self.words),):
-            raise ValueError(f"`counts` must be as many as `words`. Received: {self.counts.size} and {len(self)}")
+            raise ValueError(f"`counts` and `words` must have one length. Received: {self.counts.size} and {len(self)}")
 
 
 def _fillers(number, taken):

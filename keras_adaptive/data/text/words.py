@@ -10,9 +10,11 @@ def tokenize(text):
     """Splits raw text of any language that puts spaces between words into words and punctuation.
 
     Case is kept. A word is a run of letters, digits and underscores, so that `get_config` and `utf8` stay
-    whole; an apostrophe between two letters belongs to the word (`don't`, `l'amour`), around it does not
-    (`'quoted'`). A number keeps the points and commas between its digits. Every other mark is a word of its
+    whole. An apostrophe between two letters belongs to the word (`don't`, `l'amour`), an apostrophe around a word does
+    not (`'quoted'`). A number keeps the points and commas between its digits. Every other mark is a word of its
     own, but a run of one mark (`...`, `>>>`, a ruler of hyphens) is one word. White space only separates.
+
+    Example:
 
     >>> tokenize("Don't panic: it's 3.50 ('cheap')...")
     ["Don't", 'panic', ':', "it's", '3.50', '(', "'", 'cheap', "'", ')', '...']
@@ -21,6 +23,6 @@ def tokenize(text):
 
 
 TOKENIZERS = {
-    "whitespace": str.split,  # text that is tokenised already, such as WikiText and Billion Word
+    "whitespace": str.split,  # tokenized text, such as WikiText and Billion Word
     "words": tokenize,
 }

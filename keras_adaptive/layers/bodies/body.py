@@ -6,7 +6,7 @@ class Body(keras.layers.Layer):
     """Base class of bodies: causal layers from word vectors to hidden states.
 
     A body computes one function in two ways: `call` takes a whole sequence, `step` takes the next tokens of a sequence
-    and a state that stands for all tokens before them. Generation, evaluation with context and truncated
+    and a state that summarizes all tokens before them. Generation, evaluation with context and truncated
     back-propagation use `step`.
 
     Subclasses implement `initial_state` and `step`. The default `call` is the step from the initial state; a body that
@@ -17,12 +17,12 @@ class Body(keras.layers.Layer):
     weights through sub-layers, or cast them.
 
     Attributes:
-        max_length: the number of tokens in the longest sequence, `None` for any.
-        output_dim: dimension of the hidden states, `None` for the dimension of the input.
+        max_length: The number of tokens in the longest sequence, `None` for any.
+        output_dim: Dimension of the hidden states, `None` for the dimension of the input.
 
     Call arguments:
-        x: vectors (batch, length, input_dim).
-        training: whether dropout is drawn.
+        x: Vectors (batch, length, input_dim).
+        training: Whether dropout is drawn.
 
     Input shape:
         (batch, length, input_dim).
@@ -55,8 +55,8 @@ class Body(keras.layers.Layer):
         """Returns the state before the first token.
 
         Args:
-            batch_size: number of rows.
-            length: the number of tokens that all steps take together; only some bodies need it.
+            batch_size: Number of rows.
+            length: The number of tokens that all steps take together; only some bodies need it.
 
         Returns:
             Nested tensors whose first axis is the batch.
@@ -67,9 +67,9 @@ class Body(keras.layers.Layer):
         """Computes the outputs of the next tokens.
 
         Args:
-            x: vectors (batch, steps, input_dim) of the tokens that follow `state`.
-            state: the state after the tokens before them. It is not changed, so it can be used twice.
-            training: whether dropout is drawn.
+            x: Vectors (batch, steps, input_dim) of the tokens that follow `state`.
+            state: The state after the tokens before them. It is not changed, so it can be used twice.
+            training: Whether dropout is drawn.
 
         Returns:
             `(y, state)`: the hidden states (batch, steps, output_dim), and the state after these tokens.
@@ -86,7 +86,7 @@ class Body(keras.layers.Layer):
         The estimate of a run's memory uses it. The default is 0: the body then counts nothing.
 
         Args:
-            length: tokens of a sequence.
+            length: Tokens of a sequence.
         """
         return 0
 

@@ -20,18 +20,18 @@ class CausalAttention(Mixer):
     kernel starts from Xavier uniform and its bias from 0.
 
     Args:
-        num_heads: number of heads; must divide the dimension of the input.
-        dropout: rate on the attention probabilities, in training.
+        num_heads: Number of heads; must divide the dimension of the input.
+        dropout: Rate on the attention probabilities, in training.
 
     Call arguments:
-        x: vectors (batch, length, dim).
-        training: whether dropout is drawn.
+        x: Vectors (batch, length, dim).
+        training: Whether dropout is drawn.
 
     Input and output shape:
         (batch, length, dim).
 
     Raises:
-        ValueError: if `num_heads` does not divide the dimension.
+        ValueError: If `num_heads` does not divide the dimension.
 
     Reference:
         Vaswani et al. 2017, section 3.2.

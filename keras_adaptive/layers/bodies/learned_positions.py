@@ -10,22 +10,22 @@ class LearnedPositions(keras.layers.Layer):
     them too. The table starts from N(0, dim^−½).
 
     Args:
-        length: number of tokens in the longest sequence.
-        first_position: position of the first token.
+        length: Number of tokens in the longest sequence.
+        first_position: Position of the first token.
 
     Attributes:
         max_length: `length`.
-        table: variable (first_position + length, dim).
+        table: Variable (first_position + length, dim).
 
     Call arguments:
-        x: vectors (batch, length, dim).
-        start: number of tokens before `x`, int or int tensor.
+        x: Vectors (batch, length, dim).
+        start: Number of tokens before `x`, int or int tensor.
 
     Input and output shape:
         (batch, length, dim).
 
     Raises:
-        ValueError: if a sequence is longer than `length`.
+        ValueError: If a sequence is longer than `length`.
 
     Reference:
         Gehring et al. 2017, section 3.1.
@@ -48,7 +48,7 @@ class LearnedPositions(keras.layers.Layer):
     def build(self, input_shape):
         dim = input_shape[-1]
         normal = keras.initializers.RandomNormal(stddev=dim**-0.5)
-        # Gathered before it is cast, so that mixed precision never casts the whole table.
+        # The table is gathered before it is cast, so that mixed precision never casts the whole table.
         shape = (self.first_position + self.length, dim)
         self.table = self.add_weight(shape=shape, initializer=normal, name="table", autocast=False)
         self.built = True

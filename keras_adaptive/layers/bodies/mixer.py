@@ -3,7 +3,7 @@ from keras import ops
 
 
 class Mixer(keras.layers.Layer):
-    """Base class of mixing layers: the layers of a `TransformerBlock` in which positions see one another.
+    """Base class of mixing layers, through which the positions of a `TransformerBlock` see one another.
 
     Subclasses implement `initial_state` and `step`, as a body does, and keep the shape of their input. The default
     `call` is the step from the initial state; a mixer that has a faster parallel form overrides `call` too.
@@ -12,8 +12,8 @@ class Mixer(keras.layers.Layer):
     weights through sub-layers, or cast them.
 
     Call arguments:
-        x: vectors (batch, length, dim).
-        training: whether dropout is drawn.
+        x: Vectors (batch, length, dim).
+        training: Whether dropout is drawn.
 
     Input and output shape:
         (batch, length, dim). Output i depends on inputs 0 to i of its own row only.
@@ -36,9 +36,9 @@ class Mixer(keras.layers.Layer):
         """Returns the state before the first token.
 
         Args:
-            batch_size: number of rows.
-            length: the number of tokens that all steps take together, `None` when it is not known.
-            dim: dimension of the vectors.
+            batch_size: Number of rows.
+            length: The number of tokens that all steps take together, `None` when it is not known.
+            dim: Dimension of the vectors.
 
         Returns:
             Nested tensors whose first axis is the batch.
@@ -49,10 +49,10 @@ class Mixer(keras.layers.Layer):
         """Mixes the next tokens with all tokens before them.
 
         Args:
-            x: vectors (batch, steps, dim) of the tokens that follow `state`.
-            state: the state after the tokens before them. It is not changed, so it can be used twice.
-            position: the number of tokens before `x`, int or int tensor.
-            training: whether dropout is drawn.
+            x: Vectors (batch, steps, dim) of the tokens that follow `state`.
+            state: The state after the tokens before them. It is not changed, so it can be used twice.
+            position: The number of tokens before `x`, int or int tensor.
+            training: Whether dropout is drawn.
 
         Returns:
             `(y, state)`: the mixed vectors (batch, steps, dim), and the state after these tokens.
@@ -67,8 +67,8 @@ class Mixer(keras.layers.Layer):
         """Returns the number of values that training keeps per token for the backward pass, by default 0.
 
         Args:
-            length: tokens of a sequence.
-            dim: dimension of the vectors.
+            length: Tokens of a sequence.
+            dim: Dimension of the vectors.
         """
         return 0
 

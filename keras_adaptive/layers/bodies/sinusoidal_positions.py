@@ -12,20 +12,20 @@ class SinusoidalPositions(keras.layers.Layer):
     w_k = exp(−k · ln 10000 / (d/2 − 1)) for k = 0 … d/2 − 1. The layer has no weights and no limit on the length.
 
     Args:
-        first_position: position of the first token; 2 in the published models.
+        first_position: Position of the first token; 2 in the published models.
 
     Attributes:
         max_length: `None`, since any length has positions.
 
     Call arguments:
-        x: vectors (batch, length, dim) with an even dim of at least 4.
-        start: number of tokens before `x`, int or int tensor.
+        x: Vectors (batch, length, dim) with an even dim of at least 4.
+        start: Number of tokens before `x`, int or int tensor.
 
     Input and output shape:
         (batch, length, dim).
 
     Raises:
-        ValueError: if the dimension is odd or below 4.
+        ValueError: If the dimension is odd or below 4.
 
     Reference:
         Vaswani et al. 2017, section 3.5, in the arrangement of the models of Baevski & Auli 2019.

@@ -27,22 +27,22 @@ class TransformerBlock(keras.layers.Layer):
     The feed-forward kernels and biases start from U(±1/√fan_in).
 
     Args:
-        ffn_dim: width of the feed-forward layer.
-        mixer: the layer that mixes positions, a `Mixer` such as `CausalAttention`. Each block needs its own.
-        dropout: rate on both branches, in training.
-        relu_dropout: rate after the activation of the feed-forward layer, in training.
+        ffn_dim: Width of the feed-forward layer.
+        mixer: The layer that mixes positions, a `Mixer` such as `CausalAttention`. Each block needs its own.
+        dropout: Rate on both branches, in training.
+        relu_dropout: Rate after the activation of the feed-forward layer, in training.
         activation: "relu", "relu_squared", "gelu" (exact), "gelu_tanh" (the approximation), "tanh" or "linear".
-        normalize_first: whether the LayerNorms are applied before the branches or after the sums.
+        normalize_first: Whether the LayerNorms are applied before the branches or after the sums.
 
     Call arguments:
-        x: vectors (batch, length, dim).
-        training: whether dropout is drawn.
+        x: Vectors (batch, length, dim).
+        training: Whether dropout is drawn.
 
     Input and output shape:
         (batch, length, dim).
 
     Raises:
-        ValueError: if the activation is unknown.
+        ValueError: If the activation is unknown.
 
     Reference:
         Baevski & Auli 2019, section 4.1 (pre-norm); Vaswani et al. 2017, section 3.1 (post-norm).
@@ -66,7 +66,7 @@ class TransformerBlock(keras.layers.Layer):
         self.activation = activation
         self.normalize_first = normalize_first
         policy = {"dtype": self.dtype_policy}
-        # Files hold the weights of any mixing layer as those of `attention`.
+        # Files hold the weights of any mixing layer under the name `attention`.
         self.attention_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)
         self.attention = mixer
         self.ffn_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)
@@ -78,7 +78,7 @@ class TransformerBlock(keras.layers.Layer):
         self.ffn_in = self._dense(self.ffn_dim, dim, activation=ACTIVATIONS[self.activation], name="ffn_in")
         self.ffn_out = self._dense(dim, self.ffn_dim, name="ffn_out")
         for layer in (self.attention_norm, self.attention, self.ffn_norm, self.ffn_in):
-            if not layer.built:  # a mixer that was read from a config is
+            if not layer.built:  # a mixer from a config is already built
                 layer.build(input_shape)
         self.ffn_out.build((*input_shape[:-1], self.ffn_dim))
         self.built = True

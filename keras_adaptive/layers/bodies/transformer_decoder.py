@@ -11,26 +11,26 @@ from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, d
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class TransformerDecoder(Body):
-    """A body of causal Transformer blocks.
+    """Body of causal Transformer blocks.
 
     The word vectors are scaled by √dim, projected without bias if their dimension is not `dim`, given positions, and
-    passed through the blocks. The hidden states may be projected to another dimension, the one of the output's words.
+    passed through the blocks. The hidden states may be projected to the dimension that the output layer needs.
 
-    `keras_adaptive.models.transformer` makes the decoder of the paper from numbers.
+    `keras_adaptive.models.transformer` builds the decoder of the paper from its hyper-parameters.
 
     Args:
-        blocks: list of `TransformerBlock`. Their mixing layers may differ.
-        dim: dimension of the vectors in the blocks.
-        positions: layer that adds positions, such as `SinusoidalPositions` or `LearnedPositions`; `None` for none.
-        dropout: rate on the input of the first block, in training.
-        output_dim: dimension of the hidden states, by default `dim`; any other adds a projection without bias.
-        scale_input: whether the word vectors are scaled by √dim.
-        input_norm: whether there is a LayerNorm after the positions.
-        final_norm: whether there is a LayerNorm after the last block.
+        blocks: List of `TransformerBlock`. Their mixing layers may differ.
+        dim: Dimension of the vectors in the blocks.
+        positions: Layer that adds positions, such as `SinusoidalPositions` or `LearnedPositions`; `None` for none.
+        dropout: Rate on the input of the first block, in training.
+        output_dim: Dimension of the hidden states, by default `dim`; any other adds a projection without bias.
+        scale_input: Whether the word vectors are scaled by √dim.
+        input_norm: Whether there is a LayerNorm after the positions.
+        final_norm: Whether there is a LayerNorm after the last block.
 
     Call arguments:
-        x: word vectors (batch, length, input_dim).
-        training: whether dropout is drawn.
+        x: Word vectors (batch, length, input_dim).
+        training: Whether dropout is drawn.
 
     Input shape:
         (batch, length, input_dim).
@@ -82,7 +82,7 @@ class TransformerDecoder(Body):
 
     @property
     def max_length(self):
-        """The number of tokens in the longest sequence that `positions` has vectors for, `None` for any."""
+        """Number of tokens in the longest sequence that `positions` has vectors for, `None` for any."""
         return None if self.positions is None else self.positions.max_length
 
     def build(self, input_shape):
@@ -90,7 +90,7 @@ class TransformerDecoder(Body):
         self.projection = self._between(input_shape, self.dim, "projection")
         self.output_projection = self._between(shape, self.output_dim, "output_projection")
         for layer in (self.positions, self.input_norm, *self.blocks, self.final_norm):
-            if layer is not None and not layer.built:  # blocks and positions that were read from a config are
+            if layer is not None and not layer.built:  # blocks and positions from a config are already built
                 layer.build(shape)
         self.built = True
 
@@ -112,11 +112,11 @@ class TransformerDecoder(Body):
         """Returns the position of the next token (batch,) and the initial states of the blocks.
 
         Args:
-            batch_size: number of rows.
-            length: the number of tokens that all steps take together; attention needs it.
+            batch_size: Number of rows.
+            length: The number of tokens that all steps take together; attention needs it.
 
         Raises:
-            ValueError: if `length` exceeds `max_length`, or is `None` and a block needs it.
+            ValueError: If `length` exceeds `max_length`, or is `None` and a block needs it.
         """
         if self.max_length is not None and isinstance(length, int):
             self.positions.check_length(length)

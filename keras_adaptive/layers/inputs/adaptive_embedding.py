@@ -7,30 +7,34 @@ from keras_adaptive.ops.bands import band_boundaries, band_dimensions
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class AdaptiveEmbedding(Input):
-    """Word vectors whose dimension shrinks with the frequency of the word.
+    """Embedding whose dimension decreases with the frequency of the word.
 
     Ids are ordered by descending frequency and cut into bands (the paper's clusters). Band i has vectors of dimension
-    ⌊embedding_dim / factorⁱ⌋ and a projection to `output_dim`; band 0 has one too. The layer scales nothing and adds no
+    ⌊embedding_dim / factorⁱ⌋ and a projection to `output_dim`; band 0 has one too. The layer neither scales nor adds
     positions: both belong to the body. Tables start from N(0, dim_i^−½), projections from Xavier uniform.
 
-    Reference: Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 3.
+    Reference:
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 3.
 
     Args:
-        vocabulary_size: number of ids.
-        embedding_dim: dimension of the first band's vectors.
-        cutoffs: first id of every band but the first, strictly increasing; `()` for one band.
-        output_dim: dimension of the output, by default `embedding_dim`.
-        factor: ratio of the dimensions of one band and the next.
+        vocabulary_size: Number of ids.
+        embedding_dim: Dimension of the first band's vectors.
+        cutoffs: First id of every band but the first, strictly increasing; `()` for one band.
+        output_dim: Dimension of the output, by default `embedding_dim`.
+        factor: Ratio of the dimensions of one band and the next.
 
     Attributes:
-        tables: one variable (size_i, dim_i) per band.
-        projections: one variable (dim_i, output_dim) per band.
+        tables: One variable (size_i, dim_i) per band.
+        projections: One variable (dim_i, output_dim) per band.
 
-    Input shape: any shape of integer ids. An id outside the vocabulary gives a zero vector.
-    Output shape: (…, output_dim).
+    Input shape:
+        Any shape of integer ids. An id outside the vocabulary gives a zero vector.
+
+    Output shape:
+        (…, output_dim).
 
     Raises:
-        ValueError: on cutoffs that do not increase or leave the vocabulary, and on a band of dimension 0.
+        ValueError: If `cutoffs` do not increase or leave the vocabulary, or a band would have dimension 0.
 
     Example:
 
@@ -67,7 +71,7 @@ class AdaptiveEmbedding(Input):
         self.built = True
 
     def call(self, ids):
-        shape, ids = ops.shape(ids), ops.reshape(ops.cast(ids, "int32"), [-1])  # one matrix product, backwards too
+        shape, ids = ops.shape(ids), ops.reshape(ops.cast(ids, "int32"), [-1])  # one product, in the backward pass too
         parts = []
         for table, low, high in zip(self.tables, self.boundaries, self.boundaries[1:]):
             inside = (ids >= low) & (ids < high)

@@ -14,41 +14,48 @@ from keras_adaptive.ops.word_bytes import beginnings, convolve_bytes, encode_wor
 from keras_adaptive.special_words import BOS, EOS, SPECIAL_WORDS, UNK
 
 FILTERS = (128, 256, 384, 512, 512, 512, 512)  # of widths 1, 2, …
-SLOTS = (5, 8, 12, 20)  # Words are sorted by these lengths where a convolution is compiled for each of them.
-CONVOLVED_ROWS, HIGHWAY_ROWS = 64, 256  # Words of a chunk.
+SLOTS = (5, 8, 12, 20)  # Words are sorted by these lengths; a convolution is compiled for each.
+CONVOLVED_ROWS, HIGHWAY_ROWS = 64, 256  # Number of words of a chunk.
 LOOKUP_ROWS = 4096
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class CharCNN(Input):
-    """Word vectors computed from the bytes of the words: convolutions, maximum over time, highway layers, projection.
+    """Character CNN that computes word vectors from the bytes of the words.
 
-    A word is computed once however often it occurs in a batch, from about as many bytes as it has. `</s>` and `<unk>`
-    are learned vectors, `<pad>` is zeros, and `<s>` is a word without bytes.
+    The bytes pass through convolutions, a maximum over time, highway layers and a projection. A word is computed once
+    per batch, however often it occurs, from about the bytes that it has. `</s>` and `<unk>` are learned vectors,
+    `<pad>` is zeros, and `<s>` is a word without bytes.
 
-    Kim et al. 2016; Jozefowicz et al. 2016, section 3.2; in the arrangement of Baevski & Auli 2019, section 4.1 (CNN).
-    Character table and highway layers start from xavier normal with gate biases 1, the convolutions from U(±1/√fan_in),
-    the projection from xavier uniform.
+    Character table and highway layers start from Xavier normal with gate biases 1, the convolutions from U(±1/√fan_in),
+    the projection from Xavier uniform.
+
+    Reference:
+        Kim et al. 2016; Jozefowicz et al. 2016, section 3.2; in the arrangement of Baevski & Auli 2019, section 4.1
+        (CNN).
 
     Args:
-        words: list of all words in the order of their ids. The first four are `<s>`, `<pad>`, `</s>` and `<unk>`.
-        output_dim: dimension of the vectors.
-        highways: number of highway layers.
-        char_dim: dimension of the vectors of bytes.
-        filters: number of filters of the widths 1, 2, …; 0 leaves a width out.
-        max_bytes: maximum number of bytes of a word, at least the number of widths. Longer words are cut.
-        zero_padding: whether padding, which fills a word up to `max_bytes`, is a vector of zeros. Otherwise it is the
-            first row of `table`, which gets no gradient. Leave it True in models of your own; checkpoints of fairseq
-            are read with False, because there this row has random values and the convolutions see it.
+        words: List of all words in the order of their ids. The first four are `<s>`, `<pad>`, `</s>` and `<unk>`.
+        output_dim: Dimension of the vectors.
+        highways: Number of highway layers.
+        char_dim: Dimension of the vectors of bytes.
+        filters: Number of filters of the widths 1, 2, …; 0 leaves a width out.
+        max_bytes: Maximum number of bytes of a word, at least the number of widths. Longer words are cut.
+        zero_padding: Whether padding, which fills a word up to `max_bytes`, is a vector of zeros. Otherwise it is the
+            first row of `table`, which gets no gradient. Leave it True in models of your own. Checkpoints of fairseq
+            need False, because this row has random values there and the convolutions see it.
 
     Attributes:
-        table: a variable (257, char_dim). Row 0 belongs to padding, row b + 1 to byte b.
+        table: A variable (257, char_dim). Row 0 belongs to padding, row b + 1 to byte b.
 
-    Input shape: any shape of integer ids. An id outside the vocabulary gives a zero vector.
-    Output shape: (…, output_dim).
+    Input shape:
+        Any shape of integer ids. An id outside the vocabulary gives a zero vector.
+
+    Output shape:
+        (…, output_dim).
 
     Raises:
-        ValueError: on an empty word, or when the first four are not the special ones.
+        ValueError: If a word is empty, or the first four words are not the special ones.
 
     Example:
 
@@ -96,7 +103,7 @@ class CharCNN(Input):
             return
         width = sum(self.filters)
         self._characters = constant(self.characters)
-        # Gathered before they are cast, so that gradients of what occurs often are summed in float32.
+        # Rows are gathered before they are cast, so that gradients of frequent bytes are summed in float32.
         self.table = self._weight((257, self.char_dim), "glorot_normal", "table", autocast=False)
         self.symbols = self._weight((2, self.output_dim), "glorot_normal", "symbols", autocast=False)
         sizes = [(i + 1, self.char_dim, filters) for i, filters in enumerate(self.filters)]
@@ -125,14 +132,15 @@ class CharCNN(Input):
         return ops.reshape(ops.cast(vectors, self.compute_dtype), (*ops.shape(ids), self.output_dim))
 
     def embed_bytes(self, characters, ids, active):
-        """Computes the vectors of words from their bytes, and those of the symbols from their ids.
+        """Computes the vectors of words from their bytes, and the vectors of symbols from their ids.
 
         Args:
-            characters: int32 (rows, max_bytes) as `ops.word_bytes.encode_words` makes them.
-            ids: int32 (rows,). A word outside the vocabulary has any id from `vocabulary_size` on.
-            active: bool (rows,), the rows to compute; the others are 0, or the vector of their symbol.
+            characters: Int32 tensor (rows, max_bytes) as `ops.word_bytes.encode_words` makes them.
+            ids: Int32 tensor (rows,). A word outside the vocabulary has any id from `vocabulary_size` on.
+            active: Bool tensor (rows,), the rows to compute; other rows are 0, or the vector of their symbol.
 
-        Returns: (rows, output_dim) float32.
+        Returns:
+            A float32 tensor (rows, output_dim).
         """
         vectors = self._compute(characters, active & ((ids == BOS) | (ids > UNK)))
         for place, id in enumerate((EOS, UNK)):
@@ -149,10 +157,10 @@ class CharCNN(Input):
         return ops.convert_to_numpy(function(ops.convert_to_tensor(characters)))
 
     def for_inference(self, extra_words=None):
-        """Computes the vectors of all words once and returns them as a `WordEmbedding`, to evaluate and generate with.
+        """Returns a `WordEmbedding` of the vectors of all words, computed once, for evaluation and generation.
 
         Args:
-            extra_words: list of words outside the vocabulary. Their ids follow those of the vocabulary.
+            extra_words: List of words outside the vocabulary. Their ids follow the vocabulary.
         """
         self.build()
         function = compiled(self, self.variables)
@@ -168,7 +176,8 @@ class CharCNN(Input):
     def neighbors(self, word, k=10):
         """Returns the k words of the vocabulary that are nearest to any string by cosine: a list of (word, cosine).
 
-        Jozefowicz et al. 2016, table 4.
+        Reference:
+            Jozefowicz et al. 2016, table 4.
         """
         table = ops.convert_to_numpy(self.for_inference([word]).tables[0].value)[4:].astype("float64")
         table /= np.linalg.norm(table, axis=1, keepdims=True)
@@ -220,7 +229,7 @@ class CharCNN(Input):
 
 
 def _open_gates(shape, dtype=None):
-    """Biases of 0 for the values of a highway layer and of 1 for its gates, which then carry its input through."""
+    """Returns biases of 0 for the values of a highway layer and of 1 for its gates, which then pass its input on."""
     return ops.concatenate([ops.zeros(shape[0] // 2, dtype), ops.ones(shape[0] // 2, dtype)])
 
 
@@ -229,7 +238,7 @@ def _convolve(characters, *weights, slots, max_bytes):
 
 
 def _finish(features, *weights):
-    """Highway layers and the projection."""
+    """Computes the highway layers and the projection."""
     *highways, projection, bias = weights
     count = len(highways) // 2
     for kernel, highway_bias in zip(highways[:count], highways[count:]):

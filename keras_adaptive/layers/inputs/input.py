@@ -5,17 +5,20 @@ class Input(keras.layers.Layer):
     """Base class of the layers that turn word ids into vectors.
 
     A subclass implements `call(ids)`, from ids (…) to vectors (…, output_dim), and sets the attributes below in its
-    constructor. An id outside the vocabulary gives a zero vector. The layer scales nothing and adds no positions: both
+    constructor. An id outside the vocabulary gives a zero vector. The layer neither scales nor adds positions: both
     belong to the body.
 
     Attributes:
-        vocabulary_size: number of ids.
-        output_dim: dimension of the vectors.
-        boundaries: tuple of the first id of every band and, last, of `vocabulary_size`; `(0, vocabulary_size)` for a
+        vocabulary_size: Number of ids.
+        output_dim: Dimension of the vectors.
+        boundaries: Tuple of the first id of every band and, last, of `vocabulary_size`; `(0, vocabulary_size)` for a
             single band.
 
-    Input shape: any shape of integer ids.
-    Output shape: (…, output_dim).
+    Input shape:
+        Any shape of integer ids.
+
+    Output shape:
+        (…, output_dim).
 
     Example:
 
@@ -43,11 +46,11 @@ class Input(keras.layers.Layer):
         """Returns the layer to predict with: by default this one.
 
         Args:
-            extra_words: list of words outside the vocabulary, whose ids follow it. Only an input that computes vectors
-                from spellings can take them.
+            extra_words: List of words outside the vocabulary, whose ids follow it. Only an input that computes vectors
+                from spellings accepts them.
 
         Raises:
-            ValueError: when extra words are given, even an empty list, to an input that knows words by their ids alone.
+            ValueError: If extra words are given, even an empty list, to an input that knows words by their ids alone.
         """
         if extra_words is not None:
             raise ValueError(

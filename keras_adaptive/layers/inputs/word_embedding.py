@@ -6,26 +6,30 @@ from keras_adaptive.layers.inputs.input import Input
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class WordEmbedding(Input):
-    """One table of word vectors, all of one dimension.
+    """Embedding whose word vectors have one dimension.
 
-    An `AdaptiveSoftmax` with `cutoffs=()`, the plain softmax, can be tied to it. The layer scales nothing and adds no
+    An `AdaptiveSoftmax` with `cutoffs=()`, the plain softmax, can be tied to it. The layer neither scales nor adds
     positions: both belong to the body. The table starts from N(0, dim^−½).
 
-    Reference: Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 4.1
+    Reference:
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 4.1
         (SM, SM-T, BPE, BPE-T and the input of ASM).
 
     Args:
-        vocabulary_size: number of ids.
-        output_dim: dimension of the vectors.
+        vocabulary_size: Number of ids.
+        output_dim: Dimension of the vectors.
 
     Attributes:
-        tables: a list of one variable (vocabulary_size, output_dim).
+        tables: A list of one variable (vocabulary_size, output_dim).
 
-    Input shape: any shape of integer ids. An id outside the vocabulary gives a zero vector.
-    Output shape: (…, output_dim).
+    Input shape:
+        Any shape of integer ids. An id outside the vocabulary gives a zero vector.
+
+    Output shape:
+        (…, output_dim).
 
     Raises:
-        ValueError: when a size or dimension is below 1.
+        ValueError: If a size or dimension is below 1.
 
     Example:
 

@@ -18,7 +18,7 @@ TAIL_CHUNKS = 16  # a tail's chunk is at most this fraction of the batch, since 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class AdaptiveSoftmax(Output):
-    """The exact probability of the next word over a large vocabulary, at a fraction of the cost of a softmax.
+    """Output layer for large vocabularies: exact probabilities at a fraction of the cost of a softmax.
 
     The head holds the frequent words and one column per tail. A word of tail i has the probability of that column
     times its probability within the tail, whose vectors are smaller. Training never holds the logits of a batch:
@@ -26,36 +26,37 @@ class AdaptiveSoftmax(Output):
     softmax. There are no biases. Untied tables start from N(0, dim_i^−½), projections and class vectors from Xavier
     uniform.
 
-    A tied softmax uses the variables of the embedding, which files hold once. A copy of a functional model, be it by
+    A tied softmax uses the variables of the embedding, which files hold once. A copy of a functional model, made by
     `clone_model`, `from_config`, `model_from_json` or `load_model`, ties its softmax to its embedding: to the layer of
-    the same name and class among the layers that the hidden states come from. `softmax.trainable = False` freezes the
+    the same name and class among the layers that compute the hidden states. `softmax.trainable = False` freezes the
     variables of the softmax and leaves the embedding as it is.
 
-    Reference: Grave et al., Efficient softmax approximation for GPUs, ICML 2017; with tied words and projections
+    Reference:
+        Grave et al., Efficient softmax approximation for GPUs, ICML 2017; with tied words and projections
         Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 3.1.
 
     Args:
-        vocabulary_size: number of classes, ordered by descending frequency.
-        cutoffs: first id of every tail, strictly increasing; `()` for none.
-        factor: tail i has dimension ⌊hidden_dim / factorⁱ⌋. Not used when the words are tied.
-        tail_dropout: rate on the projected hidden states of the tails, in training.
-        input_dropout: rate on the hidden states before head and tails, in training.
-        tied_to: an `AdaptiveEmbedding` with the same vocabulary and cutoffs, or a `WordEmbedding` where there are no
-            cutoffs, whose tables are used.
-        tie_projections: whether the tails use the transposed projections of `tied_to` too.
+        vocabulary_size: Number of classes, ordered by descending frequency.
+        cutoffs: First id of every tail, strictly increasing; `()` for none.
+        factor: Tail i has dimension ⌊hidden_dim / factorⁱ⌋. Not used when the words are tied.
+        tail_dropout: Rate on the projected hidden states of the tails, in training.
+        input_dropout: Rate on the hidden states before head and tails, in training.
+        tied_to: The embedding whose tables are used: an `AdaptiveEmbedding` with the same vocabulary and cutoffs, or a
+            `WordEmbedding` if there are no cutoffs.
+        tie_projections: Whether the tails use the transposed projections of `tied_to` too.
 
     Attributes:
-        tables: one variable (size_i, dim_i) per band, its own or the tied ones.
-        projections: one variable (hidden_dim, dim_i) per band, or `None` where the projection is tied or missing. The
-            head has one only if its dimension differs from the hidden one.
-        class_table: the variable (number of tails, hidden_dim) of the head's columns for the tails, never tied.
+        tables: One variable (size_i, dim_i) per band, its own or the tied ones.
+        projections: One variable (hidden_dim, dim_i) per band, or `None` where the projection is tied or missing. The
+            head has one only if its dimension differs from `hidden_dim`.
+        class_table: The variable (number of tails, hidden_dim) of the head's columns for the tails, never tied.
 
     Call arguments:
-        hidden, targets, weights: as in `Output`.
+        hidden, targets, weights: As in `Output`.
 
     Raises:
-        ValueError: on bad cutoffs, on a `tied_to` with another vocabulary or other cutoffs, on a tail of dimension 0,
-            and on tied projections whose dimension is not the hidden one.
+        ValueError: If `cutoffs` do not increase or leave the vocabulary, `tied_to` has another vocabulary or other
+            cutoffs, a tail would have dimension 0, or the dimension of tied projections is not `hidden_dim`.
 
     Example:
 
@@ -132,8 +133,8 @@ class AdaptiveSoftmax(Output):
     def _find_tie(self, hidden):
         """Replaces a `tied_to` that was made from a config by the layer that the symbolic `hidden` comes from.
 
-        Keras makes every layer of a copied model from its own config, before the layers are called. So `tied_to` is a
-        copy at first, beside the copy that the model uses. Within `load_model` both are one layer already.
+        Keras makes every layer of a copied model from its own config, before the layers are called. `tied_to` is then a
+        second copy, beside the copy that the model uses. Within `load_model` both are one layer already.
         """
         if not self._seeks_tie:
             return
@@ -199,7 +200,7 @@ class AdaptiveSoftmax(Output):
         return ops.concatenate([words, *tails], axis=-1)
 
     def compute_top_k(self, x, k):
-        """A tail is computed only while one of its words can still be among the best."""
+        """Computes a tail only while one of its words can still be among the best."""
         words, classes = self._head(x)
         best, ids = top_k(words, min(k, self.boundaries[1]))
         missing = [[0, 0], [0, k - best.shape[-1]]]
@@ -209,7 +210,7 @@ class AdaptiveSoftmax(Output):
         return best, ids
 
     def _merge_tail(self, tail, x, cluster, best, ids):
-        """Merges the best words with those of a tail of log-probability `cluster` (rows, 1), which bounds its words."""
+        """Merges the best words with the best of a tail, whose log-probability `cluster` (rows, 1) bounds its words."""
         k, first = best.shape[-1], self.boundaries[tail + 1]
 
         def merge(x, cluster, best, ids):
@@ -301,7 +302,7 @@ class AdaptiveSoftmax(Output):
         return ops.cast(weight, self.compute_dtype)
 
     def _project(self, x, band):
-        """(…, hidden_dim) to (…, dim_i): by the band's own projection, the transposed tied one, or not at all."""
+        """Projects (…, hidden_dim) to (…, dim_i): by the band's own matrix, the transposed tied one, or not at all."""
         if self.projections[band] is not None:
             return ops.matmul(x, self._cast(self.projections[band]))
         if band == 0:
@@ -353,7 +354,7 @@ class AdaptiveSoftmax(Output):
 
 
 class _Term(NamedTuple):
-    """The arguments of one band's `linear_cross_entropy`, but for the weights."""
+    """Arguments of one band's `linear_cross_entropy`, except for the weights."""
 
     x: Any
     table: Any
@@ -368,7 +369,7 @@ def _pick(values, columns):
 
 
 def _count_above(values, threshold, left_out=None):
-    """Returns how many of the `values` (rows, words) are above `threshold` (rows,), but for the column `left_out`."""
+    """Counts the `values` (rows, words) above `threshold` (rows,) in each row, without the column `left_out`."""
     above = values > threshold[:, None]
     if left_out is not None:
         above = above & (ops.arange(values.shape[-1])[None, :] != left_out[:, None])

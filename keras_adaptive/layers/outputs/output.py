@@ -5,7 +5,7 @@ from keras_adaptive.ops.long_rows import draw
 
 
 class Output(keras.layers.Layer):
-    """Base class of the layers that turn hidden states into the probability of the next word.
+    """Base class of output layers, which turn hidden states into the probability of the next word.
 
     The public methods cast the hidden states to the compute dtype, build the layer on its first use, and flatten
     the leading axes. A subclass implements the methods named `compute_…` on rows: `x` (rows, hidden_dim) in the compute
@@ -14,15 +14,15 @@ class Output(keras.layers.Layer):
     default that is correct for every output.
 
     Attributes:
-        vocabulary_size: number of classes.
-        boundaries: tuple of the first id of every band and, last, of `vocabulary_size`.
+        vocabulary_size: Number of classes.
+        boundaries: Tuple of the first id of every band and, last, of `vocabulary_size`.
 
     Call arguments:
         hidden: (…, hidden_dim).
         targets: (…) ids, optional. With targets the layer adds the mean loss per target to the losses of the model
             and returns `hidden`, so that `model.compile(optimizer)` and `model.fit([inputs, targets])` train it.
         weights: (…) float, optional: the weight of each target in that mean, 0 for padding.
-        return_hidden: whether the call only returns `hidden`. It makes the layer a part of a functional model, such as
+        return_hidden: Whether the call only returns `hidden`. It makes the layer a part of a functional model, such as
             a `LanguageModel`, which never computes the log-probabilities of a whole batch.
 
     Without targets the call returns `log_probs(hidden)`: (…, vocabulary_size). The masks of Keras on `hidden` and
@@ -87,9 +87,10 @@ class Output(keras.layers.Layer):
             hidden: (…, hidden_dim).
             targets: (…) ids. An id outside the vocabulary adds nothing.
             weights: (…) float, constants, by default 1. A row of weight 0 costs nothing.
-            training: whether to apply dropout.
+            training: Whether to apply dropout.
 
-        Returns: a float32 scalar, in nats.
+        Returns:
+            A float32 scalar, in nats.
         """
         targets = self._ids(targets)
         weights = ops.ones(ops.shape(targets)) if weights is None else ops.reshape(weights, [-1])
@@ -113,7 +114,8 @@ class Output(keras.layers.Layer):
             hidden: (…, hidden_dim).
             targets: (…) ids. An id outside the vocabulary gets the log-probability 0 and rank 1.
 
-        Returns: `(log_probs, ranks)`, (…) float32 in nats and (…) int32; rank 1 is the most probable word. Ranks are
+        Returns:
+            `(log_probs, ranks)`, (…) float32 in nats and (…) int32; rank 1 is the most probable word. Ranks are
             exact up to rounding.
         """
         log_probs, ranks = self.compute_score(self._rows(hidden), self._ids(targets))
@@ -128,9 +130,10 @@ class Output(keras.layers.Layer):
 
         Args:
             hidden: (…, hidden_dim).
-            k: number of words, at most `vocabulary_size`.
+            k: Number of words, at most `vocabulary_size`.
 
-        Returns: `(log_probs, ids)`, (…, k) each, in descending order.
+        Returns:
+            `(log_probs, ids)`, (…, k) each, in descending order.
         """
         if not 0 < k <= self.vocabulary_size:
             raise ValueError(f"`k` must be between 1 and {self.vocabulary_size}. Received: k={k}.")
@@ -143,11 +146,12 @@ class Output(keras.layers.Layer):
 
         Args:
             hidden: (…, hidden_dim).
-            temperature: divides the log-probabilities: below 1 sharpens, 0 takes the most probable word.
-            top_k: draw among the k most probable words only, optional.
-            seed: int or `keras.random.SeedGenerator`.
+            temperature: Divisor of the log-probabilities: below 1 sharpens, 0 takes the most probable word.
+            top_k: Number of the most probable words to draw among, optional.
+            seed: Int or `keras.random.SeedGenerator`.
 
-        Returns: (…) int32 ids.
+        Returns:
+            (…) int32 ids.
         """
         uniform = keras.random.uniform((2, *ops.shape(hidden)[:-1]), dtype="float32", seed=seed)
         return self.sample_with(hidden, uniform, temperature, top_k)
@@ -179,11 +183,12 @@ class Output(keras.layers.Layer):
         Args:
             hidden: (…, hidden_dim).
             uniform: (2, …) in [0, 1).
-            temperature: a number or a scalar tensor.
-            top_k: a number or a scalar tensor, from 1 to `most`. With 1 the most probable word is drawn.
+            temperature: A number or a scalar tensor.
+            top_k: A number or a scalar tensor, from 1 to `most`. With 1 the most probable word is drawn.
             most: Python number of the most probable words that are searched for.
 
-        Returns: (…) int32 ids.
+        Returns:
+            (…) int32 ids.
         """
         log_probs, ids = self.top_k(hidden, most)
         odds = ops.where(ops.arange(most) < top_k, log_probs / temperature, -float("inf"))
@@ -235,8 +240,8 @@ def token_weights(targets, weights=None, *masks):
 
     Args:
         targets: (batch, …) ids.
-        weights: shaped like `targets`, or (batch,) for one weight per row; by default 1.
-        masks: bool tensors shaped like `targets`, or None. A target with a mask of False gets the weight 0.
+        weights: Shaped like `targets`, or (batch,) for one weight per row; by default 1.
+        masks: Bool tensors shaped like `targets`, or None. A target with a mask of False gets the weight 0.
     """
     result = ops.ones(ops.shape(targets), "float32")
     for factor in (weights, *masks):

@@ -1,8 +1,8 @@
-"""Layers upstream of a symbolic tensor, by which a copied output finds the copy of the embedding that it is tied to."""
+"""Search upstream of a symbolic tensor, in which a copied output finds its copied embedding."""
 
 
 def upstream_layers(tensor):
-    """Yields every layer that the symbolic `tensor` is computed by, those in nested models too, nearest first.
+    """Yields every layer that computes the symbolic `tensor`, layers of nested models too, nearest first.
 
     Keras records the operation and the call that made a symbolic tensor. An array yields nothing.
     """

@@ -5,23 +5,24 @@ from keras import ops
 
 from keras_adaptive.backend.replicas import replica_index
 
-STRIDE = 0x61C88647  # between the seeds of replicas: far from those that a layer reaches by counting
+STRIDE = 0x61C88647  # between the seeds of replicas: further than a layer reaches by counting
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class SeededDropout(keras.layers.Layer):
-    """Dropout whose random numbers can be reproduced: with a seed, a state to save, and other masks on each replica.
+    """Dropout that can be reproduced: it has a seed, a state to save, and a mask of its own on each replica.
 
-    The values are those of `keras.layers.Dropout`. That layer draws from torch's global generator unless it is given
-    a seed, and draws the same masks on all replicas. torch adds the number of calls to the seed, so the seeds of
+    The layer scales values as `keras.layers.Dropout` does. That layer draws from torch's global generator unless it is
+    given a seed, and draws the same masks on all replicas. torch adds the number of calls to the seed, so the seeds of
     different layers must lie far apart: by default they are drawn at random, and `keras.utils.set_random_seed`
-    decides them.
+    determines them.
 
     Args:
         rate: Probability that a value is dropped, in training.
         seed: Integer, optional.
 
-    Input and output shape: Any.
+    Input and output shape:
+        Any.
 
     Example:
 
@@ -53,12 +54,12 @@ class SeededDropout(keras.layers.Layer):
 
 
 def drop_in_training(layer, x, training):
-    """Returns `layer(x)` in training and `x` otherwise, which spares each step of a generation Keras' call."""
+    """Returns `layer(x)` in training and `x` otherwise, which saves a call of Keras in each step of a generation."""
     return layer(x, training=True) if training else x
 
 
 class ReplicaSeedGenerator(keras.random.SeedGenerator):
-    """A `keras.random.SeedGenerator` that gives every replica seeds of its own, from one state for all of them."""
+    """A `keras.random.SeedGenerator` that gives every replica its own seeds, from one shared state."""
 
     def next(self, ordered=True):
         seed, replica = super().next(ordered), replica_index()

@@ -109,7 +109,7 @@ def test_a_download_is_the_file_and_nothing_else_stays(site, tmp_path, has_lengt
 def test_an_interrupted_download_goes_on_where_it_stopped(site, tmp_path, etag, modified):
     path = tmp_path / "file.zip"
     url = site.add("file.zip", BODY, etag=etag, modified=modified, stops_after=6_000)
-    with pytest.raises(OSError, match="stopped after 6,000 of 10,000 bytes; the next call goes on"):
+    with pytest.raises(OSError, match="stopped after 6,000 of 10,000 bytes; the next call resumes"):
         download(url, path)
     assert not path.exists()
     site.files["file.zip"].stops_after = 3_000

@@ -121,7 +121,7 @@ def test_a_line_may_overwrite_a_word(tmp_path):
         ([*SPECIAL, "a", "a"], [0] * 6, "distinct. Received twice: 'a'"),
         ([*SPECIAL, "a b\n"], [0] * 5, "line break"),
         ([*SPECIAL, ""], [0] * 5, "empty"),
-        ([*SPECIAL, "a"], [0] * 4, "as many as"),
+        ([*SPECIAL, "a"], [0] * 4, "must have one length"),
     ],
 )
 def test_constructor_refuses(words, counts, message):
