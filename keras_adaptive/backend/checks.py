@@ -2,12 +2,15 @@
 
 
 def check_equal(actual, expected, message):
-    """Raises an error with a message unless two integers are equal.
+    """Returns an integer after checking that it is equal to another.
 
     Args:
         actual: An integer, or a scalar tensor in a graph of TensorFlow, where the check runs with the graph.
         expected: An integer.
         message: The text of the error.
+
+    Returns:
+        `actual`. In a graph only what is computed from the returned tensor waits for the check.
 
     Raises:
         ValueError: If the numbers differ; `tf.errors.InvalidArgumentError` when the graph runs.
@@ -15,7 +18,8 @@ def check_equal(actual, expected, message):
     if isinstance(actual, int):
         if actual != expected:
             raise ValueError(message)
-        return
+        return actual
     import tensorflow as tf
 
-    tf.debugging.assert_equal(actual, expected, message)
+    with tf.control_dependencies([tf.debugging.assert_equal(actual, expected, message)]):
+        return tf.identity(actual)

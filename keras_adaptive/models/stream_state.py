@@ -45,13 +45,13 @@ class StreamState(keras.layers.Layer):
             begins: Bool tensor (rows of this replica,).
             empty: The body's initial state for these rows.
         """
-        rows = ops.shape(begins)[0]
-        check_equal(
-            rows * replica_count(),
+        rows = check_equal(
+            ops.shape(begins)[0] * replica_count(),
             self.rows,
             "`stream_rows` must be the rows of a batch, over all replicas. "
             f"Received: stream_rows={self.rows}, {replica_count()} times a batch of other rows.",
         )
+        rows = rows // replica_count()
         first = replica_index() * rows
 
         def local(variable, start):

@@ -53,6 +53,10 @@ def train(folder, kill_after=0):
     from keras_adaptive.optimizers import NAG
 
     keras.utils.set_random_seed(1)
+    if keras.config.backend() == "tensorflow":  # whose graphs otherwise sum in an order that changes
+        import tensorflow as tf
+
+        tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
     model = stream_model(dropout=0.3)
     model.compile(NAG(0.5, momentum=0.9, global_clipnorm=0.5), stream_rows=ROWS)
     saver = Backup(folder, every=2)
