@@ -123,7 +123,7 @@ PARTS = {
 }
 ROLES = {  # role: (default, help)
     "input": ("adaptive", "Input layer: adaptive embedding, plain embedding or character CNN."),
-    "body": ("transformer", "Body: a decoder of Transformer blocks."),
+    "body": ("transformer", "Body: the layers from word vectors to hidden states."),
     "output": ("adaptive", "Output layer: adaptive softmax or plain softmax."),
     "batching": ("blocks", "Training text: blocks cut from the stream of tokens, or single sentences."),
     "optimizer": ("nag", "Optimizer: Nesterov's accelerated gradient or Adam."),

@@ -1,4 +1,4 @@
-"""The smallest body and the smallest mixing layer: what somebody has to write who adds one."""
+"""The smallest body and the smallest mixing layer: what adding one takes."""
 
 import keras
 from keras import ops
@@ -12,15 +12,15 @@ class ToyBody(Body):
     """A recurrent body without matrices between steps: h = tanh(h before + W · x).
 
     Args:
-        output_dim: dimension of the hidden states.
-        dropout: rate on the input.
+        dim: Dimension of the hidden states.
+        dropout: Rate on the input.
     """
 
-    def __init__(self, output_dim, *, dropout=0.0, **kwargs):
+    def __init__(self, dim, *, dropout=0.0, **kwargs):
         super().__init__(**kwargs)
-        self.output_dim = output_dim
+        self.dim = self.output_dim = dim
         self.dropout = dropout
-        self.dense = keras.layers.Dense(output_dim, dtype=self.dtype_policy)
+        self.dense = keras.layers.Dense(dim, dtype=self.dtype_policy)
         self._drop = SeededDropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape):
@@ -40,7 +40,7 @@ class ToyBody(Body):
         return ops.swapaxes(hidden, 0, 1), state
 
     def get_config(self):
-        return {**super().get_config(), "output_dim": self.output_dim, "dropout": self.dropout}
+        return {**super().get_config(), "dim": self.dim, "dropout": self.dropout}
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive_tests")

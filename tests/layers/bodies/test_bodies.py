@@ -18,6 +18,7 @@ from keras_adaptive.layers import (
     TransformerDecoder,
 )
 from keras_adaptive.models import transformer
+from tests.support import layer_checks
 from tests.support.backends import gradient_function, numpy, runner, weight_gradients
 from tests.support.toy_body import ToyBody
 from tests.support.weights import randomize
@@ -74,6 +75,12 @@ def test_it_is_a_body(body, x):
     y = body.call(x)
     assert symbolic.shape == (None, None, y.shape[-1]) and y.shape[:2] == x.shape[:2]
     assert symbolic.dtype == y.dtype == "float32"
+
+
+@every_body
+def test_keeps_the_contract_of_keras(make, tmp_path):
+    inputs = np.random.default_rng(0).normal(size=(2, 4, INPUT_DIM)).astype("float32")
+    layer_checks.check_layer(make, inputs, tmp_path)
 
 
 def test_a_token_changes_nothing_before_it(body, x):
