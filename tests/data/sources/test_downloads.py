@@ -26,7 +26,7 @@ from keras_adaptive.data.sources.downloads import download
 from keras_adaptive.data.sources.public_corpora import PublicCorpus, fetch_texts, unpack
 from tests.support.local_server import LocalServer
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BODY, OTHER = (bytes((i * i * step) % 251 for i in range(10_000)) for step in (3, 5))
 TEXTS = {"train": b" = a = \n\nthe cat <unk>\nthe dog\n", "valid": b"the dog\n\n", "test": b"a cat\n"}
 MEMBERS = {split: (f"wiki.{split}.tokens",) for split in SPLITS}
