@@ -75,7 +75,7 @@ class Run:
     def settings(self):
         """Returns the settings of the run, except for --data_dir, and how its text became words.
 
-        Those of the chosen parts, with defaults: runs of different versions hold different flags.
+        The settings are those that the chosen parts take, defaults included: versions write different flags.
         """
         settings = self.flags
         if not self.folder.is_converted:
