@@ -52,14 +52,10 @@ class StreamState(keras.layers.Layer):
             f"Received: stream_rows={self.rows}, {replica_count()} times a batch of other rows.",
         )
         rows = rows // replica_count()
-        first = replica_index() * rows
 
         def local(variable, start):
-            part = ops.slice(
-                ops.convert_to_tensor(variable.value),
-                [first, *[0] * (len(variable.shape) - 1)],
-                [rows, *variable.shape[1:]],
-            )
+            value = ops.convert_to_tensor(variable.value)
+            part = ops.slice(value, _first_place(rows, variable), [rows, *variable.shape[1:]])
             return ops.where(ops.reshape(begins, [rows, *[1] * (len(variable.shape) - 1)]), start, part)
 
         parts = map(local, self.variables, keras.tree.flatten(empty))
@@ -76,17 +72,21 @@ class StreamState(keras.layers.Layer):
             ops.where(_finite_rows(part), part, start)
             for part, start in zip(keras.tree.flatten(state), keras.tree.flatten(empty))
         ]
-        whole = [self._of_all_rows(part, variable) for part, variable in zip(parts, self.variables)]
-        for variable, value in zip(self.variables, whole):
+        if replica_count() > 1:  # each puts its own rows among zeros, and the results are summed in one exchange
+            parts = sum_over_replicas([_among_zeros(part, variable) for part, variable in zip(parts, self.variables)])
+        for variable, value in zip(self.variables, parts):
             variable.assign(ops.cast(value, variable.dtype))
 
-    def _of_all_rows(self, part, variable):
-        """Returns the rows of all replicas: each puts its own among zeros, and the results are summed."""
-        if replica_count() == 1:
-            return part
-        first = replica_index() * ops.shape(part)[0]
-        zeros = ops.zeros(variable.shape, part.dtype)
-        return sum_over_replicas(ops.slice_update(zeros, [first, *[0] * (len(variable.shape) - 1)], part))
+
+def _first_place(rows, variable):
+    """Returns where this replica's rows begin in a variable that holds the rows of all replicas."""
+    return [replica_index() * rows, *[0] * (len(variable.shape) - 1)]
+
+
+def _among_zeros(part, variable):
+    """Returns this replica's rows at their place among the rows of all replicas, the others 0."""
+    zeros = ops.zeros(variable.shape, part.dtype)
+    return ops.slice_update(zeros, _first_place(ops.shape(part)[0], variable), part)
 
 
 def _finite_rows(part):
