@@ -1,5 +1,6 @@
 """What every test shares: quiet backends, a fresh Keras session and seed per test, the golden numbers."""
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -94,6 +95,12 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("once")])
         items[:] = [item for item in items if not item.get_closest_marker("once")]
     items.sort(key=lambda item: places[id(item)])
+
+
+def pytest_collection_finish():
+    """Keeps what is imported out of the garbage collector, which would look through it again and again."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def place(item, table):

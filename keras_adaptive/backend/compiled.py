@@ -17,7 +17,7 @@ def compiled(function, variables, donate_argnums=()):
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function, reduce_retracing=True)
+        return tf.function(function, reduce_retracing=True, autograph=False)
     if backend == "torch":
         import torch
 

@@ -43,7 +43,7 @@ def test_a_chunk_is_no_larger_than_a_batch_of_unknown_size(rows):
 
     specifications = [tf.TensorSpec([None], tf.bool), tf.TensorSpec([None, 3])]
 
-    @tf.function(input_signature=specifications)
+    @tf.function(input_signature=specifications, autograph=False)
     def sizes(active, x):
         body = lambda inputs, live, carry: ([tf.ones_like(inputs[0]) * tf.cast(tf.size(live), tf.float32)], carry)  # noqa: E731
         return over_active_rows(body, active, [x], [tf.zeros_like(x)], [], 8)[0][0]

@@ -15,7 +15,7 @@ def compiled(function, mode):
     if mode in ("function", "xla"):
         import tensorflow as tf
 
-        return tf.function(function, jit_compile=mode == "xla")
+        return tf.function(function, jit_compile=mode == "xla", autograph=False)
     if mode == "jit":
         import jax
 
@@ -122,7 +122,7 @@ def _is_jaxpr(value):
 def _tensorflow_shapes(function, tensors):
     import tensorflow as tf
 
-    graph = tf.function(function).get_concrete_function(*tensors).graph
+    graph = tf.function(function, autograph=False).get_concrete_function(*tensors).graph
     graphs = [graph, *(graph._get_function(name).graph for name in graph._functions)]
     for one in graphs:
         for operation in one.get_operations():
