@@ -52,6 +52,7 @@ ONCE = [
     "trainers/test_experiment.py",
     "trainers/test_plot.py",
     "trainers/test_prepare.py",
+    "trainers/test_run_folder.py",
     "trainers/test_sharded_corpus.py",
     "trainers/test_subword_programs.py",
 ]

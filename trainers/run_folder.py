@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 from pathlib import Path
 
 import filelock
@@ -18,6 +19,7 @@ from keras_adaptive.data import (
     join_pieces,
     load_corpus,
     load_subwords,
+    read_metadata,
 )
 from keras_adaptive.files import commit, partial
 from trainers.experiment import Experiment, plain
@@ -48,8 +50,8 @@ class RunFolder:
             corpus: The `Corpus` to train on.
 
         Raises:
-            ValueError: If the folder belongs to other flags, sub-words or words, or another training uses it. Nothing
-                changes then.
+            ValueError: If the folder belongs to other flags, words, sub-words or another text, or another training uses
+                it. Nothing changes then.
         """
         begun = self._file("flags.txt").exists()
         if self.path.exists() and not begun and set(os.listdir(self.path)) - BEFORE_FLAGS:
@@ -68,6 +70,7 @@ class RunFolder:
         if self._file("flags.txt").exists():
             self._compare_experiment(experiment)
             self._compare_vocabulary(corpus)
+            self._compare_text(corpus)
             if self._validations() > 1 and not any(self.checkpoints.glob("update_*.npz")):
                 raise ValueError(f"{self.path} has no checkpoints to resume from: pass another --run_dir.")
             return
@@ -120,9 +123,24 @@ class RunFolder:
                 f"{difference(ours, theirs)}: pass the corpus of the run, or another --run_dir."
             )
 
+    def _compare_text(self, corpus):
+        for split in ("train", "valid"):
+            ours, theirs = (one["splits"][split] for one in (self._metadata, corpus.metadata))
+            if any(ours.get(name) != theirs.get(name) for name in ("sha256", "tokens", "lines", "unknown")):
+                raise ValueError(
+                    f"{self.path} is a run of another {split} text than that of {corpus.data_dir}, which has "
+                    f"{theirs['tokens']:,} tokens (was {ours['tokens']:,}): pass the corpus of the run, or another "
+                    "--run_dir."
+                )
+
     def flags(self):
         """Returns the flags in flags.txt, a dict of strings; `Experiment.of_run` reads the experiment."""
         lines = self._read("flags.txt").splitlines()
+        for line in lines:
+            if not re.match(r"--\w+=", line):
+                raise ValueError(
+                    f"{self._file('flags.txt')} must hold --NAME=VALUE lines only. Received: {line[:80]!r}."
+                )
         return dict(line.removeprefix("--").split("=", 1) for line in lines)
 
     @property
@@ -131,8 +149,17 @@ class RunFolder:
         return "checkpoint" in self.flags()
 
     def vocabulary(self):
-        """Returns the vocabulary that the model was trained with."""
-        return Vocabulary.load(self._existing("vocabulary.txt"))
+        """Returns the vocabulary that the model was trained with.
+
+        Raises:
+            ValueError: If vocabulary.txt has changed since then.
+        """
+        path = self._existing("vocabulary.txt")
+        vocabulary = Vocabulary.load(path)
+        known = self._metadata.get("vocabulary")  # a converted run has none
+        if known is not None and known["sha256"] != vocabulary.sha256:
+            raise ValueError(f"{path} is not the vocabulary of this run any more: put the right one back.")
+        return vocabulary
 
     def tokenize(self):
         """Returns the tokenizer of the training text: a function from a line to its words, or to their pieces."""
@@ -162,7 +189,7 @@ class RunFolder:
 
     @functools.cached_property
     def _metadata(self):
-        return json.loads(self._read("corpus.json"))
+        return read_metadata(self._existing("corpus.json"))
 
     def corpus(self, data_dir=None):
         """Returns the corpus of the run, or another one prepared with the same vocabulary."""

@@ -1,17 +1,16 @@
 import concurrent.futures
 import functools
-import json
 import zlib
 from pathlib import Path
 
 import numpy as np
 
+from keras_adaptive.data.metadata import SPLITS, read_metadata
 from keras_adaptive.data.sharded_tokens import ShardedTokens
 from keras_adaptive.data.text.subwords import Subwords, begins_word
 from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.special_words import EOS, UNK
 
-SPLITS = ("train", "valid", "test")
 _CHUNK = 1 << 20  # bytes in memory at a time
 
 
@@ -86,17 +85,23 @@ class Corpus:
         return load_subwords(self.data_dir, self.metadata)
 
     def verify(self, *splits):
-        """Compares the checksums of the files of splits. Each file is read once.
+        """Compares the checksums of the files of splits, and their ids with the vocabulary. Each file is read once.
 
         A corpus of an earlier version has no checksums, so that only the sizes are compared.
 
         Raises:
-            ValueError: If a file is missing, short or changed since it was made. The message names the first.
+            ValueError: If a file is missing, short or changed since it was made, or holds an id outside the vocabulary.
+                The message names the first.
         """
-        kinds = ["tokens"] if self.merges_sha256 is None else ["tokens", "words"]
-        shards = [shard for split in splits for kind in kinds for shard in self._shards(split, kind)]
+        kinds = {"tokens": "vocabulary"} | ({} if self.merges_sha256 is None else {"words": "words"})
+        files = [
+            (path, facts["crc32"], self._dtype(kind), self.metadata[vocabulary]["size"])
+            for split in splits
+            for kind, vocabulary in kinds.items()
+            for path, facts in self._shards(split, kind)
+        ]
         with concurrent.futures.ThreadPoolExecutor() as threads:
-            for _ in threads.map(_verify, shards):
+            for _ in threads.map(lambda file: _verify(*file), files):
                 pass
 
     def _read_ids(self, split, kind):
@@ -128,7 +133,7 @@ class Corpus:
         path = self.data_dir / "corpus.json"
         if not path.is_file():
             raise ValueError(f"{self.data_dir} holds no corpus. Make one with `python -m trainers.prepare`.")
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_metadata(path)
 
     def _read_vocabulary(self, name, unknown):
         path = self.data_dir / f"{name}.txt"
@@ -140,14 +145,20 @@ class Corpus:
         return vocabulary
 
 
-def _verify(shard):
-    path, facts = shard
-    checksum = 0
+def _verify(path, crc32, dtype, vocabulary_size):
+    checksum, outside = 0, []
     with open(path, "rb") as file:
         while chunk := file.read(_CHUNK):
             checksum = zlib.crc32(chunk, checksum)
-    if facts["crc32"] not in (None, f"{checksum:08x}"):
+            ids = np.frombuffer(chunk, dtype)
+            if ids.min() < 0 or ids.max() >= vocabulary_size:
+                outside = outside or ids[(ids < 0) | (ids >= vocabulary_size)][:1].tolist()
+    if crc32 not in (None, f"{checksum:08x}"):
         raise ValueError(f"{path} has changed since it was made. Put it back, or prepare the corpus again.")
+    if outside:
+        raise ValueError(
+            f"{path} must hold ids from 0 to {vocabulary_size - 1}. Received: {outside[0]}. Prepare the corpus again."
+        )
 
 
 def load_subwords(folder, metadata):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_adaptive.data.corpus import SPLITS
+from keras_adaptive.data.metadata import SPLITS
 from keras_adaptive.data.preparation.word_index import read_distinct, read_numbers
 from keras_adaptive.data.text.subwords import Subwords
 from keras_adaptive.data.text.vocabulary import Vocabulary

@@ -1,0 +1,130 @@
+"""Contents of `corpus.json`, which may come from anywhere: every field is checked when the file is read."""
+
+import json
+import re
+import reprlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_adaptive.data.text.words import TOKENIZERS
+
+SPLITS = ("train", "valid", "test")
+UNITS = ("word", "sub-word")
+DTYPES = ("uint16", "int32")  # of token ids; nothing else is written
+_MOST = 2**53  # larger counts would not be exact in JSON
+
+
+class Field(NamedTuple):
+    """What a field must be.
+
+    Args:
+        expected: The words of the message.
+        holds: Function that returns whether a value is that.
+    """
+
+    expected: str
+    holds: object
+
+
+def one_of(*values):
+    return Field(f"one of {', '.join(values)}", lambda value: isinstance(value, str) and value in values)
+
+
+def _is_count(value):
+    return type(value) is int and 0 <= value <= _MOST
+
+
+def _is_file_name(value):
+    return isinstance(value, str) and re.fullmatch(r"[^/\\:\0]+", value) and value not in (".", "..")
+
+
+def _is_hexadecimal(digits):
+    return lambda value: isinstance(value, str) and re.fullmatch(f"[0-9a-f]{{{digits}}}", value)
+
+
+COUNT = Field("a whole number, not negative", _is_count)
+FILE = Field("the name of a file in the folder of the corpus", _is_file_name)
+SHA256 = Field("64 hexadecimal digits", _is_hexadecimal(64))
+CRC32 = Field("8 hexadecimal digits", _is_hexadecimal(8))
+DTYPE = one_of(*DTYPES)
+SHARDS = Field("a list of at least one shard", lambda value: isinstance(value, list) and value)
+
+RUN = {"tokenizer": one_of(*TOKENIZERS), "unit": one_of(*UNITS)}  # what the programs need of a run that was converted
+VOCABULARY = {"size": COUNT, "sha256": SHA256}
+SPLIT = {"tokens": COUNT, "lines": COUNT, "unknown": COUNT}
+SHARD = {"file": FILE, "bytes": COUNT, "crc32": CRC32}
+CORPUS = {**RUN, "vocabulary": VOCABULARY, "dtype": DTYPE, "splits": dict.fromkeys(SPLITS, SPLIT)}
+OF_SUBWORDS = {
+    "merges": {"number": COUNT, "sha256": SHA256},
+    "words": {**VOCABULARY, "dtype": DTYPE},
+    "splits": dict.fromkeys(SPLITS, {"words": COUNT, "unknown_words": COUNT}),
+}
+
+
+def read_metadata(path):
+    """Reads a `corpus.json` and checks every field that the package uses.
+
+    Args:
+        path: Path of the file, of a corpus or of a run. A run of a converted model has only a tokenizer and a unit.
+
+    Returns:
+        The contents, a dict.
+
+    Raises:
+        ValueError: If the file is no JSON, or a field is missing or is not what `prepare` writes. The message names
+            the file, the field and what was expected.
+    """
+    try:
+        metadata = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON ({error}). Put it back, or prepare the corpus again.") from None
+    _check(path, "", metadata, RUN)
+    if metadata.keys() & (CORPUS.keys() - RUN.keys()):
+        _check(path, "", metadata, CORPUS)
+        if metadata["unit"] == "sub-word":
+            _check(path, "", metadata, OF_SUBWORDS)
+        for split in SPLITS:
+            _check_shards(path, f"splits.{split}", metadata["splits"][split], metadata)
+    return metadata
+
+
+def _check_shards(path, name, split, metadata):
+    """Checks the shards of a split; a corpus of an earlier version has none."""
+    all_shards = split.get("shards", {})
+    _check(path, f"{name}.shards", all_shards, {})
+    for kind, shards in all_shards.items():
+        place = f"{name}.shards.{kind}"
+        if kind not in ("tokens", "words") or kind == "words" and metadata["unit"] == "word":
+            raise _wrong(path, place, kind, "tokens, or in a corpus of sub-words also words")
+        _check(path, place, shards, SHARDS)
+        for number, shard in enumerate(shards):
+            _check(path, f"{place}.{number}", shard, SHARD)
+        itemsize = np.dtype((metadata if kind == "tokens" else metadata["words"])["dtype"]).itemsize
+        size = sum(shard["bytes"] for shard in shards)
+        if size != split[kind] * itemsize:
+            expected = f"{split[kind]:,} {kind} of {itemsize} bytes, as `{name}.{kind}` says"
+            raise _wrong(path, f"{place}.bytes", size, expected)
+
+
+def _check(path, name, value, expected):
+    """Checks a value against a `Field`, or the fields of a dict against a dict of those."""
+    if isinstance(expected, Field):
+        if not expected.holds(value):
+            raise _wrong(path, name, value, expected.expected)
+        return
+    if not isinstance(value, dict):
+        raise _wrong(path, name, value, "an object")
+    for key, field in expected.items():
+        place = f"{name}.{key}".removeprefix(".")
+        if key not in value:
+            raise ValueError(f"{path} has no `{place}`. Put the file back, or prepare the corpus again.")
+        _check(path, place, value[key], field)
+
+
+def _wrong(path, name, value, expected):
+    where = f"`{name}` of {path}" if name else str(path)
+    return ValueError(
+        f"{where} must be {expected}. Received: {reprlib.repr(value)}. Put the file back, or prepare the corpus again."
+    )

@@ -1,0 +1,142 @@
+"""What is refused of a `corpus.json` from outside: a table of attacks, a line each."""
+
+import json
+import zlib
+
+import numpy as np
+import pytest
+
+from keras_adaptive.data import load_corpus, prepare, read_metadata
+
+BIG = 10**30
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory):
+    """A corpus of words, and one of sub-words."""
+    folder = tmp_path_factory.mktemp("text")
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.txt").write_text("the cat\nthe\n", encoding="utf-8")
+    return [prepare(folder, folder / name, min_count=1, subwords=n) for name, n in (("words", 0), ("pieces", 2))]
+
+
+def changed(metadata, place, value):
+    """A copy of the contents with another value at `a.b.0`; `...` removes what is there."""
+    metadata = json.loads(json.dumps(metadata))
+    *path, last = place.split(".")
+    holder = metadata
+    for key in path:
+        holder = holder[int(key) if isinstance(holder, list) else key]
+    last = int(last) if isinstance(holder, list) else last
+    if value is ...:
+        del holder[last]
+    else:
+        holder[last] = value
+    return metadata
+
+
+SHARD = "splits.train.shards.tokens.0"
+ATTACKS = [
+    (place, value)
+    for place, values in {
+        "dtype": ["object", "float64", "int8", "<u2", "O", None, 3, ["uint16"], {"a": 1}, ...],
+        "unit": ["words", "", None, 1, [], ...],
+        "tokenizer": ["bert", "", None, 7, ...],
+        "vocabulary": [None, [], "a", ...],
+        "vocabulary.size": [-1, 1.5, True, "9", BIG, None, ...],
+        "vocabulary.sha256": ["", "g" * 64, "a" * 63, None, 5, ...],
+        "splits": [None, [], 3, ...],
+        "splits.valid": [None, [], "text", ...],
+        "splits.train.tokens": [-1, 0, 4, 2.0, BIG, "5", None, ...],
+        "splits.train.lines": [-1, BIG, None, [], ...],
+        "splits.test.unknown": [-1, BIG, "many", ...],
+        "splits.train.shards": [None, [], 3],
+        "splits.train.shards.tokens": [None, [], {}, "a", [3], [None]],
+        "splits.train.shards.chars": [[]],
+        "splits.train.shards.words": [[{"file": "a", "bytes": 0, "crc32": "00000000"}]],
+        f"{SHARD}.file": ["../secret", "/etc/passwd", "a/b", "..", ".", "", "a\0b", "C:secret", "a\\b", None, 3, ...],
+        f"{SHARD}.bytes": [-2, 8, 12, 1.0, BIG, "10", None, ...],
+        f"{SHARD}.crc32": ["", "zzzzzzzz", None, 1, ...],
+    }.items()
+    for value in values
+]
+ON_SUBWORDS = [
+    ("merges", None),
+    ("merges", ...),
+    ("merges.sha256", "no"),
+    ("words", []),
+    ("words.dtype", "object"),
+    ("words.size", -3),
+    ("splits.test.words", -1),
+    ("splits.test.unknown_words", ...),
+    ("splits.train.shards.words.0.file", "../words"),
+    ("splits.train.shards.words.0.bytes", 2),
+]
+
+
+@pytest.mark.parametrize("place, value", ATTACKS, ids=lambda one: repr(one)[:40])
+def test_a_field_that_is_not_what_we_write_is_named(corpora, tmp_path, place, value):
+    refused(corpora[0], tmp_path, place, value)
+
+
+@pytest.mark.parametrize("place, value", ON_SUBWORDS, ids=lambda one: repr(one)[:40])
+def test_a_field_of_sub_words_that_is_not_what_we_write_is_named(corpora, tmp_path, place, value):
+    refused(corpora[1], tmp_path, place, value)
+
+
+def refused(corpus, folder, place, value):
+    (folder / "corpus.json").write_text(json.dumps(changed(corpus.metadata, place, value)))
+    for read in (load_corpus, lambda folder: read_metadata(folder / "corpus.json")):
+        with pytest.raises(ValueError) as raised:
+            read(folder)
+        message = str(raised.value)
+        assert str(folder / "corpus.json") in message and len(message) < 400 and len(message.splitlines()) == 1
+        assert "prepare the corpus again" in message
+        field = place.removesuffix(".0").removesuffix(".0")
+        assert place.split(".")[-1] in message or field in message
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '"a"', "NaN", "[" * 100_000, '{"a": ' + "9" * 5000 + "}"])
+def test_what_is_no_object_of_json_is_named(tmp_path, text):
+    (tmp_path / "corpus.json").write_text(text)
+    with pytest.raises(ValueError, match="corpus.json .*prepare the corpus again"):
+        load_corpus(tmp_path)
+
+
+def test_bytes_that_are_no_text_are_named(tmp_path):
+    (tmp_path / "corpus.json").write_bytes(b"\xff\xfe{}")
+    with pytest.raises(ValueError, match="corpus.json is no JSON"):
+        load_corpus(tmp_path)
+
+
+def test_what_prepare_writes_is_read(corpora):
+    for corpus in corpora:
+        assert read_metadata(corpus.data_dir / "corpus.json") == corpus.metadata
+
+
+def test_a_converted_run_has_only_a_tokenizer_and_a_unit(tmp_path):
+    facts = {"source": "model.pt", "tokenizer": "whitespace", "unit": "word"}
+    (tmp_path / "corpus.json").write_text(json.dumps(facts))
+    assert read_metadata(tmp_path / "corpus.json") == facts
+
+
+@pytest.mark.parametrize("dtype, outside", [("uint16", 8), ("uint16", 65535), ("int32", -1), ("int32", 2**31 - 1)])
+@pytest.mark.parametrize("with_checksum", [True, False])
+def test_ids_outside_the_vocabulary_are_found(corpora, tmp_path, dtype, outside, with_checksum):
+    """In a file whose sizes and checksums are right, or of an earlier version, which had no checksums."""
+    corpus = corpora[0]
+    tokens = np.array(corpus.tokens("train")).astype(dtype)
+    tokens[3] = outside
+    assert len(corpus.vocabulary) == 8
+    facts = {"file": "train.tokens", "bytes": tokens.nbytes, "crc32": f"{zlib.crc32(tokens.tobytes()):08x}"}
+    metadata = changed(corpus.metadata, "dtype", dtype)
+    for split in ("valid", "test"):
+        del metadata["splits"][split]["shards"]
+    metadata["splits"]["train"]["shards"] = {"tokens": [facts]}
+    if not with_checksum:
+        del metadata["splits"]["train"]["shards"]
+    (tmp_path / "corpus.json").write_text(json.dumps(metadata))
+    (tmp_path / "vocabulary.txt").write_bytes((corpus.data_dir / "vocabulary.txt").read_bytes())
+    tokens.tofile(tmp_path / "train.tokens")
+    with pytest.raises(ValueError, match=f"train.tokens must hold ids from 0 to 7. Received: {outside}."):
+        load_corpus(tmp_path).verify("train")

@@ -1,0 +1,77 @@
+"""What a run folder refuses: other texts, and files that have changed or are not ours."""
+
+import json
+
+import pytest
+
+from keras_adaptive.data import prepare
+from trainers.experiment import Experiment
+from trainers.run_folder import RunFolder
+
+
+def corpus_of(folder, line):
+    folder.mkdir(exist_ok=True)
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.txt").write_text(line + "\n", encoding="utf-8")
+    return prepare(folder, folder / "corpus", min_count=1)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return corpus_of(tmp_path / "text", "the cat saw the cat")
+
+
+@pytest.fixture
+def experiment(corpus):
+    return Experiment.of_arguments(["--cutoffs=4", f"--data_dir={corpus.data_dir}"])
+
+
+@pytest.fixture
+def run(tmp_path, experiment, corpus):
+    folder = RunFolder(tmp_path / "run")
+    with folder.claimed(experiment, corpus):
+        return folder
+
+
+def test_another_text_of_the_same_words_is_refused(run, experiment, corpus, tmp_path):
+    other = corpus_of(tmp_path / "other", "the the cat cat saw")
+    assert other.vocabulary.sha256 == corpus.vocabulary.sha256
+    files = {path.name: path.read_bytes() for path in run.path.iterdir()}
+    with pytest.raises(
+        ValueError, match="a run of another train text than that of .*/other/corpus, which has 6 tokens"
+    ):
+        with run.claimed(experiment, other):
+            pass
+    assert {path.name: path.read_bytes() for path in run.path.iterdir()} == files
+
+
+def test_a_corpus_may_move(run, experiment, corpus, tmp_path):
+    moved = corpus.data_dir.rename(tmp_path / "moved")
+    with RunFolder(run.path).claimed(experiment, type(corpus)(moved)):
+        pass
+
+
+def test_a_vocabulary_that_has_changed_is_refused(run):
+    assert len(run.vocabulary()) == 8
+    path = run.path / "vocabulary.txt"
+    path.write_text(path.read_text(encoding="utf-8").replace("cat", "dog"), encoding="utf-8")
+    with pytest.raises(ValueError, match="vocabulary.txt is not the vocabulary of this run any more"):
+        run.vocabulary()
+
+
+@pytest.mark.parametrize(
+    "line", ["", "length", "--length", "length=8", "--=8", "-- length=8", "# a comment", "\0" * 90]
+)
+def test_a_line_of_flags_that_is_no_flag_is_named(run, line):
+    with open(run.path / "flags.txt", "a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    with pytest.raises(ValueError, match="flags.txt must hold --NAME=VALUE lines only. Received: ") as raised:
+        run.flags()
+    assert len(str(raised.value)) < 1000
+
+
+def test_the_description_of_the_corpus_is_checked(run):
+    path = run.path / "corpus.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer": "bert"}))
+    with pytest.raises(ValueError, match="`tokenizer` of .*run/corpus.json must be one of .* Received: 'bert'"):
+        RunFolder(run.path).tokenizer  # noqa: B018
