@@ -16,8 +16,8 @@ find_python() {
 }
 
 # make_environment FOLDER EXTRAS [PACKAGE...]: a virtual environment with the project in it, editable, and the
-# versions of constraints.txt; the packages come without what they depend on. One made before is kept until those, the
-# packaging or the Python change.
+# versions of constraints.txt; the packages come without what they depend on. All is compiled in the end, since pip does it
+# on one core. One made before is kept until those, the packaging or the Python change.
 make_environment() {
   local venv=$1 extras=$2 alone=("${@:3}") python stamp
   python=$(find_python)
@@ -33,11 +33,12 @@ make_environment() {
   echo "Making $venv: $("$python" -V) and keras_adaptive$extras. This takes a few minutes."
   rm -rf "$venv"
   "$python" -m venv "$venv"
-  "$venv/bin/pip" install -qq --constraint constraints.txt setuptools
-  "$venv/bin/pip" install -qq --constraint constraints.txt --no-build-isolation --editable ".$extras"
+  "$venv/bin/pip" install -qq --no-compile --constraint constraints.txt setuptools
+  "$venv/bin/pip" install -qq --no-compile --constraint constraints.txt --no-build-isolation --editable ".$extras"
   "$venv/bin/pip" check
   if ((${#alone[@]})); then
-    "$venv/bin/pip" install -qq --constraint constraints.txt --no-deps "${alone[@]}"
+    "$venv/bin/pip" install -qq --no-compile --constraint constraints.txt --no-deps "${alone[@]}"
   fi
+  "$venv/bin/python" -m compileall -q -j 0 "$venv/lib" >/dev/null 2>&1 || true # some files are of an old Python
   echo "$stamp" >"$venv/stamp"
 }

@@ -29,6 +29,7 @@ ROOT = Path(keras_adaptive.__file__).parent
 PACKAGES = ("callbacks", "data", "distribution", "export", "fairseq", "layers", "metrics", "models", "optimizers")
 SHAPE = re.compile(r"(?:torch\.Size|TensorShape)\(\[(.*?)\]\)")  # what `x.shape` prints where it is no tuple
 SIZES = {"50_000": "300", "4_000": "40", "16_000": "100", "1000": "4", "every=500": "every=2"}
+SIZES |= {"num_blocks=6": "num_blocks=1"}
 TENSORFLOW = ("graph_subwords", "graph_text", "saved_model", "distribution.strategy")  # whose examples need it
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 

@@ -17,7 +17,7 @@ class Strategy:
     ```python
     strategy = keras_adaptive.distribution.start("mirrored")
     with strategy.scope():
-        model = transformer_lm(50_000, cutoffs=(4_000, 16_000))
+        model = transformer_lm(50_000, num_blocks=6, cutoffs=(4_000, 16_000))
         model.compile(NAG(1.0, global_clipnorm=0.1))
         strategy.synchronize(model)
         model.fit(strategy.shard(batches), steps_per_epoch=1000, shuffle=False)

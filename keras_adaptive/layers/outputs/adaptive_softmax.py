@@ -9,7 +9,12 @@ from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.outputs.ties import upstream_layers
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions
-from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows, linear_cross_entropy, linear_nll
+from keras_adaptive.ops.linear_cross_entropy import (
+    MIN_CHUNK_ROWS,
+    default_chunk_rows,
+    linear_cross_entropy,
+    linear_nll,
+)
 from keras_adaptive.ops.long_rows import draw, top_k
 from keras_adaptive.ops.update_rows import update_rows
 
@@ -290,7 +295,7 @@ class AdaptiveSoftmax(Output):
             inside = (targets >= bounds[band]) & (targets < bounds[band + 1])
             chunk_rows = default_chunk_rows(None, self.tables[band].shape[0])
             if rows:
-                chunk_rows = min(chunk_rows, -(-rows // TAIL_CHUNKS))
+                chunk_rows = min(chunk_rows, max(-(-rows // TAIL_CHUNKS), MIN_CHUNK_ROWS))
             yield _Term(
                 self._drop_tail(self._project(x, band), training=training),
                 self.tables[band],
