@@ -11,10 +11,11 @@ def is_float(tensor):
 def custom_vjp(forward, backward):
     """Returns `f(*tensors)` whose value and gradient are computed by two functions.
 
-    `forward(*tensors)` returns `(value, residuals)` with one tensor as its value and a tuple of tensors as
-    residuals; `backward(residuals, upstream)` returns one gradient per tensor, `None` where there is none
-    (integers). Nothing inside `forward` is recorded for differentiation, so its intermediate results are freed
-    at once. Only tensors may be passed, and only first derivatives exist.
+    `forward(*tensors)` returns `(value, residuals)`: a tensor or a tuple of tensors as its value and a tuple of tensors
+    as residuals. `backward(residuals, upstream)` gets the upstream gradient in the structure of the value, and returns
+    one gradient per tensor, `None` where there is none (integers). Nothing inside `forward` is recorded for
+    differentiation, so its intermediate results are freed at once. Only tensors may be passed, and only first
+    derivatives exist.
     """
     return _ADAPTERS[keras.config.backend()](forward, backward)
 
@@ -30,7 +31,8 @@ def _tensorflow(forward, backward):
     def unrecorded(*tensors):
         value, residuals = forward(*map(tf.stop_gradient, tensors))
 
-        def gradients(upstream):
+        def gradients(*upstream):
+            upstream = upstream if isinstance(value, tuple) else upstream[0]
             return [None if g is None else once(g, *tensors) for g in backward(residuals, upstream)]
 
         return value, gradients
@@ -58,12 +60,13 @@ def _torch(forward, backward):
         def forward(context, *tensors):
             value, residuals = forward(*tensors)
             context.save_for_backward(*residuals)
+            context.several = isinstance(value, tuple)
             return value
 
         @staticmethod
         @torch.autograd.function.once_differentiable
-        def backward(context, upstream):
-            return tuple(backward(context.saved_tensors, upstream))
+        def backward(context, *upstream):
+            return tuple(backward(context.saved_tensors, upstream if context.several else upstream[0]))
 
     return Function.apply
 

@@ -141,3 +141,28 @@ def char_cnn(word, weights, highways, max_bytes, padding=0.0):
         gate = 1 / (1 + np.exp(-gate))
         x = gate * x + (1 - gate) * np.maximum(value, 0.0)
     return x @ projection + projection_bias
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
+    """(outputs, h, c) of an LSTM over the second axis of x; the gates i, f, g, o in the columns of the weights."""
+    outputs = []
+    for step in np.moveaxis(x, 1, 0):
+        i, f, g, o = np.split(step @ kernel + h @ recurrent_kernel + bias, 4, axis=-1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        h = h if projection is None else h @ projection
+        outputs.append(h)
+    return np.stack(outputs, axis=1), h, c
+
+
+def forget_mult(z, f, c):
+    """The cells of every step, along the second axis."""
+    cells = []
+    for value, share in zip(np.moveaxis(z, 1, 0), np.moveaxis(f, 1, 0), strict=True):
+        c = share * value + (1 - share) * c
+        cells.append(c)
+    return np.stack(cells, axis=1)

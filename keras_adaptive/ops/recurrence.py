@@ -1,0 +1,164 @@
+"""Recurrences over time: the LSTM, and the pooling of a QRNN."""
+
+import keras
+from keras import ops
+
+from keras_adaptive.backend.custom_vjp import custom_vjp
+from keras_adaptive.backend.scan import scan
+
+
+def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
+    """Computes an LSTM over time.
+
+    With the gates i, f, g and o in this order along the last axis of the weights,
+
+        i, f, o = sigmoid(x_t·kernel + h·recurrent_kernel + bias), g = tanh(…)
+        c ← f·c + i·g
+        h ← o·tanh(c), times `projection` if there is one
+
+    The state is float32 whatever the dtype of `x`. The gradients of `recurrent_kernel` and `projection` are one matrix
+    product each, over all steps. torch runs its own kernel where the dtype is float32; on a CPU it has none with a
+    projection.
+
+    Args:
+        x: Float tensor (batch, time, input_dim).
+        kernel: Float tensor (input_dim, 4·units) in the dtype of `x`.
+        recurrent_kernel: Float tensor (output_dim, 4·units) in the dtype of `x`. `output_dim` is `units`, or the
+            dimension of the projection.
+        bias: Float tensor (4·units,) in the dtype of `x`.
+        h: Float32 tensor (batch, output_dim), the output before the first step.
+        c: Float32 tensor (batch, units), the cells before the first step.
+        projection: Float tensor (units, output_dim) in the dtype of `x`, optional.
+
+    Returns:
+        `(y, h, c)`: the outputs (batch, time, output_dim) in the dtype of `x`, and the float32 state after the last
+        step. All have gradients.
+
+    Reference:
+        Hochreiter & Schmidhuber (1997), with the forget gate of Gers et al. (2000) and the projection of Sak et al.
+        (2014).
+    """
+    x, kernel, recurrent_kernel, bias, h, c = map(ops.convert_to_tensor, (x, kernel, recurrent_kernel, bias, h, c))
+    extra = () if projection is None else (ops.convert_to_tensor(projection),)
+    if keras.config.backend() == "torch" and x.dtype == h.dtype and (x.is_cuda or not extra):
+        import torch
+
+        weights = [kernel.T, recurrent_kernel.T, bias, torch.zeros_like(bias), *(matrix.T for matrix in extra)]
+        y, h, c = torch.lstm(x, (h[None], c[None]), weights, True, 1, 0.0, False, False, True)
+        return y, h[0], c[0]
+    x = ops.transpose(x, (1, 0, 2))  # of the small array, so that every step reads and writes adjacent rows
+    gates = ops.matmul(x, kernel) + bias
+    y, h, c = custom_vjp(_lstm_forward, _lstm_backward)(gates, recurrent_kernel, h, c, *extra)
+    return ops.transpose(y, (1, 0, 2)), h, c
+
+
+def _lstm_forward(gates, recurrent_kernel, h, c, *projection):
+    dtype, wide = _dtype(gates), "float32"
+
+    def step(state, inputs):
+        h, c = state
+        sums = ops.cast(inputs[0], wide) + ops.cast(ops.matmul(ops.cast(h, dtype), recurrent_kernel), wide)
+        i, f, g, o = ops.split(sums, 4, axis=-1)
+        i, f, g, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(g), ops.sigmoid(o)
+        c = f * c + i * g
+        h = o * ops.tanh(c)
+        for matrix in projection:
+            h = ops.cast(ops.matmul(ops.cast(h, dtype), matrix), wide)
+        return (h, c), (ops.cast(h, dtype), c, ops.cast(ops.concatenate([i, f, g, o], axis=-1), dtype))
+
+    outputs = ((h.shape, dtype), (c.shape, wide), (gates.shape[1:], dtype))
+    state, (y, cells, activations) = scan(step, (h, c), (gates,), outputs)
+    return (y, *state), (activations, cells, y, recurrent_kernel, h, c, *projection)
+
+
+def _lstm_backward(residuals, upstream):
+    activations, cells, y, recurrent_kernel, h, c, *projection = residuals
+    dtype, wide = _dtype(activations), "float32"
+    of_recurrent, of_projection = ops.transpose(recurrent_kernel), [ops.transpose(matrix) for matrix in projection]
+    cells_before = _shifted(cells, c)
+
+    def step(state, inputs):
+        of_h, of_c = state
+        of_y, activations, c, c_before = inputs
+        i, f, g, o = ops.split(ops.cast(activations, wide), 4, axis=-1)
+        of_h = of_h + ops.cast(of_y, wide)
+        of_cells = of_h  # of the cells' output o·tanh(c)
+        for matrix in of_projection:
+            of_cells = ops.cast(ops.matmul(ops.cast(of_h, dtype), matrix), wide)
+        t = ops.tanh(c)
+        of_c = of_c + of_cells * o * (1 - t * t)
+        parts = [of_c * g * i * (1 - i), of_c * c_before * f * (1 - f), of_c * i * (1 - g * g)]
+        of_sums = ops.cast(ops.concatenate([*parts, of_cells * t * o * (1 - o)], axis=-1), dtype)
+        before = ops.cast(ops.matmul(of_sums, of_recurrent), wide), of_c * f
+        return before, (of_sums, ops.cast(of_h, dtype)) if projection else (of_sums,)
+
+    of_y, of_h, of_c = upstream
+    outputs = ((activations.shape[1:], dtype), (h.shape, dtype))[: 1 + len(projection)]
+    inputs = of_y, activations, cells, cells_before
+    state, (of_gates, *of_outputs) = scan(step, (of_h, of_c), inputs, outputs, reverse=True)
+    of_recurrent = _weight_gradient(_shifted(y, ops.cast(h, dtype)), of_gates)
+    of_projection = []
+    if projection:
+        o = ops.split(activations, 4, axis=-1)[3]
+        of_projection = [_weight_gradient(o * ops.cast(ops.tanh(cells), dtype), *of_outputs)]
+    return [of_gates, of_recurrent, *state, *of_projection]
+
+
+def forget_mult(z, f, c):
+    """Computes the pooling of a QRNN: c_t = f_t·z_t + (1 − f_t)·c_{t−1}.
+
+    Args:
+        z: Float tensor (batch, time, units), the new values.
+        f: Float tensor (batch, time, units) in [0, 1], the share of the new value.
+        c: Float32 tensor (batch, units), the cells before the first step.
+
+    Returns:
+        The cells (batch, time, units), float32; those of the last step are the state. All arguments have gradients.
+
+    Reference:
+        Bradbury et al., Quasi-Recurrent Neural Networks (2017), section 2.1. As in the code of Merity et al. (2018),
+        `f` multiplies the new value.
+    """
+    z, f = (ops.transpose(ops.cast(one, "float32"), (1, 0, 2)) for one in (z, f))
+    return ops.transpose(custom_vjp(_forget_mult_forward, _forget_mult_backward)(z, f, c), (1, 0, 2))
+
+
+def _forget_mult_forward(z, f, c):
+    cells = _decay(f * z, 1 - f, c)
+    return cells, (z, f, c, cells)
+
+
+def _forget_mult_backward(residuals, upstream):
+    z, f, c, cells = residuals
+    keeps = 1 - f
+    # The gradient of a step's cells is its upstream one, and that of the next step's times what the next step keeps.
+    of_cells = _decay(
+        upstream, ops.concatenate([keeps[1:], ops.zeros_like(keeps[:1])]), ops.zeros_like(c), reverse=True
+    )
+    return [of_cells * f, of_cells * (z - _shifted(cells, c)), of_cells[0] * keeps[0]]
+
+
+def _decay(values, keeps, start, reverse=False):
+    """Returns a_t = values_t + keeps_t·a_{t−1} of every step (time, batch, units), from a_{−1} = `start`."""
+
+    def step(state, inputs):
+        value, keep = inputs
+        state = value + keep * state[0]
+        return (state,), (state,)
+
+    return scan(step, (start,), (values, keeps), ((start.shape, "float32"),), reverse)[1][0]
+
+
+def _shifted(steps, start):
+    """Returns what stood before each of the `steps` (time, …): `start`, then all but the last."""
+    return ops.concatenate([start[None], steps[:-1]])
+
+
+def _weight_gradient(inputs, of_outputs):
+    """Returns the gradient of a matrix that every step multiplies `inputs` with: one product over all steps."""
+    inputs, of_outputs = (ops.reshape(one, (-1, one.shape[-1])) for one in (inputs, of_outputs))
+    return ops.matmul(ops.transpose(inputs), of_outputs)
+
+
+def _dtype(tensor):
+    return keras.backend.standardize_dtype(tensor.dtype)

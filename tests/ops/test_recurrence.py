@@ -1,0 +1,148 @@
+import functools
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_adaptive.ops import forget_mult, lstm
+from tests.support import oracle
+from tests.support.backends import MODES, runner, value_and_gradients
+
+BATCH, TIME, INPUT, UNITS, OUTPUT = 3, 5, 4, 6, 2
+
+
+def normal(*shape):
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype("float32")
+
+
+def lstm_arguments(projected):
+    """x, kernel, recurrent_kernel, bias, h, c and, if asked, projection."""
+    width = OUTPUT if projected else UNITS
+    weights = [0.5 * normal(INPUT, 4 * UNITS), 0.5 * normal(width, 4 * UNITS), normal(4 * UNITS)]
+    state = [normal(BATCH, width), normal(BATCH, UNITS)]
+    return [normal(BATCH, TIME, INPUT), *weights, *state, *([normal(UNITS, OUTPUT)] if projected else [])]
+
+
+def pooling_arguments():
+    return [normal(BATCH, TIME, UNITS), oracle.sigmoid(normal(BATCH, TIME, UNITS + 1))[..., 1:], normal(BATCH, UNITS)]
+
+
+def weighted(function, library, *arguments):
+    """A number in which every value that the function returns has another weight."""
+    values = function(*arguments)
+    values = values if isinstance(values, tuple) else (values,)
+    return sum(library.sum(library.multiply(value, normal(*map(int, value.shape)))) for value in values)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "function, exact, arguments",
+    [
+        (lstm, oracle.lstm, lstm_arguments(False)),
+        (lstm, oracle.lstm, lstm_arguments(True)),
+        (forget_mult, oracle.forget_mult, pooling_arguments()),
+    ],
+    ids=["lstm", "projected lstm", "forget_mult"],
+)
+def test_values_and_gradients_of_all_arguments_are_those_of_the_oracle(function, exact, arguments, mode):
+    found = value_and_gradients(functools.partial(weighted, function, ops), arguments, mode)
+    formula = functools.partial(weighted, exact, np)
+    np.testing.assert_allclose(found[0], formula(*arguments), rtol=1e-5)
+    for gradient, expected in zip(found[1], oracle.gradients(formula, arguments), strict=True):
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("projected", [False, True])
+def test_segments_continue_one_another(projected):
+    x, *weights, h, c = lstm_arguments(projected)[:6]
+    projection = lstm_arguments(projected)[6:]
+    run = runner(lambda x, h, c: lstm(x, *weights, h, c, *projection))
+    whole, *last = run(x, h, c)
+    first, h, c = run(x[:, :2], h, c)
+    second, h, c = run(x[:, 2:], h, c)
+    np.testing.assert_allclose(np.concatenate([first, second], axis=1), whole, atol=1e-6)
+    for one, other in zip((h, c), last, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("projected", [False, True])
+def test_the_state_is_float32_whatever_the_dtype_of_the_input(projected):
+    """A cell that is kept adds up a thousand small values, which bfloat16 would lose."""
+    x, *weights, h, c = lstm_arguments(projected)[:6]
+    weights[2] = np.repeat([2.0, 40.0, 3.0, 40.0], UNITS).astype("float32")  # i = 0.88, f = o = 1, g near 1
+    tensors = [0 * x, 0 * weights[0], 0 * weights[1], weights[2]]
+    projection = lstm_arguments(projected)[6:]
+    narrow = lambda arrays: [ops.cast(array, "bfloat16") for array in arrays]  # noqa: E731
+    run = runner(lambda h, c: lstm(*narrow(tensors), h, c, *narrow(projection)))
+    y, h, c = run(h, np.full_like(c, 1000))
+    assert h.dtype == c.dtype == "float32"
+    np.testing.assert_allclose(c, 1000 + TIME * oracle.sigmoid(2.0) * np.tanh(3.0), rtol=1e-6)
+
+
+def test_bfloat16_is_near_float32():
+    arguments = lstm_arguments(True)
+
+    def loss(*arguments):
+        y, h, c = lstm(
+            *[ops.cast(one, "bfloat16") for one in arguments[:4]], *arguments[4:6], ops.cast(arguments[6], "bfloat16")
+        )
+        return weighted(lambda: (ops.cast(y, "float32"), h, c), ops)
+
+    found = value_and_gradients(loss, arguments)
+    expected = value_and_gradients(functools.partial(weighted, lstm, ops), arguments)
+    np.testing.assert_allclose(found[0], expected[0], rtol=0.05)
+    for one, other in zip(found[1], expected[1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=0.05 * np.abs(other).max())
+
+
+def test_published_lstm_with_dropped_recurrent_weights(golden):
+    arrays, config = golden("weight_drop")
+    weight = {name: arrays[f"param/module.{name}"] for name in ("weight_ih_l0", "bias_ih_l0", "bias_hh_l0")}
+
+    def lstm_of(x, kernel, raw, bias):
+        x, recurrent = ops.transpose(x, (1, 0, 2)), ops.transpose(ops.multiply(raw, scale))
+        return lstm(x, ops.transpose(kernel), recurrent, bias, arrays["in/h0"][0], arrays["in/c0"][0])
+
+    scale = arrays["aux/mask"] / (1 - config["p"])
+    inputs = [
+        arrays["in/x"],
+        weight["weight_ih_l0"],
+        arrays["param/module.weight_hh_l0_raw"],
+        weight["bias_ih_l0"] + weight["bias_hh_l0"],
+    ]
+    y, h, c = runner(lstm_of)(*inputs)
+    np.testing.assert_allclose(np.swapaxes(y, 0, 1), arrays["out/y"], atol=1e-6)
+    np.testing.assert_allclose(h, arrays["out/h_n"][0], atol=1e-6)
+    np.testing.assert_allclose(c, arrays["out/c_n"][0], atol=1e-6)
+    upstream = np.swapaxes(arrays["in/cot_out"], 0, 1)
+    _, gradients = value_and_gradients(lambda *inputs: ops.sum(ops.multiply(lstm_of(*inputs)[0], upstream)), inputs)
+    names = ("x", "module.weight_ih_l0", "module.weight_hh_l0_raw", "module.bias_ih_l0")
+    for name, gradient in zip(names, gradients, strict=True):
+        np.testing.assert_allclose(gradient, arrays[f"grad/{name}"], atol=1e-6)
+
+
+def test_published_qrnn(golden):
+    arrays = golden("qrnn").arrays
+
+    def qrnn(x, kernel, bias, c):
+        x = ops.transpose(x, (1, 0, 2))
+        before = ops.pad(x, [[0, 0], [1, 0], [0, 0]])[:, :-1]
+        sums = ops.matmul(ops.concatenate([x, before], axis=-1), ops.transpose(kernel)) + bias
+        z, f, o = ops.split(sums, 3, axis=-1)
+        cells = forget_mult(ops.tanh(z), ops.sigmoid(f), c)
+        return ops.sigmoid(o) * cells, cells[:, -1]
+
+    inputs = [arrays[name] for name in ("in/x", "param/linear.weight", "param/linear.bias", "in/h0")]
+    y, c = runner(qrnn)(*inputs)
+    np.testing.assert_allclose(np.swapaxes(y, 0, 1), arrays["out/y"], atol=1e-6)
+    np.testing.assert_allclose(c, arrays["out/h_n"][0], atol=1e-6)
+
+    def loss(*inputs):
+        y, c = qrnn(*inputs)
+        return ops.sum(ops.multiply(y, np.swapaxes(arrays["in/cot_out"], 0, 1))) + ops.sum(
+            ops.multiply(c, arrays["in/cot_h"][0])
+        )
+
+    _, gradients = value_and_gradients(loss, inputs)
+    for name, gradient in zip(("x", "linear.weight", "linear.bias", "h0"), gradients, strict=True):
+        np.testing.assert_allclose(gradient, arrays[f"grad/{name}"], atol=2e-6)
