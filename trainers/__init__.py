@@ -9,7 +9,7 @@ from pathlib import Path
 BACKENDS = ("tensorflow", "jax", "torch")  # in the order of Keras
 
 
-def choose_backend():
+def installed_backend():
     """Returns the backend to run on: the choice of Keras if it is installed, otherwise the first installed one.
 
     Keras reads the environment variable KERAS_BACKEND, or else the file keras.json in its folder. Keras writes this
@@ -31,6 +31,6 @@ def choose_backend():
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's notes about the processor
 if "keras" not in sys.modules:
-    if (_backend := choose_backend()) is None:
+    if (_backend := installed_backend()) is None:
         sys.exit('No backend of Keras is installed: pip install "keras_adaptive[jax]", [torch] or [tensorflow].')
     os.environ["KERAS_BACKEND"] = _backend

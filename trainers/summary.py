@@ -79,4 +79,4 @@ def values(variables):
 def logits_bytes(word_output, tokens):
     """Returns the bytes of the logits, exponentials and gradients of the largest chunk."""
     shapes = [table.shape for table in word_output.tables]
-    return max(3 * 4 * size * default_chunk_rows(tokens, size, dim) for size, dim in shapes)
+    return max((3 * 4 * size * default_chunk_rows(tokens, size, dim) for size, dim in shapes), default=0)

@@ -6,6 +6,8 @@ import numpy as np
 
 from keras_adaptive.backend.replicas import AXIS
 from keras_adaptive.distribution.strategy import Strategy
+from keras_adaptive.layers.inputs.input import Input
+from keras_adaptive.layers.outputs.output import Output
 
 JAX_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
 TABLES = r"(.*/)?table_\d+"  # paths of the variables with a vector for each word, in layers of any name
@@ -36,11 +38,20 @@ class DataParallel(Strategy):
         super().__init__(devices // model_devices, *processes, own_rows=True, scope=distribution.scope)
 
     def synchronize(self, model):
-        """Raises a ValueError if there is no table to divide; JAX itself copies the first weights."""
-        if self._shares_tables and not any(re.fullmatch(TABLES, variable.path) for variable in model.variables):
+        """Raises a ValueError if a table of words is not divided, or there is none; JAX copies the first weights."""
+        if not self._shares_tables:
+            return
+        tables = [table for layer in model.layers if isinstance(layer, (Input, Output)) for table in layer.tables]
+        if not tables:
             raise ValueError(
                 "The strategy 'model_parallel' divides the word tables of this package's inputs and outputs, and the "
                 f"model has none: use 'data_parallel'. Received: {[variable.path for variable in model.variables][:5]}."
+            )
+        whole = [table.path for table in tables if not re.fullmatch(TABLES, table.path)]
+        if whole:
+            raise ValueError(
+                "The strategy 'model_parallel' knows the tables of words by the names of their variables, table_0, "
+                f"table_1, …: name them so. Received: {whole}."
             )
 
     def largest(self, number):

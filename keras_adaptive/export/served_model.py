@@ -171,7 +171,7 @@ class ServedModel:
         """Returns the input of the body for tokens and ids (batch, length); a `CharCNN` computes each word once."""
         import tensorflow as tf
 
-        if not hasattr(self.word_input, "embed_bytes"):
+        if self.word_input.max_bytes is None:
             return self.word_input(_known(ids))
         words, places = tf.unique(tf.reshape(tokens, [-1]))
         ids = tf.math.unsorted_segment_max(tf.reshape(ids, [-1]), places, tf.size(words))

@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_adaptive.layers import (
     AdaptiveEmbedding,
+    AdaptiveSoftmax,
     CausalAttention,
     CharCNN,
     LearnedPositions,
@@ -207,13 +208,16 @@ def _check_expressible(model):
     word_input, body, word_output = model.word_input, model.body, model.word_output
     if type(body) is not TransformerDecoder:
         raise ValueError(f"fairseq has no model with body={type(body).__name__}: its weights cannot be written for it.")
+    if type(word_output) is not AdaptiveSoftmax:
+        name = type(word_output).__name__
+        raise ValueError(f"fairseq has no model with word_output={name}: its weights cannot be written for it.")
     first_position = 2 if body.positions is None else body.positions.first_position
     mixers = {type(block.attention).__name__ for block in body.blocks} - {CausalAttention.__name__}
     reasons = {
         f"word_input={type(word_input).__name__}": type(word_input) not in INPUTS,
         f"first_position={first_position}": first_position != 2,
         f"mixer={', '.join(sorted(mixers))}": bool(mixers),
-        f"max_bytes={getattr(word_input, 'max_bytes', 50)}": getattr(word_input, "max_bytes", 50) != 50,
+        f"max_bytes={word_input.max_bytes}": word_input.max_bytes not in (None, 50),
         "tied words of another dimension than the hidden states": word_output.projections[0] is not None,
     }
     given = [reason for reason, holds in reasons.items() if holds]

@@ -4,7 +4,8 @@ from keras import ops
 from keras_adaptive.models.prediction import Cache, Prediction
 from keras_adaptive.models.training_step import TrainingStep
 
-REQUIRES = "requires"  # key of a config, which Keras prints when it cannot find the classes of a file
+# Part of a config, which Keras prints when it cannot find the classes of a file.
+REQUIRES = {"requires": "import keras_adaptive, before the model is loaded"}
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -139,11 +140,11 @@ class LanguageModel(TrainingStep, Prediction):
     def get_config(self):
         parts = {"word_input": self.word_input, "body": self.body, "word_output": self.word_output}
         serialized = {key: keras.saving.serialize_keras_object(part) for key, part in parts.items()}
-        return {"name": self.name, REQUIRES: "import keras_adaptive, before the model is loaded", **serialized}
+        return {"name": self.name, **REQUIRES, **serialized}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        config = {key: value for key, value in config.items() if key != REQUIRES}
+        config = {key: value for key, value in config.items() if key not in REQUIRES}
         names = ("word_input", "body", "word_output")
         parts = {name: keras.saving.deserialize_keras_object(config[name], custom_objects) for name in names}
         return cls(**{**config, **parts})

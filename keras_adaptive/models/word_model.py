@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_adaptive.layers.outputs.output import token_weights
 from keras_adaptive.metrics.perplexity import Perplexity
+from keras_adaptive.models.language_model import REQUIRES
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -111,10 +112,12 @@ class WordModel(keras.Model):
             return self.word_output.score(ops.stop_gradient(hidden), targets)
 
     def get_config(self):
-        return {**super().get_config(), "word_output": keras.saving.serialize_keras_object(self.word_output)}
+        word_output = keras.saving.serialize_keras_object(self.word_output)
+        return {**REQUIRES, **super().get_config(), "word_output": word_output}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
+        config = {key: value for key, value in config.items() if key not in REQUIRES}
         word_output = keras.saving.deserialize_keras_object(config["word_output"], custom_objects=custom_objects)
         return super().from_config({**config, "word_output": word_output}, custom_objects)
 

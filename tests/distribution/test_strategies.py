@@ -22,7 +22,7 @@ from trainers import train
 # How 8 rows are divided: strategy, processes, devices of each, micro-batches of each, devices that share tables; and
 # whether float16 is tried, which is one program with JAX's other strategies.
 CASES = {
-    "tensorflow": [("mirrored", 1, 2, 2, 0, 1), ("multiworker", 2, 1, 2, 0, 1)],
+    "tensorflow": [("mirrored", 1, 4, 1, 0, 1), ("multiworker", 2, 1, 2, 0, 1)],
     "jax": [("data_parallel", 1, 4, 1, 0, 1), ("data_parallel", 2, 1, 2, 0, 0)]
     + [("model_parallel", 1, 4, 2, 2, 0), ("model_parallel", 1, 2, 4, 2, 0)],
     "torch": [("ddp", 2, 1, 2, 0, 1), ("ddp", 4, 1, 1, 0, 0)],

@@ -16,8 +16,15 @@ import pytest
 from keras_adaptive import fairseq
 from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
 from keras_adaptive.fairseq.options import build_model, resolve
-from keras_adaptive.layers import AdaptiveSoftmax, CausalAttention, TransformerBlock, TransformerDecoder, WordEmbedding
-from keras_adaptive.models import assemble, transformer_lm
+from keras_adaptive.layers import (
+    AdaptiveSoftmax,
+    CausalAttention,
+    CharCNN,
+    TransformerBlock,
+    TransformerDecoder,
+    WordEmbedding,
+)
+from keras_adaptive.models import assemble, transformer, transformer_lm
 from tests.support.tiny import largest_difference, weights_of
 from tests.support.toy_body import ToyBody, ToyMixer
 from tests.support.weights import randomize
@@ -252,6 +259,15 @@ def test_a_damaged_file(tmp_path, golden, name):
     (tmp_path / "model.pt").write_bytes((golden.folder / name).read_bytes()[:5000])
     with pytest.raises(ValueError, match="model.pt is not a file of torch.save, or is damaged"):
         fairseq.load_language_model(tmp_path / "model.pt", golden.folder / "dict.txt")
+
+
+def test_spellings_that_fairseq_cuts_elsewhere():
+    words = ["<s>", "<pad>", "</s>", "<unk>", *map(str, range(16))]
+    make_input = partial(CharCNN, words, 8, char_dim=4, filters=(3, 4), max_bytes=20)
+    make_body = partial(transformer, 1, 8, 12, 2)
+    model = assemble(make_input, make_body, partial(AdaptiveSoftmax, 20, cutoffs=(5,)))
+    with pytest.raises(ValueError, match="fairseq has no model with max_bytes=20: its weights"):
+        fairseq.to_state_dict(model)
 
 
 def test_without_torch(monkeypatch):

@@ -2,6 +2,8 @@ import keras
 import numpy as np
 import pytest
 
+from keras_adaptive.models import training_step
+from keras_adaptive.ops.global_norm import global_norm
 from keras_adaptive.optimizers import NAG
 from tests.support.backends import BACKEND, weight_gradients
 from tests.support.tiny import LENGTH, VOCABULARY, batch, language_model, largest_difference, weights_of
@@ -67,6 +69,21 @@ def test_the_update_is_the_clipped_gradient_of_the_mean_loss():
     np.testing.assert_allclose(logs["gradient_norm"], norm, rtol=1e-5)
     for old, new, gradient in zip(weights_of(before), weights_of(after), gradients, strict=True):
         np.testing.assert_allclose(new, old - 1.9 * 0.1 / norm * gradient, atol=1e-6)
+
+
+def test_the_norm_is_computed_once_and_the_optimizer_does_not_clip_again(monkeypatch):
+    """A second clip would change nothing, and cost a pass over all gradients."""
+    bounds, norms = [], []
+    monkeypatch.setattr(training_step, "global_norm", lambda gradients: norms.append(1) or global_norm(gradients))
+
+    class Watched(NAG):
+        def apply(self, *arguments):
+            bounds.append(self.global_clipnorm)
+            super().apply(*arguments)
+
+    model, _ = trained(batch(4), optimizer=lambda: Watched(1.0, global_clipnorm=0.1), batch_size=4)
+    assert len(norms) == 1 and bounds and set(bounds) == {None}
+    assert model.optimizer.global_clipnorm == 0.1
 
 
 def test_micro_batches_make_the_same_update():

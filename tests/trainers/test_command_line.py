@@ -96,9 +96,9 @@ def test_an_installed_backend_is_chosen(tmp_path, monkeypatch, configured, insta
     monkeypatch.setattr(trainers.importlib.util, "find_spec", lambda name: name if name in installed else None)
     if configured:
         (tmp_path / "keras.json").write_text(json.dumps({"backend": configured}))
-    assert trainers.choose_backend() == expected
+    assert trainers.installed_backend() == expected
     monkeypatch.setenv("KERAS_BACKEND", "openvino")
-    assert trainers.choose_backend() == "openvino"
+    assert trainers.installed_backend() == "openvino"
 
 
 def test_without_any_backend_a_program_says_so_in_one_line(tmp_path):

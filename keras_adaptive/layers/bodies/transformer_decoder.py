@@ -113,11 +113,17 @@ class TransformerDecoder(Body):
 
         Args:
             batch_size: Number of rows.
-            length: The number of tokens that all steps take together; attention needs it.
+            length: The number of tokens that all steps take together.
 
         Raises:
-            ValueError: If `length` exceeds `max_length`, or is `None` and a block needs it.
+            ValueError: If `length` exceeds `max_length` or is `None`.
         """
+        if length is None:
+            raise ValueError(
+                "`length` must be the number of tokens that all steps take together: a decoder counts positions from "
+                "the beginning of all rows, so that streams, whose rows begin at different times, need another body. "
+                "Received: None."
+            )
         if self.max_length is not None and isinstance(length, int):
             self.positions.check_length(length)
         states = [block.initial_state(batch_size, length, self.dim) for block in self.blocks]

@@ -13,6 +13,9 @@ class Input(keras.layers.Layer):
         output_dim: Dimension of the vectors.
         boundaries: Tuple of the first id of every band and, last, of `vocabulary_size`; `(0, vocabulary_size)` for a
             single band.
+        tables: List of the variables with a vector for each word, if there are any: an output can be tied to them, and
+            devices can share them.
+        max_bytes: Number of bytes that are read of a spelling, `None` if words are known by their ids alone.
 
     Input shape:
         Any shape of integer ids.
@@ -36,11 +39,24 @@ class Input(keras.layers.Layer):
     (1, 2, 4)
     """
 
+    tables = ()
+    max_bytes = None
+
     def call(self, ids):
         raise NotImplementedError(f"`{type(self).__name__}` must implement `call(ids)`.")
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.output_dim)
+
+    def embed_bytes(self, characters, ids, active):
+        """Returns the vectors of words given by their spellings, for an input whose `max_bytes` is a number.
+
+        Args:
+            characters: Ids (words, max_bytes) of the bytes of the words, each + 1, padded with 0.
+            ids: Ids (words,) of the words in the vocabulary.
+            active: Bool (words,), whether a word is computed; the others get zeros.
+        """
+        raise NotImplementedError(f"`{type(self).__name__}` knows words by their ids alone.")
 
     def for_inference(self, extra_words=None):
         """Returns the layer to predict with: by default this one.

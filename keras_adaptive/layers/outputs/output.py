@@ -16,6 +16,7 @@ class Output(keras.layers.Layer):
     Attributes:
         vocabulary_size: Number of classes.
         boundaries: Tuple of the first id of every band and, last, of `vocabulary_size`.
+        tables: List of the variables with a vector for each word, if there are any: devices can share them.
 
     Call arguments:
         hidden: (…, hidden_dim).
@@ -29,6 +30,8 @@ class Output(keras.layers.Layer):
     `targets` give masked targets the weight 0. Keras hands `sample_weight` and `metrics` to losses and metrics of
     `compile` alone, never to this layer: pass `weights` instead, or use `keras_adaptive.models.WordModel`.
     """
+
+    tables = ()
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_adaptive import layers
 from keras_adaptive.layers import (
     Body,
     CausalAttention,
@@ -239,6 +240,11 @@ def test_the_longest_sequence():
     assert TransformerDecoder([], 8).max_length is None
     assert TransformerDecoder([], 8, positions=LearnedPositions(5)).max_length == 5
     assert TransformerDecoder([], 8, positions=SinusoidalPositions()).max_length is None
+
+
+def test_every_body_is_here():
+    public = {layer for layer in vars(layers).values() if isinstance(layer, type) and issubclass(layer, Body)}
+    assert public - {Body} <= {type(make()) for make in BODIES.values()}
 
 
 def test_what_a_body_must_implement():

@@ -9,6 +9,10 @@ def test_attributes_of_an_input(layer):
     assert (layer.vocabulary_size, layer.output_dim) == (40, 6)
     assert layer.boundaries[0] == 0 and layer.boundaries[-1] == 40
     assert layer.compute_output_shape((3, None)) == (3, None, 6)
+    layer.build()
+    assert sum(table.shape[0] for table in layer.tables) == 40 and layer.max_bytes is None
+    with pytest.raises(NotImplementedError, match=f"`{type(layer).__name__}` knows words by their ids alone"):
+        layer.embed_bytes([[1]], [1], [True])
 
 
 def test_words_outside_the_vocabulary_need_spellings():
