@@ -1,4 +1,21 @@
-"""Checks of numbers that a graph of TensorFlow knows only when it runs."""
+"""Checks of shapes and numbers, of which a graph of TensorFlow knows some only when it runs."""
+
+import numpy as np
+
+
+def check_same_shape(array, expected, name, of):
+    """Raises a ValueError unless an array has a shape. Sizes that a graph does not know yet agree with any.
+
+    Args:
+        array: Array or tensor.
+        expected: The shape, a sequence of integers or `None`.
+        name: Name of the argument.
+        of: What has the expected shape, for the message.
+    """
+    shape, expected = tuple(array.shape if hasattr(array, "shape") else np.shape(array)), tuple(expected)
+    pairs = zip(shape, expected)
+    if len(shape) != len(expected) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
+        raise ValueError(f"`{name}` must have the shape {expected} of {of}. Received: {shape}.")
 
 
 def check_equal(actual, expected, message):

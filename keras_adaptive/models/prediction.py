@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_adaptive import generation
+from keras_adaptive.backend.checks import check_same_shape
 from keras_adaptive.backend.compiled import compiled
 from keras_adaptive.ops.bands import check_ids
 
@@ -23,6 +24,7 @@ class Prediction(keras.Model):
             A NumPy array (batch, length), float32.
         """
         tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
+        check_same_shape(targets, tokens.shape, "targets", "`tokens`")
         function = self._compiled("nll", lambda x, y: self.word_output.nll(self(x, training=False), y))
         return ops.convert_to_numpy(function(tokens, targets))
 
@@ -86,6 +88,7 @@ class Prediction(keras.Model):
             `(log_probs, ranks)`, two NumPy arrays (batch, length); rank 1 is the most probable word.
         """
         tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
+        check_same_shape(targets, tokens.shape, "targets", "`tokens`")
 
         def step(tokens, targets, state):
             hidden, state = self(tokens, state=state)

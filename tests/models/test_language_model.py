@@ -78,6 +78,14 @@ def test_prompts_of_different_lengths_are_continued_as_alone(model):
     np.testing.assert_array_equal(together, alone)
 
 
+@pytest.mark.parametrize("wrong", [np.s_[:2], np.s_[:, 1:]], ids=str)
+def test_targets_of_another_shape_are_refused(model, wrong):
+    tokens, targets, _ = batch(3)
+    for method in (model.nll, model.score):
+        with pytest.raises(ValueError, match=r"`targets` must have the shape \(3, 6\) of `tokens`. Received: "):
+            method(tokens, targets[wrong])
+
+
 def test_score_gives_log_probabilities_and_ranks_in_any_segments(model):
     tokens, targets, _ = batch(3)
     log_probs, ranks = model.score(tokens, targets)

@@ -1,6 +1,7 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.checks import check_same_shape
 from keras_adaptive.ops.long_rows import draw
 
 
@@ -95,8 +96,12 @@ class Output(keras.layers.Layer):
         Returns:
             A float32 scalar, in nats.
         """
-        targets = self._ids(targets)
-        weights = ops.ones(ops.shape(targets)) if weights is None else ops.reshape(weights, [-1])
+        targets = self._ids(targets, hidden)
+        if weights is None:
+            weights = ops.ones(ops.shape(targets))
+        else:
+            check_same_shape(weights, hidden.shape[:-1], "weights", "the hidden states")
+            weights = ops.reshape(weights, [-1])
         return self.compute_total_nll(self._rows(hidden), targets, weights, training)
 
     def nll(self, hidden, targets):
@@ -104,7 +109,7 @@ class Output(keras.layers.Layer):
 
         A target outside the vocabulary gives 0.
         """
-        return ops.reshape(self.compute_nll(self._rows(hidden), self._ids(targets)), ops.shape(targets))
+        return ops.reshape(self.compute_nll(self._rows(hidden), self._ids(targets, hidden)), ops.shape(targets))
 
     def log_probs(self, hidden):
         """Returns the log-probability of every word: (…, hidden_dim) to (…, vocabulary_size) float32."""
@@ -121,7 +126,7 @@ class Output(keras.layers.Layer):
             `(log_probs, ranks)`, (…) float32 in nats and (…) int32; rank 1 is the most probable word. Ranks are
             exact up to rounding.
         """
-        log_probs, ranks = self.compute_score(self._rows(hidden), self._ids(targets))
+        log_probs, ranks = self.compute_score(self._rows(hidden), self._ids(targets, hidden))
         return ops.reshape(log_probs, ops.shape(targets)), ops.reshape(ranks, ops.shape(targets))
 
     def rank(self, hidden, targets):
@@ -234,7 +239,8 @@ class Output(keras.layers.Layer):
     def _rows(self, hidden):
         return ops.reshape(self._prepared(hidden), [-1, hidden.shape[-1]])
 
-    def _ids(self, targets):
+    def _ids(self, targets, hidden):
+        check_same_shape(targets, hidden.shape[:-1], "targets", "the hidden states")
         return ops.cast(ops.reshape(targets, [-1]), "int32")
 
 

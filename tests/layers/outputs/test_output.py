@@ -59,6 +59,20 @@ def test_the_rest_is_refused_by_name(output, hidden, method, arguments):
         getattr(output, method)(hidden, *arguments)
 
 
+@pytest.mark.parametrize("wrong", [(2,), (3, 4), (2, 3), (8,), (2, 4, 1)], ids=str)
+@pytest.mark.parametrize("method", ["total_nll", "nll", "score", "rank"])
+def test_targets_of_another_shape_are_refused(output, hidden, method, wrong):
+    """Some would broadcast, and some have as many elements."""
+    message = r"`targets` must have the shape \(2, 4\) of the hidden states. Received: "
+    with pytest.raises(ValueError, match=message):
+        getattr(output, method)(hidden, np.zeros(wrong, "int32"))
+
+
+def test_weights_of_another_shape_are_refused(output, hidden):
+    with pytest.raises(ValueError, match=r"`weights` must have the shape \(2, 4\) of the hidden states"):
+        output.total_nll(hidden, np.zeros((2, 4), "int32"), np.ones((2, 1), "float32"))
+
+
 def test_weights_of_rows_and_masks():
     targets, mask = np.zeros((2, 3), "int32"), np.array([[True, True, False], [True, False, False]])
     found = numpy(token_weights(targets, np.array([2.0, 3.0], "float32"), None, mask))
