@@ -10,7 +10,8 @@ import pytest
 from keras_adaptive import distribution
 from keras_adaptive.data import load_corpus, prepare
 from keras_adaptive.distribution import data_parallel
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, WordEmbedding
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, Input, WordEmbedding
+from keras_adaptive.models import LanguageModel, transformer
 from scripts.benchmarks.virtual_devices import environments, run_processes
 from tests.support import replicas
 from tests.support.backends import BACKEND
@@ -260,6 +261,24 @@ def test_a_model_without_tables_is_refused():
     with strategy.scope():
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="the model has none: use 'data_parallel'. Received: .'sequential/dense/kern"):
+        strategy.synchronize(model)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="a strategy of JAX")
+def test_a_table_that_would_not_be_divided_is_refused():
+    class Own(Input):
+        vocabulary_size, output_dim, boundaries = 8, 4, (0, 8)
+
+        def build(self, shape):
+            self.tables = [self.add_weight(shape=(8, 4), name="words")]
+
+        def call(self, ids):
+            return keras.ops.take(self.tables[0], ids, axis=0)
+
+    strategy = distribution.start("model_parallel")
+    with strategy.scope():
+        model = LanguageModel(Own(), transformer(1, 4, 8, 1), AdaptiveSoftmax(8, ()))
+    with pytest.raises(ValueError, match=r"table_1, …: name them so. Received: \['own/words'\]"):
         strategy.synchronize(model)
 
 
