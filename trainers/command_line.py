@@ -1,5 +1,6 @@
 """Entry point of every program: parses flags and reports bad input in one line."""
 
+import math
 import os
 import sys
 
@@ -65,3 +66,17 @@ def in_one_line(function):
     except KeyboardInterrupt:
         print(f"{program}: interrupted.", file=sys.stderr)
         sys.exit(130)
+
+
+class _Finite(flags.FloatParser):
+    def parse(self, argument):
+        value = super().parse(argument)
+        if not math.isfinite(value):
+            raise ValueError("must be a finite number.")
+        return value
+
+
+def define_float(name, default, help, least=None, most=None, values=flags.FLAGS, group=None):
+    """Defines a flag of a float that is neither infinite nor NaN, which compares with no bound."""
+    parser, serializer = _Finite(least, most), flags.ArgumentSerializer()
+    flags.DEFINE(parser, name, default, help, values, serializer, module_name=group)

@@ -7,7 +7,7 @@ import os
 from absl import flags
 
 from keras_adaptive.models.constructors import assemble
-from trainers import flagfiles
+from trainers import command_line, flagfiles
 from trainers.parts import GENERAL, HYPERPARAMETERS, PARTS, ROLES, TIES
 
 # Not compared when a run resumes: the corpus may move (its vocabulary is compared), and the devices may change.
@@ -163,12 +163,14 @@ class _Integers(flags.ArgumentParser):
 
 
 def _define(name, setting, text, group, values):
-    define = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
+    define = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, str: flags.DEFINE_string}
     if setting.type is list:
         integers = flags.ListSerializer(",")
         flags.DEFINE(_Integers(), name, setting.default, text, values, integers, module_name=group)
+    elif setting.type is float:
+        command_line.define_float(name, setting.default, text, *setting.bounds, values, group)
     else:
-        bounds = setting.bounds if setting.type in (int, float) else ()
+        bounds = setting.bounds if setting.type is int else ()
         define[setting.type](name, setting.default, text, *bounds, flag_values=values, module_name=group)
 
 

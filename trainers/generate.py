@@ -24,7 +24,8 @@ def define_flags():
     flags.DEFINE_string("input", None, "UTF-8 file with one prompt per line, instead of --prompt.")
     flags.DEFINE_integer("batch_size", 16, "Prompts of --input at a time.", lower_bound=1)
     flags.DEFINE_integer("length", 50, "Words, or pieces of words, to generate.", lower_bound=1)
-    flags.DEFINE_float("temperature", 1.0, "Below 1 sharpens the distribution, 0 takes the most probable word.", 0)
+    temperature = "Below 1 sharpens the distribution, 0 takes the most probable word."
+    command_line.define_float("temperature", 1.0, temperature, 0)
     flags.DEFINE_integer("top_k", None, "Draw among the k most probable words only.", lower_bound=1)
     flags.DEFINE_integer("seed", None, "Seed of the draws: the same seed gives the same text.", lower_bound=0)
     flags.DEFINE_bool("open_vocabulary", False, "Read unknown words of the prompt by their bytes (char_cnn models).")

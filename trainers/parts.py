@@ -71,17 +71,31 @@ def sentence_batches(*, tokens, length, batch_size, seed, shuffle):
 
 
 def nag(*, max_rate, momentum, clip_norm):
-    return NAG(max_rate, momentum=momentum, global_clipnorm=clip_norm or None)
+    return NAG(max_rate, momentum=momentum, global_clipnorm=_bound(clip_norm))
 
 
 def adam(*, max_rate, clip_norm):
-    return keras.optimizers.Adam(max_rate, global_clipnorm=clip_norm or None)
+    return keras.optimizers.Adam(max_rate, global_clipnorm=_bound(clip_norm))
+
+
+def _bound(clip_norm):
+    if 0 < clip_norm < LEAST_NORM:
+        raise ValueError(
+            f"--clip_norm must be 0 for no bound, or at least {LEAST_NORM}: with less nothing is learned. "
+            f"Received: --clip_norm={clip_norm}."
+        )
+    return clip_norm or None
 
 
 def cosine_restarts(*, max_rate, min_rate, warmup, warmup_rate, period, period_mult, shrink, updates):
+    if warmup >= updates:
+        raise ValueError(
+            "--warmup must be below --updates, or the rate never reaches --max_rate. "
+            f"Received: --warmup={warmup} --updates={updates}."
+        )
     return CosineRestarts(
         max_rate,
-        period or max(updates - warmup, 1),
+        period or updates - warmup,
         min_rate=min_rate,
         warmup=warmup,
         warmup_rate=warmup_rate,
@@ -132,6 +146,8 @@ ROLES = {  # role: (default, help)
 TIES = {("adaptive", "adaptive"), ("word", "softmax")}  # pairs of --input and --output that can share word vectors
 
 RATE = (0.0, 1.0)
+DROPOUT = (0.0, 0.99)  # at 1 nothing would be left
+LEAST_NORM = 1e-6  # a gradient cut to less moves no weight in float32
 HYPERPARAMETERS = {
     "input_dim": HyperParameter(int, 0, "Dimension of the (first band's) input word vectors; 0 for --dim.", (0, None)),
     "dim": HyperParameter(int, 256, "Dimension of the hidden states.", (4, None)),
@@ -145,11 +161,11 @@ HYPERPARAMETERS = {
     "output_dim": HyperParameter(
         int, 0, "Dimension that the hidden states are projected to before the output; 0 for --dim.", (0, None)
     ),
-    "dropout": HyperParameter(float, 0.1, "Dropout rate of the body's input and of both branches of a block.", RATE),
-    "attention_dropout": HyperParameter(float, 0.0, "Dropout rate of the attention probabilities.", RATE),
-    "relu_dropout": HyperParameter(float, 0.0, "Dropout rate after the ReLU.", RATE),
-    "tail_dropout": HyperParameter(float, 0.0, "Dropout rate of the tails' projected hidden states.", RATE),
-    "input_dropout": HyperParameter(float, 0.0, "Dropout rate of the hidden states before the output.", RATE),
+    "dropout": HyperParameter(float, 0.1, "Dropout rate of the body's input and of both branches of a block.", DROPOUT),
+    "attention_dropout": HyperParameter(float, 0.0, "Dropout rate of the attention probabilities.", DROPOUT),
+    "relu_dropout": HyperParameter(float, 0.0, "Dropout rate after the ReLU.", DROPOUT),
+    "tail_dropout": HyperParameter(float, 0.0, "Dropout rate of the tails' projected hidden states.", DROPOUT),
+    "input_dropout": HyperParameter(float, 0.0, "Dropout rate of the hidden states before the output.", DROPOUT),
     "tie_projections": HyperParameter(
         bool, True, "Whether input and output share the tails' projections; only with --tie_words."
     ),

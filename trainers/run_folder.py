@@ -11,6 +11,7 @@ import filelock
 import keras
 
 import keras_adaptive  # noqa: F401  registers the layers that a saved model names
+from keras_adaptive.backend.checks import non_finite
 from keras_adaptive.data import (
     SPECIAL_WORDS,
     TOKENIZERS,
@@ -204,8 +205,19 @@ class RunFolder:
         return corpus
 
     def model(self, name="best"):
-        """Loads the best or the last model of the run."""
-        return keras.saving.load_model(self.model_file(name))
+        """Loads the best or the last model of the run.
+
+        Raises:
+            ValueError: If there is no such model, or one of its weights is not finite.
+        """
+        path = self.model_file(name)
+        model = keras.saving.load_model(path)
+        if weight := non_finite(model.weights):
+            raise ValueError(
+                f"The weight {weight} in {path} is not finite, and its answers would mean nothing: train again with a "
+                "lower learning rate, or take another model of the run."
+            )
+        return model
 
     def model_file(self, name="best"):
         """Returns the path of the best or the last model."""

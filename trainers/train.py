@@ -215,8 +215,13 @@ def print_start(settings, strategy, run, backup, model, train):
 
 
 def print_result(chosen, run):
-    best = perplexity(best_loss(run.path / "log.jsonl"))
-    updates = chosen.settings["updates"]
+    loss, updates = best_loss(run.path / "log.jsonl"), chosen.settings["updates"]
+    best = perplexity(loss)
+    if not math.isfinite(best):
+        raise FloatingPointError(
+            f"Trained {updates} updates, and the best validation loss is {loss:.6g} nats: training has diverged. Lower "
+            "the learning rate, warm up longer, or clip to a smaller norm."
+        )
     print(f"Trained {updates} updates; best validation perplexity {best:.2f}, in {run.path}/best.keras")
 
 

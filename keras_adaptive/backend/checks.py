@@ -1,6 +1,9 @@
 """Checks of shapes and numbers, of which a graph of TensorFlow knows some only when it runs."""
 
 import numpy as np
+from keras import ops
+
+from keras_adaptive.backend.custom_vjp import is_float
 
 
 def check_same_shape(array, expected, name, of):
@@ -16,6 +19,14 @@ def check_same_shape(array, expected, name, of):
     pairs = zip(shape, expected)
     if len(shape) != len(expected) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
         raise ValueError(f"`{name}` must have the shape {expected} of {of}. Received: {shape}.")
+
+
+def non_finite(variables):
+    """Returns the path of the first variable of floats that holds infinity or NaN, `None` if all are finite."""
+    for variable in variables:
+        if is_float(variable) and not bool(ops.convert_to_numpy(ops.all(ops.isfinite(variable.value)))):
+            return variable.path
+    return None
 
 
 def check_equal(actual, expected, message):

@@ -5,6 +5,7 @@ import tempfile
 
 import keras
 
+from keras_adaptive.backend.checks import non_finite
 from keras_adaptive.files import commit, discard, partial
 
 
@@ -16,11 +17,16 @@ class Checkpoint(keras.callbacks.Callback):
     in place before the last, so that a run that stops between the two and repeats the epoch loses neither. Use
     `Backup` to resume training within an epoch and to keep several states.
 
+    A model with a weight that is not finite ends training and is not written.
+
     Args:
         run_dir: Folder to save in; made if it does not exist.
         best: The `val_loss` of an existing `best.keras`, if training resumes without a `Backup`.
         writes: Whether this process writes. Of several processes only one does. The others take part, because all
             processes must read variables that are divided among replicas.
+
+    Raises:
+        FloatingPointError: From `fit`, if a weight is not finite.
 
     Example:
 
@@ -47,6 +53,11 @@ class Checkpoint(keras.callbacks.Callback):
             os.makedirs(self.run_dir, exist_ok=True)
 
     def on_epoch_end(self, epoch, logs=None):
+        if weight := non_finite(self.model.weights):
+            raise FloatingPointError(
+                f"The weight {weight} is not finite after epoch {epoch + 1}: no model is written, and the files before "
+                "it stay. Lower the learning rate, warm up longer, or clip to a smaller norm."
+            )
         if not self.writes:
             with tempfile.TemporaryDirectory() as folder:
                 self.model.save(os.path.join(folder, "last.keras"))

@@ -2,6 +2,7 @@ import os
 
 import keras
 
+from keras_adaptive.backend.checks import non_finite
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.served_model import ServedModel
 from keras_adaptive.files import complete_or_absent
@@ -29,7 +30,8 @@ def export_saved_model(
 
     Raises:
         ValueError: If the backend is not TensorFlow, the folder is not empty, the vocabulary has another size than the
-            model, the dtype is another one, or `max_length` is below 1. Nothing is written then.
+            model, the dtype is another one, `max_length` is below 1, or a weight is not finite. Nothing is written
+            then.
 
     Example:
 
@@ -55,6 +57,8 @@ def export_saved_model(
         raise ValueError(f"`dtype` must be float32 or bfloat16. Received: {dtype!r}.")
     if max_length < 1:
         raise ValueError(f"`max_length` must be at least 1. Received: {max_length}.")
+    if weight := non_finite(model.weights):
+        raise ValueError(f"`model` must have finite weights. Received: infinity or NaN in {weight}.")
     import tensorflow as tf
 
     model, text = in_dtype(model, dtype), GraphText(vocabulary, tokenizer, subwords)

@@ -131,7 +131,7 @@ class Prediction(keras.Model):
         return self._stream(self._prompts(prompt), length, temperature, top_k, seed)
 
     def _stream(self, prompts, length, temperature, top_k, seed):
-        if temperature < 0 or (top_k is not None and top_k < 1):
+        if not temperature >= 0 or (top_k is not None and top_k < 1):
             raise ValueError(
                 "`temperature` must not be negative and `top_k` must be at least 1. "
                 f"Received: temperature={temperature}, top_k={top_k}."

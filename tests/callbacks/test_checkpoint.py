@@ -44,6 +44,19 @@ def test_last_and_best_are_kept(tmp_path, val_losses, best):
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["best.keras", "last.keras"]
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_model_that_is_not_finite_is_not_written(tmp_path, bad):
+    model = make_model()
+    end_epochs(model, tmp_path, [1.0])
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    model.set_weights([np.full((1, 1), bad), np.zeros(1)])
+    callback = Checkpoint(tmp_path, best=1.0)
+    callback.set_model(model)
+    with pytest.raises(FloatingPointError, match="weight .*kernel is not finite after epoch 2: no model is written"):
+        callback.on_epoch_end(1, {"val_loss": 0.5})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+
+
 def test_without_validation_there_is_no_best(tmp_path):
     end_epochs(make_model(), tmp_path, [None, np.nan])
     assert [path.name for path in tmp_path.iterdir()] == ["last.keras"]

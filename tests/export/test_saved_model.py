@@ -46,6 +46,7 @@ ERRORS = [
     ("next_words", {"text": ["the"], "k": 1001}, r"`k` must be from 1 to 1000. Received:\] \[1001\]"),
     *(("generate", {"text": ["the"], "length": n}, "`length` must be from 1 to 80") for n in (0, -1, 81, 2**31 - 1)),
     ("generate", {"text": ["the"], "temperature": -0.5}, "`temperature` must not be negative"),
+    ("generate", {"text": ["the"], "temperature": float("nan")}, "`temperature` must not be negative"),
     ("generate", {"text": ["the"], "top_k": -1}, "`top_k` must be from 1 to 1000, or 0"),
     ("log_probs", {"token_ids": [[4, 2000]]}, "`token_ids` must be from 0 to 1999"),
     ("log_probs", {"token_ids": [[4] * 81]}, "may have 80 tokens"),
@@ -342,6 +343,15 @@ def test_what_cannot_be_exported_is_refused(model, tmp_path, name, arguments, me
     with pytest.raises(ValueError, match=message):
         export_saved_model(model, **{"vocabulary": VOCABULARY, "folder": tmp_path / name, **arguments})
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+@on_tensorflow
+def test_a_model_that_is_not_finite_is_not_exported(tmp_path):
+    model, words = language_model(), {f"w{number}": 1 for number in range(16)}
+    model.word_output.class_table.assign(np.nan * model.word_output.class_table.value)
+    with pytest.raises(ValueError, match="must have finite weights. Received: infinity or NaN in .*class_table"):
+        export_saved_model(model, Vocabulary.from_counts(words), tmp_path / "1")
+    assert not list(tmp_path.iterdir())
 
 
 @on_tensorflow

@@ -89,12 +89,31 @@ def test_every_hyper_parameter_has_a_taker_and_one_meaning():
         (["--cutoffs=a,b"], "must be integers with commas"),
         (["--dim=3"], "dim"),
         (["--no_such_flag=1"], "no_such_flag"),
+        (["--dropout=1.0"], "dropout"),
+        (["--tail_dropout=1"], "tail_dropout"),
+        (["--clip_norm=inf"], "clip_norm=inf: must be a finite number"),
+        (["--max_rate=-inf"], "max_rate=-inf: must be a finite number"),
+        (["--dropout=nan"], "dropout=nan: must be a finite number"),
         (["word"], r"must be flags, --name=value. Received: \['word'\]"),
     ],
 )
 def test_a_flag_that_no_chosen_part_takes_is_refused_even_with_its_default(arguments, message):
     with pytest.raises(ValueError, match=message):
         Experiment.of_arguments(arguments)
+
+
+@pytest.mark.parametrize("optimizer", ["nag", "adam"])
+def test_a_bound_that_stops_all_learning_is_refused(optimizer):
+    chosen = Experiment.of_arguments([f"--optimizer={optimizer}", "--clip_norm=1e-30"])
+    with pytest.raises(ValueError, match="--clip_norm must be 0 for no bound, or at least 1e-06"):
+        chosen.optimizer()
+
+
+@pytest.mark.parametrize("warmup", [6, 7])
+def test_a_warm_up_that_never_ends_is_refused(warmup):
+    chosen = Experiment.of_arguments(["--updates=6", f"--warmup={warmup}"])
+    with pytest.raises(ValueError, match=f"--warmup must be below --updates.* Received: --warmup={warmup} --updates=6"):
+        chosen.schedule()
 
 
 def test_a_flag_of_a_flagfile_counts_as_given(tmp_path):

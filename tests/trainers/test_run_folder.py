@@ -2,9 +2,13 @@
 
 import json
 
+import keras
+import numpy as np
 import pytest
 
 from keras_adaptive.data import prepare
+from tests.support.tiny import language_model
+from trainers import train
 from trainers.experiment import Experiment
 from trainers.run_folder import RunFolder
 
@@ -68,6 +72,27 @@ def test_a_line_of_flags_that_is_no_flag_is_named(run, line):
     with pytest.raises(ValueError, match="flags.txt must hold --NAME=VALUE lines only. Received: ") as raised:
         run.flags()
     assert len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_a_model_that_is_not_finite_is_refused(run, bad):
+    model = language_model(vocabulary_size=8)
+    model.save(run.path / "best.keras")
+    assert run.model().vocabulary_size == 8
+    table = np.array(keras.ops.convert_to_numpy(model.word_input.tables[0].value))
+    table[0, 0] = bad
+    model.word_input.tables[0].assign(table)
+    model.save(run.path / "best.keras")
+    with pytest.raises(ValueError, match="weight .*table_0 in .*best.keras is not finite"):
+        run.model()
+
+
+@pytest.mark.parametrize("losses", [[1e6], [None, 800.0], [None]])
+def test_a_training_without_a_good_validation_ends_in_an_error(run, experiment, losses):
+    """A perplexity beyond all numbers, or no validation that was finite."""
+    (run.path / "log.jsonl").write_text("".join(json.dumps({"val_loss": one}) + "\n" for one in losses))
+    with pytest.raises(FloatingPointError, match="Trained 1000 updates, and the best validation loss is .* diverged"):
+        train.print_result(experiment, run)
 
 
 def test_the_description_of_the_corpus_is_checked(run):

@@ -73,8 +73,8 @@ def prepare(
         The `Corpus`.
 
     Raises:
-        ValueError: If a file is missing, empty or not UTF-8, `data_dir` holds something else or a damaged corpus, or
-            another process is making it. Errors of `check` are raised too.
+        ValueError: If a file is missing, without a word or not UTF-8, `data_dir` holds something else or a damaged
+            corpus, or another process is making it. Errors of `check` are raised too.
         ModuleNotFoundError: If `subwords` is not 0 and the package `tokenizers` is not installed.
         ChildProcessError: If a process is killed.
     """
@@ -106,6 +106,9 @@ def prepare(
         else:
             contents = write_word_corpus(folders, new, mapped, min_count, vocabulary)
         splits = {split: inputs[split] | contents["splits"][split] for split in SPLITS}
+        for split in SPLITS:
+            if splits[split]["tokens"] == splits[split]["lines"]:
+                raise ValueError(f"{texts[split]} holds no word. It must hold text, a paragraph or a sentence a line.")
         metadata = {"source": str(source or folder), **recipe, **contents, "splits": splits}
         (new / "corpus.json").write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
         if check:

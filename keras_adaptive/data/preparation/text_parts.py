@@ -52,6 +52,7 @@ def _read_text(path, start, stop):
             size = len(chunk) if file.tell() == stop else 1 + max(chunk.rfind(b" "), chunk.rfind(b"\n"))
             rest = chunk[size:]
             text = _decode(chunk[:size], path, begin)
+            text = text.removeprefix("\ufeff") if begin == 0 else text  # the mark of some editors is no word
             yield text + "\n" if begin + size == end and not text.endswith("\n") else text
 
 

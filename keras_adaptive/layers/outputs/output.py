@@ -170,7 +170,7 @@ class Output(keras.layers.Layer):
         `temperature` and `top_k` are Python numbers. In a compiled step pass them as tensors to `draw_tempered` and
         `draw_among`, or the step is compiled again for every value.
         """
-        if temperature < 0:
+        if not temperature >= 0:  # or NaN
             raise ValueError(f"`temperature` must not be negative. Received: temperature={temperature}.")
         if temperature == 0:
             return self.top_k(hidden, 1)[1][..., 0]

@@ -95,6 +95,25 @@ def test_nothing_else_is_left_in_the_folder(folder, tmp_path):
     assert names == {"train.tokens", "valid.tokens", "test.tokens", "vocabulary.txt", "corpus.json"}
 
 
+@pytest.mark.parametrize("subwords", [0, 2])
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_a_text_without_a_word_is_named(folder, tmp_path, split, subwords):
+    (folder / f"{split}.txt").write_text("\n \n\n")
+    with pytest.raises(ValueError, match=f"{split}.txt holds no word"):
+        prepare(folder, tmp_path / "data", min_count=1, subwords=subwords)
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_mark_at_the_beginning_of_a_file_is_no_part_of_its_first_word(folder, tmp_path):
+    plain = prepare(folder, tmp_path / "plain", min_count=1)
+    for split in ("train", "valid"):
+        path = folder / f"{split}.txt"
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    marked = prepare(folder, tmp_path / "marked", min_count=1)
+    assert marked.vocabulary.words == plain.vocabulary.words
+    np.testing.assert_array_equal(marked.tokens("train"), plain.tokens("train"))
+
+
 def test_raw_text(folder, tmp_path):
     corpus = prepare(folder, tmp_path / "data", tokenizer="words", min_count=1)
     assert corpus.vocabulary.decode(corpus.tokens("train")[6:11]) == ["cat", "the", "<", "unk", ">"]

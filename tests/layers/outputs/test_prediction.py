@@ -111,9 +111,10 @@ def test_extreme_numbers_give_words_of_the_vocabulary(softmax, hidden, top_k):
         assert ids.min() >= 0 and ids.max() < VOCABULARY
 
 
-def test_negative_temperature(softmax, hidden):
-    with pytest.raises(ValueError, match="`temperature` must not be negative. Received: temperature=-1"):
-        softmax.sample(hidden, temperature=-1)
+@pytest.mark.parametrize("temperature", [-1, float("nan")])
+def test_temperatures_that_are_refused(softmax, hidden, temperature):
+    with pytest.raises(ValueError, match=f"`temperature` must not be negative. Received: temperature={temperature}"):
+        softmax.sample(hidden, temperature=temperature)
 
 
 def plain():
