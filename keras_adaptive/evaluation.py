@@ -25,7 +25,7 @@ def word_losses(model, corpus, split, block, context, batch_size, by_lines=False
         ValueError: If a file of the split is missing or has changed.
     """
     corpus.verify(split)
-    windows = ContextWindows(corpus.tokens(split), block, context, batch_size, by_lines)
+    windows = ContextWindows(corpus.tokens(split), block, context, batch_size=batch_size, by_lines=by_lines)
     nll = np.concatenate([losses(model, *batch) for batch in windows])
     return np.add.reduceat(nll, corpus.word_starts(split)), np.asarray(corpus.words(split))
 

@@ -52,20 +52,21 @@ def prepare_docstrings():
         say("Reading the docstrings of", ", ".join(["Python", *FLAGS.packages]))
         write_docstrings(folder, FLAGS.packages)
         source = ", ".join(["docstrings of Python " + sys.version.split()[0], *FLAGS.packages])
-        return prepare(folder, FLAGS.data_dir, FLAGS.tokenizer or "words", FLAGS.min_count or 3, source, **how())
+        units = {"tokenizer": FLAGS.tokenizer or "words", "min_count": FLAGS.min_count or 3}
+        return prepare(folder, FLAGS.data_dir, source=source, **units, **how())
 
 
 def prepare_download():
     if FLAGS.tokenizer == "words":
         raise ValueError(f"--source={FLAGS.source} is tokenized already. Leave --tokenizer out.")
     names = FLAGS.source, FLAGS.download_dir, FLAGS.data_dir
-    return prepare_public(*names, FLAGS.min_count, mirrors=FLAGS.mirrors, **how())
+    return prepare_public(*names, min_count=FLAGS.min_count, mirrors=FLAGS.mirrors, **how())
 
 
 def prepare_folder():
     say("Reading", FLAGS.source)
-    tokenizer, min_count = FLAGS.tokenizer or "whitespace", FLAGS.min_count or 3
-    return prepare(FLAGS.source, FLAGS.data_dir, tokenizer, min_count, **how())
+    units = {"tokenizer": FLAGS.tokenizer or "whitespace", "min_count": FLAGS.min_count or 3}
+    return prepare(FLAGS.source, FLAGS.data_dir, **units, **how())
 
 
 def how():

@@ -46,11 +46,11 @@ def assemble(make_input, make_body, make_output, *, tied=False, dtype=None):
 
 
 def transformer(
+    *,
     num_blocks,
     dim,
     ffn_dim,
     num_heads,
-    *,
     dropout=0.0,
     attention_dropout=0.0,
     relu_dropout=0.0,

@@ -52,8 +52,8 @@ def test_refuses_shards_of_different_types():
 READERS = {
     "blocks": lambda tokens: BlockBatches(tokens, 4, 3, seed=5).batches(0, 9),
     "sentences": lambda tokens: SentenceBatches(tokens, 24, seed=5, max_length=8).batches(0, 30),
-    "windows": lambda tokens: ContextWindows(tokens, 4, 7, 2),
-    "windows of tokens": lambda tokens: ContextWindows(tokens, 4, 7, 2, by_lines=False),
+    "windows": lambda tokens: ContextWindows(tokens, 4, 7, batch_size=2),
+    "windows of tokens": lambda tokens: ContextWindows(tokens, 4, 7, batch_size=2, by_lines=False),
 }
 
 

@@ -277,7 +277,7 @@ def test_a_table_that_would_not_be_divided_is_refused():
 
     strategy = distribution.start("model_parallel")
     with strategy.scope():
-        model = LanguageModel(Own(), transformer(1, 4, 8, 1), AdaptiveSoftmax(8, ()))
+        model = LanguageModel(Own(), transformer(num_blocks=1, dim=4, ffn_dim=8, num_heads=1), AdaptiveSoftmax(8, ()))
     with pytest.raises(ValueError, match=r"table_1, …: name them so. Received: \['own/words'\]"):
         strategy.synchronize(model)
 

@@ -43,7 +43,7 @@ def test_a_toy_body_makes_a_language_model(tmp_path):
 
 
 def test_the_transformer_has_the_dtype_throughout():
-    body = transformer(2, 8, 12, 2, dtype="mixed_bfloat16", name="other")
+    body = transformer(num_blocks=2, dim=8, ffn_dim=12, num_heads=2, dtype="mixed_bfloat16", name="other")
     layers = [body, body.positions, *body.blocks, *(block.attention for block in body.blocks)]
     assert body.name == "other" and {layer.dtype_policy.name for layer in layers} == {"mixed_bfloat16"}
 

@@ -120,7 +120,8 @@ def test_bad_prompts(model, prompt):
 
 def test_untied_parts_of_other_dimensions():
     words = AdaptiveEmbedding(VOCABULARY, 12, (5, 12), factor=2)
-    model = LanguageModel(words, transformer(1, 8, 12, 2), AdaptiveSoftmax(VOCABULARY, (), factor=2))
+    body = transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2)
+    model = LanguageModel(words, body, AdaptiveSoftmax(VOCABULARY, (), factor=2))
     tokens, targets, _ = batch(2)
     log_probs = model.log_probs(tokens)
     picked = np.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0]

@@ -28,7 +28,7 @@ def system(name, dtype=None, zero_padding=True):
     else:
         words = WordEmbedding(VOCABULARY, 4, dtype=dtype)
     plain = name.startswith("SM")
-    body = transformer(1, 8, 12, 2, output_dim=4 if plain else None, dtype=dtype)
+    body = transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2, output_dim=4 if plain else None, dtype=dtype)
     softmax = AdaptiveSoftmax(
         VOCABULARY, () if plain else (5, 12), 2, tied_to=words if name == "SM-T" else None, dtype=dtype
     )

@@ -29,7 +29,7 @@ class BlockBatches(Batches):
     ([[2, 7, 8, 9]], [[7, 8, 9, 2]])
     """
 
-    def __init__(self, tokens, length, batch_size, seed, shuffle=True):
+    def __init__(self, tokens, length, batch_size, *, seed, shuffle=True):
         super().__init__(tokens, seed, shuffle)
         self.length = length
         self.batch_size = batch_size

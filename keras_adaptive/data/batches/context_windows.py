@@ -36,7 +36,7 @@ class ContextWindows:
     [([[7, 8, 2, 1, 1]], [[1.0, 1.0, 1.0, 0.0, 0.0]]), ([[8, 2, 9, 2, 1]], [[0.0, 0.0, 1.0, 1.0, 0.0]])]
     """
 
-    def __init__(self, tokens, block, context, batch_size=1, by_lines=True):
+    def __init__(self, tokens, block, context, *, batch_size=1, by_lines=True):
         if block < 1 or context < 0 or batch_size < 1:
             raise ValueError(
                 "`block` and `batch_size` must be positive and `context` not negative. "

@@ -31,7 +31,7 @@ class SentenceBatches(Batches):
     ((2, 8), 5.0)
     """
 
-    def __init__(self, tokens, tokens_per_batch, seed, max_length=256, shuffle=True):
+    def __init__(self, tokens, tokens_per_batch, *, seed, max_length=256, shuffle=True):
         super().__init__(tokens, seed, shuffle)
         self.tokens_per_batch = tokens_per_batch
         self.max_length = max_length

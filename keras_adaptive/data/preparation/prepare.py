@@ -32,6 +32,7 @@ class _Part(NamedTuple):
 def prepare(
     folder,
     data_dir,
+    *,
     tokenizer="whitespace",
     min_count=3,
     source=None,

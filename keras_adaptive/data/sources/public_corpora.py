@@ -90,7 +90,7 @@ _BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, E
 
 
 def prepare_public(
-    name, download_dir, data_dir, min_count=None, subwords=0, mirrors=(), report=print, vocabulary=None, processes=1
+    name, download_dir, data_dir, *, min_count=None, subwords=0, mirrors=(), report=print, vocabulary=None, processes=1
 ):
     """Downloads, unpacks and prepares one of `PUBLIC_CORPORA`, and verifies its published counts.
 
@@ -124,7 +124,7 @@ def prepare_public(
     check = functools.partial(_check_counts, public, texts)
     units = {"subwords": subwords, "vocabulary": vocabulary}
     how = {"check": check, "processes": processes, "report": report}
-    return prepare(texts, data_dir, "whitespace", min_count or public.min_count, name, **units, **how)
+    return prepare(texts, data_dir, min_count=min_count or public.min_count, source=name, **units, **how)
 
 
 def fetch_texts(name, download_dir, mirrors=(), report=print):

@@ -43,7 +43,7 @@ class AdaptiveEmbedding(Input):
     (1, 3, 128)
     """
 
-    def __init__(self, vocabulary_size, embedding_dim, cutoffs, output_dim=None, factor=4, **kwargs):
+    def __init__(self, vocabulary_size, embedding_dim, cutoffs, output_dim=None, *, factor=4, **kwargs):
         super().__init__(**kwargs)
         self.vocabulary_size = vocabulary_size
         self.embedding_dim = embedding_dim

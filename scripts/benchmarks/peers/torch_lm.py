@@ -157,14 +157,14 @@ def main():
     torch.manual_seed(FLAGS.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     corpus = load_corpus(FLAGS.data_dir)
-    shape = FLAGS.length, FLAGS.batch_size, FLAGS.seed
+    shape = {"length": FLAGS.length, "batch_size": FLAGS.batch_size, "seed": FLAGS.seed}
     sizes = *(FLAGS[name].value for name in BODY), FLAGS.dropout, FLAGS.length
     model = TransformerLM(len(corpus.vocabulary), list(common.cutoffs()), *sizes).to(device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     print(f"{parameters:,} parameters, {len(corpus.vocabulary):,} words, {torch.get_num_threads()} threads")
 
-    results = {"parameters": parameters, **train(model, BlockBatches(corpus.tokens("train"), *shape), device)}
-    valid = BlockBatches(corpus.tokens("valid"), *shape, shuffle=False)
+    results = {"parameters": parameters, **train(model, BlockBatches(corpus.tokens("train"), **shape), device)}
+    valid = BlockBatches(corpus.tokens("valid"), **shape, shuffle=False)
     results["valid_loss"], results["valid_tokens"] = evaluate(model, valid, device)
     results["valid_perplexity"] = math.exp(results["valid_loss"])
     print(f"valid perplexity {results['valid_perplexity']:.2f} over {results['valid_tokens']:,} tokens")

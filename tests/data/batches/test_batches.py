@@ -24,8 +24,8 @@ def lines():
 
 def make(kind, tokens, seed=3, shuffle=True):
     if kind == "blocks":
-        return BlockBatches(tokens, min(4, len(tokens)), 3, seed, shuffle)
-    return SentenceBatches(tokens, 48, seed, max_length=20, shuffle=shuffle)
+        return BlockBatches(tokens, min(4, len(tokens)), 3, seed=seed, shuffle=shuffle)
+    return SentenceBatches(tokens, 48, seed=seed, max_length=20, shuffle=shuffle)
 
 
 def epoch(batches, number=0):

@@ -27,7 +27,7 @@ def rows(windows):
 @given(LINES, st.integers(1, 9), st.integers(0, 15), st.integers(1, 4), st.booleans())
 def test_every_token_is_scored_once_in_order(sizes, block, context, batch_size, by_lines):
     tokens = stream(sizes)
-    windows = ContextWindows(tokens, block, context, batch_size, by_lines)
+    windows = ContextWindows(tokens, block, context, batch_size=batch_size, by_lines=by_lines)
     batches = list(windows)
     assert len(batches) == len(windows)
     assert {array.shape[0] for batch in batches for array in batch} == {batch_size}
@@ -39,7 +39,7 @@ def test_every_token_is_scored_once_in_order(sizes, block, context, batch_size, 
 def test_context_is_the_text_before_and_not_scored(sizes, block, context, by_lines):
     tokens, start = stream(sizes), 0
     shifted = np.append(EOS, tokens[:-1])
-    for inputs, targets, weights in rows(ContextWindows(tokens, block, context, 2, by_lines)):
+    for inputs, targets, weights in rows(ContextWindows(tokens, block, context, batch_size=2, by_lines=by_lines)):
         stop = start + int(weights.sum())
         before = min(context, start, max(block + context - (stop - start), 0))
         assert weights.tolist() == [0] * before + [1] * (stop - start)
@@ -83,7 +83,7 @@ def published_windows(sizes, block, context):
 @example([3, 6, 2, 11], 4, 5)  # lines of 7 and 12: one with a shorter context, one longer than block and context
 def test_windows_of_lines_are_the_published_ones(sizes, block, context):
     found = []
-    for _, targets, weights in rows(ContextWindows(stream(sizes), block, context, 2)):
+    for _, targets, weights in rows(ContextWindows(stream(sizes), block, context, batch_size=2)):
         found.append((targets[weights == 0].tolist(), targets[weights > 0].tolist()))
         assert len(targets) <= max(block + context, int(weights.sum()))
     assert found == published_windows(sizes, block, context)

@@ -229,7 +229,7 @@ def spelled(corpus, split):
 @pytest.mark.parametrize("tokenizer", list(TOKENIZERS))
 def test_pieces_are_the_text(folder, tmp_path, tokenizer):
     (folder / "test.txt").write_text("don't naïve 日本語 x<unk>\n\n zebra's <unk> <s>", encoding="utf-8")
-    corpus = prepare(folder, tmp_path / "data", tokenizer, subwords=6)
+    corpus = prepare(folder, tmp_path / "data", tokenizer=tokenizer, subwords=6)
     for split in SPLITS:
         lines = (folder / f"{split}.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
         text = "".join("".join(f" {word}" for word in TOKENIZERS[tokenizer](line)) + "\n" for line in lines)

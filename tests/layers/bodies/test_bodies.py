@@ -231,12 +231,12 @@ def test_values_that_a_transformer_keeps_for_the_backward_pass():
         ({"attention_dropout": 0.1}, 2 * LENGTH),
         ({"relu_dropout": 0.1}, 12),
     ):
-        values = transformer(3, 8, 12, 2, **rates).activations_per_token(LENGTH)
+        values = transformer(num_blocks=3, dim=8, ffn_dim=12, num_heads=2, **rates).activations_per_token(LENGTH)
         assert values == 3 * (10 * 8 + 2 * 12 + 2 * 2 * LENGTH + masks)
 
 
 def test_the_longest_sequence():
-    assert transformer(1, 8, 12, 2).max_length is None
+    assert transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2).max_length is None
     assert TransformerDecoder([], 8).max_length is None
     assert TransformerDecoder([], 8, positions=LearnedPositions(5)).max_length == 5
     assert TransformerDecoder([], 8, positions=SinusoidalPositions()).max_length is None

@@ -19,7 +19,7 @@ def build(decoder, dim):
 
 @pytest.mark.parametrize("input_dim, first_position", [(8, 2), (6, 0)])
 def test_equals_the_oracle(input_dim, first_position):
-    decoder = build(transformer(2, 8, 12, 2, first_position=first_position), input_dim)
+    decoder = build(transformer(num_blocks=2, dim=8, ffn_dim=12, num_heads=2, first_position=first_position), input_dim)
     x = np.random.default_rng(0).normal(size=(2, 5, input_dim)).astype("float32")
     projection = None if decoder.projection is None else value(decoder.projection.kernel)
     expected = oracle.decoder(x, map(block_weights, decoder.blocks), 2, projection, first_position)
@@ -66,9 +66,9 @@ def test_no_room_behind_the_learned_positions():
 
 
 def test_number_of_weights():
-    decoder = build(transformer(1, 8, 12, 2), 8)
+    decoder = build(transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2), 8)
     assert decoder.count_params() == 4 * (8 * 8 + 8) + (8 * 12 + 12) + (12 * 8 + 8) + 4 * 8
-    projected = build(transformer(1, 8, 12, 2), 6)
+    projected = build(transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2), 6)
     assert projected.count_params() == decoder.count_params() + 6 * 8  # no bias, no norm, no positions
 
 
@@ -105,7 +105,7 @@ def test_heads_must_divide_the_dimension():
 
 def test_a_cache_needs_a_length():
     with pytest.raises(ValueError, match="`length` must be the number of tokens .* Received: None"):
-        transformer(1, 8, 12, 2).initial_state(1)
+        transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2).initial_state(1)
 
 
 def test_blocks_of_different_mixers():

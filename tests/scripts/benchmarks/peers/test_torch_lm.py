@@ -21,7 +21,7 @@ SMALL = {"num_blocks": 2, "dim": 32, "ffn_dim": 64, "num_heads": 2, "length": 8}
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     folder = write_zipf(tmp_path_factory.mktemp("corpus"), words=90, lengths=(60, 60, 60), line=12, seed=0)
-    prepare(folder, folder / "data", "whitespace", 1)
+    prepare(folder, folder / "data", min_count=1)
     return folder / "data"
 
 
@@ -63,11 +63,11 @@ def test_evaluation_is_exact_whatever_the_batches(data_dir):
     model = small_model(len(load_corpus(data_dir).vocabulary), dropout=0.5)
     losses = []
     for batch_size in (1, 7, 64):
-        loss, count = torch_lm.evaluate(model, BlockBatches(tokens, 8, batch_size, 1, shuffle=False), "cpu")
+        loss, count = torch_lm.evaluate(model, BlockBatches(tokens, 8, batch_size, seed=1, shuffle=False), "cpu")
         assert count == len(tokens)
         losses.append(loss)
     model = small_model(len(load_corpus(data_dir).vocabulary), dropout=0.0)  # the slow path of training
-    batch = BlockBatches(tokens, 8, 999, 1, shuffle=False).batch(0)
+    batch = BlockBatches(tokens, 8, 999, seed=1, shuffle=False).batch(0)
     expected = model(*torch_lm.to_device(batch, "cpu")).item() / len(tokens)
     assert losses == pytest.approx([expected] * 3, rel=1e-5)
 
