@@ -2,8 +2,11 @@
 
 import numpy as np
 
-from keras_adaptive.data import ContextWindows
+from keras_adaptive.data import EOS, UNITS, ContextWindows
+from keras_adaptive.data.text.characters import begins_character, is_white_space
 from keras_adaptive.metrics import loss_by_frequency
+
+CHUNK = 1 << 22  # tokens in memory at a time
 
 
 def word_losses(model, corpus, split, block, context, batch_size, by_lines=False):
@@ -33,6 +36,34 @@ def word_losses(model, corpus, split, block, context, batch_size, by_lines=False
 def losses(model, inputs, targets, weights):
     """Returns the losses of the scored tokens of a batch of windows, float64 in the order of the text."""
     return model.nll(inputs, targets)[weights > 0].astype("float64")
+
+
+def lengths(corpus, split):
+    """Returns the length of the text of a split in several units, by which models of different units can be compared.
+
+    Args:
+        corpus: A `Corpus`.
+        split: "train", "valid" or "test".
+
+    Returns:
+        Dict with the numbers of `"byte"`, `"character"` and `"word"` that are known. The end of a line counts in each.
+        The words of a corpus of characters or bytes have white space between them, in bytes that of ASCII.
+    """
+    facts, unit = corpus.metadata["splits"][split], corpus.metadata["unit"]
+    found = {"byte": facts["bytes"]} if "bytes" in facts else {}  # an earlier version did not write it
+    if unit not in UNITS.values():
+        return {**found, "word": len(corpus.words(split))}
+    words, tokens = corpus.vocabulary.words, corpus.tokens(split)
+    spaces = np.array([is_white_space(word) for word in words])
+    counts, number, after_space = np.zeros(len(words), np.int64), 0, True
+    for start in range(0, len(tokens), CHUNK):
+        ids = np.asarray(tokens[start : start + CHUNK])
+        counts += np.bincount(ids, minlength=len(words))
+        space = spaces[ids]
+        number += np.count_nonzero(~space & np.append(after_space, space[:-1]))
+        after_space = space[-1]
+    begins = [unit == "character" or begins_character(word) for word in words]
+    return {**found, "character": int(counts[begins].sum()), "word": int(number + counts[EOS])}
 
 
 def by_frequency(nll, words, corpus, edges=None):

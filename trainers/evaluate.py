@@ -8,9 +8,11 @@ python -m trainers.evaluate --run_dir=runs/quickstart --split=valid
 python -m trainers.evaluate --run_dir=runs/wikitext103 --split=test --blocks_of=lines --block=512 --context=2560
 """
 
+import math
+
 from absl import flags
 
-from keras_adaptive.evaluation import by_frequency, word_losses
+from keras_adaptive.evaluation import by_frequency, lengths, word_losses
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
 from trainers.run_folder import RunFolder
@@ -36,12 +38,13 @@ def main():
     corpus, model = run.corpus(FLAGS.data_dir), run.model(FLAGS.model).for_inference()
     block, by_lines = FLAGS.block or int(run.flags()["length"]), FLAGS.blocks_of == "lines"
     nll, words = word_losses(model, corpus, FLAGS.split, block, FLAGS.context, FLAGS.batch_size, by_lines)
-    loss = float(nll.mean())
+    loss, bits = float(nll.mean()), float(nll.sum()) / math.log(2)
     result = {
         "split": FLAGS.split,
         "perplexity": perplexity(loss),
         "loss": loss,
-        "unit": "word" if corpus.metadata["unit"] == "word" else "word (of sub-words)",
+        "unit": "word (of sub-words)" if corpus.metadata["unit"] == "sub-word" else corpus.metadata["unit"],
+        **{f"bits_per_{unit}": bits / number for unit, number in lengths(corpus, FLAGS.split).items()},
         "block": block,
         "blocks_of": "tokens in whole lines" if by_lines else "tokens",
         "context": FLAGS.context,
@@ -51,13 +54,15 @@ def main():
         "by_frequency": by_frequency(nll, words, corpus),
     }
     path = run.write_json(f"evaluation_{FLAGS.split}.json", result)
-    counted = "{tokens:,} tokens" if result["unit"] == "word" else "{words:,} words in {tokens:,} tokens"
+    counted = "{words:,} words in {tokens:,} tokens" if corpus.merges_sha256 else "{tokens:,} tokens"
     print(
         (
             "{split} perplexity {perplexity:.2f} per {unit} ({loss:.4f} nats): " + counted + " counted, blocks of "
             "{block} {blocks_of}, context {context}"
         ).format(**result)
     )
+    measures = [f"{value:.4f} per {name[9:]}" for name, value in result.items() if name.startswith("bits_per_")]
+    print(f"Bits of the same text: {', '.join(measures)}")
     print(f"Written to {path}")
 
 

@@ -46,7 +46,7 @@ def main():
     ids = [np.concatenate([[EOS], vocabulary.encode(tokens, extra or ())]) for tokens in prompts]
     if not FLAGS.input:
         stream = (vocabulary.words[new[0]] for new in model.stream(ids, *how, FLAGS.seed))
-        for text in itertools.chain(["".join(run.join(prompts[0]))[1:]], run.join(stream)):
+        for text in itertools.chain(["".join(run.join(prompts[0])).removeprefix(" ")], run.join(stream)):
             print(text, end="", flush=True)
         print()
         return

@@ -67,7 +67,7 @@ def plain_softmax(*, vocabulary_size, input_dropout, tied_to=None, **kwargs):
 
 
 def sentence_batches(*, tokens, length, batch_size, seed, shuffle):
-    return SentenceBatches(tokens, batch_size * length, seed, max_length=length, shuffle=shuffle)
+    return SentenceBatches(tokens, batch_size * length, seed=seed, max_length=length, shuffle=shuffle)
 
 
 def nag(*, max_rate, momentum, clip_norm):

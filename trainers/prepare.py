@@ -6,6 +6,7 @@ python -m trainers.prepare --data_dir=data/docstrings
 python -m trainers.prepare --source=wikitext-103 --data_dir=data/wikitext-103
 python -m trainers.prepare --source=FOLDER --data_dir=data/mine
 python -m trainers.prepare --source=FOLDER --subwords=32000 --data_dir=data/mine_bpe
+python -m trainers.prepare --source=FOLDER --unit=characters --data_dir=data/mine_characters
 python -m trainers.prepare --source=FOLDER --dictionary=dict.txt --data_dir=data/for_a_published_model
 """
 
@@ -16,7 +17,7 @@ import tempfile
 
 from absl import flags
 
-from keras_adaptive.data import PUBLIC_CORPORA, TOKENIZERS, Vocabulary, prepare, prepare_public, write_docstrings
+from keras_adaptive.data import PUBLIC_CORPORA, TOKENIZERS, UNITS, Vocabulary, prepare, prepare_public, write_docstrings
 from trainers import command_line
 
 FLAGS = flags.FLAGS
@@ -31,12 +32,14 @@ def define_flags():
         "and test.txt.",
     )
     flags.DEFINE_list("packages", [], "Installed packages whose docstrings are added, such as numpy,keras.")
-    flags.DEFINE_enum("tokenizer", None, list(TOKENIZERS), "By default words for docstrings, whitespace for a folder.")
+    flags.DEFINE_enum("unit", "words", ["words", *UNITS], "What a token is; --subwords=N divides words into pieces.")
+    words = [name for name in TOKENIZERS if name not in UNITS]
+    flags.DEFINE_enum("tokenizer", None, words, "By default words for docstrings, whitespace for a folder.")
     flags.DEFINE_integer(
         "min_count",
         None,
-        "Occurrences below which a word of the training text becomes <unk>; by default 3, or what a public corpus was "
-        "published with.",
+        "Occurrences below which a word of the training text becomes <unk>; by default 3 (1 for characters and bytes), "
+        "or what a public corpus was published with.",
         lower_bound=1,
     )
     flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, such as 32000; 0 for words.", lower_bound=0)
@@ -52,8 +55,7 @@ def prepare_docstrings():
         say("Reading the docstrings of", ", ".join(["Python", *FLAGS.packages]))
         write_docstrings(folder, FLAGS.packages)
         source = ", ".join(["docstrings of Python " + sys.version.split()[0], *FLAGS.packages])
-        units = {"tokenizer": FLAGS.tokenizer or "words", "min_count": FLAGS.min_count or 3}
-        return prepare(folder, FLAGS.data_dir, source=source, **units, **how())
+        return prepare(folder, FLAGS.data_dir, source=source, **units("words"), **how())
 
 
 def prepare_download():
@@ -65,8 +67,14 @@ def prepare_download():
 
 def prepare_folder():
     say("Reading", FLAGS.source)
-    units = {"tokenizer": FLAGS.tokenizer or "whitespace", "min_count": FLAGS.min_count or 3}
-    return prepare(FLAGS.source, FLAGS.data_dir, **units, **how())
+    return prepare(FLAGS.source, FLAGS.data_dir, **units("whitespace"), **how())
+
+
+def units(tokenizer):
+    """Returns the arguments that say what a token is; `tokenizer` is the default for words."""
+    if FLAGS.unit == "words":
+        return {"tokenizer": FLAGS.tokenizer or tokenizer, "min_count": FLAGS.min_count or 3}
+    return {"tokenizer": FLAGS.unit, "min_count": FLAGS.min_count or 1}
 
 
 def how():
@@ -76,6 +84,9 @@ def how():
 
 
 def prepare_source():
+    for name in ("tokenizer", "subwords"):
+        if FLAGS.unit != "words" and FLAGS[name].value:
+            raise ValueError(f"--{name} belongs to --unit=words. Received: --unit={FLAGS.unit}. Leave --{name} out.")
     if FLAGS.source == "docstrings":
         return prepare_docstrings()
     if FLAGS.packages:
@@ -85,10 +96,11 @@ def prepare_source():
 
 def print_summary(corpus):
     metadata, size = corpus.metadata, len(corpus.vocabulary)
-    if metadata["unit"] == "word":
+    if metadata["unit"] != "sub-word":
         columns = ["tokens", "lines"]
-        origin = f"with at least {metadata['min_count']} occurrences"
-        print(f"{size:,} words in the vocabulary, {f'from {FLAGS.dictionary}' if FLAGS.dictionary else origin}")
+        least = f"with at least {metadata['min_count']} occurrences"
+        origin = f"from {FLAGS.dictionary}" if FLAGS.dictionary else least
+        print(f"{size:,} {metadata['unit']}s in the vocabulary, {origin}")
     else:
         columns = ["tokens", "words", "lines"]
         print(f"{size:,} pieces of words in the vocabulary, from {metadata['merges']['number']:,} merges")

@@ -17,6 +17,7 @@ from keras_adaptive.data import (
     TOKENIZERS,
     Vocabulary,
     begins_word,
+    join_characters,
     join_pieces,
     load_corpus,
     load_subwords,
@@ -180,8 +181,10 @@ class RunFolder:
 
     def join(self, tokens):
         """Yields the text of words or pieces one at a time; a line ends with `</s>`."""
-        if self._metadata["unit"] == "sub-word":
+        if self._metadata["unit"] in ("sub-word", "byte"):
             return join_pieces(tokens)
+        if self._metadata["unit"] == "character":
+            return join_characters(tokens)
         return ("\n" if word == "</s>" else f" {word}" for word in tokens)
 
     def count_words(self, tokens):

@@ -13,6 +13,8 @@ from keras_adaptive.data.sharded_tokens import ShardedTokens as ShardedTokens
 from keras_adaptive.data.sources.docstrings import write_docstrings as write_docstrings
 from keras_adaptive.data.sources.public_corpora import PUBLIC_CORPORA as PUBLIC_CORPORA
 from keras_adaptive.data.sources.public_corpora import prepare_public as prepare_public
+from keras_adaptive.data.text.characters import UNITS as UNITS
+from keras_adaptive.data.text.characters import join_characters as join_characters
 from keras_adaptive.data.text.subwords import Subwords as Subwords
 from keras_adaptive.data.text.subwords import begins_word as begins_word
 from keras_adaptive.data.text.subwords import join_pieces as join_pieces

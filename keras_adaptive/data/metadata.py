@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_adaptive.data.text.characters import UNITS
 from keras_adaptive.data.text.words import TOKENIZERS
 
 SPLITS = ("train", "valid", "test")
-UNITS = ("word", "sub-word")
 DTYPES = ("uint16", "int32")  # of token ids; nothing else is written
 _MOST = 2**53  # larger counts would not be exact in JSON
 
@@ -51,7 +51,10 @@ CRC32 = Field("8 hexadecimal digits", _is_hexadecimal(8))
 DTYPE = one_of(*DTYPES)
 SHARDS = Field("a list of at least one shard", lambda value: isinstance(value, list) and value)
 
-RUN = {"tokenizer": one_of(*TOKENIZERS), "unit": one_of(*UNITS)}  # what the programs need of a run that was converted
+RUN = {
+    "tokenizer": one_of(*TOKENIZERS),
+    "unit": one_of("word", "sub-word", *UNITS.values()),
+}  # what the programs need of a run that was converted
 VOCABULARY = {"size": COUNT, "sha256": SHA256}
 SPLIT = {"tokens": COUNT, "lines": COUNT, "unknown": COUNT}
 SHARD = {"file": FILE, "bytes": COUNT, "crc32": CRC32}
@@ -81,6 +84,9 @@ def read_metadata(path):
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON ({error}). Put it back, or prepare the corpus again.") from None
     _check(path, "", metadata, RUN)
+    own = UNITS.get(metadata["tokenizer"])
+    if (metadata["unit"] in UNITS.values() or own) and metadata["unit"] != own:
+        raise _wrong(path, "unit", metadata["unit"], f"{own or 'word or sub-word'}, as `tokenizer` says")
     if metadata.keys() & (CORPUS.keys() - RUN.keys()):
         _check(path, "", metadata, CORPUS)
         if metadata["unit"] == "sub-word":
@@ -96,7 +102,7 @@ def _check_shards(path, name, split, metadata):
     _check(path, f"{name}.shards", all_shards, {})
     for kind, shards in all_shards.items():
         place = f"{name}.shards.{kind}"
-        if kind not in ("tokens", "words") or kind == "words" and metadata["unit"] == "word":
+        if kind not in ("tokens", "words") or kind == "words" and metadata["unit"] != "sub-word":
             raise _wrong(path, place, kind, "tokens, or in a corpus of sub-words also words")
         _check(path, place, shards, SHARDS)
         for number, shard in enumerate(shards):

@@ -32,16 +32,16 @@ class GraphText:
         self.tables = tf.Module()
         self._tokens = tf.constant(vocabulary.words)
         self._subwords, self._begins = None, None
-        spaced = lambda word: b" " + word.encode()  # noqa: E731
+        text_of = {"characters": str.encode, "bytes": piece_bytes}.get(tokenizer, lambda word: b" " + word.encode())
         if subwords is None:
             ids = tf.constant(vocabulary.encode(vocabulary.words), tf.int64)  # a published one may repeat words
             self.tables.ids = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(self._tokens, ids), -1)
         else:
-            spaced = piece_bytes
+            text_of = piece_bytes
             self._subwords = GraphSubwords(subwords, vocabulary)
             self.tables.subwords = self._subwords.tables
             self._begins = tf.constant([begins_word(piece) for piece in vocabulary.words])
-        texts = [spaced(word) for word in vocabulary.words]
+        texts = [text_of(word) for word in vocabulary.words]
         texts[EOS] = b"\n"
         self._texts = tf.constant(texts)
 

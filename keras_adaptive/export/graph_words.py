@@ -1,8 +1,9 @@
-"""Word tokenizer inside a TensorFlow graph, for serving: it gives the words that training saw."""
+"""Tokenizers inside a TensorFlow graph, for serving: they give the words that training saw."""
 
 import functools
 import re
 
+from keras_adaptive.data.text.characters import SYMBOLS
 from keras_adaptive.data.text.words import MARK, NUMBER, TOKENIZERS, WORD
 
 _BEFORE_WORD = "\x1f"  # white space, so it occurs in no word
@@ -29,6 +30,12 @@ def graph_words(lines, tokenizer):
     import tensorflow as tf
 
     lines = tf.strings.unicode_transcode(lines, "UTF-8", "UTF-8", errors="replace")
+    if tokenizer == "characters":
+        return tf.strings.unicode_split(lines, "UTF-8")
+    if tokenizer == "bytes":
+        parts = tf.strings.bytes_split(lines)
+        numbers = tf.cast(tf.io.decode_raw(parts.values, tf.uint8), tf.int32)
+        return parts.with_values(tf.gather(SYMBOLS, tf.reshape(numbers, [-1])))
     lines = tf.strings.regex_replace(lines, _re2(r"[\s]+"), " ")
     return tf.strings.split(lines) if tokenizer == "whitespace" else _words_and_marks(lines)
 

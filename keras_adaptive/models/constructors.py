@@ -159,10 +159,10 @@ def transformer_lm(
     make_input = partial(AdaptiveEmbedding, vocabulary_size, embedding_dim=dim, cutoffs=cutoffs, factor=factor)
     make_body = partial(
         transformer,
-        num_blocks,
-        dim,
-        ffn_dim,
-        num_heads,
+        num_blocks=num_blocks,
+        dim=dim,
+        ffn_dim=ffn_dim,
+        num_heads=num_heads,
         dropout=dropout,
         attention_dropout=attention_dropout,
         relu_dropout=relu_dropout,

@@ -96,6 +96,17 @@ def refused(corpus, folder, place, value):
         assert place.split(".")[-1] in message or field in message
 
 
+@pytest.mark.parametrize("tokenizer", ["characters", "bytes", "words"])
+@pytest.mark.parametrize("unit", ["character", "byte", "word", "sub-word"])
+def test_the_unit_and_the_tokenizer_belong_together(tmp_path, tokenizer, unit):
+    (tmp_path / "corpus.json").write_text(json.dumps({"tokenizer": tokenizer, "unit": unit}))
+    if unit in {"characters": ["character"], "bytes": ["byte"], "words": ["word", "sub-word"]}[tokenizer]:
+        assert read_metadata(tmp_path / "corpus.json")["unit"] == unit
+    else:
+        with pytest.raises(ValueError, match=f"`unit` of .* must be .*as `tokenizer` says. Received: '{unit}'"):
+            read_metadata(tmp_path / "corpus.json")
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '"a"', "NaN", "[" * 100_000, '{"a": ' + "9" * 5000 + "}"])
 def test_what_is_no_object_of_json_is_named(tmp_path, text):
     (tmp_path / "corpus.json").write_text(text)

@@ -12,6 +12,7 @@ from keras_adaptive.data.preparation import workers
 from keras_adaptive.data.preparation.text_parts import parts
 from keras_adaptive.data.preparation.token_files import write_subword_corpus, write_word_corpus
 from keras_adaptive.data.preparation.word_index import index_words
+from keras_adaptive.data.text.characters import UNITS
 from keras_adaptive.data.text.words import TOKENIZERS
 from keras_adaptive.files import complete_or_absent, flush, workspace
 
@@ -56,7 +57,8 @@ def prepare(
     Args:
         folder: Folder with `train.txt`, `valid.txt` and `test.txt` (or WikiText's `wiki.train.tokens`, …), UTF-8.
         data_dir: Folder to make; see `Corpus` for its files.
-        tokenizer: "whitespace" for tokenized text, "words" for raw text (`tokenize`).
+        tokenizer: "whitespace" for tokenized text, "words" for raw text (`tokenize`); "characters" or "bytes" for a
+            corpus of those, with the spaces between words. A text of bytes need not be UTF-8.
         min_count: Occurrences that a word needs in `train`. WikiText and Billion Word were published with 3;
             with 1, raw text has no `<unk>` to learn.
         source: Name of the source in `corpus.json`; the folder by default.
@@ -83,12 +85,18 @@ def prepare(
         raise ValueError(f"`subwords` must be a number of merges, or 0 for words. Received: {subwords}")
     if tokenizer not in TOKENIZERS:
         raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {tokenizer!r}")
+    if subwords and tokenizer in UNITS:
+        raise ValueError(f"`subwords` cuts words: pass a tokenizer that makes words, or 0. Received: {tokenizer!r}")
     if subwords and vocabulary is not None:
         raise ValueError("A corpus of sub-words makes its own vocabulary: pass `subwords` or `vocabulary`, not both.")
     if processes < 1:
         raise ValueError(f"`processes` must be positive. Received: {processes}")
     texts = {split: _find(folder, split) for split in SPLITS}
-    recipe = {"tokenizer": tokenizer, "unit": "sub-word" if subwords else "word", "min_count": min_count}
+    recipe = {
+        "tokenizer": tokenizer,
+        "unit": "sub-word" if subwords else UNITS.get(tokenizer, "word"),
+        "min_count": min_count,
+    }
     if subwords:
         recipe["subwords"] = subwords
     if vocabulary is not None:

@@ -15,12 +15,13 @@ def parts(path, size):
     return list(zip(cuts[:-1], cuts[1:]))
 
 
-def read_words(path, tokenize, start=0, stop=None):
+def read_words(path, tokenize, start=0, stop=None, any_bytes=False):
     """Yields the words of a part of a text, some at a time, with `</s>` at the end of each line, blank lines too.
 
     Only a line feed ends a line: other separators of lines are white space within one. A line may be of any length.
+    With `any_bytes` the text need not be UTF-8: other bytes come as lone surrogates, as `surrogateescape` makes them.
     """
-    for text in _read_text(path, start, stop):
+    for text in _read_text(path, start, stop, any_bytes):
         words = []
         for line in text.split("\n"):
             words += tokenize(line)
@@ -39,7 +40,7 @@ def _behind_white_space(file, place):
     return file.tell()
 
 
-def _read_text(path, start, stop):
+def _read_text(path, start, stop, any_bytes):
     """Yields a part of a text in pieces that end with white space; the text ends with a line feed."""
     with open(path, "rb") as file:
         end = os.fstat(file.fileno()).st_size
@@ -51,8 +52,8 @@ def _read_text(path, start, stop):
             chunk = rest + chunk
             size = len(chunk) if file.tell() == stop else 1 + max(chunk.rfind(b" "), chunk.rfind(b"\n"))
             rest = chunk[size:]
-            text = _decode(chunk[:size], path, begin)
-            text = text.removeprefix("\ufeff") if begin == 0 else text  # the mark of some editors is no word
+            text = chunk[:size].decode(errors="surrogateescape") if any_bytes else _decode(chunk[:size], path, begin)
+            text = text.removeprefix("\ufeff") if begin == 0 and not any_bytes else text  # of some editors, no word
             yield text + "\n" if begin + size == end and not text.endswith("\n") else text
 
 

@@ -21,7 +21,7 @@ def index_words(path, start, stop, tokenizer, folder):
     folder = Path(folder)
     numbers = defaultdict(itertools.count().__next__)
     with open(folder / "numbers", "wb") as file:
-        for words in read_words(path, TOKENIZERS[tokenizer], start, stop):
+        for words in read_words(path, TOKENIZERS[tokenizer], start, stop, any_bytes=tokenizer == "bytes"):
             np.fromiter(map(numbers.__getitem__, words), np.int32, len(words)).tofile(file)
     counts = np.zeros(len(numbers), np.int64)
     for chunk in read_numbers(folder):

@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 
+from keras_adaptive.data.text.characters import BYTES
 from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.special_words import SPECIAL_WORDS
 
@@ -43,7 +44,7 @@ class Subwords:
 
     def __init__(self, merges):
         self.merges = [tuple(merge) for merge in merges]
-        made = dict.fromkeys(_BYTES)
+        made = dict.fromkeys(BYTES)
         for number, merge in enumerate(self.merges, 1):
             if len(merge) != 2 or not all(part in made for part in merge):
                 raise ValueError(
@@ -66,7 +67,7 @@ class Subwords:
         tokenizers = _import_tokenizers()
         tokenizer = _cutting_where_kinds_meet(tokenizers, tokenizers.models.BPE())
         trainer = tokenizers.trainers.BpeTrainer(
-            vocab_size=len(_BYTES) + merges, min_frequency=2, initial_alphabet=list(_BYTES), show_progress=False
+            vocab_size=len(BYTES) + merges, min_frequency=2, initial_alphabet=list(BYTES), show_progress=False
         )
         tokenizer.train_from_iterator(_repeated(counts), trainer)
         return cls(json.loads(tokenizer.to_str())["model"]["merges"][:merges])
@@ -149,17 +150,7 @@ def join_pieces(pieces):
 
 def piece_bytes(piece):
     """Returns the text of a piece in bytes, with a space before it if it begins a word."""
-    return f" {piece}".encode() if piece in SPECIAL_WORDS else bytes(map(_BYTES.__getitem__, piece))
-
-
-def _byte_of_each_symbol():
-    """Returns the byte of each of GPT-2's symbols: visible Latin-1 characters, and U+0100, … for the other bytes."""
-    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = sorted(set(range(256)) - set(visible))
-    return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(others)}
-
-
-_BYTES = _byte_of_each_symbol()
+    return f" {piece}".encode() if piece in SPECIAL_WORDS else bytes(map(BYTES.__getitem__, piece))
 
 
 def _cutting_where_kinds_meet(tokenizers, model):

@@ -1,5 +1,7 @@
 import re
 
+from keras_adaptive.data.text.characters import byte_symbols, characters
+
 NUMBER = r"[\d]+(?:[.,][\d]+)+"  # 3.14 and 1,000,000
 WORD = r"[\w\u0300-\u036f]+(?:['\u2019][\w\u0300-\u036f]+)*"  # don't, naïve, utf8, get_config
 MARK = r"[^\w\s]"
@@ -25,4 +27,6 @@ def tokenize(text):
 TOKENIZERS = {
     "whitespace": str.split,  # tokenized text, such as WikiText and Billion Word
     "words": tokenize,
+    "characters": characters,
+    "bytes": byte_symbols,
 }

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keras_adaptive.data import TOKENIZERS, Subwords, begins_word, join_pieces
+from keras_adaptive.data import TOKENIZERS, UNITS, Subwords, begins_word, join_pieces
 from keras_adaptive.data.text.vocabulary import SPECIAL_WORDS
 from tests.support.text import NASTY
 
@@ -83,8 +83,8 @@ def test_pieces_are_the_text(subwords, line):
 @example(text="६ १६ ६a \x00 \x1f \x85")
 def test_pieces_of_any_text_are_the_text(text):
     subwords = Subwords([("Ġ", "a"), ("Ã", "©"), ("a", "a")])
-    for name, tokenize in TOKENIZERS.items():
-        words = tokenize(text)
+    for name in set(TOKENIZERS) - set(UNITS):
+        words = TOKENIZERS[name](text)
         for word, pieces in zip(words, subwords.pieces(words), strict=True):
             assert "".join(join_pieces(pieces)) == f" {word}", name
             assert [begins_word(piece) for piece in pieces] == [True] + [False] * (len(pieces) - 1)

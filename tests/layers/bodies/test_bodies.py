@@ -37,8 +37,8 @@ def other_transformer(dropout=0.0, **kwargs):
 
 
 BODIES = {
-    "transformer": partial(transformer, 1, 8, 12, 2),
-    "transformer, projected": partial(transformer, 1, 12, 12, 3, first_position=0),
+    "transformer": partial(transformer, num_blocks=1, dim=8, ffn_dim=12, num_heads=2),
+    "transformer, projected": partial(transformer, num_blocks=1, dim=12, ffn_dim=12, num_heads=3, first_position=0),
     "transformer, otherwise": other_transformer,
     "toy": partial(ToyBody, 6),
 }

@@ -1,0 +1,64 @@
+"""The programs end to end on characters and on bytes: figures in bits, texts without spaces that are not theirs."""
+
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+
+from keras_adaptive.data import UNITS, load_corpus
+from keras_adaptive.evaluation import lengths
+from tests.support.programs import call
+from tests.support.quickstart import SHRUNK
+from trainers import evaluate, generate, prepare, score, train
+from trainers.run_folder import RunFolder
+
+LINE = "the naïve  cat, "
+
+
+@pytest.fixture(scope="module", params=UNITS)
+def run_dir(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("characters")
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.txt").write_text(f"{LINE}\n\n{LINE[::-1]}" * 9, encoding="utf-8")
+    call(prepare, f"--source={folder}", f"--unit={request.param}", f"--data_dir={folder}/data", "--processes=1")
+    call(train, *SHRUNK, f"--data_dir={folder}/data", f"--run_dir={folder}/run", "--cutoffs=8")
+    return folder / "run"
+
+
+def test_evaluation_is_in_bits_of_every_unit(run_dir, capsys):
+    call(evaluate, f"--run_dir={run_dir}", "--block=8")
+    result = json.loads((run_dir / "evaluation_valid.json").read_text())
+    corpus = load_corpus(run_dir.parent / "data")
+    unit, numbers = corpus.metadata["unit"], lengths(corpus, "valid")
+    assert set(numbers) == {"byte", "character", "word"} and result["unit"] == unit
+    total = result["loss"] * len(corpus.tokens("valid")) / math.log(2)
+    for name, number in numbers.items():
+        assert result[f"bits_per_{name}"] == pytest.approx(total / number, rel=1e-9)
+    if unit == "character":
+        assert result["bits_per_character"] == pytest.approx(result["loss"] / math.log(2), rel=1e-9)
+    assert f"{result['bits_per_character']:.4f} per character" in capsys.readouterr().out
+
+
+def test_every_character_is_scored(run_dir, monkeypatch, capsys):
+    monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(f"{LINE}\n".encode()))
+    call(score, f"--run_dir={run_dir}", "--format=json")
+    scored = json.loads(capsys.readouterr().out)
+    assert "".join(RunFolder(run_dir).join(scored["tokens"])) == f"{LINE}\n"
+    assert scored["unknown"] == [] and scored["words"] == len(scored["tokens"])
+
+
+def test_generated_characters_are_joined_as_they_are(run_dir, capsys):
+    call(generate, f"--run_dir={run_dir}", f"--prompt={LINE}", "--length=20", "--seed=1")
+    run, out = RunFolder(run_dir), capsys.readouterr().out
+    assert out.startswith(LINE)
+    prompt = np.append(2, run.vocabulary().encode(run.tokenize()(LINE)))[None]
+    tokens = run.vocabulary().decode([int(ids[0]) for ids in run.model().stream(prompt, 20, 1.0, None, 1)])
+    assert out == LINE + "".join(run.join(tokens)) + "\n"
+
+
+@pytest.mark.parametrize("flag", ["--subwords=5", "--tokenizer=words"])
+def test_flags_of_words_are_refused(tmp_path, flag):
+    with pytest.raises(ValueError, match="belongs to --unit=words. Received: --unit=bytes"):
+        call(prepare, f"--source={tmp_path}", "--unit=bytes", f"--data_dir={tmp_path}/data", flag)
