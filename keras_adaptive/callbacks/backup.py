@@ -102,6 +102,9 @@ class Backup(keras.callbacks.Callback):
         if not model.optimizer.built:  # a LossScaleOptimizer would build its variables once more
             model.optimizer.build(model.trainable_variables)
         groups, self._metrics = variables(model), arrays["metrics"]
+        # Checkpoints of earlier versions lack the last metrics, which start from 0.
+        newer = groups["metrics"][len(self._metrics) :]
+        self._metrics += [np.zeros(variable.shape, "float32") for variable in newer]
         if len(groups["metrics"]) < len(self._metrics):  # Keras makes some when `fit` begins
             del arrays["metrics"]
         found = {name: [array.shape for array in arrays[name]] for name in arrays}

@@ -16,6 +16,7 @@ class TerminateOnNonFinite(keras.callbacks.Callback):
     Raises:
         ValueError: If `limit` is below 1.
         FloatingPointError: From `fit`, at the last of these updates.
+        ValueError: From `fit`, at the first of these updates if its batch holds ids outside the vocabulary.
 
     Example:
 
@@ -43,6 +44,8 @@ class TerminateOnNonFinite(keras.callbacks.Callback):
         if all(map(math.isfinite, values.values())):
             self._in_a_row = 0
             return
+        if self._in_a_row == 0 and hasattr(self.model, "check_ids"):
+            self.model.check_ids()  # batches with ids outside the vocabulary have no finite loss
         self._in_a_row += 1
         if self._in_a_row >= self.limit:
             raise FloatingPointError(self._diagnosis(**values))

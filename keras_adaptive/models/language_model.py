@@ -35,7 +35,8 @@ class LanguageModel(TrainingStep, Prediction):
         word_output: An `Output` layer from hidden states to the probability of the next word.
 
     Raises:
-        ValueError: If token ids given as an array lie outside the vocabulary.
+        ValueError: If token ids lie outside the vocabulary: at once for arrays. `fit` and `evaluate` count such ids in
+            the batches of data sets and generators, skip updates with them, and raise at the end of the epoch.
 
     Example:
 

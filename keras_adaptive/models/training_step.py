@@ -10,6 +10,7 @@ from keras_adaptive.backend.replicas import averaged_by_keras, on_each_replica, 
 from keras_adaptive.layers.outputs.output import token_weights
 from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.stream_state import StreamState
+from keras_adaptive.ops.bands import count_outside
 from keras_adaptive.ops.global_norm import global_norm
 
 OWN_METRICS = ("loss", "metrics", "weighted_metrics")
@@ -49,12 +50,41 @@ class TrainingStep(keras.Model):
         self.loss_tracker = _Mean(name="loss")
         self.perplexity_tracker = _Perplexity(name="perplexity")
         self.skipped_tracker = _Sum(name="skipped")
+        self.outside_tracker = _Sum(name="outside")  # ids outside the vocabulary, which no log shows
         self.micro_batches = 1
         self.train_streams = self.test_streams = None
 
     @property
     def metrics(self):
-        return [self.loss_tracker, self.perplexity_tracker, self.skipped_tracker]
+        return [self.loss_tracker, self.perplexity_tracker, self.skipped_tracker, self.outside_tracker]
+
+    def get_metrics_result(self):
+        """Returns the metrics, as Keras asks at the end of every epoch and evaluation, after checking the ids."""
+        self.check_ids()
+        return super().get_metrics_result()
+
+    def check_ids(self):
+        """Raises a ValueError if batches since the start of the epoch or evaluation held ids outside the vocabulary.
+
+        The steps count these ids on the device. This method waits for the device.
+        """
+        outside = int(ops.convert_to_numpy(self.outside_tracker.total))
+        if outside:
+            raise ValueError(
+                f"The batches must hold ids from 0 to {self.vocabulary_size - 1}, except for targets of weight 0: "
+                "encode the text with the vocabulary of the model, or give ignored targets the weight 0. "
+                f"Received: {outside} ids outside this range. Updates with such ids changed no weight."
+            )
+
+    def train_on_batch(self, *args, **kwargs):
+        result = super().train_on_batch(*args, **kwargs)
+        self.check_ids()
+        return result
+
+    def test_on_batch(self, *args, **kwargs):
+        result = super().test_on_batch(*args, **kwargs)
+        self.check_ids()
+        return result
 
     def compile(self, optimizer="rmsprop", *, micro_batches=1, stream_rows=None, **kwargs):
         """Configures training as `keras.Model.compile` does, without a loss and metrics: the model has its own.
@@ -148,7 +178,7 @@ class TrainingStep(keras.Model):
         if not self.optimizer.built:  # before its loss scale is read
             self.optimizer.build(self.trainable_variables)
         tokens, begins, targets, weights = _unpack(data)
-        count = sum_over_replicas(ops.sum(weights))
+        count, outside = sum_over_replicas([ops.sum(weights), self._count_outside(tokens, targets, weights)])
         scale = self._loss_scale()
         shares = weights * scale / ops.maximum(count, 1e-9)  # shares of the mean over the whole update
         own_share = scale / (replica_count() * self.micro_batches)
@@ -162,6 +192,7 @@ class TrainingStep(keras.Model):
             states.append(state)
             gradients = new if gradients is None else [old + part for old, part in zip(gradients, new)]
         loss, words, *gradients = sum_over_replicas([loss, words, *gradients])
+        loss = self._without_outside(loss, outside)
         norm = global_norm(gradients) / scale
         finite = ops.logical_and(ops.isfinite(loss), ops.isfinite(norm))
         self.skipped_tracker.update_state(1.0 - ops.cast(finite, "float32"))
@@ -194,11 +225,23 @@ class TrainingStep(keras.Model):
         tokens, begins, targets, weights = _unpack(data)
         hidden, state = self._hidden(tokens, self._read(self.test_streams, begins), training=False)
         nll = self.word_output.nll(hidden, targets)
-        total, count = sum_over_replicas([ops.sum(nll * weights), ops.sum(weights)])
+        outside = self._count_outside(tokens, targets, weights)
+        total, count, outside = sum_over_replicas([ops.sum(nll * weights), ops.sum(weights), outside])
+        total = self._without_outside(total, outside)
         if begins is not None:
             self.test_streams.write(state, self._empty(begins))
         loss = total / ops.maximum(count, 1e-9)
         return self._track(loss, loss, count)
+
+    def _count_outside(self, tokens, targets, weights):
+        """Returns the number of this replica's ids outside the vocabulary, a float32 scalar."""
+        targets = count_outside(targets, self.vocabulary_size, weights)
+        return targets + count_outside(tokens, self.input_vocabulary_size)
+
+    def _without_outside(self, loss, outside):
+        """Counts the ids outside the vocabulary; returns NaN, which skips the update, in place of a loss with some."""
+        self.outside_tracker.update_state(outside)
+        return ops.where(outside > 0, float("nan"), loss)
 
     def _read(self, streams, begins):
         """Returns the state from which this replica's rows continue, `()` for independent batches."""

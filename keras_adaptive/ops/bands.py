@@ -1,6 +1,8 @@
 """Boundaries and dimensions of the bands (clusters) of a vocabulary, and checks of ids."""
 
+import keras
 import numpy as np
+from keras import ops
 
 
 def band_boundaries(vocabulary_size, cutoffs):
@@ -64,3 +66,19 @@ def check_ids(ids, vocabulary_size, name="tokens"):
             f"Received: {ids[place]} at {place}."
         )
     return ids.astype("int32", copy=False)
+
+
+def count_outside(ids, vocabulary_size, weights=None):
+    """Returns the number of ids outside the vocabulary, a float32 scalar that stays on the device.
+
+    Args:
+        ids: Integer tensor of any shape.
+        vocabulary_size: Number of ids.
+        weights: Same shape, optional. An id of weight 0 may be anything.
+    """
+    if keras.backend.standardize_dtype(ids.dtype) != "int64":  # which a cast would wrap around
+        ids = ops.cast(ids, "int32")
+    outside = (ids < 0) | (ids >= vocabulary_size)
+    if weights is not None:
+        outside = outside & (weights != 0)
+    return ops.sum(ops.cast(outside, "float32"))

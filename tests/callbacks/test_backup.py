@@ -289,6 +289,19 @@ def test_checkpoints_of_another_training_are_not_mixed_in(tmp_path):
         Backup(tmp_path).restore(wide)
 
 
+def test_a_metric_that_a_checkpoint_lacks_starts_from_zero(tmp_path):
+    """As of an earlier version, whose models had fewer metrics."""
+    save(tmp_path, 1)
+    path = tmp_path / "update_0000000001.npz"
+    state, arrays = backup.read(path)
+    arrays["metrics"].pop()
+    backup.write(path, state, arrays)
+    model = one_weight()
+    model.metrics[0].update_state(3.0)
+    assert restored(tmp_path, model) == 1
+    assert float(keras.ops.convert_to_numpy(model.metrics[0].count)) == 0
+
+
 def test_any_model_and_its_metrics_go_on(tmp_path):
     """Weights in bfloat16, a plain dropout with a seed, and metrics that Keras makes when `fit` begins."""
     x = np.random.default_rng(1).normal(size=(8, 3)).astype("float32")

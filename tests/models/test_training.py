@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_adaptive.callbacks import TerminateOnNonFinite
 from keras_adaptive.models import training_step
 from keras_adaptive.ops.global_norm import global_norm
 from keras_adaptive.optimizers import NAG
@@ -229,6 +230,35 @@ def test_ids_outside_the_vocabulary():
         model.log_probs(outside)
     with pytest.raises(ValueError, match=f"`prompt` {message}"):
         model.generate(outside, 1)
+
+
+@pytest.mark.parametrize("eager", [True, False] if BACKEND == "tensorflow" else [False])
+def test_ids_outside_the_vocabulary_from_a_generator_are_counted(eager):
+    """They skip the update, and end in an error; targets of weight 0 may be anything."""
+    tokens, targets, _ = batch(4)
+    weights = np.ones(tokens.shape, "float32")
+    model = compile(language_model(), keras.optimizers.SGD(1.0), run_eagerly=eager)
+    before = weights_of(model)
+    message = r"must hold ids from 0 to 19, .* Received: {} ids outside this range"
+
+    def fit(tokens, targets, weights, callbacks=()):
+        data = ((tokens, targets, weights) for _ in range(3))
+        model.fit(data, steps_per_epoch=3, shuffle=False, verbose=0, callbacks=list(callbacks))
+
+    high, low = (np.where(np.arange(LENGTH) == 2, id, tokens) for id in (VOCABULARY, -5))
+    for one in ((high, targets, weights), (tokens, low, weights)):
+        with pytest.raises(ValueError, match=message.format(12)):
+            fit(*one)
+        with pytest.raises(ValueError, match=message.format(4)):
+            fit(*one, [TerminateOnNonFinite()])  # at the first batch
+        with pytest.raises(ValueError, match=message.format(4)):
+            model.evaluate((batch for batch in [one]), steps=1, verbose=0)
+        for method in (model.train_on_batch, model.test_on_batch):
+            with pytest.raises(ValueError, match=message.format(4)):
+                method(*one)
+    assert all(map(np.array_equal, weights_of(model), before))
+    fit(tokens, low, np.where(low < 0, 0, weights))
+    assert not all(map(np.array_equal, weights_of(model), before))
 
 
 def test_one_weight_per_sequence_weighs_all_its_targets():
