@@ -48,6 +48,7 @@ def define_flags():
     flags.DEFINE_integer("processes", os.cpu_count(), "Processes that read the text.", lower_bound=1)
     flags.DEFINE_string("download_dir", "data/downloads", "Folder of downloaded archives and their texts.")
     flags.DEFINE_list("mirrors", [], "Addresses to download a public corpus from, instead of the public ones.")
+    flags.DEFINE_bool("checksums", True, "Refuse public archives and texts that differ from the published checksums.")
 
 
 def prepare_docstrings():
@@ -62,7 +63,8 @@ def prepare_download():
     if FLAGS.tokenizer == "words":
         raise ValueError(f"--source={FLAGS.source} is tokenized already. Leave --tokenizer out.")
     names = FLAGS.source, FLAGS.download_dir, FLAGS.data_dir
-    return prepare_public(*names, min_count=FLAGS.min_count, mirrors=FLAGS.mirrors, **how())
+    own = {"min_count": FLAGS.min_count, "mirrors": FLAGS.mirrors, "checksums": FLAGS.checksums}
+    return prepare_public(*names, **own, **how())
 
 
 def prepare_folder():

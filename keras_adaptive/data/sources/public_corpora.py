@@ -2,6 +2,7 @@
 
 import functools
 import gzip
+import hashlib
 import shutil
 import tarfile
 import zipfile
@@ -27,6 +28,8 @@ class PublicCorpus(NamedTuple):
     published: dict  # split -> the entries that `corpus.json` must have
     types: int | None = None  # words of the training text, with `<unk>` and `</s>`
     vocabulary: int | None = None  # number of ids: with `<s>` and `<pad>`, padded to a multiple of 8
+    archive_sums: dict = {}  # name of an archive -> its published SHA-256
+    text_sums: dict = {}  # split -> the published SHA-1 of its text
 
 
 _WIKITEXT = {split: (f"wiki.{split}.tokens",) for split in SPLITS}
@@ -44,6 +47,8 @@ _BILLION_WORD = {
 # published counts (768,648,884 words for training, 793,471 types with `<S>`, `</S>` and `<UNK>`) do not define white
 # space. `prepare` also splits at white space outside ASCII, as fairseq does, and may count slightly differently.
 # Lines and bytes do not depend on this.
+#
+# docs/archives.md says where the checksums are published, and which archives have none.
 PUBLIC_CORPORA = {
     "wikitext-103": PublicCorpus(
         mirrors=(
@@ -58,6 +63,12 @@ PUBLIC_CORPORA = {
         published={"train": {"tokens": 103_227_021}, "valid": {"tokens": 217_646}, "test": {"tokens": 245_569}},
         types=267_735,
         vocabulary=267_744,
+        archive_sums={"wikitext-103-v1.zip": "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590"},
+        text_sums={
+            "train": "b7497e2dfe77e72cfef5e3dbc61b7b53712ac211",
+            "valid": "c326ac59dc587676d58c422eb8a03e119582f92b",
+            "test": "8a5befc548865cec54ed4273cf87dbbad60d1e47",
+        },
     ),
     "wikitext-2": PublicCorpus(
         mirrors=(
@@ -71,6 +82,12 @@ PUBLIC_CORPORA = {
         published={"train": {"tokens": 2_088_628}, "valid": {"tokens": 217_646}, "test": {"tokens": 245_569}},
         types=33_278,
         vocabulary=33_280,
+        archive_sums={"wikitext-2-v1.zip": "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c"},
+        text_sums={
+            "train": "863f29c46ef9d167fff4940ec821195882fe29d1",
+            "valid": "0418625c8b4da6e4b5c7a0b9e78d4ae8f7ee5422",
+            "test": "c7b8ce0aa086fb34dab808c5c49224211eb2b172",
+        },
     ),
     "billion-word": PublicCorpus(
         mirrors=(
@@ -84,15 +101,30 @@ PUBLIC_CORPORA = {
             "valid": {"lines": 6_206},
             "test": {"lines": 6_075},
         },
+        archive_sums={
+            "1-billion-word-language-modeling-benchmark-r13output.tar.gz": (
+                "01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e"
+            )
+        },
     ),
 }
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
 
 
 def prepare_public(
-    name, download_dir, data_dir, *, min_count=None, subwords=0, mirrors=(), report=print, vocabulary=None, processes=1
+    name,
+    download_dir,
+    data_dir,
+    *,
+    min_count=None,
+    subwords=0,
+    mirrors=(),
+    report=print,
+    vocabulary=None,
+    processes=1,
+    checksums=True,
 ):
-    """Downloads, unpacks and prepares one of `PUBLIC_CORPORA`, and verifies its published counts.
+    """Downloads, unpacks and prepares one of `PUBLIC_CORPORA`, and verifies its published checksums and counts.
 
     The archive and the texts stay in `download_dir`, so that the next call needs no network. Both may be
     removed once the corpus is complete.
@@ -109,6 +141,7 @@ def prepare_public(
         vocabulary: A `Vocabulary` to use instead of the words of `train`, as in `prepare`. It disables the check of the
             types.
         processes: Number of parts of the texts that are read at the same time, as in `prepare`.
+        checksums: Whether to refuse archives and texts that differ from the published checksums.
 
     Returns:
         The `Corpus`.
@@ -118,7 +151,7 @@ def prepare_public(
             holds something else.
         OSError: If no mirror has the archive.
     """
-    texts = fetch_texts(name, download_dir, mirrors, report)
+    texts = fetch_texts(name, download_dir, mirrors, report, checksums)
     public = PUBLIC_CORPORA[name]
     report(f"Reading {texts}")
     check = functools.partial(_check_counts, public, texts)
@@ -127,7 +160,7 @@ def prepare_public(
     return prepare(texts, data_dir, min_count=min_count or public.min_count, source=name, **units, **how)
 
 
-def fetch_texts(name, download_dir, mirrors=(), report=print):
+def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
     """Downloads and unpacks one of `PUBLIC_CORPORA`, from the first mirror that has it.
 
     Args:
@@ -135,6 +168,7 @@ def fetch_texts(name, download_dir, mirrors=(), report=print):
         download_dir: Folder for the archive, which may already exist, and for the texts.
         mirrors: Addresses to try instead of the public ones.
         report: Function that is called with lines of progress.
+        checksums: Whether to refuse archives and texts that differ from the published checksums.
 
     Returns:
         The folder in `download_dir` with `train.txt`, `valid.txt` and `test.txt`.
@@ -158,8 +192,9 @@ def fetch_texts(name, download_dir, mirrors=(), report=print):
             failures.append(_failure(url, error, report))
             continue
         try:
+            _check_sum(archives[url], public.archive_sums.get(archives[url].name) if checksums else None)
             report(f"Unpacking {archives[url]}")
-            return unpack(archives[url], public.members, texts)
+            return unpack(archives[url], public.members, texts, public.text_sums if checksums else {})
         except ValueError as error:
             archives[url].unlink()
             failures.append(_failure(url, error, report))
@@ -170,19 +205,21 @@ def fetch_texts(name, download_dir, mirrors=(), report=print):
     )
 
 
-def unpack(archive, members, folder):
+def unpack(archive, members, folder, sums=None):
     """Writes the texts of a zip or tar archive: the given members only, under fixed names.
 
     Args:
         archive: Path of a zip or tar file, compressed or not.
         members: Dict from split to the names of its members, in order. An archive may prefix them with folders.
         folder: Folder to make, with `train.txt`, `valid.txt` and `test.txt`; it appears complete or not at all.
+        sums: Dict from split to the published SHA-1 of its text; a split without one is not compared. Optional.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: If the file is not a zip or tar archive, is damaged, or lacks a member.
+        ValueError: If the file is not a zip or tar archive, is damaged, or lacks a member, or a text has another
+            checksum.
     """
     wanted = [name for names in members.values() for name in names]
     with complete_or_absent(folder) as new:
@@ -196,7 +233,22 @@ def unpack(archive, members, folder):
             raise ValueError(f"{archive} lacks {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else ""))
         for split, names in members.items():
             _join([pieces[name] for name in names], new / f"{split}.txt")
+            _check_sum(new / f"{split}.txt", (sums or {}).get(split))
     return folder
+
+
+def _check_sum(path, published):
+    """Raises a ValueError if a file has another SHA-1 or SHA-256 than the published one, if there is one."""
+    if published is None:
+        return
+    algorithm = {40: "sha1", 64: "sha256"}[len(published)]
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, algorithm).hexdigest()
+    if found != published:
+        raise ValueError(
+            f"{path.name} must have the published {algorithm} {published}: it is damaged or another file. Take another "
+            f"mirror, or pass --nochecksums to accept it. Received: {found}"
+        )
 
 
 def _fetch_archive(url, archive, report):

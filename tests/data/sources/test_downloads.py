@@ -1,5 +1,6 @@
 import errno
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -306,6 +307,42 @@ def test_an_archive_brought_by_hand_needs_no_network(tmp_path, tiny, down):
     assert lines[0] == f"Taking {tmp_path / 'archive.zip'}, which is there already"
     (tmp_path / "archive.zip").unlink()
     assert read(fetch_texts("tiny", tmp_path, mirrors)) == TEXTS  # they are unpacked already
+
+
+# --- checksums ---
+
+
+def test_an_archive_of_another_checksum_is_refused_and_the_next_mirror_asked(site, tmp_path, tiny):
+    right = tarred(NAMED)
+    bad, good = site.add("a/tiny.zip", zipped({**NAMED, "more": b"!"})), site.add("b/tiny.tgz", right)
+    sums = {"tiny.zip": "0" * 64, "tiny.tgz": hashlib.sha256(right).hexdigest()}
+    tiny(archive_sums=sums)
+    with pytest.raises(OSError, match="tiny.zip must have the published sha256 0{64}: .* --nochecksums .* Received: "):
+        fetch_texts("tiny", tmp_path, [bad])
+    assert files_in(tmp_path) == set()
+    assert read(fetch_texts("tiny", tmp_path, [bad, good])) == TEXTS
+    assert read(fetch_texts("tiny", tmp_path / "other", [bad], checksums=False)) == TEXTS
+
+
+def test_a_text_of_another_checksum_is_refused_whatever_its_archive(site, tmp_path, tiny):
+    sums = {split: hashlib.sha1(text).hexdigest() for split, text in TEXTS.items()}
+    tiny(text_sums=sums)
+    changed = {**NAMED, "wikitext-tiny/wiki.valid.tokens": b"the god\n\n"}  # of the same length and counts
+    bad, good = site.add("a/tiny.tgz", tarred(changed)), site.add("b/tiny.tar", tarred(NAMED, "w"))
+    with pytest.raises(OSError, match=f"valid.txt must have the published sha1 {sums['valid']}"):
+        fetch_texts("tiny", tmp_path, [bad])
+    assert files_in(tmp_path) == set()
+    assert read(fetch_texts("tiny", tmp_path, [bad, good])) == TEXTS
+    assert read(fetch_texts("tiny", tmp_path / "other", [bad], checksums=False))["valid"] == b"the god\n\n"
+
+
+def test_the_published_checksums_belong_to_archives_and_splits():
+    for public in PUBLIC_CORPORA.values():
+        names = {Path(urlsplit(mirror).path).name for mirror in public.mirrors}
+        assert public.archive_sums and set(public.archive_sums) <= names
+        assert set(public.text_sums) in (set(), set(SPLITS))
+        assert all(re.fullmatch("[0-9a-f]{64}", one) for one in public.archive_sums.values())
+        assert all(re.fullmatch("[0-9a-f]{40}", one) for one in public.text_sums.values())
 
 
 # --- counts ---
