@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.checks import check_same_shape
 from keras_adaptive.backend.custom_vjp import custom_vjp
 from keras_adaptive.backend.ordering import with_dependencies
 from keras_adaptive.ops.active_rows import over_active_rows
@@ -13,13 +14,13 @@ LEAST_SHARE = 1e-30  # Least probability of all classes together: not 0 as a div
 ROWS_FIRST = 128  # rows of a chunk from which XLA's products on a CPU are faster with the rows of the logits first
 
 
-def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_rows=None):
-    """Computes the weighted sum of the cross-entropies of `softmax(x·tableᵀ)`, exactly and in one pass.
+def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_rows=None, bias=None):
+    """Computes the weighted sum of the cross-entropies of `softmax(x·tableᵀ + bias)`, exactly and in one pass.
 
-    The sum Σ_r weights[r] · −log softmax([x[r]·tableᵀ ; extra_logits[r]])[targets[r]] is over the rows whose target is
-    a class and whose weight is not zero; every other row costs nothing. The rows are processed in chunks, so that only
-    one chunk's logits exist at a time. The same pass computes the gradients, which the upstream gradient only scales.
-    It takes three matrix products, none of them twice.
+    The sum Σ_r weights[r] · −log softmax([x[r]·tableᵀ + bias ; extra_logits[r]])[targets[r]] is over the rows whose
+    target is a class and whose weight is not zero; every other row costs nothing. The rows are processed in chunks, so
+    that only one chunk's logits exist at a time. The same pass computes the gradients, which the upstream gradient only
+    scales. It takes three matrix products, none of them twice.
 
     The log-sum-exp and all sums are in float32 whatever the dtype. With float16 the products with the gradient of
     the logits run in float32 too, since float16 cannot hold a probability below 6e-8.
@@ -34,54 +35,63 @@ def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_ro
         extra_logits: Float tensor (rows, extras) of further classes (the clusters of an adaptive softmax), whose ids
             follow the ids of the table.
         chunk_rows: Number of rows of a chunk, by default `default_chunk_rows`.
+        bias: Float tensor (classes,), added to the logits of the table in float32; by default none.
 
     Returns:
-        A float32 scalar, in nats. Its gradients with respect to `x`, `table` and `extra_logits` are exact; second
-        derivatives do not exist.
+        A float32 scalar, in nats. Its gradients with respect to `x`, `table`, `extra_logits` and `bias` are exact;
+        second derivatives do not exist.
     """
 
-    def forward(x, table, targets, weights, *extra):
-        nll, gradients = _chunked(x, table, targets, weights, extra, chunk_rows, with_gradients=True)
+    def forward(x, table, targets, weights, *rest):
+        nll, gradients = _chunked(x, table, targets, weights, *split(rest), chunk_rows, with_gradients=True)
         return ops.sum(nll * ops.cast(weights, "float32")), gradients
 
     def backward(gradients, upstream):
         return _arrange(_scaled(gradients, upstream), dtypes)
 
-    arguments, dtypes = _arguments(x, table, targets, weights, extra_logits)
+    arguments, split, dtypes = _arguments(x, table, targets, weights, bias, extra_logits)
     return custom_vjp(forward, backward)(*arguments)
 
 
-def linear_nll(x, table, targets, extra_logits=None, chunk_rows=None):
+def linear_nll(x, table, targets, extra_logits=None, chunk_rows=None, bias=None):
     """Returns the cross-entropy of every row, with the same bound on memory: for evaluation.
 
     The arguments are the same as in `linear_cross_entropy`, without `weights`. The result is (rows,) float32, 0 for a
     row whose target is no class. Differentiating it computes the logits once more: for training use the fused sum.
     """
 
-    def forward(x, table, targets, *extra):
+    def forward(x, table, targets, *rest):
         ones = ops.ones(ops.shape(targets), "float32")
-        nll, _ = _chunked(x, table, targets, ones, extra, chunk_rows, with_gradients=False)
-        return nll, (x, table, targets, *extra)
+        nll, _ = _chunked(x, table, targets, ones, *split(rest), chunk_rows, with_gradients=False)
+        return nll, (x, table, targets, *rest)
 
     def backward(residuals, upstream):
-        x, table, targets, *extra = residuals
-        _, gradients = _chunked(x, table, targets, upstream, extra, chunk_rows, with_gradients=True)
+        x, table, targets, *rest = residuals
+        _, gradients = _chunked(x, table, targets, upstream, *split(rest), chunk_rows, with_gradients=True)
         gradient_x, gradient_table, _, *rest = _arrange(gradients, dtypes)
         return [gradient_x, gradient_table, *rest]
 
-    arguments, dtypes = _arguments(x, table, targets, None, extra_logits)
+    arguments, split, dtypes = _arguments(x, table, targets, None, bias, extra_logits)
     return custom_vjp(forward, backward)(*arguments)
 
 
-def _arguments(x, table, targets, weights, extra_logits):
-    """Returns the given tensors, and the dtypes of the tensors that get a gradient."""
+def _arguments(x, table, targets, weights, bias, extra_logits):
+    """Returns the given tensors, a function that splits the last of them, and the dtypes of all gradients.
+
+    Bias and extra logits come last. The function returns them as two sequences of one tensor, or of none.
+    """
     x, table = ops.convert_to_tensor(x), ops.convert_to_tensor(table)
     tensors = [x, table, ops.cast(targets, "int32")]
     if weights is not None:
         tensors.append(ops.stop_gradient(ops.cast(weights, "float32")))
+    if bias is not None:
+        check_same_shape(bias, table.shape[:1], "bias", "the classes")
+        tensors.append(ops.cast(bias, "float32"))
     if extra_logits is not None:
         tensors.append(ops.cast(extra_logits, "float32"))
-    return tensors, [keras.backend.standardize_dtype(tensor.dtype) for tensor in (x, table)] + ["float32"]
+    count = 0 if bias is None else 1
+    dtypes = [keras.backend.standardize_dtype(tensor.dtype) for tensor in (x, table)] + ["float32"] * 2
+    return tensors, lambda rest: (rest[:count], rest[count:]), dtypes
 
 
 def _scaled(gradients, factor):
@@ -92,24 +102,24 @@ def _scaled(gradients, factor):
 
 
 def _arrange(gradients, dtypes):
-    """Casts gradients of (x, table[, extra]) and arranges them as (x, table, targets, weights[, extra])."""
-    gradient_x, gradient_table, *extra = (ops.cast(g, d) for g, d in zip(gradients, dtypes))
-    return [gradient_x, gradient_table, None, None, *extra]
+    """Casts gradients of (x, table, …) and arranges them as (x, table, targets, weights, …)."""
+    gradient_x, gradient_table, *rest = (ops.cast(g, d) for g, d in zip(gradients, dtypes))
+    return [gradient_x, gradient_table, None, None, *rest]
 
 
-def _chunked(x, table, targets, weights, extra, chunk_rows, with_gradients):
-    """Returns the nll (rows,) and, if asked, the gradients of Σ weight·nll with respect to x, table and extra."""
+def _chunked(x, table, targets, weights, bias, extra, chunk_rows, with_gradients):
+    """Returns the nll (rows,) and, if asked, the gradients of Σ weight·nll with respect to x, table, bias and extra."""
     columns = table.shape[0] + sum(logits.shape[-1] for logits in extra)
     active = (targets >= 0) & (targets < columns) & (weights != 0)
     chunk_rows = chunk_rows or default_chunk_rows(x.shape[0], columns, table.shape[1] if with_gradients else 0)
-    of_rows, of_table = ((targets, x, *extra), (table,)) if with_gradients else ((targets,), ())
+    of_rows, of_table = ((targets, x, *extra), (table, *bias)) if with_gradients else ((targets,), ())
     outputs, carry = ([ops.zeros(ops.shape(t), "float32") for t in tensors] for tensors in (of_rows, of_table))
     dtype = keras.backend.standardize_dtype(x.dtype)
     if keras.config.backend() == "torch":
-        body = _torch_chunk(table, dtype, with_gradients)
+        body = _torch_chunk(table, bias, dtype, with_gradients)
     else:
         axis = 0 if keras.config.backend() == "jax" and chunk_rows < ROWS_FIRST else 1
-        body = _chunk(table, dtype, with_gradients, axis)
+        body = _chunk(table, bias, dtype, with_gradients, axis)
     outputs, carry = over_active_rows(body, active, (x, targets, weights, *extra), outputs, carry, chunk_rows)
     nll, *of_rows = outputs
     return nll, (*of_rows[:1], *carry, *of_rows[1:])
@@ -133,7 +143,7 @@ def default_chunk_rows(rows, columns, dim=0):
     return -(-most // 8) * 8
 
 
-def _chunk(table, dtype, with_gradients, axis):
+def _chunk(table, bias, dtype, with_gradients, axis):
     """Returns the function of one chunk for `over_active_rows`.
 
     With e = exp(logits − peak) over the classes, and p the total probability of the classes beside the extra columns
@@ -154,6 +164,8 @@ def _chunk(table, dtype, with_gradients, axis):
         x, target, weight, *extra = inputs
         logits = ops.matmul(x, ops.transpose(narrow)) if axis else ops.matmul(narrow, ops.transpose(x))
         logits = ops.cast(logits, "float32")
+        for vector in bias:
+            logits = logits + (vector if axis else vector[:, None])
         word = _Column(target, classes, axis)
         picked = word.gather(logits)
         exps, total, peak, log_total = _exponentials(with_dependencies(logits, picked), axis)
@@ -172,14 +184,16 @@ def _chunk(table, dtype, with_gradients, axis):
         if not with_gradients:
             return [nll], carry
         d_logits = word.subtract_at(with_dependencies(exps, log_total), total / share)  # without the row's factor
-        d_logits = ops.cast(d_logits if axis else ops.transpose(d_logits), wide.dtype)  # (rows, classes)
+        d_logits = d_logits if axis else ops.transpose(d_logits)  # (rows, classes)
         weight = ops.where(live, weight, 0.0)[:, None]
         factor = weight * (share / total)[:, None]
+        of_bias = [old + ops.matmul(ops.transpose(factor), d_logits)[0] for old in carry[1:]]
+        d_logits = ops.cast(d_logits, wide.dtype)
         scaled = ops.cast(factor * ops.cast(x, "float32"), wide.dtype)
         of_table = carry[0] + ops.cast(ops.matmul(ops.transpose(d_logits), scaled), "float32")
         of_x = factor * ops.cast(ops.matmul(d_logits, wide), "float32")
         of_extra = [weight * column.subtract_at(each, 1.0) for each in probabilities]
-        return [nll, of_x, *of_extra], [of_table]
+        return [nll, of_x, *of_extra], [of_table, *of_bias]
 
     return body
 
@@ -222,7 +236,7 @@ class _Column:
         return ops.scatter_update(matrix, places, ops.where(self.inside, -amounts, 0.0), reduction="add")
 
 
-def _torch_chunk(table, dtype, with_gradients):
+def _torch_chunk(table, bias, dtype, with_gradients):
     """Works as `_chunk`, in place: one buffer of logits becomes probabilities and then their gradients."""
     import torch
 
@@ -237,10 +251,14 @@ def _torch_chunk(table, dtype, with_gradients):
             columns = classes + sum(part.shape[1] for part in extra)
             buffer = torch.empty(len(x), columns, dtype=torch.float32, device=x.device)
         logits, words = buffer[: len(x)], buffer[: len(x), :classes]
-        if x.dtype == torch.float32:
+        if x.dtype == torch.float32 and bias:
+            torch.addmm(*bias, x, narrow.T, out=words)
+        elif x.dtype == torch.float32:
             torch.mm(x, narrow.T, out=words)
         else:
             words.copy_(x @ narrow.T)
+            for vector in bias:
+                words += vector
         for part in extra:
             logits[:, classes:] = part
         torch.log_softmax(logits, -1, out=logits)
@@ -249,6 +267,8 @@ def _torch_chunk(table, dtype, with_gradients):
         if not with_gradients:
             return [nll], carry
         d_logits = logits.exp_().scatter_add_(1, target, logits.new_full((1, 1), -1.0).expand(len(x), 1))
+        for total in carry[1:]:
+            total.addmv_(words.T, weight[:, 0])
         words, scaled = words.to(wide.dtype), (weight * x).to(wide.dtype)
         if wide.dtype == torch.float32:
             carry[0].addmm_(words.T, scaled)

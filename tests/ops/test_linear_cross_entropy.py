@@ -48,12 +48,25 @@ def close(actual, expected, tolerance=5e-6):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
 
 
+@pytest.fixture
+def bias():
+    return np.random.default_rng(4).normal(size=CLASSES).astype("float32")
+
+
 @pytest.fixture(scope="module", params=MODES)
 def op(request):
     """Value and gradients of any case: one function for all of them, to compile once."""
 
     def total(x, table, extra, targets, weights):
         return linear_cross_entropy(x, table, targets, weights, extra, chunk_rows=CHUNK)
+
+    return differentiated(total, request.param)
+
+
+@pytest.fixture(scope="module", params=MODES)
+def biased_op(request):
+    def total(x, table, extra, bias, targets, weights):
+        return linear_cross_entropy(x, table, targets, weights, extra, CHUNK, bias)
 
     return differentiated(total, request.param)
 
@@ -66,6 +79,36 @@ def test_value_and_gradients(arrays, case, op):
     close(value, expected)
     for gradient, exact in zip(gradients, exact_gradients, strict=True):
         close(gradient, exact)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_value_and_gradients_with_a_bias(arrays, bias, case, biased_op):
+    targets, weights = CASES[case]
+    value, gradients = biased_op([*arrays, bias], targets.astype("int32"), weights.astype("float32"))
+    expected, exact_gradients = oracle.linear_cross_entropy(*arrays[:2], targets, weights, arrays[2], bias)
+    close(value, expected)
+    for gradient, exact in zip(gradients, exact_gradients, strict=True):
+        close(gradient, exact)
+
+
+@pytest.mark.parametrize("scale", [1, 1_000])
+@pytest.mark.parametrize("chunk_rows", [1, CHUNK, ROWS_FIRST])
+def test_a_bias_of_any_size_without_extra_logits(arrays, bias, chunk_rows, scale):
+    x, table, _ = arrays
+    bias = np.float32(scale) * bias
+    targets, weights = CASES["rows of other bands"][0], CASES["padding"][1].astype("float32")
+    total = lambda *tensors: linear_cross_entropy(*tensors[:2], targets, weights, None, chunk_rows, tensors[2])  # noqa: E731
+    value, gradients = value_and_gradients(total, [x, table, bias])
+    expected, exact_gradients = oracle.linear_cross_entropy(x, table, targets, weights, bias=bias)
+    close(value, expected)
+    for gradient, exact in zip(gradients, exact_gradients, strict=True):
+        close(gradient, exact)
+
+
+def test_a_bias_must_have_a_value_for_each_class(arrays, bias):
+    x, table, _ = arrays
+    with pytest.raises(ValueError, match=r"`bias` must have the shape \(7,\) of the classes. Received: \(1,\)"):
+        linear_cross_entropy(x, table, ORDINARY, np.ones(ROWS), bias=bias[:1])
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 11, 12, ROWS_FIRST, None])
@@ -167,6 +210,20 @@ def test_nll_can_be_differentiated(arrays):
         close(gradient, exact)
 
 
+def test_nll_with_a_bias(arrays, bias):
+    targets, weights = CASES["padding"]
+    weights = weights.astype("float32")
+
+    def total(x, table, extra, bias):
+        return ops.sum(ops.multiply(linear_nll(x, table, targets, extra, CHUNK, bias), weights))
+
+    value, gradients = value_and_gradients(total, [*arrays, bias])
+    expected, exact_gradients = oracle.linear_cross_entropy(*arrays[:2], targets, weights, arrays[2], bias)
+    close(value, expected)
+    for gradient, exact in zip(gradients, exact_gradients, strict=True):
+        close(gradient, exact)
+
+
 def test_second_derivatives_are_refused_or_right(arrays):
     x, table, extra = arrays
     targets, weights = CASES["all rows"]
@@ -240,6 +297,25 @@ def test_not_less_precise_than_the_plain_form(dtype, scale):
         assert error <= limit
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_bias_keeps_its_digits_in_mixed_precision(arrays, bias, dtype):
+    x, table = (numpy(ops.cast(array, dtype)) for array in arrays[:2])
+    targets, weights = CASES["padding"]
+    weights = weights.astype("float32")
+
+    def total(x, table, bias):
+        x, table = ops.cast(x, dtype), ops.cast(table, dtype)
+        return linear_cross_entropy(x, table, targets, weights, chunk_rows=CHUNK, bias=bias)
+
+    value, gradients = value_and_gradients(total, [x, table, bias + 300])
+    expected, exact_gradients = oracle.linear_cross_entropy(x, table, targets, weights, bias=bias)
+    epsilon = {"bfloat16": 2**-8, "float16": 2**-11}[dtype]
+    assert gradients[2].dtype == np.float32
+    close(value, expected, epsilon)
+    for gradient, exact in zip(gradients, exact_gradients, strict=True):
+        close(gradient, exact, 2 * epsilon)
+
+
 def test_float16_keeps_gradients_of_improbable_words():
     x = np.eye(4, dtype="float16") * 12  # the others have 6e-6 each, and the weight makes that 6e-9
     table = np.eye(4, dtype="float16")
@@ -262,6 +338,8 @@ def test_no_array_holds_all_logits():
     assert largest_array(fused(targets, weights, chunk_rows=32), x, table) <= 32 * classes
     summed = lambda x, table: ops.sum(linear_nll(x, table, targets, chunk_rows=32))  # noqa: E731
     assert largest_array(summed, x, table) <= 32 * classes
+    biased = lambda x, table, bias: linear_cross_entropy(x, table, targets, weights, None, 32, bias)  # noqa: E731
+    assert largest_array(biased, x, table, np.ones(classes, "float32")) <= 32 * classes
 
 
 @pytest.mark.parametrize("columns", [1, 5_000, 60_000, 1_000_000])

@@ -25,10 +25,10 @@ def gradients(function, arrays):
     return results
 
 
-def linear_cross_entropy(x, table, targets, weights, extra_logits=None):
-    """Σ weight · −log softmax([x·tableᵀ ; extra])[target] over the rows with a target, and its gradients."""
+def linear_cross_entropy(x, table, targets, weights, extra_logits=None, bias=None):
+    """Σ weight · −log softmax([x·tableᵀ + bias ; extra])[target] over the rows with a target, and its gradients."""
     x, table, weights = (np.asarray(array, "float64") for array in (x, table, weights))
-    logits = x @ table.T
+    logits = x @ table.T if bias is None else x @ table.T + np.asarray(bias, "float64")
     if extra_logits is not None:
         logits = np.concatenate([logits, np.asarray(extra_logits, "float64")], axis=1)
     log_probs = log_softmax(logits)
@@ -40,6 +40,7 @@ def linear_cross_entropy(x, table, targets, weights, extra_logits=None):
     d_logits *= weights[:, None]
     words = d_logits[:, : len(table)]
     gradients = [words @ table, words.T @ x, *([] if extra_logits is None else [d_logits[:, len(table) :]])]
+    gradients += [] if bias is None else [words.sum(axis=0)]
     return -np.sum(weights * log_probs[rows, picks]), gradients
 
 
@@ -53,15 +54,15 @@ def adaptive_embedding(ids, tables, projections):
     return np.reshape(vectors, (*np.shape(ids), projections[0].shape[1]))
 
 
-def adaptive_log_probs(hidden, tables, projections, class_table=None):
+def adaptive_log_probs(hidden, tables, projections, class_table=None, biases=None, class_bias=0.0):
     """log p of every word, as the product of its band's probability and its own within the band."""
     scores = [
-        (hidden if projection is None else hidden @ projection) @ table.T
-        for table, projection in zip(tables, projections, strict=True)
+        (hidden if projection is None else hidden @ projection) @ table.T + bias
+        for table, projection, bias in zip(tables, projections, biases or [0.0] * len(tables), strict=True)
     ]
     if class_table is None:
         return log_softmax(scores[0])
-    head = log_softmax(np.concatenate([scores[0], hidden @ class_table.T], axis=-1))
+    head = log_softmax(np.concatenate([scores[0], hidden @ class_table.T + class_bias], axis=-1))
     size = len(tables[0])
     tails = [log_softmax(score) + head[..., size + i, None] for i, score in enumerate(scores[1:])]
     return np.concatenate([head[..., :size], *tails], axis=-1)
