@@ -13,4 +13,12 @@ from keras_adaptive.layers.inputs.input import Input as Input
 from keras_adaptive.layers.inputs.word_embedding import WordEmbedding as WordEmbedding
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmax
 from keras_adaptive.layers.outputs.output import Output as Output
+from keras_adaptive.layers.regularization.activation_regularization import (
+    ActivationRegularization as ActivationRegularization,
+)
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout as SeededDropout
+from keras_adaptive.layers.regularization.temporal_activation_regularization import (
+    TemporalActivationRegularization as TemporalActivationRegularization,
+)
+from keras_adaptive.layers.regularization.variational_dropout import VariationalDropout as VariationalDropout
+from keras_adaptive.layers.regularization.weight_drop import WeightDrop as WeightDrop

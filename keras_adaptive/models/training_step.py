@@ -8,6 +8,7 @@ from keras_adaptive.backend.gradients import value_and_gradients
 from keras_adaptive.backend.optimizer_step import apply_gradients
 from keras_adaptive.backend.replicas import averaged_by_keras, on_each_replica, replica_count, sum_over_replicas
 from keras_adaptive.layers.outputs.output import token_weights
+from keras_adaptive.layers.regularization.seeds import micro_batch
 from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.stream_state import StreamState
 from keras_adaptive.ops.bands import count_outside
@@ -184,10 +185,12 @@ class TrainingStep(keras.Model):
         own_share = scale / (replica_count() * self.micro_batches)
         state = self._read(self.train_streams, begins)
         loss, words, gradients, states = 0.0, 0.0, None, []
-        for micro_batch in zip(*(_parts(one, self.micro_batches) for one in (tokens, targets, shares, state))):
-            (part, (part_words, state)), new = value_and_gradients(
-                self._objective, (*micro_batch, own_share), self.trainable_variables, self.non_trainable_variables
-            )
+        parts = zip(*(_parts(one, self.micro_batches) for one in (tokens, targets, shares, state)))
+        for number, rows in enumerate(parts):
+            with micro_batch(number):
+                (part, (part_words, state)), new = value_and_gradients(
+                    self._objective, (*rows, own_share), self.trainable_variables, self.non_trainable_variables
+                )
             loss, words = loss + part, words + part_words
             states.append(state)
             gradients = new if gradients is None else [old + part for old, part in zip(gradients, new)]

@@ -14,6 +14,7 @@ CHARACTERS = {"char_dim": 4, "filters": (3, 4), "max_bytes": 8}
 IDS = np.array([[0, 1, 2, 3], [4, 5, 6, 6]], "int32")
 VECTORS = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
 LAYERS = {  # how it is made, what it is called with
+    "ActivationRegularization": (partial(layers.ActivationRegularization, 2.0), VECTORS),
     "AdaptiveEmbedding": (partial(layers.AdaptiveEmbedding, 7, 8, (2, 4), factor=2, output_dim=6), IDS),
     "AdaptiveSoftmax": (partial(layers.AdaptiveSoftmax, 20, (5, 12), factor=2), VECTORS, "float32"),
     "AdaptiveSoftmax, plain": (partial(layers.AdaptiveSoftmax, 20, ()), VECTORS, "float32"),
@@ -24,7 +25,10 @@ LAYERS = {  # how it is made, what it is called with
     "LearnedPositions": (partial(layers.LearnedPositions, 5), VECTORS),
     "SinusoidalPositions": (layers.SinusoidalPositions, VECTORS),
     "SeededDropout": (partial(layers.SeededDropout, 0.5), VECTORS),
+    "TemporalActivationRegularization": (partial(layers.TemporalActivationRegularization, 2.0), VECTORS),
     "TransformerBlock": (lambda **kw: layers.TransformerBlock(12, layers.CausalAttention(2, **kw), **kw), VECTORS),
+    "VariationalDropout": (partial(layers.VariationalDropout, 0.5), VECTORS),
+    "WeightDrop": (partial(layers.WeightDrop, 0.5), VECTORS),
     "WordEmbedding": (partial(layers.WordEmbedding, 7, 6), IDS),
 }
 

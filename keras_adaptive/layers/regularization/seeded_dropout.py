@@ -1,11 +1,8 @@
 import random
 
 import keras
-from keras import ops
 
-from keras_adaptive.backend.replicas import replica_index
-
-STRIDE = 0x61C88647  # between the seeds of replicas: further than a layer reaches by counting
+from keras_adaptive.layers.regularization.seeds import ReplicaSeedGenerator
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -16,6 +13,9 @@ class SeededDropout(keras.layers.Layer):
     given a seed, and draws the same masks on all replicas. torch adds the number of calls to the seed, so the seeds of
     different layers must lie far apart: by default they are drawn at random, and `keras.utils.set_random_seed`
     determines them.
+
+    Subclasses share masks among values: `noise_shape` is the shape of a mask, which is repeated to the shape of the
+    input, `None` for the size of the input. `seed_generator_class` makes the seeds of the masks.
 
     Args:
         rate: Probability that a value is dropped, in training.
@@ -30,6 +30,9 @@ class SeededDropout(keras.layers.Layer):
     >>> kept = layer(np.ones((1, 1_000)), training=True)  # zeros and twos
     """
 
+    noise_shape = None
+    seed_generator_class = ReplicaSeedGenerator
+
     def __init__(self, rate, seed=None, **kwargs):
         super().__init__(**kwargs)
         if not 0 <= rate <= 1:
@@ -38,12 +41,12 @@ class SeededDropout(keras.layers.Layer):
         self.seed = random.randrange(2**31) if seed is None else seed
         self.supports_masking = True
         if rate > 0:
-            self.seed_generator = ReplicaSeedGenerator(self.seed)
+            self.seed_generator = self.seed_generator_class(self.seed)
         self.built = True
 
     def call(self, inputs, training=False):
         if training and self.rate > 0:
-            return keras.random.dropout(inputs, self.rate, seed=self.seed_generator)
+            return keras.random.dropout(inputs, self.rate, self.noise_shape, seed=self.seed_generator)
         return inputs
 
     def compute_output_shape(self, input_shape):
@@ -56,14 +59,3 @@ class SeededDropout(keras.layers.Layer):
 def drop_in_training(layer, x, training):
     """Returns `layer(x)` in training and `x` otherwise, which saves a call of Keras in each step of a generation."""
     return layer(x, training=True) if training else x
-
-
-class ReplicaSeedGenerator(keras.random.SeedGenerator):
-    """A `keras.random.SeedGenerator` that gives every replica its own seeds, from one shared state."""
-
-    def next(self, ordered=True):
-        seed, replica = super().next(ordered), replica_index()
-        if isinstance(replica, int) and replica == 0:
-            return seed
-        shift = ops.cast(replica, seed.dtype) * STRIDE  # wraps around
-        return seed + ops.stack([shift, ops.zeros_like(shift)])

@@ -1,0 +1,54 @@
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class ActivationRegularization(keras.layers.Layer):
+    """Adds strength · mean(x²) to the losses, in training (AR).
+
+    `LanguageModel` trains on the mean loss per target plus the losses of its layers. The layer returns its input.
+
+    Args:
+        strength: Factor of the mean, not negative; 0 adds nothing.
+
+    Input and output shape:
+        (batch, length, dim).
+
+    Raises:
+        ValueError: If `strength` is negative.
+
+    Reference:
+        Merity, McCann & Socher, Revisiting Activation Regularization for Language RNNs (2017).
+
+    Example:
+
+    >>> layer = ActivationRegularization(2.0)
+    >>> y = layer(3.0 * np.ones((1, 2, 4), "float32"), training=True)
+    >>> [float(loss) for loss in layer.losses]
+    [18.0]
+    """
+
+    def __init__(self, strength, **kwargs):
+        super().__init__(**kwargs)
+        if not strength >= 0:  # or NaN
+            raise ValueError(f"`strength` must not be negative. Received: strength={strength}.")
+        self.strength = strength
+        self.supports_masking = True
+        self.built = True
+
+    def call(self, inputs, training=False):
+        if training and self.strength > 0:
+            values = ops.cast(self.penalized(inputs), "float32")
+            count = ops.maximum(ops.cast(ops.size(values), "float32"), 1.0)  # at least 1, if there are no values
+            self.add_loss(self.strength * ops.sum(ops.square(values)) / count)
+        return inputs
+
+    def penalized(self, x):
+        """Returns the values whose squares are penalized."""
+        return x
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "strength": self.strength}
