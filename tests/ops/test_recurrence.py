@@ -119,30 +119,3 @@ def test_published_lstm_with_dropped_recurrent_weights(golden):
     names = ("x", "module.weight_ih_l0", "module.weight_hh_l0_raw", "module.bias_ih_l0")
     for name, gradient in zip(names, gradients, strict=True):
         np.testing.assert_allclose(gradient, arrays[f"grad/{name}"], atol=1e-6)
-
-
-def test_published_qrnn(golden):
-    arrays = golden("qrnn").arrays
-
-    def qrnn(x, kernel, bias, c):
-        x = ops.transpose(x, (1, 0, 2))
-        before = ops.pad(x, [[0, 0], [1, 0], [0, 0]])[:, :-1]
-        sums = ops.matmul(ops.concatenate([x, before], axis=-1), ops.transpose(kernel)) + bias
-        z, f, o = ops.split(sums, 3, axis=-1)
-        cells = forget_mult(ops.tanh(z), ops.sigmoid(f), c)
-        return ops.sigmoid(o) * cells, cells[:, -1]
-
-    inputs = [arrays[name] for name in ("in/x", "param/linear.weight", "param/linear.bias", "in/h0")]
-    y, c = runner(qrnn)(*inputs)
-    np.testing.assert_allclose(np.swapaxes(y, 0, 1), arrays["out/y"], atol=1e-6)
-    np.testing.assert_allclose(c, arrays["out/h_n"][0], atol=1e-6)
-
-    def loss(*inputs):
-        y, c = qrnn(*inputs)
-        return ops.sum(ops.multiply(y, np.swapaxes(arrays["in/cot_out"], 0, 1))) + ops.sum(
-            ops.multiply(c, arrays["in/cot_h"][0])
-        )
-
-    _, gradients = value_and_gradients(loss, inputs)
-    for name, gradient in zip(("x", "linear.weight", "linear.bias", "h0"), gradients, strict=True):
-        np.testing.assert_allclose(gradient, arrays[f"grad/{name}"], atol=2e-6)

@@ -84,12 +84,15 @@ def _differentiated(function):
 
 
 def weight_gradients(function, variables, arrays=(), mode=MODES[0]):
-    """As `value_and_gradients` of `function(*arrays)`, with respect to Keras variables and behind them to arrays."""
+    """As `value_and_gradients` of `function(*arrays)`, with respect to Keras variables and behind them to arrays.
+
+    `function` may read the losses that it lets layers add.
+    """
     count = len(variables)
 
     def of_values(*tensors):
         mapping = list(zip(variables, tensors[:count], strict=True))
-        with keras.StatelessScope(state_mapping=mapping):
+        with keras.StatelessScope(state_mapping=mapping, collect_losses=True):
             return function(*tensors[count:])
 
     return value_and_gradients(of_values, [*(variable.value for variable in variables), *arrays], mode)

@@ -14,6 +14,8 @@ from keras_adaptive.layers import (
     Body,
     CausalAttention,
     LearnedPositions,
+    LSTMDecoder,
+    QRNNDecoder,
     SinusoidalPositions,
     TransformerBlock,
     TransformerDecoder,
@@ -40,6 +42,9 @@ BODIES = {
     "transformer": partial(transformer, num_blocks=1, dim=8, ffn_dim=12, num_heads=2),
     "transformer, projected": partial(transformer, num_blocks=1, dim=12, ffn_dim=12, num_heads=3, first_position=0),
     "transformer, otherwise": other_transformer,
+    "lstm": partial(LSTMDecoder, 2, 5, 6),
+    "lstm, projected": partial(LSTMDecoder, 2, 7, 6, projection_dim=4),
+    "qrnn": partial(QRNNDecoder, 2, 5, 6, window=2),
     "toy": partial(ToyBody, 6),
 }
 every_body = pytest.mark.parametrize("make", BODIES.values(), ids=BODIES)
@@ -182,6 +187,7 @@ def test_a_step_against_the_gradient_lowers_the_loss(body, x):
 
 DROPOUTS = [(name, "dropout") for name in BODIES]
 DROPOUTS += [("transformer", kind) for kind in ("attention_dropout", "relu_dropout")]
+DROPOUTS += [("lstm", "weight_dropout"), ("qrnn", "weight_dropout"), ("qrnn", "zoneout")]
 
 
 @pytest.mark.parametrize("name, kind", DROPOUTS)

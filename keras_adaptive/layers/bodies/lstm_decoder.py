@@ -1,0 +1,84 @@
+import keras
+
+from keras_adaptive.layers.bodies.lstm_layer import LSTMLayer
+from keras_adaptive.layers.bodies.recurrent_decoder import RecurrentDecoder
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class LSTMDecoder(RecurrentDecoder):
+    """Body of long short-term memory layers, as in AWD-LSTM and in the LSTMs with a projection.
+
+    Without a projection all layers but the last have `units` units, and the last has `output_dim`, so that its hidden
+    states fit tied word vectors. With a projection all layers have `units` cells, whose outputs are projected to
+    `projection_dim`, and in the last layer to `output_dim`, before they recur and leave the layer. The published
+    models set both dimensions to the same number.
+
+    The matrices start from U(±1/√units), as in the published code of AWD-LSTM. The biases start from 0, and the biases
+    of the forget gates from 1, as Jozefowicz et al. recommend. Each layer has one vector of biases; the published code
+    has two, which are added.
+
+    Args:
+        num_layers: Number of layers.
+        units: Units of all layers but the last; with a projection, cells of all layers.
+        output_dim: Dimension of the hidden states.
+        projection_dim: Dimension of the projections of all layers but the last, `None` for no projections.
+        weight_dropout: Rate at which weights of the hidden-to-hidden matrices are dropped, in training.
+        dropout: Rate of variational dropout, in training; or three rates, for the input, between layers, and for the
+            hidden states.
+        activation_penalty: Strength of the activation regularization of the hidden states after dropout (AR).
+        temporal_penalty: Strength of the temporal regularization of the hidden states before dropout (TAR).
+
+    Call arguments:
+        x: Word vectors (batch, length, input_dim).
+        training: Whether dropout is drawn and penalties are added.
+
+    Input shape:
+        (batch, length, input_dim).
+
+    Output shape:
+        (batch, length, output_dim).
+
+    Raises:
+        ValueError: If a number is out of its range.
+
+    Reference:
+        Merity et al., An Analysis of Neural Language Modeling at Multiple Scales (2018), section 3; Jozefowicz et al.,
+        Exploring the Limits of Language Modeling (2016), section 3.
+
+    Example:
+
+    >>> body = LSTMDecoder(3, 64, 16, weight_dropout=0.5, dropout=(0.1, 0.25, 0.1))
+    >>> x = np.random.normal(size=(2, 6, 16)).astype("float32")
+    >>> y = body(x)  # (2, 6, 16)
+    >>> first, state = body.step(x[:, :4], body.initial_state(batch_size=2))  # equals y[:, :4]
+    >>> rest, state = body.step(x[:, 4:], state)  # equals y[:, 4:]
+    >>> tuple(rest.shape)
+    (2, 2, 16)
+    """
+
+    def __init__(self, num_layers, units, output_dim, *, projection_dim=None, weight_dropout=0.0, **kwargs):
+        super().__init__(num_layers, units, output_dim, **kwargs)
+        if projection_dim is not None and projection_dim < 1:
+            raise ValueError(
+                f"`projection_dim` must be at least 1, or None for no projection. Received: {projection_dim}."
+            )
+        self.projection_dim = projection_dim
+        self.weight_dropout = weight_dropout
+        if projection_dim is None:
+            sizes = [(units, None)] * (num_layers - 1) + [(output_dim, None)]
+        else:
+            sizes = [(units, projection_dim)] * (num_layers - 1) + [(units, output_dim)]
+        self.recurrent_layers = [
+            LSTMLayer(
+                cells,
+                projection_dim=projected,
+                weight_dropout=weight_dropout,
+                dtype=self.dtype_policy,
+                name=f"layer_{number}",
+            )
+            for number, (cells, projected) in enumerate(sizes)
+        ]
+
+    def get_config(self):
+        config = {"projection_dim": self.projection_dim, "weight_dropout": self.weight_dropout}
+        return {**super().get_config(), **config}

@@ -1,0 +1,66 @@
+import keras
+from keras import ops
+
+from keras_adaptive.layers.initializers import fan_in_uniform
+from keras_adaptive.layers.regularization.seeded_dropout import drop_in_training
+from keras_adaptive.layers.regularization.weight_drop import WeightDrop
+from keras_adaptive.ops.recurrence import lstm
+
+
+class LSTMLayer(keras.layers.Layer):
+    """A layer of an `LSTMDecoder`: the weights of `ops.lstm`, with weight drop.
+
+    The matrices start from U(±1/√units). The biases start from 0, and the biases of the forget gates from 1.
+
+    Args:
+        units: Number of cells.
+        projection_dim: Dimension to which the output of the cells is projected, `None` for no projection.
+        weight_dropout: Rate at which weights of `recurrent_kernel` are dropped, in training.
+
+    Attributes:
+        output_dim: Dimension of the output.
+        kernel: Variable (input_dim, 4·units), the gates i, f, g and o in this order.
+        recurrent_kernel: Variable (output_dim, 4·units).
+        bias: Variable (4·units,).
+        projection: Variable (units, output_dim), `None` without a projection.
+    """
+
+    def __init__(self, units, *, projection_dim=None, weight_dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.output_dim = projection_dim or units
+        self.projection = None
+        self._projected = projection_dim is not None
+        self._drop = WeightDrop(weight_dropout, dtype=self.dtype_policy)
+
+    def build(self, input_shape):
+        self.kernel = self._matrix("kernel", input_shape[-1], 4 * self.units)
+        self.recurrent_kernel = self._matrix("recurrent_kernel", self.output_dim, 4 * self.units)
+        self.bias = self.add_weight(shape=(4 * self.units,), initializer=_forget_nothing, name="bias")
+        if self._projected:
+            self.projection = self._matrix("projection", self.units, self.output_dim)
+        self.built = True
+
+    def _matrix(self, name, *shape):
+        return self.add_weight(shape=shape, initializer=fan_in_uniform(self.units), name=name)
+
+    def initial_state(self, batch_size):
+        """Returns `(h, c)` before the first token: zeros (batch, output_dim) and (batch, units), float32."""
+        return tuple(ops.zeros((batch_size, size), "float32") for size in (self.output_dim, self.units))
+
+    def step(self, x, state, training=False):
+        """Returns `(y, state)` for the next tokens, as `Body.step` does."""
+        cast = lambda variable: ops.cast(variable, self.compute_dtype)  # noqa: E731
+        recurrent_kernel = drop_in_training(self._drop, cast(self.recurrent_kernel), training)
+        projection = None if self.projection is None else cast(self.projection)
+        y, *state = lstm(x, cast(self.kernel), recurrent_kernel, cast(self.bias), *state, projection)
+        return y, tuple(state)
+
+    def activations_per_token(self):
+        """Counts four gates, the cells and the output."""
+        return 5 * self.units + self.output_dim
+
+
+def _forget_nothing(shape, dtype=None):
+    """Returns a bias of 1 for the forget gates, the second quarter, and of 0 for the others."""
+    return ops.repeat(ops.convert_to_tensor([0, 1, 0, 0], dtype), shape[0] // 4)

@@ -1,0 +1,94 @@
+import keras
+
+from keras_adaptive.layers.bodies.qrnn_layer import QRNNLayer
+from keras_adaptive.layers.bodies.recurrent_decoder import RecurrentDecoder
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class QRNNDecoder(RecurrentDecoder):
+    """Body of quasi-recurrent layers, as in AWD-QRNN.
+
+    A layer computes its gates from its input alone, all time steps at once. Only the pooling
+    c_t = f_t·z_t + (1 − f_t)·c_{t−1} runs over time, without a matrix product.
+
+    All layers but the last have `units` units, and the last has `output_dim`, so that its hidden states fit tied word
+    vectors. The weights of a layer start from U(±1/√n) for n inputs.
+
+    Args:
+        num_layers: Number of layers.
+        units: Units of all layers but the last.
+        output_dim: Dimension of the hidden states.
+        window: Number of tokens that the first layer sees at a time, 1 or 2. The other layers see 1, as in the
+            published code, whose first layer has a window of 2.
+        output_gate: Whether the layers have an output gate.
+        zoneout: Probability that a unit keeps its old value in a time step, in training. Evaluation scales the share
+            of new values by 1 − `zoneout`.
+        weight_dropout: Rate at which weights of the input matrices are dropped, in training.
+        dropout: Rate of variational dropout, in training; or three rates, for the input, between layers, and for the
+            hidden states.
+        activation_penalty: Strength of the activation regularization of the hidden states after dropout (AR).
+        temporal_penalty: Strength of the temporal regularization of the hidden states before dropout (TAR).
+
+    Call arguments:
+        x: Word vectors (batch, length, input_dim).
+        training: Whether dropout is drawn and penalties are added.
+
+    Input shape:
+        (batch, length, input_dim).
+
+    Output shape:
+        (batch, length, output_dim).
+
+    Raises:
+        ValueError: If a number is out of its range.
+
+    Reference:
+        Bradbury et al., Quasi-Recurrent Neural Networks (2017); Merity et al., An Analysis of Neural Language Modeling
+        at Multiple Scales (2018), section 3.
+
+    Example:
+
+    >>> body = QRNNDecoder(4, 64, 16, window=2, dropout=0.1)
+    >>> x = np.random.normal(size=(2, 6, 16)).astype("float32")
+    >>> y = body(x)  # (2, 6, 16)
+    >>> first, state = body.step(x[:, :4], body.initial_state(batch_size=2))  # equals y[:, :4]
+    >>> rest, state = body.step(x[:, 4:], state)  # equals y[:, 4:]
+    >>> tuple(rest.shape)
+    (2, 2, 16)
+    """
+
+    def __init__(
+        self,
+        num_layers,
+        units,
+        output_dim,
+        *,
+        window=1,
+        output_gate=True,
+        zoneout=0.0,
+        weight_dropout=0.0,
+        **kwargs,
+    ):
+        super().__init__(num_layers, units, output_dim, **kwargs)
+        if window not in (1, 2):
+            raise ValueError(f"`window` must be 1 or 2. Received: window={window}.")
+        self.window = window
+        self.output_gate = output_gate
+        self.zoneout = zoneout
+        self.weight_dropout = weight_dropout
+        self.recurrent_layers = [
+            QRNNLayer(
+                units if number < num_layers - 1 else output_dim,
+                window=window if number == 0 else 1,
+                output_gate=output_gate,
+                zoneout=zoneout,
+                weight_dropout=weight_dropout,
+                dtype=self.dtype_policy,
+                name=f"layer_{number}",
+            )
+            for number in range(num_layers)
+        ]
+
+    def get_config(self):
+        config = {"window": self.window, "output_gate": self.output_gate}
+        return {**super().get_config(), **config, "zoneout": self.zoneout, "weight_dropout": self.weight_dropout}

@@ -1,0 +1,88 @@
+import keras
+from keras import ops
+
+from keras_adaptive.layers.initializers import fan_in_uniform
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
+from keras_adaptive.layers.regularization.weight_drop import WeightDrop
+from keras_adaptive.ops.recurrence import forget_mult
+
+
+class QRNNLayer(keras.layers.Layer):
+    """A layer of a `QRNNDecoder`: a linear layer over one or two tokens, and pooling over time.
+
+    With the source s_t = x_t, or [x_t, x_{t−1}] for a window of 2,
+
+        z, f, o = tanh(s_t·kernel + bias), sigmoid(…), sigmoid(…)
+        c_t = f·z + (1 − f)·c_{t−1}
+        y_t = o·c_t, or c_t without an output gate
+
+    Zoneout sets f to 0 with its rate in training; evaluation scales f by 1 − rate. The state is c and, for a window of
+    2, the last input. The weights start from U(±1/√(window·input_dim)).
+
+    Args:
+        units: Number of cells.
+        window: Number of tokens of a source, 1 or 2.
+        output_gate: Whether there is an output gate o.
+        zoneout: Rate of zoneout.
+        weight_dropout: Rate at which weights of `kernel` are dropped, in training.
+
+    Attributes:
+        output_dim: Dimension of the output, `units`.
+        kernel: Variable (window·input_dim, 3·units), the columns of z, f and o in this order; without an output gate
+            (window·input_dim, 2·units).
+        bias: Variable (3·units,) or (2·units,).
+    """
+
+    def __init__(self, units, *, window=1, output_gate=True, zoneout=0.0, weight_dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.units = self.output_dim = units
+        self.window = window
+        self.gates = 3 if output_gate else 2
+        self.zoneout = zoneout
+        self._drop_weights = WeightDrop(weight_dropout, dtype=self.dtype_policy)
+        self._drop_updates = SeededDropout(zoneout, dtype="float32")
+
+    def build(self, input_shape):
+        fan_in, width = self.window * input_shape[-1], self.gates * self.units
+        self.kernel = self.add_weight(shape=(fan_in, width), initializer=fan_in_uniform(fan_in), name="kernel")
+        self.bias = self.add_weight(shape=(width,), initializer=fan_in_uniform(fan_in), name="bias")
+        self.built = True
+
+    def initial_state(self, batch_size):
+        """Returns the state before the first token: zeros (batch, units) and, if needed, (batch, input_dim), float32.
+
+        Raises:
+            ValueError: If the layer has a window of 2 and is not built.
+        """
+        cells = ops.zeros((batch_size, self.units), "float32")
+        if self.window == 1:
+            return (cells,)
+        if not self.built:
+            raise ValueError("A QRNN with window=2 keeps its last input: build it before `initial_state`.")
+        return cells, ops.zeros((batch_size, self.kernel.shape[0] // self.window), "float32")
+
+    def step(self, x, state, training=False):
+        """Returns `(y, state)` for the next tokens, as `Body.step` does."""
+        cells, *last = state
+        source = x
+        if last:
+            before = ops.concatenate([ops.cast(last[0], x.dtype)[:, None], x[:, :-1]], axis=1)
+            source, last = ops.concatenate([x, before], axis=-1), [ops.cast(x[:, -1], "float32")]
+        z, f, *o = ops.split(self._linear(source, training), self.gates, axis=-1)
+        z, f = ops.tanh(ops.cast(z, "float32")), ops.sigmoid(ops.cast(f, "float32"))
+        if self.zoneout:
+            f = (1 - self.zoneout) * drop_in_training(self._drop_updates, f, training)  # dropout scales what it keeps
+        cells = forget_mult(z, f, cells)  # (batch, steps, units)
+        y = ops.cast(cells, x.dtype)
+        return ops.sigmoid(o[0]) * y if o else y, (cells[:, -1], *last)
+
+    def _linear(self, source, training):
+        """Returns source·kernel + bias, all positions as one matrix: `FlatDense` says why."""
+        kernel, bias = (ops.cast(variable, self.compute_dtype) for variable in (self.kernel, self.bias))
+        kernel = drop_in_training(self._drop_weights, kernel, training)
+        sums = ops.matmul(ops.reshape(source, [-1, source.shape[-1]]), kernel) + bias
+        return ops.reshape(sums, (*ops.shape(source)[:-1], bias.shape[0]))
+
+    def activations_per_token(self):
+        """Counts the new values, the gates, the cells, the output if it is gated, and the mask of zoneout."""
+        return (2 * self.gates - 1 + (self.zoneout > 0)) * self.units

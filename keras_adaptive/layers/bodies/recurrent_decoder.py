@@ -1,0 +1,99 @@
+import keras
+from keras import ops
+
+from keras_adaptive.backend.checks import check_same_shape
+from keras_adaptive.layers.bodies.body import Body
+from keras_adaptive.layers.regularization.activation_regularization import ActivationRegularization
+from keras_adaptive.layers.regularization.seeded_dropout import drop_in_training
+from keras_adaptive.layers.regularization.temporal_activation_regularization import TemporalActivationRegularization
+from keras_adaptive.layers.regularization.variational_dropout import VariationalDropout
+
+
+class RecurrentDecoder(Body):
+    """Base class of bodies of recurrent layers, with the dropout and the penalties of AWD-LSTM.
+
+    A subclass sets `recurrent_layers` in its constructor: layers with `build`, `output_dim`,
+    `initial_state(batch_size)`, `step(x, state, training)` and `activations_per_token()`. The state of the body is the
+    list of their states, float32 and independent of the length of the text, so that streams can carry it.
+
+    Args:
+        num_layers: Number of recurrent layers.
+        units: Units of all layers but the last.
+        output_dim: Dimension of the hidden states, which the last layer returns.
+        dropout: Rate of variational dropout, in training; or three rates, for the input, between layers, and for the
+            hidden states.
+        activation_penalty: Strength of the activation regularization of the hidden states after dropout (AR).
+        temporal_penalty: Strength of the temporal regularization of the hidden states before dropout (TAR).
+
+    Raises:
+        ValueError: If a number is out of its range.
+    """
+
+    def __init__(
+        self, num_layers, units, output_dim, *, dropout=0.0, activation_penalty=0.0, temporal_penalty=0.0, **kwargs
+    ):
+        super().__init__(**kwargs)
+        for name, size in {"num_layers": num_layers, "units": units, "output_dim": output_dim}.items():
+            if size < 1:
+                raise ValueError(f"`{name}` must be at least 1. Received: {name}={size}.")
+        self.num_layers = num_layers
+        self.units = units
+        self.output_dim = output_dim
+        self.dropout = dropout
+        self.activation_penalty = activation_penalty
+        self.temporal_penalty = temporal_penalty
+        policy = {"dtype": self.dtype_policy}
+        self._drop_input, self._drop_between, self._drop_output = (
+            VariationalDropout(rate, **policy) for rate in _three_rates(dropout)
+        )
+        self._penalize_activations = ActivationRegularization(activation_penalty, **policy)
+        self._penalize_changes = TemporalActivationRegularization(temporal_penalty, **policy)
+
+    def build(self, input_shape):
+        for layer in self.recurrent_layers:
+            layer.build(input_shape)
+            input_shape = (*input_shape[:-1], layer.output_dim)
+        self.built = True
+
+    def initial_state(self, batch_size, length=None):
+        return [layer.initial_state(batch_size) for layer in self.recurrent_layers]
+
+    def step(self, x, state, training=False):
+        for tensor in keras.tree.flatten(state):
+            check_same_shape(tensor, (x.shape[0], *tensor.shape[1:]), "state", f"a batch of {x.shape[0]} rows")
+        y, new_states = ops.cast(x, self.compute_dtype), []
+        for number, (layer, layer_state) in enumerate(zip(self.recurrent_layers, state)):
+            y = drop_in_training(self._drop_between if number else self._drop_input, y, training)
+            y, layer_state = layer.step(y, layer_state, training)
+            new_states.append(layer_state)
+        y = drop_in_training(self._penalize_changes, y, training)
+        y = drop_in_training(self._drop_output, y, training)
+        return drop_in_training(self._penalize_activations, y, training), new_states
+
+    def activations_per_token(self, length):
+        """Returns the sum of what the layers keep per token for the backward pass, with their dropped outputs."""
+        rates = [self._drop_between.rate] * (self.num_layers - 1) + [self._drop_output.rate]
+        dropped = sum(layer.output_dim * (rate > 0) for layer, rate in zip(self.recurrent_layers, rates))
+        return dropped + sum(layer.activations_per_token() for layer in self.recurrent_layers)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "units": self.units,
+            "output_dim": self.output_dim,
+            "dropout": self.dropout,
+            "activation_penalty": self.activation_penalty,
+            "temporal_penalty": self.temporal_penalty,
+        }
+
+
+def _three_rates(dropout):
+    """Returns the rates for the input, between layers, and for the hidden states."""
+    rates = tuple(dropout) if isinstance(dropout, (list, tuple)) else (dropout,) * 3
+    if len(rates) != 3:
+        raise ValueError(
+            "`dropout` must be one rate, or three: for the input, between layers, and for the hidden states. "
+            f"Received: dropout={dropout}."
+        )
+    return rates

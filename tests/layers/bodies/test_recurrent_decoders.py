@@ -1,0 +1,251 @@
+"""LSTMDecoder and QRNNDecoder against the published implementations, and what only recurrent bodies have."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_adaptive.layers import LSTMDecoder, QRNNDecoder, SeededDropout, VariationalDropout, WeightDrop
+from tests.support import oracle
+from tests.support.backends import numpy, runner, weight_gradients
+from tests.support.weights import randomize, value
+
+ROWS, LENGTH, INPUT_DIM = 2, 7, 4
+
+
+def close(actual, expected, tolerance=1e-5):
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+def vectors(seed=0):
+    return np.random.default_rng(seed).normal(size=(ROWS, LENGTH, INPUT_DIM)).astype("float32")
+
+
+def built(body):
+    body.build((None, None, INPUT_DIM))
+    randomize(body)
+    return body
+
+
+def split_nll(hidden, targets, table, bias, tail_vectors, tail_bias, splits):
+    """−log p of a softmax of bands of one table, whose tails' columns in the head are reversed."""
+    starts, ends = splits, [*splits[1:], len(table)]
+    head = ops.matmul(hidden, ops.transpose(ops.concatenate([table[: splits[0]], tail_vectors])))
+    head = ops.log_softmax(head + ops.concatenate([bias[: splits[0]], tail_bias]))
+    log_probs = [head[..., : splits[0]]]
+    for number, (start, end) in enumerate(zip(starts, ends), 1):
+        tail = ops.log_softmax(ops.matmul(hidden, ops.transpose(table[start:end])) + bias[start:end])
+        log_probs.append(tail + head[..., -number : head.shape[-1] - number + 1])
+    return -ops.take_along_axis(ops.concatenate(log_probs, axis=-1), targets[..., None], axis=-1)
+
+
+def test_published_awd_lstm(golden):
+    arrays, config = golden("awd_lstm")
+    inner, (_, dim) = config["layer_sizes"][0][1], config["layer_sizes"][-1]
+    body = LSTMDecoder(config["layers"], inner, dim, activation_penalty=2.0, temporal_penalty=1.0)
+    body.build((None, None, config["emb"]))
+    variables, names = [], []
+    for number, layer in enumerate(body.recurrent_layers):
+        read = lambda kind, name, number=number: arrays[f"{kind}/rnns.{number}.{name}_l0"]  # noqa: E731
+        layer.kernel.assign(read("param", "weight_ih").T)
+        layer.recurrent_kernel.assign(read("param", "weight_hh").T)
+        layer.bias.assign(read("param", "bias_ih") + read("param", "bias_hh"))
+        variables += [layer.kernel, layer.recurrent_kernel, layer.bias]
+        names += [f"rnns.{number}.{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih")]
+    state = [(arrays[f"in/h0_{i}"][0], arrays[f"in/c0_{i}"][0]) for i in range(config["layers"])]
+    state = keras.tree.map_structure(ops.convert_to_tensor, state)
+    ids, targets = arrays["in/ids"].T.astype("int32"), arrays["in/targets"].reshape(LENGTH, -1).T.astype("int32")
+    outputs = ["encoder.weight", "decoder.bias", "criterion.tail_vectors", "criterion.tail_bias"]
+
+    def loss(table, *softmax):
+        # Published: the embedding has the padding index −1, so that its last word gets no gradient from the input.
+        x = ops.take(ops.concatenate([table[:-1], ops.stop_gradient(table[-1:])]), ids, axis=0)
+        hidden, _ = body.step(x, state, training=True)
+        return ops.mean(split_nll(hidden, targets, table, *softmax, config["splits"])) + sum(body.losses)
+
+    hidden, last = runner(body.step)(arrays["param/encoder.weight"][ids], state)
+    close(np.swapaxes(hidden, 0, 1), arrays["out/raw_2"])
+    for number, (h, c) in enumerate(last):
+        close(h, arrays[f"out/h_{number}"][0])
+        close(c, arrays[f"out/c_{number}"][0])
+    found, gradients = weight_gradients(loss, variables, [arrays[f"param/{name}"] for name in outputs])
+    assert found == pytest.approx(arrays["out/loss"] + arrays["out/ar"] + arrays["out/tar"], rel=1e-6)
+    for name, gradient in zip([*names, *outputs], gradients, strict=True):
+        expected = arrays[f"grad/{name}"]
+        close(gradient, expected.T if "weight_" in name else expected)
+
+
+def test_published_qrnn(golden):
+    arrays, config = golden("qrnn")
+    body = QRNNDecoder(1, 6, 6, window=config["window"], output_gate=config["output_gate"])
+    x, h0 = np.swapaxes(arrays["in/x"], 0, 1), arrays["in/h0"]
+    body.build(x.shape)
+    (layer,) = body.recurrent_layers
+    layer.kernel.assign(arrays["param/linear.weight"].T)
+    layer.bias.assign(arrays["param/linear.bias"])
+
+    def loss(x, cells):
+        y, ((cells, _),) = body.step(x, [(cells, body.initial_state(len(h0))[0][1])])
+        of_y, of_cells = (ops.convert_to_tensor(arrays[f"in/{name}"]) for name in ("cot_out", "cot_h"))
+        return ops.sum(y * ops.swapaxes(of_y, 0, 1)) + ops.sum(cells * of_cells[0])
+
+    y, ((cells, last),) = runner(body.step)(x, [(h0, np.zeros_like(x[:, 0]))])
+    close(np.swapaxes(y, 0, 1), arrays["out/y"])
+    close(cells, arrays["out/h_n"][0])
+    np.testing.assert_array_equal(last, x[:, -1])
+    _, (kernel, bias, of_x, of_h0) = weight_gradients(loss, [layer.kernel, layer.bias], [x, h0])
+    found = {"linear.weight": kernel.T, "linear.bias": bias, "x": np.swapaxes(of_x, 0, 1), "h0": of_h0}
+    for name, gradient in found.items():
+        close(gradient, arrays[f"grad/{name}"])
+
+
+def sums(x, layer, mask=1.0):
+    return x @ (value(layer.kernel) * mask) + value(layer.bias)
+
+
+def test_a_qrnn_without_an_output_gate_returns_its_cells():
+    body, x = built(QRNNDecoder(1, 5, 3, output_gate=False)), vectors()
+    z, f = np.split(sums(x, body.recurrent_layers[0]), 2, axis=-1)
+    expected = oracle.forget_mult(np.tanh(z), oracle.sigmoid(f), np.zeros((ROWS, 3)))
+    close(runner(body)(x), expected)
+
+
+def test_a_hidden_to_hidden_matrix_has_one_mask_for_all_steps():
+    body, x = built(LSTMDecoder(1, 5, 3, weight_dropout=0.5)), vectors()
+    (layer,) = body.recurrent_layers
+    mask = numpy(
+        WeightDrop(0.5, seed=layer._drop.seed)(np.ones(layer.recurrent_kernel.shape, "float32"), training=True)
+    )
+    assert set(np.unique(mask)) == {0, 2}
+    weights = [value(layer.kernel), value(layer.recurrent_kernel), value(layer.bias)]
+    start = np.zeros((ROWS, 3)), np.zeros((ROWS, 3))
+    run = runner(lambda x: body.step(x, body.initial_state(ROWS), training=True)[0])
+    close(run(x), oracle.lstm(x, weights[0], weights[1] * mask, weights[2], *start)[0])
+    evaluated, _ = runner(body.step)(x, body.initial_state(ROWS))
+    close(evaluated, oracle.lstm(x, *weights, *start)[0])
+
+
+def test_zoneout_keeps_cells_and_weight_drop_thins_the_input_matrix():
+    body, x = built(QRNNDecoder(1, 5, 3, zoneout=0.4, weight_dropout=0.5)), vectors()
+    (layer,) = body.recurrent_layers
+    ones = np.ones(layer.kernel.shape, "float32"), np.ones((ROWS, LENGTH, 3), "float32")
+    mask = numpy(WeightDrop(0.5, seed=layer._drop_weights.seed)(ones[0], training=True))
+    updates = numpy(SeededDropout(0.4, seed=layer._drop_updates.seed)(ones[1], training=True)) > 0
+    assert 0 < updates.mean() < 1
+
+    def expected(mask, updates):
+        z, f, o = np.split(sums(x, layer, mask), 3, axis=-1)
+        cells = oracle.forget_mult(np.tanh(z), oracle.sigmoid(f) * updates, np.zeros((ROWS, 3)))
+        return oracle.sigmoid(o) * cells
+
+    run = runner(lambda x: body.step(x, body.initial_state(ROWS), training=True)[0])
+    close(run(x), expected(mask, updates))
+    evaluated, _ = runner(body.step)(x, body.initial_state(ROWS))
+    close(evaluated, expected(1.0, 0.6))
+
+
+def test_dropout_of_the_input_between_layers_and_of_the_hidden_states():
+    x = vectors()
+    for place in range(3):
+        rates = [0.0] * 3
+        rates[place] = 0.5
+        body = built(QRNNDecoder(2, 5, 3, dropout=rates, output_gate=False))
+        drops = [body._drop_input, body._drop_between, body._drop_output]
+        assert [drop.rate for drop in drops] == rates
+        run = runner(lambda x, body=body: body.step(x, body.initial_state(ROWS), training=True)[0])
+        ones = np.ones((ROWS, LENGTH, (INPUT_DIM, 5, 3)[place]), "float32")
+        mask = numpy(VariationalDropout(0.5, seed=drops[place].seed)(ones, training=True))
+        y = x
+        for number, layer in enumerate(body.recurrent_layers):
+            y = y * mask if place == number else y
+            z, f = np.split(sums(y, layer), 2, axis=-1)
+            y = oracle.forget_mult(np.tanh(z), oracle.sigmoid(f), np.zeros((ROWS, layer.units)))
+        close(run(x), y * mask if place == 2 else y)
+
+
+@pytest.mark.parametrize("body", [LSTMDecoder(1, 5, 3), QRNNDecoder(1, 5, 3, window=2)], ids=["lstm", "qrnn"])
+def test_the_state_is_float32_under_mixed_precision(body):
+    """In a cell that is kept bfloat16 would lose what makes 257 out of 256."""
+    body = type(body)(**{**body.get_config(), "dtype": "mixed_bfloat16"})
+    body.build((None, None, INPUT_DIM))
+    open_forget_gate = [-40.0, 40.0, 0.0, 0.0] if isinstance(body, LSTMDecoder) else [0.0, -40.0, 0.0]
+    (layer,) = body.recurrent_layers
+    for variable in layer.trainable_variables:
+        variable.assign(np.zeros(variable.shape))
+    layer.bias.assign(np.repeat(open_forget_gate, 3))
+    start = [tuple(np.full(part.shape, 257, "float32") for part in body.initial_state(ROWS)[0])]
+    y, state = runner(body.step)(vectors(), start)
+    assert y.dtype == "bfloat16" and all(part.dtype == "float32" for part in state[0])
+    np.testing.assert_array_equal(state[0][1 if isinstance(body, LSTMDecoder) else 0], 257)
+
+
+def test_a_state_of_another_batch_is_refused():
+    body = built(LSTMDecoder(1, 5, 3))
+    with pytest.raises(ValueError, match=r"`state` must have the shape \(2, 3\) of a batch of 2 rows.*\(1, 3\)"):
+        body.step(ops.convert_to_tensor(vectors()), body.initial_state(1))
+
+
+def test_the_forget_gates_of_an_lstm_start_open():
+    body = LSTMDecoder(1, 5, 3, projection_dim=2)
+    body.build((None, None, INPUT_DIM))
+    (layer,) = body.recurrent_layers
+    np.testing.assert_array_equal(value(layer.bias), np.repeat([0, 1, 0, 0], 5))
+    for matrix in (layer.kernel, layer.recurrent_kernel, layer.projection):
+        assert 0.3 < np.abs(value(matrix)).max() <= 5**-0.5
+
+
+@pytest.mark.parametrize(
+    "make, arguments, message",
+    [
+        (LSTMDecoder, {"num_layers": 0}, "`num_layers` must be at least 1. Received: num_layers=0"),
+        (QRNNDecoder, {"units": 0}, "`units` must be at least 1"),
+        (LSTMDecoder, {"output_dim": -1}, "`output_dim` must be at least 1"),
+        (LSTMDecoder, {"projection_dim": 0}, "`projection_dim` must be at least 1, or None"),
+        (LSTMDecoder, {"dropout": (0.1, 0.2)}, "`dropout` must be one rate, or three"),
+        (LSTMDecoder, {"dropout": 1.5}, "`rate` must be from 0 to 1"),
+        (LSTMDecoder, {"weight_dropout": -0.1}, "`rate` must be from 0 to 1"),
+        (QRNNDecoder, {"zoneout": 2.0}, "`rate` must be from 0 to 1"),
+        (QRNNDecoder, {"window": 3}, "`window` must be 1 or 2. Received: window=3"),
+        (QRNNDecoder, {"activation_penalty": -1.0}, "`strength` must not be negative"),
+        (QRNNDecoder, {"temporal_penalty": float("nan")}, "`strength` must not be negative"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make(**{"num_layers": 2, "units": 5, "output_dim": 3, **arguments})
+
+
+def test_a_window_of_2_needs_the_dimension_of_the_input():
+    with pytest.raises(ValueError, match="window=2 keeps its last input: build it before `initial_state`"):
+        QRNNDecoder(1, 5, 3, window=2).initial_state(ROWS)
+
+
+PUBLISHED = {  # Merity et al. 2018, Jozefowicz et al. 2016: the body, the dimension of its input, the parameters
+    "AWD-QRNN, WikiText-103": (QRNNDecoder, (4, 2500, 400), {}, 43_523_700),
+    "AWD-QRNN, WikiText-103, window 2": (QRNNDecoder, (4, 2500, 400), {"window": 2}, 46_523_700),
+    "AWD-QRNN, enwik8": (QRNNDecoder, (4, 1800, 400), {"window": 2}, 25_937_400),
+    "AWD-LSTM, enwik8": (LSTMDecoder, (3, 1840, 400), {}, 47_171_520),
+    "AWD-LSTM, char PTB": (LSTMDecoder, (3, 1000, 200), {}, 13_768_800),
+    "BIG LSTM": (LSTMDecoder, (2, 8192, 1024), {"projection_dim": 1024}, 2 * 75_530_240),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_sizes_of_the_published_models(name):
+    make, (layers, units, dim), options, expected = PUBLISHED[name]
+    with keras.StatelessScope(initialize_variables=False):
+        body = make(layers, units, dim, **options)
+        body.build((None, None, dim))
+    assert body.count_params() == expected
+
+
+def test_values_that_are_kept_for_the_backward_pass():
+    """Of an LSTM four gates, cells and outputs; of a QRNN new values, gates, cells and outputs; and what is dropped."""
+    for body, expected in (
+        (LSTMDecoder(2, 5, 3), 6 * 5 + 6 * 3),
+        (LSTMDecoder(2, 5, 3, projection_dim=4), 2 * 5 * 5 + 4 + 3),
+        (LSTMDecoder(2, 5, 3, dropout=0.1), 7 * 5 + 7 * 3),
+        (QRNNDecoder(2, 5, 3), 5 * 5 + 5 * 3),
+        (QRNNDecoder(2, 5, 3, output_gate=False, zoneout=0.1, dropout=(0.1, 0, 0.1)), 4 * 5 + 5 * 3),
+    ):
+        assert body.activations_per_token(LENGTH) == expected

@@ -1,0 +1,77 @@
+"""Language models with recurrent bodies: penalties, masks of weights and carried states."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.layers import AdaptiveSoftmax, LSTMDecoder, QRNNDecoder, WordEmbedding
+from keras_adaptive.models import LanguageModel
+from tests.support.backends import BACKEND, numpy
+from tests.support.streams import ROWS, batches, text
+from tests.support.tiny import VOCABULARY, largest_difference
+from tests.support.weights import randomize
+
+
+def recurrent_model(body=LSTMDecoder, dtype=None, **kwargs):
+    keras.utils.set_random_seed(1)
+    words, softmax = WordEmbedding(VOCABULARY, 8, dtype=dtype), AdaptiveSoftmax(VOCABULARY, (8,), dtype=dtype)
+    model = LanguageModel(words, body(2, 6, 8, dtype=dtype, **kwargs), softmax)
+    randomize(model)
+    return model
+
+
+def fitted(model, rate, data, micro_batches=1):
+    """What each update logs."""
+    seen, eagerly = [], BACKEND == "tensorflow"
+    model.compile(keras.optimizers.SGD(rate), micro_batches=micro_batches, stream_rows=ROWS, run_eagerly=eagerly)
+    keep = keras.callbacks.LambdaCallback(on_train_batch_end=lambda _, logs: seen.append(dict(logs)))
+    model.fit((one for one in data), steps_per_epoch=len(data), shuffle=False, verbose=0, callbacks=[keep])
+    return seen
+
+
+def test_micro_batches_share_the_masks_of_weights_and_divide_the_penalties():
+    options = {"weight_dropout": 0.5, "activation_penalty": 2.0, "temporal_penalty": 1.0}
+    whole, parts, start = (recurrent_model(**options) for _ in range(3))
+    logs, logs_of_parts = fitted(whole, 0.5, batches()[:3]), fitted(parts, 0.5, batches()[:3], micro_batches=2)
+    for one, other in zip(logs, logs_of_parts, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+    assert largest_difference(whole, parts) < 1e-6 < 1e-2 < largest_difference(whole, start)
+    for one, other in zip(whole._seeds(), parts._seeds(), strict=True):
+        np.testing.assert_array_equal(numpy(one.value), numpy(other.value))
+
+
+def test_penalties_of_a_stream_are_added_to_its_loss():
+    model = recurrent_model(activation_penalty=2.0, temporal_penalty=0.5)
+    state, expected = model.body.initial_state(ROWS), []
+    for (part, _), *_ in batches():
+        hidden, state = model(part, state=state)
+        hidden = numpy(hidden)
+        expected.append(2.0 * np.mean(hidden**2) + 0.5 * np.mean(np.diff(hidden, axis=1) ** 2))
+    logs = fitted(model, 0.0, batches())
+    penalties = [one["loss"] - np.log(one["perplexity"]) for one in logs]  # means over all batches so far
+    np.testing.assert_allclose(penalties, np.cumsum(expected) / np.arange(1, len(expected) + 1), rtol=1e-4)
+    found = model.evaluate((one for one in batches()), steps=len(expected), verbose=0, return_dict=True)
+    assert found["loss"] == pytest.approx(np.log(found["perplexity"]), rel=1e-6)
+
+
+def test_a_text_in_segments_has_one_perplexity():
+    model = recurrent_model(QRNNDecoder, window=2)
+    stream = np.random.default_rng(0).integers(0, VOCABULARY, (2, 15)).astype("int32")
+    tokens, targets = stream[:, :-1], stream[:, 1:]
+    whole = -model.nll(tokens, targets)
+    for segment in (1, 7, 14):
+        log_probs, _ = model.score(tokens, targets, segment=segment)
+        np.testing.assert_allclose(log_probs, whole, rtol=1e-5)
+        assert np.exp(-log_probs.mean()) == pytest.approx(np.exp(-whole.mean()), rel=1e-6)
+
+
+def test_the_state_that_a_model_carries_is_not_rounded():
+    model = recurrent_model(dtype="mixed_bfloat16")
+    for layer in model.body.recurrent_layers:
+        for matrix in (layer.kernel, layer.recurrent_kernel):
+            matrix.assign(np.zeros(matrix.shape))
+        layer.bias.assign(np.repeat([-40.0, 40.0, 0.0, 0.0], layer.units))
+    state = keras.tree.map_structure(lambda part: 0 * part + 257.0, model.body.initial_state(ROWS))
+    _, state = model(text()[0], state=state)
+    for _, cells in numpy(state):
+        np.testing.assert_array_equal(cells, 257.0)
