@@ -14,7 +14,14 @@ from typing import NamedTuple
 import keras
 
 from keras_adaptive.data import BlockBatches, SentenceBatches
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, WordEmbedding
+from keras_adaptive.layers import (
+    AdaptiveEmbedding,
+    AdaptiveSoftmax,
+    CharCNN,
+    LSTMDecoder,
+    QRNNDecoder,
+    WordEmbedding,
+)
 from keras_adaptive.layers.inputs.char_cnn import FILTERS
 from keras_adaptive.models.constructors import transformer
 from keras_adaptive.optimizers import NAG, CosineRestarts
@@ -66,6 +73,62 @@ def plain_softmax(*, vocabulary_size, input_dropout, tied_to=None, **kwargs):
     return AdaptiveSoftmax(vocabulary_size, (), input_dropout=input_dropout, tied_to=tied_to, **kwargs)
 
 
+def lstm(
+    *,
+    num_layers,
+    units,
+    dim,
+    projection_dim,
+    weight_dropout,
+    vector_dropout,
+    hidden_dropout,
+    output_dropout,
+    activation_penalty,
+    temporal_penalty,
+    **kwargs,
+):
+    return LSTMDecoder(
+        num_layers,
+        units,
+        dim,
+        projection_dim=projection_dim or None,
+        weight_dropout=weight_dropout,
+        dropout=(vector_dropout, hidden_dropout, output_dropout),
+        activation_penalty=activation_penalty,
+        temporal_penalty=temporal_penalty,
+        **kwargs,
+    )
+
+
+def qrnn(
+    *,
+    num_layers,
+    units,
+    dim,
+    window,
+    zoneout,
+    weight_dropout,
+    vector_dropout,
+    hidden_dropout,
+    output_dropout,
+    activation_penalty,
+    temporal_penalty,
+    **kwargs,
+):
+    return QRNNDecoder(
+        num_layers,
+        units,
+        dim,
+        window=window,
+        zoneout=zoneout,
+        weight_dropout=weight_dropout,
+        dropout=(vector_dropout, hidden_dropout, output_dropout),
+        activation_penalty=activation_penalty,
+        temporal_penalty=temporal_penalty,
+        **kwargs,
+    )
+
+
 def sentence_batches(*, tokens, length, batch_size, seed, shuffle):
     return SentenceBatches(tokens, batch_size * length, seed=seed, max_length=length, shuffle=shuffle)
 
@@ -104,6 +167,7 @@ def cosine_restarts(*, max_rate, min_rate, warmup, warmup_rate, period, period_m
     )
 
 
+AWD = "vector_dropout hidden_dropout output_dropout activation_penalty temporal_penalty"
 PARTS = {
     "input": {
         "adaptive": Part(adaptive_input, "input_dim dim cutoffs factor", "vocabulary_size"),
@@ -114,6 +178,8 @@ PARTS = {
         "transformer": Part(
             transformer, "num_blocks dim ffn_dim num_heads output_dim dropout attention_dropout relu_dropout"
         ),
+        "lstm": Part(lstm, f"num_layers units dim projection_dim weight_dropout {AWD}"),
+        "qrnn": Part(qrnn, f"num_layers units dim window zoneout weight_dropout {AWD}"),
     },
     "output": {
         "adaptive": Part(
@@ -158,12 +224,45 @@ HYPERPARAMETERS = {
     "num_blocks": HyperParameter(int, 4, "Number of Transformer blocks.", (1, None)),
     "num_heads": HyperParameter(int, 8, "Number of attention heads.", (1, None)),
     "ffn_dim": HyperParameter(int, 1024, "Width of the feed-forward layers.", (1, None)),
+    "num_layers": HyperParameter(int, 3, "Number of recurrent layers.", (1, None)),
+    "units": HyperParameter(
+        int,
+        512,
+        "Units of all recurrent layers but the last, which has --dim; with a projection, of all.",
+        (1, None),
+    ),
+    "projection_dim": HyperParameter(
+        int, 0, "Dimension that an LSTM layer projects its output to, in the last layer --dim; 0 for none.", (0, None)
+    ),
+    "window": HyperParameter(int, 1, "Number of tokens that the first QRNN layer sees at a time, 1 or 2.", (1, 2)),
     "output_dim": HyperParameter(
         int, 0, "Dimension that the hidden states are projected to before the output; 0 for --dim.", (0, None)
     ),
     "dropout": HyperParameter(float, 0.1, "Dropout rate of the body's input and of both branches of a block.", DROPOUT),
     "attention_dropout": HyperParameter(float, 0.0, "Dropout rate of the attention probabilities.", DROPOUT),
     "relu_dropout": HyperParameter(float, 0.0, "Dropout rate after the ReLU.", DROPOUT),
+    "vector_dropout": HyperParameter(
+        float, 0.0, "Variational dropout rate of the word vectors before the first recurrent layer.", DROPOUT
+    ),
+    "hidden_dropout": HyperParameter(float, 0.0, "Variational dropout rate between recurrent layers.", DROPOUT),
+    "output_dropout": HyperParameter(
+        float, 0.0, "Variational dropout rate of the hidden states after the last recurrent layer.", DROPOUT
+    ),
+    "weight_dropout": HyperParameter(
+        float, 0.0, "Rate of dropped weights: hidden-to-hidden weights of an LSTM, input weights of a QRNN.", DROPOUT
+    ),
+    "zoneout": HyperParameter(
+        float, 0.0, "Probability that a unit of a QRNN keeps its old value in a time step.", DROPOUT
+    ),
+    "activation_penalty": HyperParameter(
+        float, 0.0, "Factor of the mean square of the hidden states in the loss (AR).", (0.0, None)
+    ),
+    "temporal_penalty": HyperParameter(
+        float,
+        0.0,
+        "Factor of the mean square of the hidden states' differences over time in the loss (TAR).",
+        (0.0, None),
+    ),
     "tail_dropout": HyperParameter(float, 0.0, "Dropout rate of the tails' projected hidden states.", DROPOUT),
     "input_dropout": HyperParameter(float, 0.0, "Dropout rate of the hidden states before the output.", DROPOUT),
     "tie_projections": HyperParameter(

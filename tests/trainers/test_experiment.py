@@ -85,6 +85,11 @@ def test_every_hyper_parameter_has_a_taker_and_one_meaning():
             "--cutoffs belongs to --input=adaptive and --output=adaptive. Received: --input=word --output=softmax",
         ),
         (["--optimizer=adam", "--momentum=0.99"], "--momentum belongs to --optimizer=nag. Received: --optimizer=adam"),
+        (["--weight_dropout=0.5"], r"--weight_dropout belongs to --body=lstm\|qrnn. Received: --body=transformer"),
+        (["--body=lstm", "--zoneout=0.1"], "--zoneout belongs to --body=qrnn. Received: --body=lstm"),
+        (["--body=lstm", "--hidden_dropout=1"], "hidden_dropout"),
+        (["--body=qrnn", "--window=3"], "window"),
+        (["--body=qrnn", "--temporal_penalty=-1"], "temporal_penalty"),
         (["--highways=1"], "--highways belongs to --input=char_cnn. Received: --input=adaptive"),
         (["--cutoffs=a,b"], "must be integers with commas"),
         (["--dim=3"], "dim"),
@@ -137,6 +142,22 @@ def test_several_experiments_live_in_one_process():
     assert models[2].word_input.filters == (2, 3)
     assert isinstance(adaptive.optimizer(), NAG) and isinstance(plain.optimizer(), keras.optimizers.Adam)
     assert [one.schedule()(0) for one in (adaptive, plain)] == [1.0, 1e-3]
+
+
+def test_recurrent_bodies_are_those_of_the_settings():
+    shared = ["--cutoffs=20", "--dim=16", "--num_layers=2", "--units=12", "--activation_penalty=2"]
+    shared += ["--vector_dropout=0.1", "--hidden_dropout=0.2", "--output_dropout=0.3", "--weight_dropout=0.5"]
+    lstm, qrnn = (
+        Experiment.of_arguments([*shared, *own]).model(words(40)).body.get_config()
+        for own in (["--body=lstm", "--projection_dim=8"], ["--body=qrnn", "--window=2", "--zoneout=0.4"])
+    )
+    for config in (lstm, qrnn):
+        assert (config["num_layers"], config["units"], config["output_dim"]) == (2, 12, 16)
+        assert config["dropout"] == (0.1, 0.2, 0.3) and config["weight_dropout"] == 0.5
+        assert (config["activation_penalty"], config["temporal_penalty"]) == (2.0, 0.0)
+    assert lstm["projection_dim"] == 8 and (qrnn["window"], qrnn["zoneout"]) == (2, 0.4)
+    plain = Experiment.of_arguments(["--body=lstm", "--cutoffs=20", "--units=12"]).model(words(40)).body
+    assert plain.projection_dim is None and plain.dropout == (0.0, 0.0, 0.0)
 
 
 def test_batches_are_those_of_the_settings():
