@@ -3,6 +3,7 @@
 from keras_adaptive.data.batches.block_batches import BlockBatches as BlockBatches
 from keras_adaptive.data.batches.context_windows import ContextWindows as ContextWindows
 from keras_adaptive.data.batches.sentence_batches import SentenceBatches as SentenceBatches
+from keras_adaptive.data.batches.stream_batches import StreamBatches as StreamBatches
 from keras_adaptive.data.corpus import Corpus as Corpus
 from keras_adaptive.data.corpus import load_corpus as load_corpus
 from keras_adaptive.data.corpus import load_subwords as load_subwords

@@ -1,1 +1,1 @@
-"""Batches of tokens: blocks, sentences and evaluation windows."""
+"""Batches of tokens: blocks, sentences, streams and evaluation windows."""

@@ -29,6 +29,8 @@ class BlockBatches(Batches):
     ([[2, 7, 8, 9]], [[7, 8, 9, 2]])
     """
 
+    lengths_differ = False
+
     def __init__(self, tokens, length, batch_size, *, seed, shuffle=True):
         super().__init__(tokens, seed, shuffle)
         self.length = length

@@ -28,6 +28,19 @@ def lines(tokens):
             start = stops[-1]
 
 
+def stream_bounds(size, count):
+    """Returns where `count` streams begin in a text of `size` tokens, and where the last one stops.
+
+    The streams follow one another and have the same length, to one token.
+    """
+    if not 1 <= count <= size:
+        raise ValueError(
+            f"The number of streams, `batch_size`, must be from 1 to the number of tokens ({size}). "
+            f"Received: batch_size={count}. Use fewer streams or a larger text."
+        )
+    return np.arange(count + 1) * size // count
+
+
 def cut(tokens, starts, stops, length):
     """Returns rows of the stream: row i holds tokens `starts[i]` to `stops[i]`, padded to `length`.
 

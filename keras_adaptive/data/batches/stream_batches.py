@@ -1,0 +1,98 @@
+import numpy as np
+
+from keras_adaptive.data.batches.batches import Batches
+from keras_adaptive.data.batches.token_stream import cut, stream_bounds
+
+LEAST = 5  # tokens of the shortest random batch
+SPREAD = 9  # three lengths with these weights have the mean and, but for rounding, the spread of a normal of 5 tokens
+WEIGHTS = (1 / 6, 2 / 3, 1 / 6)
+HALVED = 0.05  # share of the batches of half the length
+
+
+class StreamBatches(Batches):
+    """Batches of contiguous streams, for a body that carries its state: truncated back-propagation through time.
+
+    The text is cut into `batch_size` streams, whose lengths differ by one token at most. Row r of a batch continues
+    stream r where the batch before ended. The first batch of an epoch begins all streams. A batch takes `bptt` tokens
+    of every stream, or half of them with probability 0.05, and up to 9 more or fewer, so that every epoch cuts the
+    gradients at other places. The learning rate of update t is to be multiplied by `rate_factor(t)`, the length of
+    its batch divided by `bptt`.
+
+    Four things differ from the published code. It draws max(5, N(base, 5)) tokens, where `base` is `bptt` or its
+    half. Here the normal is replaced by -9, 0 or 9 with probabilities 1/6, 2/3 and 1/6, which have the same mean and
+    nearly the same variance: compiled backends then see six lengths, and a seventh for the rest of the text. The
+    lengths of an epoch are drawn once, and every epoch takes them in another order, so that all epochs have the same
+    number of batches. The rate of the last batch of an epoch follows its true length, not the length that was drawn.
+    No token is dropped, where the published code drops up to `batch_size` - 1 at the end of the text.
+
+    Reference:
+        Merity, Keskar and Socher, Regularizing and Optimizing LSTM Language Models, ICLR 2018, section 5 (lengths of
+        batches), and the code published with it.
+
+    Args:
+        tokens: Ids of a split (tokens,).
+        bptt: Mean number of tokens of a stream in a batch, at least 5.
+        batch_size: Number of streams.
+        seed: Integer that determines the lengths and, together with the epoch, their order.
+        shuffle: Whether the lengths vary. False takes `bptt` tokens at a time, for validation.
+
+    Raises:
+        ValueError: If `bptt` is below 5, or there are more streams than tokens.
+
+    Example:
+
+    >>> batches = StreamBatches(np.arange(10, 30), bptt=5, batch_size=2, seed=1, shuffle=False)
+    >>> (inputs, begins), targets, weights = batches.batch(0)
+    >>> inputs.tolist(), begins.tolist()
+    ([[2, 10, 11, 12, 13], [19, 20, 21, 22, 23]], [True, True])
+    >>> (inputs, begins), targets, weights = batches.batch(1)
+    >>> inputs.tolist(), begins.tolist()
+    ([[14, 15, 16, 17, 18], [24, 25, 26, 27, 28]], [False, False])
+    """
+
+    def __init__(self, tokens, bptt, batch_size, seed, shuffle=True):
+        super().__init__(tokens, seed, shuffle)
+        if bptt < LEAST:
+            raise ValueError(f"`bptt` must be at least {LEAST} tokens. Received: bptt={bptt}. Use longer batches.")
+        self.bptt = bptt
+        self.batch_size = batch_size
+        self._bounds = stream_bounds(len(self.tokens), batch_size)
+        self._lengths = self._draw_lengths(np.diff(self._bounds).max())
+
+    def __len__(self):
+        return len(self._lengths)
+
+    @property
+    def stream_rows(self):
+        return self.batch_size
+
+    def rate_factor(self, t):
+        places, index = self._place(t)
+        return float(places[index + 1] - places[index]) / self.bptt
+
+    def _draw_lengths(self, steps):
+        """Returns the lengths of an epoch's batches, which add up to `steps`."""
+        count = -(-steps // LEAST)  # at most
+        lengths = np.full(count, self.bptt)
+        if self.shuffle:
+            rng = np.random.default_rng((self.seed, 0, 1))
+            base = np.where(rng.random(count) < HALVED, self.bptt / 2, self.bptt)
+            lengths = np.maximum(base + SPREAD * rng.choice([-1, 0, 1], count, p=WEIGHTS), LEAST).astype(np.int64)
+        stops = np.cumsum(lengths)
+        used = np.searchsorted(stops, steps) + 1
+        return np.diff(np.minimum(stops[:used], steps), prepend=0)
+
+    def _order(self, rng):
+        """Returns where each batch begins in the streams and, at the end, where the last one stops.
+
+        The last batch is the rest of the text in every epoch.
+        """
+        order = np.append(self._permutation(rng, len(self) - 1), len(self) - 1)
+        return np.append(0, np.cumsum(self._lengths[order]))
+
+    def _batch(self, order, index):
+        starts = self._bounds[:-1] + order[index]
+        length = order[index + 1] - order[index]
+        stops = np.minimum(starts + length, self._bounds[1:])
+        inputs, targets, weights = cut(self.tokens, starts, stops, length)
+        return (inputs, np.full(self.batch_size, index == 0)), targets, weights
