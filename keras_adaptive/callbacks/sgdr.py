@@ -16,6 +16,8 @@ class SGDR(keras.callbacks.Callback):
     Args:
         schedule: Function from the number of updates already done, an integer, to a rate: a `CosineRestarts`,
             any other Keras schedule, or a plain function.
+        factor: Function without arguments that returns the factor of the next update's rate. Optional: batches of
+            several lengths may need rates in proportion.
 
     Raises:
         ValueError: At the start of `fit`, if the model was compiled with more than one step per execution:
@@ -30,9 +32,10 @@ class SGDR(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, schedule):
+    def __init__(self, schedule, factor=None):
         super().__init__()
         self.schedule = schedule
+        self.factor = factor
         self.learning_rate = None
 
     def on_train_begin(self, logs=None):
@@ -46,7 +49,7 @@ class SGDR(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         optimizer = self.model.optimizer
         updates = int(ops.convert_to_numpy(optimizer.iterations))
-        self.learning_rate = float(self.schedule(updates))
+        self.learning_rate = float(self.schedule(updates)) * (self.factor() if self.factor else 1.0)
         optimizer.learning_rate = self.learning_rate
 
     def on_train_batch_end(self, batch, logs=None):

@@ -122,3 +122,12 @@ def test_any_keras_schedule_will_do():
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([1], [0.5, 0.25])
     fit(line(), keras.optimizers.SGD(1.0), schedule, 4, trace)
     assert trace.logged == [0.5, 0.5, 0.25, 0.25]
+
+
+def test_a_factor_multiplies_the_rate_of_its_update():
+    """Here as an iterator, which every update asks once."""
+    model, trace = line(), Trace()
+    model.compile(keras.optimizers.SGD(1.0), loss=output_times_target)
+    callbacks = [SGDR([0.5, 0.25].__getitem__, iter([1.0, 0.5]).__next__), trace]
+    model.fit(np.zeros((2, 1)), np.ones((2, 1)), batch_size=1, verbose=0, callbacks=callbacks)
+    assert trace.rates == trace.logged == [0.5, 0.125]
