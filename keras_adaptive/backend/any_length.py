@@ -1,0 +1,32 @@
+"""Batches of several lengths, as `fit` takes them."""
+
+import itertools
+
+import keras
+
+
+def of_any_length(batches, count=None):
+    """Returns batches whose lengths may differ, for `fit` and `evaluate`.
+
+    Under TensorFlow, Keras takes the length of all batches from the first two: where these have one length, it would
+    fail at the first batch of another.
+
+    Args:
+        batches: Iterable of batches, nested structures of NumPy arrays. A generator is read once.
+        count: Number of batches; None if it is not known or they never end.
+
+    Returns:
+        A `tf.data.Dataset` under TensorFlow, otherwise `batches`.
+    """
+    if keras.config.backend() != "tensorflow":
+        return batches
+    import tensorflow as tf
+
+    iterator = iter(batches)
+    first = next(iterator)
+    make = (lambda: itertools.chain([first], iterator)) if iterator is batches else batches.__iter__
+    spec = keras.tree.map_structure(lambda array: tf.TensorSpec([None] * array.ndim, array.dtype), first)
+    dataset = tf.data.Dataset.from_generator(make, output_signature=spec)
+    if count is not None:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
+    return dataset.prefetch(tf.data.AUTOTUNE)
