@@ -145,6 +145,15 @@ def define_flags(values=flags.FLAGS):
                 _define(name, setting, f"{setting.help} Belongs to {_takers(name)}.", role, values)
 
 
+def row_length(settings):
+    """Returns the tokens of a row of a batch: of a block, of the longest sentence, or of a stream on average.
+
+    Args:
+        settings: The settings of an `Experiment`, or the flags of a run.
+    """
+    return int(settings["length"] if "length" in settings else settings["bptt"])
+
+
 def plain(value):
     """Returns the text of a flag's value in a flagfile."""
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

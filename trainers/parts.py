@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import keras
 
-from keras_adaptive.data import BlockBatches, SentenceBatches
+from keras_adaptive.data import BlockBatches, SentenceBatches, StreamBatches
 from keras_adaptive.layers import (
     AdaptiveEmbedding,
     AdaptiveSoftmax,
@@ -190,6 +190,7 @@ PARTS = {
     "batching": {
         "blocks": Part(BlockBatches, "length batch_size", "tokens seed shuffle"),
         "sentences": Part(sentence_batches, "length batch_size", "tokens seed shuffle"),
+        "streams": Part(StreamBatches, "bptt batch_size", "tokens seed shuffle"),
     },
     "optimizer": {
         "nag": Part(nag, "max_rate momentum clip_norm"),
@@ -205,7 +206,10 @@ ROLES = {  # role: (default, help)
     "input": ("adaptive", "Input layer: adaptive embedding, plain embedding or character CNN."),
     "body": ("transformer", "Body: the layers from word vectors to hidden states."),
     "output": ("adaptive", "Output layer: adaptive softmax or plain softmax."),
-    "batching": ("blocks", "Training text: blocks cut from the stream of tokens, or single sentences."),
+    "batching": (
+        "blocks",
+        "Training text: blocks, single sentences, or streams whose state is carried.",
+    ),
     "optimizer": ("nag", "Optimizer: Nesterov's accelerated gradient or Adam."),
     "schedule": ("cosine_restarts", "Learning rate: linear warm-up, then cosine annealing with restarts."),
 }
@@ -269,8 +273,11 @@ HYPERPARAMETERS = {
         bool, True, "Whether input and output share the tails' projections; only with --tie_words."
     ),
     "length": HyperParameter(int, 128, "Number of tokens of a block, or of the longest sentence.", (1, None)),
+    "bptt": HyperParameter(
+        int, 70, "Mean number of tokens of a stream in an update; gradients reach no further back.", (5, None)
+    ),
     "batch_size": HyperParameter(
-        int, 32, "Blocks of an update; for sentences, the update's tokens divided by --length.", (1, None)
+        int, 32, "Blocks or streams of an update; for sentences, the update's tokens divided by --length.", (1, None)
     ),
     "max_rate": HyperParameter(float, 1.0, "Learning rate after the warm-up."),
     "momentum": HyperParameter(float, 0.99, "Momentum.", RATE),

@@ -23,6 +23,7 @@ import keras
 from absl import flags
 
 from keras_adaptive import distribution
+from keras_adaptive.backend.any_length import of_any_length
 from keras_adaptive.callbacks import (
     SGDR,
     Backup,
@@ -69,6 +70,9 @@ class Validation(keras.utils.PyDataset):
     def __getitem__(self, index):
         return self.strategy.part(self.batches.batch(index))
 
+    def __iter__(self):
+        return map(self.__getitem__, range(len(self)))
+
 
 def main():
     chosen = Experiment.of_flags()
@@ -78,10 +82,10 @@ def main():
     train = chosen.batches(corpus.tokens("train"))
     valid = chosen.batches(corpus.tokens("valid"), shuffle=False)
     strategy = distribution.start(FLAGS.strategy, FLAGS.model_devices)
-    check_rows(strategy, chosen.settings)
+    check_rows(strategy, chosen.settings, train.stream_rows)
     run = RunFolder(FLAGS.run_dir)
     with strategy.scope():
-        model = new_model(chosen, corpus.vocabulary)
+        model = new_model(chosen, corpus.vocabulary, train.stream_rows)
         fit(chosen, corpus, model, run, strategy, train, Validation(valid, strategy), board)
     if strategy.process == 0:
         print_result(chosen, run)
@@ -95,7 +99,7 @@ def summarize(chosen):
     else:
         vocabulary = summary.stand_in(settings["vocabulary_size"])
     model = summary.unallocated(lambda: chosen.model(vocabulary))
-    sizes = [settings[name] for name in ("batch_size", "length", "micro_batches")]
+    sizes = settings["batch_size"], experiment.row_length(settings), settings["micro_batches"]
     summary.print_summary(model, chosen.optimizer(), *sizes)
 
 
@@ -129,13 +133,17 @@ def check(chosen):
     return installed if FLAGS.tensorboard is None else FLAGS.tensorboard
 
 
-def check_rows(strategy, settings):
-    """Raises a ValueError if a device, or a micro-batch of it, would process nothing but padding."""
-    if settings["batch_size"] < strategy.replicas * settings["micro_batches"]:
+def check_rows(strategy, settings, stream_rows):
+    """Raises a ValueError if a device, or a micro-batch of it, would process nothing but padding, or part of a stream.
+
+    Rows of padding fill other batches, but every row of a batch of streams has a state.
+    """
+    rows, parts = settings["batch_size"], strategy.replicas * settings["micro_batches"]
+    if rows < parts or (stream_rows and rows % parts):
         raise ValueError(
-            "--batch_size must be at least the number of replicas times --micro_batches. Received: --batch_size="
-            f"{settings['batch_size']} --micro_batches={settings['micro_batches']} --strategy={FLAGS.strategy} with "
-            f"{strategy.replicas} replicas."
+            f"--batch_size must be {'a multiple of' if stream_rows else 'at least'} the number of replicas times "
+            f"--micro_batches. Received: --batch_size={rows} --micro_batches={settings['micro_batches']} "
+            f"--strategy={FLAGS.strategy} with {strategy.replicas} replicas."
         )
 
 
@@ -152,12 +160,25 @@ def make_repeatable(seed):
         tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
 
 
-def new_model(chosen, vocabulary):
+def new_model(chosen, vocabulary, stream_rows):
     """Returns the compiled model of an experiment, with its initial weights."""
     make_repeatable(chosen.settings["seed"])
-    model = chosen.model(vocabulary)
-    model.compile(chosen.optimizer(), micro_batches=chosen.settings["micro_batches"])
+    model, optimizer = chosen.model(vocabulary), chosen.optimizer()
+    if stream_rows:
+        check_carries_state(model.body, chosen.parts)
+    model.compile(optimizer, micro_batches=chosen.settings["micro_batches"], stream_rows=stream_rows)
     return model
+
+
+def check_carries_state(body, parts):
+    """Raises a ValueError if the body cannot carry its state from batch to batch."""
+    try:
+        body.initial_state(1)
+    except ValueError as error:
+        raise ValueError(
+            "--batching={batching} needs a --body that carries its state from batch to batch. Received: --body={body}. "
+            "Choose another body, or --batching=blocks.".format(**parts)
+        ) from error
 
 
 def fit(chosen, corpus, model, run, strategy, train, valid, board):
@@ -178,12 +199,17 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
         check_same_checkpoint(strategy, backup)
         strategy.synchronize(model)
         speed = Throughput(train.tokens_per_epoch / len(train))
-        callbacks = [SGDR(chosen.schedule()), speed, log, finite, models, backup, stop]
+        rates = SGDR(chosen.schedule(), lambda: train.rate_factor(backup.update))
+        callbacks = [rates, speed, log, finite, models, backup, stop]
         if writes:
             print_start(settings, strategy, run, backup, model, train)
         if backup.epoch < epochs:
-            batches = lambda: strategy.shard(train.batches(backup.update), settings["micro_batches"])  # noqa: E731
-            resume.fit(model, backup, batches, every, epochs, valid, callbacks)
+            remaining = lambda: strategy.shard(train.batches(backup.update), settings["micro_batches"])  # noqa: E731
+            if train.lengths_differ:
+                data, valid = (lambda: of_any_length(remaining())), of_any_length(valid, len(valid))
+            else:
+                data = remaining
+            resume.fit(model, backup, data, every, epochs, valid, callbacks)
         else:
             log.set_model(model)
             log.on_train_begin()  # completes the log of a training that was stopped after its last checkpoint

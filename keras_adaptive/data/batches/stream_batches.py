@@ -50,7 +50,7 @@ class StreamBatches(Batches):
     ([[14, 15, 16, 17, 18], [24, 25, 26, 27, 28]], [False, False])
     """
 
-    def __init__(self, tokens, bptt, batch_size, seed, shuffle=True):
+    def __init__(self, tokens, bptt, batch_size, *, seed, shuffle=True):
         super().__init__(tokens, seed, shuffle)
         if bptt < LEAST:
             raise ValueError(f"`bptt` must be at least {LEAST} tokens. Received: bptt={bptt}. Use longer batches.")
