@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_adaptive.data import EOS, UNITS, ContextWindows
+from keras_adaptive.data.batches.token_stream import cut, stream_bounds
 from keras_adaptive.data.text.characters import begins_character, is_white_space
 from keras_adaptive.metrics import loss_by_frequency
 
@@ -30,6 +31,38 @@ def word_losses(model, corpus, split, block, context, batch_size, by_lines=False
     corpus.verify(split)
     windows = ContextWindows(corpus.tokens(split), block, context, batch_size=batch_size, by_lines=by_lines)
     nll = np.concatenate([losses(model, *batch) for batch in windows])
+    return _of_words(nll, corpus, split)
+
+
+def word_losses_of_streams(model, corpus, split, block, streams=1):
+    """Returns the loss of every word of a split that is read from the first token to the last, as `word_losses`.
+
+    The body carries its state from block to block, so that the size of the blocks does not change the losses.
+
+    Args:
+        model: A `LanguageModel` whose body's state needs no length.
+        corpus: A `Corpus`.
+        split: "train", "valid" or "test".
+        block: Number of tokens of a stream to compute at a time.
+        streams: Number of parts of the text that are read side by side, which is faster. Each begins without a state.
+
+    Returns:
+        `(nll, words)`, as `word_losses`.
+
+    Raises:
+        ValueError: If a file of the split is missing or has changed, or there are more streams than tokens.
+    """
+    corpus.verify(split)
+    tokens = corpus.tokens(split)
+    bounds = stream_bounds(len(tokens), streams)
+    inputs, targets, weights = cut(tokens, bounds[:-1], bounds[1:], int(np.diff(bounds).max()))
+    model.body.initial_state(streams)  # raises if it needs a length, since it cannot read any text on and on
+    nll = model.nll(inputs, targets, segment=block)[weights > 0].astype("float64")
+    return _of_words(nll, corpus, split)
+
+
+def _of_words(nll, corpus, split):
+    """Returns the losses of words, given the losses of tokens, and the ids of the words."""
     return np.add.reduceat(nll, corpus.word_starts(split)), np.asarray(corpus.words(split))
 
 

@@ -27,7 +27,7 @@ from keras_adaptive.data import EOS, UNK
 from keras_adaptive.files import commit, partial, read_json_lines, write_json
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
-from trainers.experiment import Experiment, plain
+from trainers.experiment import Experiment, plain, row_length
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
@@ -60,7 +60,7 @@ class Run:
         self.name = name
         self.flags = self.folder.flags()
         self.corpus = self.folder.corpus()
-        self.length = int(self.flags["length"])
+        self.length = row_length(self.flags)
         self.model_file = self.folder.model_file()
 
     @functools.cached_property
@@ -84,17 +84,24 @@ class Run:
         recipe = {name: str(self.corpus.metadata.get(name)) for name in RECIPE}
         return {name: value for name, value in settings.items() if name != "data_dir"} | recipe
 
-    def losses(self, model, inference, split, block, context=0):
-        """Returns the `WordLosses` of a split in blocks after `context` tokens, from the folder or by `inference()`."""
-        path = self.folder.path / f"losses_{split}_{block}_behind_{context}.npz"
+    def losses(self, model, inference, split, block, context=0, carried=False):
+        """Returns the `WordLosses` of a split, from the folder or by `inference()`.
+
+        The split is read in blocks after `context` tokens, or in streams if the state is carried from block to block.
+        """
+        how = f"in_{FLAGS.batch_size}_streams" if carried else f"{block}_behind_{context}"
+        path = self.folder.path / f"losses_{split}_{how}.npz"
         of = f"model {self.model_digest}, text {self.texts()[split]}"
         if path.is_file():
             with np.load(path) as kept:
                 if kept["of"] == of:
                     return WordLosses(*(kept[name] for name in WordLosses._fields))
         print(f"Evaluating for {path}", flush=True)
-        nll, words = evaluation.word_losses(inference(), self.corpus, split, block, context, FLAGS.batch_size)
-        result = WordLosses(nll, words, model().count_params())
+        if carried:
+            nll_and_words = evaluation.word_losses_of_streams(inference(), self.corpus, split, block, FLAGS.batch_size)
+        else:
+            nll_and_words = evaluation.word_losses(inference(), self.corpus, split, block, context, FLAGS.batch_size)
+        result = WordLosses(*nll_and_words, model().count_params())
         write_arrays(path, of=of, **result._asdict())
         return result
 
@@ -140,7 +147,7 @@ def analyze(run, split, pairs):
     """Returns the figures of one run, as analysis.json holds them."""
     model = functools.cache(run.folder.model)  # of one run at a time, and only if its folder lacks losses
     losses_of = functools.partial(run.losses, model, functools.cache(lambda: model().for_inference()))
-    plain = {one: losses_of(one, run.length) for one in SPLITS}
+    plain = {one: losses_of(one, run.length, carried=run.folder.of_streams) for one in SPLITS}
     nll, words, parameters = plain[split]
     previous = np.append(EOS, words[:-1])
     return {
@@ -225,7 +232,7 @@ def main(*paths):
     analysis = compare([analyze(run, FLAGS.split, pair) for run, pair in zip(runs, pairs)], FLAGS.split)
     folder = Path(FLAGS.output_dir)
     write_json(folder / "analysis.json", analysis)
-    print(*table(analysis), "perplexities in blocks of the length of training", sep="\n")
+    print(*table(analysis), "perplexities in blocks of the length of training, or in streams", sep="\n")
     print(*draw_analysis(analysis, folder), folder / "analysis.json", sep="\n")
 
 

@@ -2,7 +2,9 @@
 
 A run of sub-words is measured by the same words as a run of words: the loss of a word is the sum over its pieces. The
 text is scored in blocks, each after up to --context previous tokens. A block has --block tokens or, with
---blocks_of=lines, all whole lines that fit in --block tokens.
+--blocks_of=lines, all whole lines that fit in --block tokens. With --blocks_of=streams, the default for a run that
+trained on streams, each block continues from the state of the block before it, from the first token to the last:
+--block changes only the speed, and --batch_size is the number of parts of the text that are read side by side.
 
 python -m trainers.evaluate --run_dir=runs/quickstart --split=valid
 python -m trainers.evaluate --run_dir=runs/wikitext103 --split=test --blocks_of=lines --block=512 --context=2560
@@ -12,12 +14,14 @@ import math
 
 from absl import flags
 
-from keras_adaptive.evaluation import by_frequency, lengths, word_losses
+from keras_adaptive.evaluation import by_frequency, lengths, word_losses, word_losses_of_streams
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
+from trainers.experiment import row_length
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
+BLOCKS = {"tokens": "tokens", "lines": "tokens in whole lines", "streams": "tokens with the state carried"}
 
 
 def define_flags():
@@ -25,19 +29,29 @@ def define_flags():
     flags.DEFINE_string("data_dir", None, "Another corpus of the same vocabulary; by default the run's own.")
     flags.DEFINE_enum("split", "valid", ["train", "valid", "test"], "Split to evaluate on.")
     flags.DEFINE_enum(
-        "blocks_of", "tokens", ["tokens", "lines"], "Cut blocks of --block tokens, or of the lines that fit in them."
+        "blocks_of",
+        None,
+        list(BLOCKS),
+        "Cut blocks of --block tokens, or of the lines that fit in them, or carry the state from block to block; by "
+        "default streams for a run of --batching=streams, otherwise tokens.",
     )
     flags.DEFINE_integer("block", None, "Tokens scored at a time; by default the length of training.", lower_bound=1)
     flags.DEFINE_integer("context", 0, "Previous tokens that a block may see, which are not scored.", lower_bound=0)
-    flags.DEFINE_integer("batch_size", 16, "Blocks at a time.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", None, "Blocks at a time, by default 16; streams, by default 1.", lower_bound=1)
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
 
 
 def main():
     run = RunFolder(FLAGS.run_dir)
     corpus, model = run.corpus(FLAGS.data_dir), run.model(FLAGS.model).for_inference()
-    block, by_lines = FLAGS.block or int(run.flags()["length"]), FLAGS.blocks_of == "lines"
-    nll, words = word_losses(model, corpus, FLAGS.split, block, FLAGS.context, FLAGS.batch_size, by_lines)
+    block = FLAGS.block or row_length(run.flags())
+    blocks_of = FLAGS.blocks_of or ("streams" if run.of_streams else "tokens")
+    if blocks_of == "streams":
+        check_no_context()
+        nll, words = word_losses_of_streams(model, corpus, FLAGS.split, block, FLAGS.batch_size or 1)
+    else:
+        how = block, FLAGS.context, FLAGS.batch_size or 16, blocks_of == "lines"
+        nll, words = word_losses(model, corpus, FLAGS.split, *how)
     loss, bits = float(nll.mean()), float(nll.sum()) / math.log(2)
     result = {
         "split": FLAGS.split,
@@ -46,7 +60,7 @@ def main():
         "unit": "word (of sub-words)" if corpus.metadata["unit"] == "sub-word" else corpus.metadata["unit"],
         **{f"bits_per_{unit}": bits / number for unit, number in lengths(corpus, FLAGS.split).items()},
         "block": block,
-        "blocks_of": "tokens in whole lines" if by_lines else "tokens",
+        "blocks_of": BLOCKS[blocks_of],
         "context": FLAGS.context,
         "tokens": len(corpus.tokens(FLAGS.split)),
         "words": len(nll),
@@ -64,6 +78,14 @@ def main():
     measures = [f"{value:.4f} per {name[9:]}" for name, value in result.items() if name.startswith("bits_per_")]
     print(f"Bits of the same text: {', '.join(measures)}")
     print(f"Written to {path}")
+
+
+def check_no_context():
+    if FLAGS.context:
+        raise ValueError(
+            "--context belongs to --blocks_of=tokens|lines, because a block of a stream follows all the text before "
+            f"it. Received: --context={FLAGS.context} --blocks_of=streams."
+        )
 
 
 if __name__ == "__main__":

@@ -150,6 +150,11 @@ class RunFolder:
         """Whether the folder holds a converted published model, which is no experiment."""
         return "checkpoint" in self.flags()
 
+    @property
+    def of_streams(self):
+        """Whether the model was trained on streams, with its state carried from batch to batch."""
+        return self.flags().get("batching") == "streams"
+
     def vocabulary(self):
         """Returns the vocabulary that the model was trained with.
 

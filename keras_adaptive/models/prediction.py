@@ -13,16 +13,20 @@ from keras_adaptive.ops.bands import check_ids
 class Prediction(keras.Model):
     """Methods of a `LanguageModel` that take and return NumPy arrays. Compiled functions are kept."""
 
-    def nll(self, tokens, targets):
+    def nll(self, tokens, targets, segment=None):
         """Returns the negative log-likelihood of every target, in nats.
 
         Args:
             tokens: Input ids (batch, length).
             targets: Ids (batch, length), each the word that follows its token.
+            segment: Number of tokens to compute at a time, all by default. Later segments continue from the state of
+                earlier ones, so that the result is the same.
 
         Returns:
             A NumPy array (batch, length), float32.
         """
+        if segment is not None:
+            return self._in_segments("nll", lambda *given: [self.word_output.nll(*given)], tokens, targets, segment)[0]
         tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
         check_same_shape(targets, tokens.shape, "targets", "`tokens`")
         function = self._compiled("nll", lambda x, y: self.word_output.nll(self(x, training=False), y))
@@ -87,14 +91,19 @@ class Prediction(keras.Model):
         Returns:
             `(log_probs, ranks)`, two NumPy arrays (batch, length); rank 1 is the most probable word.
         """
+        return self._in_segments("score", self.word_output.score, tokens, targets, segment)
+
+    def _in_segments(self, name, measure, tokens, targets, segment):
+        """Returns the arrays (batch, length) that `measure(hidden, targets)` returns, in segments of the rows."""
         tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
         check_same_shape(targets, tokens.shape, "targets", "`tokens`")
 
         def step(tokens, targets, state):
             hidden, state = self(tokens, state=state)
-            return *self.word_output.score(hidden, targets), state
+            return *measure(hidden, targets), state
 
-        step, state, parts = self._compiled("score", step, [2]), self.body.initial_state(*tokens.shape), []
+        step = self._compiled(("segments", name), step, [2])
+        state, parts = self.body.initial_state(*tokens.shape), []
         for start in range(0, tokens.shape[1], segment):
             *part, state = step(tokens[:, start : start + segment], targets[:, start : start + segment], state)
             parts.append(list(map(ops.convert_to_numpy, part)))

@@ -119,6 +119,16 @@ def test_a_batch_of_other_rows_is_refused():
         fitted(compiled(), data)
 
 
+def test_segments_of_any_length_give_the_losses_of_the_whole_text():
+    tokens, targets = text()
+    model = stream_model()
+    whole = model.nll(tokens, targets)
+    for segment in (1, 7, 70):
+        found = model.nll(tokens, targets, segment=segment)
+        assert np.exp(found.mean()) == pytest.approx(np.exp(whole.mean()), rel=1e-6)
+        np.testing.assert_allclose(found, whole, rtol=1e-5)
+
+
 def test_a_killed_training_resumes_bit_identically(tmp_path):
     """Killed with SIGKILL in mid-stream, the state of the streams comes back with the weights."""
 

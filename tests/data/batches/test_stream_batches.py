@@ -77,7 +77,7 @@ def test_short_batches_have_five_tokens_at_least():
 
 
 def test_every_epoch_and_seed_cuts_at_other_places():
-    one, other = (StreamBatches(distinct(3000), 20, 2, seed) for seed in (1, 2))
+    one, other = (StreamBatches(distinct(3000), 20, 2, seed=seed) for seed in (1, 2))
     assert sorted(lengths(one)) == sorted(lengths(one, 1)) and lengths(one) != lengths(one, 1)
     assert lengths(one) != lengths(other)
 

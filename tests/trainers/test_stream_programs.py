@@ -1,0 +1,141 @@
+"""Training and evaluation on streams, by the programs, with the smallest body that carries a state."""
+
+import json
+import math
+import os
+import signal
+
+import keras
+import numpy as np
+import pytest
+from absl import flags
+
+from keras_adaptive.data import StreamBatches, load_corpus, prepare
+from keras_adaptive.evaluation import word_losses_of_streams
+from tests.support.programs import call
+from tests.support.text import write_zipf
+from tests.support.toy_body import ToyBody
+from trainers import evaluate, train
+from trainers.parts import PARTS, Part
+from trainers.run_folder import RunFolder
+
+ROWS = 4
+MODEL = ["--input=word", "--output=softmax", "--notie_words", "--body=toy", "--dim=8", "--dropout=0.3"]
+STREAMS = ["--batching=streams", "--bptt=5", f"--batch_size={ROWS}"]  # few lengths to compile
+TRAINING = ["--updates=24", "--evaluate_every=12", "--log_every=1", "--momentum=0.9", "--notensorboard"]
+FLAGS = [*MODEL, *STREAMS, *TRAINING]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toy_body():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(PARTS["body"], "toy", Part(ToyBody, "dim dropout"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = write_zipf(tmp_path_factory.mktemp("text"), words=30, lengths=(50, 12, 12))
+    return prepare(folder, folder / "corpus", min_count=1).data_dir
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory):
+    keras.utils.set_random_seed(1)
+    run_dir = tmp_path_factory.mktemp("runs") / "run"
+    call(train, *FLAGS, f"--data_dir={corpus}", f"--run_dir={run_dir}")
+    return run_dir
+
+
+def records(run_dir):
+    return [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
+
+
+def test_the_rate_of_an_update_follows_its_length(trained, corpus):
+    batches = StreamBatches(load_corpus(corpus).tokens("train"), 5, ROWS, seed=1)
+    factors = np.array([batches.rate_factor(t) for t in range(24)])
+    cosine = [1e-5 + (1 - 1e-5) * (1 + math.cos(math.pi * t / 24)) / 2 for t in range(24)]
+    found = [one["learning_rate"] for one in records(trained) if "loss" in one]
+    np.testing.assert_allclose(found, factors * cosine, rtol=1e-6)
+    assert len(batches) < 24 and factors.max() > 2  # an epoch ended within
+
+
+def test_a_stopped_run_ends_the_same(trained, corpus, tmp_path, monkeypatch, capsys):
+    """With dropout and lengths drawn at random, amid an epoch of the text, and in a validation."""
+    arguments = [*FLAGS, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
+    fit = keras.Model.fit
+    for event, batch in (("on_train_batch_end", 3), ("on_test_batch_begin", 1)):
+        stop = keras.callbacks.Callback()
+        setattr(stop, event, lambda at, logs=None, batch=batch: at == batch and os.kill(os.getpid(), signal.SIGTERM))
+        patched = lambda self, *a, stop=stop, **k: fit(self, *a, **{**k, "callbacks": [stop, *k["callbacks"]]})  # noqa: E731
+        with monkeypatch.context() as patch, pytest.raises(SystemExit):
+            patch.setattr(keras.Model, "fit", patched)
+            call(train, *arguments)
+    assert "update 4 of 24" in capsys.readouterr().out
+    call(train, *arguments)
+    assert "update 12 of 24, epoch 1 of 2" in capsys.readouterr().out
+    runs = trained, tmp_path / "run"
+    whole, stopped = (np.load(run / "checkpoints" / "update_0000000024.npz") for run in runs)
+    assert stopped.files == whole.files
+    for name in set(stopped.files) - {"state"}:
+        np.testing.assert_array_equal(stopped[name], whole[name])
+    times = dict.fromkeys(("seconds", "tokens_per_second"))
+    logs = [[{**one, **times} for one in records(run)] for run in runs]
+    assert logs[0] == logs[1] and len(logs[0]) == 26
+
+
+def test_validation_and_evaluation_carry_the_state(trained, corpus, capsys):
+    """From the first token to the last: of each stream in validation, of the text in an evaluation."""
+    model, data = RunFolder(trained).model("last"), load_corpus(corpus)
+    tokens = np.asarray(data.tokens("valid"), "int32")
+    stream = np.append(2, tokens)[None]
+    call(evaluate, f"--run_dir={trained}", "--model=last", "--block=7")
+    result = json.loads((trained / "evaluation_valid.json").read_text())
+    whole = model.nll(stream[:, :-1], stream[:, 1:])
+    assert result["perplexity"] == pytest.approx(math.exp(whole.mean()), rel=1e-6)
+    assert result["blocks_of"] == "tokens with the state carried" and result["tokens"] == len(tokens)
+    assert "state carried" in capsys.readouterr().out
+    nll, words = word_losses_of_streams(model, data, "valid", 5, ROWS)
+    np.testing.assert_array_equal(words, tokens)
+    assert nll.mean() == pytest.approx(records(trained)[-1]["val_loss"], rel=1e-5)
+    assert abs(nll.mean() / whole.mean() - 1) > 1e-5  # the streams begin without a state
+    call(evaluate, f"--run_dir={trained}", "--model=last", "--blocks_of=tokens", "--block=8")
+    assert json.loads((trained / "evaluation_valid.json").read_text())["loss"] != pytest.approx(whole.mean(), rel=1e-5)
+    with pytest.raises(ValueError, match="--context belongs to --blocks_of=tokens|lines"):
+        call(evaluate, f"--run_dir={trained}", "--context=3")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--bptt=4"], "bptt"),
+        (["--batch_size=98"], r"from 1 to the number of tokens \(96\). Received: batch_size=98"),
+        (["--micro_batches=3"], "--batch_size must be a multiple of .* --batch_size=4 --micro_batches=3"),
+        (["--length=5"], "--length belongs to --batching=blocks|sentences"),
+        (
+            ["--body=transformer", "--num_heads=2", "--ffn_dim=8", "--num_blocks=1"],
+            "--batching=streams needs a --body that carries its state .* Received: --body=transformer. Choose another",
+        ),
+    ],
+)
+def test_bad_flags_leave_no_run_behind(corpus, tmp_path, arguments, message):
+    with pytest.raises((ValueError, flags.Error), match=message):
+        call(train, *FLAGS, *arguments, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_streams_are_not_divided_among_replicas_in_part():
+    class Two:
+        replicas = 2
+
+    settings = {"batch_size": 3, "micro_batches": 1}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(train, "FLAGS", type("Flags", (), {"strategy": "ddp"}))
+        train.check_rows(Two, settings, None)
+        with pytest.raises(ValueError, match="a multiple of .* --strategy=ddp with 2 replicas"):
+            train.check_rows(Two, settings, 3)
+
+
+def test_summary_counts_the_tokens_of_an_update(corpus, capsys):
+    call(train, *FLAGS, "--summary", f"--data_dir={corpus}")
+    assert "float32, 10 tokens at a time" in capsys.readouterr().out
