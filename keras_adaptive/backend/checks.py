@@ -1,5 +1,6 @@
 """Checks of shapes and numbers, of which a graph of TensorFlow knows some only when it runs."""
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -19,6 +20,16 @@ def check_same_shape(array, expected, name, of):
     pairs = zip(shape, expected)
     if len(shape) != len(expected) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
         raise ValueError(f"`{name}` must have the shape {expected} of {of}. Received: {shape}.")
+
+
+def check_rows(state, rows):
+    """Raises a ValueError unless all tensors of a state have this number of rows; None agrees with any."""
+    for part in keras.tree.flatten(state):
+        if rows is not None and part.shape[0] not in (rows, None):
+            raise ValueError(
+                f"`state` must have a row for each row of the batch. Received: a state of {part.shape[0]} rows, a "
+                f"batch of {rows}. Pass `initial_state({rows})`, or the state after a batch of {rows} rows."
+            )
 
 
 def non_finite(variables):

@@ -1,6 +1,7 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.checks import check_rows
 from keras_adaptive.models.prediction import Cache, Prediction
 from keras_adaptive.models.training_step import TrainingStep
 
@@ -82,9 +83,13 @@ class LanguageModel(TrainingStep, Prediction):
 
         Returns:
             The hidden states (batch, length, dim); given a state, `(hidden, state)` with the state after `inputs`.
+
+        Raises:
+            ValueError: If the state has another batch size than `inputs`.
         """
         if state is None:
             return super().call(inputs, training=training, mask=mask)
+        check_rows(state, inputs.shape[0])
         return self.body.step(self.word_input(inputs), state, training=bool(training))
 
     def for_inference(self, extra_words=None):

@@ -129,6 +129,12 @@ def test_segments_of_any_length_give_the_losses_of_the_whole_text():
         np.testing.assert_allclose(found, whole, rtol=1e-5)
 
 
+def test_a_state_of_another_batch_size_is_refused():
+    model = stream_model()
+    with pytest.raises(ValueError, match="`state` must have a row .* a state of 3 rows, a batch of 4. Pass `init"):
+        model(text()[0], state=model.body.initial_state(3))
+
+
 def test_a_killed_training_resumes_bit_identically(tmp_path):
     """Killed with SIGKILL in mid-stream, the state of the streams comes back with the weights."""
 
