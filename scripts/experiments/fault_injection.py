@@ -2,7 +2,8 @@
 
     python -m scripts.experiments.fault_injection --backends=torch,jax,tensorflow --kills=20
 
-The program trains in processes of trainers.train, with dropout and gradient accumulation, on random text. The kills
+The program trains in processes of trainers.train, with dropout and gradient accumulation, on random text. The model is
+a small Transformer, or any other that --recipe describes, such as one that carries its state along streams. The kills
 come at random updates; every other one waits for a checkpoint that is being written. Then the same command resumes. In
 the end the weights, the optimizer, the dropout's seeds and the log (but for times) must be bit-identical. The program
 ends with status 1 if anything differs.
@@ -24,8 +25,11 @@ from keras_adaptive.files import read_json_lines
 from scripts.benchmarks import common
 
 FLAGS = flags.FLAGS
-MODEL = "--dim=32 --num_blocks=1 --num_heads=2 --ffn_dim=64 --cutoffs=100,400 --length=16 --batch_size=8 --dropout=0.2"
-TRAINING = "--micro_batches=2 --momentum=0.9 --log_every=1 --notensorboard"
+MODEL = (
+    "--dim=32 --num_blocks=1 --num_heads=2 --ffn_dim=64 --cutoffs=100,400 --length=16 --batch_size=8 --dropout=0.2 "
+    "--momentum=0.9"
+)
+TRAINING = "--micro_batches=2 --log_every=1 --notensorboard"
 PATIENCE = 600  # seconds for an update, compiling included
 COLUMNS = {"kill": 4, "after update": 12, "in a checkpoint": 15, "resumed from": 12, "updates lost": 12}
 
@@ -37,6 +41,7 @@ def define_flags():
     flags.DEFINE_integer("evaluate_every", 60, "Updates between two validations.", lower_bound=1)
     flags.DEFINE_integer("save_every", 7, "Updates between two checkpoints.", lower_bound=1)
     flags.DEFINE_integer("seed", 1, "Seed of the updates at which training is killed.", lower_bound=0)
+    flags.DEFINE_string("recipe", None, "Flagfile of another model, its batches and its optimizer. Optional.")
     flags.DEFINE_string("results", None, "JSON file to write, from a working tree without changes.")
 
 
@@ -59,7 +64,8 @@ class Training:
         self.run_dir = run_dir
         self.begun, self.start = time.time(), newest(run_dir)[0]
         flags_of_training = [f"--{name}={FLAGS[name].value}" for name in ("updates", "evaluate_every", "save_every")]
-        arguments = [f"--data_dir={corpus}", f"--run_dir={run_dir}", *MODEL.split(), *TRAINING.split()]
+        recipe = [f"--flagfile={os.path.abspath(FLAGS.recipe)}"] if FLAGS.recipe else MODEL.split()
+        arguments = [f"--data_dir={corpus}", f"--run_dir={run_dir}", *recipe, *TRAINING.split()]
         python_path = os.pathsep.join([str(common.ROOT), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
             [sys.executable, "-m", "trainers.train", *arguments, *flags_of_training],
@@ -186,7 +192,7 @@ def main():
             }
             verdict = f"differ in {', '.join(different)}" if different else "are identical, bit for bit"
             print(f"{len(rows)} kills, {in_checkpoints} of them in a checkpoint: the ends {verdict}", flush=True)
-    common.save(("kills", "updates", "evaluate_every", "save_every", "seed"), backends=results)
+    common.save(("kills", "updates", "evaluate_every", "save_every", "seed", "recipe"), backends=results)
     if any(result["differences"] for result in results.values()):
         raise ValueError("A killed training differs from the undisturbed one, see above.")
 
