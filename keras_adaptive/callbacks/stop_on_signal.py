@@ -9,8 +9,8 @@ class StopOnSignal(keras.callbacks.Callback):
 
     Use it as a context manager around `fit`, in the main thread. After a first signal the current update, or batch of
     validation, finishes. Then the callback writes a checkpoint and raises `SystemExit` with the code 143 or 130 (128
-    plus the number of the signal), which tells a scheduler that the same command resumes. A second signal ends the
-    process at once. List this callback after the `Backup`.
+    plus the number of the signal), which tells a scheduler that the same command resumes. The same signal once more
+    ends the process at once. List this callback after the `Backup`.
 
     Args:
         backup: The `Backup` that writes the checkpoint.
@@ -43,8 +43,8 @@ class StopOnSignal(keras.callbacks.Callback):
 
     def _receive(self, number, frame):
         self._received = number
-        for again in self._handlers:
-            signal.signal(again, signal.SIG_DFL)
+        # The handler of the other signal stays: where both arrive at once, Python would find it gone and complain.
+        signal.signal(number, signal.SIG_DFL)
 
     def on_train_batch_end(self, batch, logs=None):
         self._stop_if_asked()

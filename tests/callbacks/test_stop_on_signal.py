@@ -48,14 +48,34 @@ def test_validation_is_left_at_once(tmp_path):
     assert os.listdir(tmp_path) == ["update_0000000004.npz"]
 
 
-def test_a_second_signal_is_not_held_up(tmp_path):
+def test_the_same_signal_again_is_not_held_up(tmp_path):
     seen = []
     look = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: seen.append([signal.getsignal(one) for one in (2, 15)])
     )
     with pytest.raises(SystemExit):
         fit(tmp_path, Send(signal.SIGTERM, batch=1), look)
-    assert seen[1] == [signal.SIG_DFL, signal.SIG_DFL] != seen[0]
+    assert seen[1] == [seen[0][0], signal.SIG_DFL] != seen[0]
+
+
+def test_two_signals_at_the_same_instant_stop_in_order(tmp_path, capsys):
+    """Python calls a handler for each of them, the second one after the first has changed the handlers."""
+
+    class SendBoth(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 1:
+                both = signal.SIGINT, signal.SIGTERM
+                signal.pthread_sigmask(signal.SIG_BLOCK, both)
+                for number in both:
+                    os.kill(os.getpid(), number)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+
+    with pytest.raises(SystemExit) as stopped:
+        fit(tmp_path, SendBoth())
+    assert stopped.value.code in (130, 143)
+    printed = capsys.readouterr().err
+    assert "stopped after update 2" in printed and len(printed.splitlines()) == 1
+    assert os.listdir(tmp_path) == ["update_0000000002.npz"]
 
 
 def test_without_a_signal_nothing_changes(tmp_path):
