@@ -1,8 +1,10 @@
 """Files and folders that exist completely or not at all, even if the process or the machine stops."""
 
 import contextlib
+import errno
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -24,8 +26,9 @@ def commit(path):
 def write_json(path, value):
     """Writes a value as JSON, the whole file or nothing, and makes the folders above it."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(partial(path)).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    commit(path)
+    with writing(path):
+        Path(partial(path)).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        commit(path)
 
 
 def read_json_lines(path):
@@ -39,24 +42,125 @@ def read_json_lines(path):
     return records
 
 
+@contextlib.contextmanager
+def reading(path, kind, mend):
+    """Turns whatever a damaged or hostile file raises while it is read into one line.
+
+    A line of JSON may be too deep, a zip may lack its end, and a library may raise any error on either. Errors of the
+    system, and a ValueError whose message begins with the path, pass unchanged.
+
+    Args:
+        path: Path of the file.
+        kind: What the file must be, with an article.
+        mend: Sentence that says what to do.
+
+    Raises:
+        ValueError: If the block raises an error. The message holds the path and these texts.
+    """
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ValueError("it is a folder or a device")
+        yield
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a place outside of a file
+            raise _naming(error, path) from error
+        if isinstance(error, ValueError) and str(error).startswith(str(path)):
+            raise
+        raise ValueError(f"{path} is not {kind}, or is damaged ({_reason(error)}). {mend}") from error
+
+
+def check_zip(archive):
+    """Raises a ValueError if a `zipfile.ZipFile` of uncompressed members would unpack to more than it is."""
+    size, unpacked = os.path.getsize(archive.filename), sum(member.file_size for member in archive.infolist())
+    if unpacked > size:
+        raise ValueError(f"it has {size:,} bytes and would unpack to {unpacked:,}")
+
+
+@contextlib.contextmanager
+def writing(path):
+    """Names a path in errors of the system that name none, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise _naming(error, path) from error
+
+
+def _naming(error, path):
+    """Returns an error of the system with a path, if it has none."""
+    if error.filename is None and error.errno:
+        return OSError(error.errno, error.strerror, str(path))
+    if error.filename is None and re.fullmatch(r"\d+ requested and \d+ written", str(error)):  # of NumPy
+        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    return error
+
+
+def _reason(error):
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 200 else f"{text[:200]} …"
+    return text if type(error) is ValueError else f"{type(error).__name__}: {text}"
+
+
+def read_text_lines(source, name=None, longest=1 << 24):
+    """Yields the lines of a binary file or pipe as texts without their ends.
+
+    Args:
+        source: The open file.
+        name: Its name, for messages. Optional.
+        longest: Number of bytes of the longest line, so that a device such as /dev/zero does not fill the memory.
+
+    Raises:
+        ValueError: If a line is not UTF-8 or too long. The message holds its number.
+    """
+    for number, line in enumerate(iter(lambda: source.readline(longest), b""), 1):
+        where = f"Line {number} of {name}" if name else f"Line {number}"
+        if len(line) == longest:
+            raise ValueError(f"{where} is longer than {longest:,} bytes: break it into lines.")
+        try:
+            yield line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{where} is not UTF-8 ({error.reason}): convert the text to UTF-8.") from None
+
+
 def discard(path):
     """Removes what a failed write of `path` left."""
     with contextlib.suppress(OSError):
         os.remove(partial(path))
 
 
+def check_new_folder(folder):
+    """Raises a ValueError, before any work, if a finished folder could not be renamed to `folder`.
+
+    Anything but a new path or an empty folder of its own is refused: a folder cannot replace a link, the working
+    directory or a mounted disk.
+    """
+    reasons = {
+        "an empty name": not os.fspath(folder),
+        "a link": os.path.islink(folder),
+        "the working directory": os.path.realpath(folder) == os.path.realpath("."),
+        "a mounted disk": os.path.ismount(folder),
+        "a file": os.path.isfile(folder),
+    }
+    found = [reason for reason, holds in reasons.items() if holds]
+    if found:
+        raise ValueError(f"The folder to make must be new. Received: {os.fspath(folder)!r}, {found[0]}. Pass another.")
+
+
 @contextlib.contextmanager
 def complete_or_absent(folder):
     """Yields a temporary sibling of `folder` to write into, which is renamed to `folder` on success."""
+    check_new_folder(folder)
     folder = Path(os.path.abspath(folder))
     new = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
     shutil.rmtree(new, ignore_errors=True)  # from a process of this number that was killed
     new.mkdir(parents=True)
     try:
-        yield new
-        flush(new)
-        new.replace(folder)
-        _flush_names(folder.parent)
+        with writing(folder):
+            yield new
+            flush(new)
+            new.replace(folder)
+            _flush_names(folder.parent)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 

@@ -36,7 +36,9 @@ def pytest_report_header():
 # What does not depend on the backend: scripts/test.sh runs it on the first backend only.
 ONCE = [
     "data",
+    "fairseq/test_hostile_files.py",
     "metrics/test_frequency_bins.py",
+    "models/test_model_file.py",
     "ops/test_bands.py",
     "scripts/benchmarks/peers",
     "scripts/benchmarks/test_plot.py",

@@ -27,7 +27,7 @@ from keras_adaptive.data import EOS, UNK
 from keras_adaptive.files import commit, partial, read_json_lines, write_json
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
-from trainers.experiment import Experiment, plain, row_length
+from trainers.experiment import Experiment, plain
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
@@ -60,7 +60,7 @@ class Run:
         self.name = name
         self.flags = self.folder.flags()
         self.corpus = self.folder.corpus()
-        self.length = row_length(self.flags)
+        self.length = self.folder.length
         self.model_file = self.folder.model_file()
 
     @functools.cached_property

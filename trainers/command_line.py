@@ -1,13 +1,18 @@
 """Entry point of every program: parses flags and reports bad input in one line."""
 
+import functools
 import math
 import os
+import re
 import sys
 
 from absl import app, flags, logging
 
 from trainers import flagfiles
 
+REPORTED = (ValueError, OSError, FloatingPointError, ModuleNotFoundError)  # what bad input raises
+OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory|RESOURCE_EXHAUSTED|OOM when")  # of the backends
+SEE_HELP = "Pass --help to see the flags."
 HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
 
 
@@ -28,23 +33,34 @@ def run(main, define_flags, paths=None):
     define_flags()
 
     def guarded(arguments):
-        arguments = arguments[1:]
-        if paths and not arguments:
-            raise app.UsageError(f"Give at least one {paths}.")
-        if arguments and not paths:
-            raise app.UsageError(f"Unknown arguments: {arguments}. Flags look like --name=value.")
         logging.set_verbosity(logging.WARNING)
-        in_one_line(lambda: main(*arguments))
+        in_one_line(lambda: main(*arguments[1:]))
 
-    app.run(guarded, flags_parser=parse)
+    app.run(guarded, flags_parser=functools.partial(parse, paths=paths))
 
 
-def parse(arguments):
-    """Parses the flags of a command line, with flagfiles, and returns the other arguments; --help exits."""
+def parse(arguments, paths=None):
+    """Parses the flags of a command line, with flagfiles, and returns the other arguments; --help exits.
+
+    A flag that is unknown, missing or has a bad value ends the program with one line and status 1, and so does an
+    argument that is no flag where the program takes no `paths`.
+    """
     if HELP.intersection(arguments[1:]):
         in_one_line(lambda: print(help_text(), flush=True))
         sys.exit(0)
-    return app.parse_flags_with_usage([arguments[0], *in_one_line(lambda: flagfiles.expand(arguments[1:]))])
+    return in_one_line(lambda: _parse([arguments[0], *flagfiles.expand(arguments[1:])], paths))
+
+
+def _parse(arguments, paths):
+    try:
+        rest = flags.FLAGS(arguments)
+    except flags.Error as error:
+        raise ValueError(f"{str(error).rstrip('.')}. {SEE_HELP}") from None
+    if rest[1:] and not paths:
+        raise ValueError(f"Unknown arguments: {rest[1:]}. Flags look like --name=value. {SEE_HELP}")
+    if paths and not rest[1:]:
+        raise ValueError(f"Give at least one {paths}. {SEE_HELP}")
+    return rest
 
 
 def help_text():
@@ -59,18 +75,22 @@ def in_one_line(function):
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
     try:
         return function()
-    except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
-        if os.environ.get("KERAS_ADAPTIVE_TRACEBACK"):
+    except Exception as error:
+        message = " ".join(str(error).split())
+        short_of_memory = isinstance(error, MemoryError) or OUT_OF_MEMORY.search(message)
+        if os.environ.get("KERAS_ADAPTIVE_TRACEBACK") or not (short_of_memory or isinstance(error, REPORTED)):
             raise
-        sys.exit(f"{program}: {' '.join(str(error).split())}")
+        if short_of_memory:
+            message = f"The memory is too small ({message[:200]}). Take smaller batches or a smaller model."
+        sys.exit(f"{program}: {message}")
     except KeyboardInterrupt:
         print(f"{program}: interrupted.", file=sys.stderr)
         sys.exit(130)
 
 
 class _Finite(flags.FloatParser):
-    def parse(self, argument):
-        value = super().parse(argument)
+    def convert(self, argument):
+        value = super().convert(argument)
         if not math.isfinite(value):
             raise ValueError("must be a finite number.")
         return value

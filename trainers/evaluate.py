@@ -17,7 +17,6 @@ from absl import flags
 from keras_adaptive.evaluation import by_frequency, lengths, word_losses, word_losses_of_streams
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
-from trainers.experiment import row_length
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
@@ -44,7 +43,7 @@ def define_flags():
 def main():
     run = RunFolder(FLAGS.run_dir)
     corpus, model = run.corpus(FLAGS.data_dir), run.model(FLAGS.model).for_inference()
-    block = FLAGS.block or row_length(run.flags())
+    block = FLAGS.block or run.length
     blocks_of = FLAGS.blocks_of or ("streams" if run.of_streams else "tokens")
     if blocks_of == "streams":
         check_no_context()

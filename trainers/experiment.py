@@ -8,7 +8,7 @@ from absl import flags
 
 from keras_adaptive.models.constructors import assemble
 from trainers import command_line, flagfiles
-from trainers.parts import GENERAL, HYPERPARAMETERS, PARTS, ROLES, TIES
+from trainers.parts import GENERAL, HYPERPARAMETERS, NUMBER, PARTS, ROLES, TIES
 
 # Not compared when a run resumes: the corpus may move (its vocabulary is compared), and the devices may change.
 NOT_COMPARED = {"data_dir", "vocabulary_size", "micro_batches"}
@@ -63,7 +63,10 @@ class Experiment:
 
         Runs of earlier versions hold the settings of all parts; settings that no chosen part takes are ignored.
         """
-        values = _parse([f"--{name}={value}" for name, value in run.flags().items()])
+        try:
+            values = _parse([f"--{name}={value}" for name, value in run.flags().items()])
+        except ValueError as error:
+            raise ValueError(f"{run.path}/flags.txt is no longer that of a run: {error} Put the file back.") from None
         parts = {role: values[role].value for role in PARTS}
         return cls(parts, {name: values[name].value for name in _taken(parts)})
 
@@ -149,9 +152,9 @@ def row_length(settings):
     """Returns the tokens of a row of a batch: of a block, of the longest sentence, or of a stream on average.
 
     Args:
-        settings: The settings of an `Experiment`, or the flags of a run.
+        settings: The settings of an `Experiment`.
     """
-    return int(settings["length"] if "length" in settings else settings["bptt"])
+    return settings["length"] if "length" in settings else settings["bptt"]
 
 
 def plain(value):
@@ -166,9 +169,12 @@ class _Integers(flags.ArgumentParser):
         if isinstance(argument, list):
             return argument
         try:
-            return [int(number) for number in argument.split(",") if number.strip()]
+            numbers = [int(number) for number in argument.split(",") if number.strip()]
         except ValueError:
-            raise ValueError("must be integers with commas between them, such as 4000,16000") from None
+            numbers = [-1]
+        if not all(0 <= number <= NUMBER for number in numbers):
+            raise ValueError("must be integers with commas between them, such as 4000,16000")
+        return numbers
 
 
 def _define(name, setting, text, group, values):

@@ -215,32 +215,31 @@ ROLES = {  # role: (default, help)
 }
 TIES = {("adaptive", "adaptive"), ("word", "softmax")}  # pairs of --input and --output that can share word vectors
 
+DIM, NUMBER = 2**16, 2**31 - 1  # the most: a slip of a finger ends at once, not when the memory is full
 RATE = (0.0, 1.0)
+LEARNING_RATE = (0.0, 100.0)
 DROPOUT = (0.0, 0.99)  # at 1 nothing would be left
 LEAST_NORM = 1e-6  # a gradient cut to less moves no weight in float32
 HYPERPARAMETERS = {
-    "input_dim": HyperParameter(int, 0, "Dimension of the (first band's) input word vectors; 0 for --dim.", (0, None)),
-    "dim": HyperParameter(int, 256, "Dimension of the hidden states.", (4, None)),
+    "input_dim": HyperParameter(int, 0, "Dimension of the (first band's) input word vectors; 0 for --dim.", (0, DIM)),
+    "dim": HyperParameter(int, 256, "Dimension of the hidden states.", (4, DIM)),
     "cutoffs": HyperParameter(list, [4000, 16000], "First id of every band but the first; empty for one band."),
-    "factor": HyperParameter(int, 4, "Ratio of the dimensions of one band and the next.", (1, None)),
-    "highways": HyperParameter(int, 1, "Number of highway layers.", (0, None)),
+    "factor": HyperParameter(int, 4, "Ratio of the dimensions of one band and the next.", (1, DIM)),
+    "highways": HyperParameter(int, 1, "Number of highway layers.", (0, 100)),
     "filters": HyperParameter(list, list(FILTERS), "Number of convolution filters of the widths 1, 2, …"),
-    "num_blocks": HyperParameter(int, 4, "Number of Transformer blocks.", (1, None)),
-    "num_heads": HyperParameter(int, 8, "Number of attention heads.", (1, None)),
-    "ffn_dim": HyperParameter(int, 1024, "Width of the feed-forward layers.", (1, None)),
-    "num_layers": HyperParameter(int, 3, "Number of recurrent layers.", (1, None)),
+    "num_blocks": HyperParameter(int, 4, "Number of Transformer blocks.", (1, 1000)),
+    "num_heads": HyperParameter(int, 8, "Number of attention heads.", (1, DIM)),
+    "ffn_dim": HyperParameter(int, 1024, "Width of the feed-forward layers.", (1, 2**20)),
+    "num_layers": HyperParameter(int, 3, "Number of recurrent layers.", (1, 1000)),
     "units": HyperParameter(
-        int,
-        512,
-        "Units of all recurrent layers but the last, which has --dim; with a projection, of all.",
-        (1, None),
+        int, 512, "Units of all recurrent layers but the last, which has --dim; with a projection, of all.", (1, DIM)
     ),
     "projection_dim": HyperParameter(
-        int, 0, "Dimension that an LSTM layer projects its output to, in the last layer --dim; 0 for none.", (0, None)
+        int, 0, "Dimension that an LSTM layer projects its output to, in the last layer --dim; 0 for none.", (0, DIM)
     ),
     "window": HyperParameter(int, 1, "Number of tokens that the first QRNN layer sees at a time, 1 or 2.", (1, 2)),
     "output_dim": HyperParameter(
-        int, 0, "Dimension that the hidden states are projected to before the output; 0 for --dim.", (0, None)
+        int, 0, "Dimension that the hidden states are projected to before the output; 0 for --dim.", (0, DIM)
     ),
     "dropout": HyperParameter(float, 0.1, "Dropout rate of the body's input and of both branches of a block.", DROPOUT),
     "attention_dropout": HyperParameter(float, 0.0, "Dropout rate of the attention probabilities.", DROPOUT),
@@ -272,40 +271,42 @@ HYPERPARAMETERS = {
     "tie_projections": HyperParameter(
         bool, True, "Whether input and output share the tails' projections; only with --tie_words."
     ),
-    "length": HyperParameter(int, 128, "Number of tokens of a block, or of the longest sentence.", (1, None)),
+    "length": HyperParameter(int, 128, "Number of tokens of a block, or of the longest sentence.", (1, 2**20)),
     "bptt": HyperParameter(
-        int, 70, "Mean number of tokens of a stream in an update; gradients reach no further back.", (5, None)
+        int, 70, "Mean number of tokens of a stream in an update; gradients reach no further back.", (5, 2**20)
     ),
     "batch_size": HyperParameter(
-        int, 32, "Blocks or streams of an update; for sentences, the update's tokens divided by --length.", (1, None)
+        int, 32, "Blocks or streams of an update; for sentences, the update's tokens divided by --length.", (1, 2**20)
     ),
-    "max_rate": HyperParameter(float, 1.0, "Learning rate after the warm-up."),
+    "max_rate": HyperParameter(float, 1.0, "Learning rate after the warm-up.", LEARNING_RATE),
     "momentum": HyperParameter(float, 0.99, "Momentum.", RATE),
     "clip_norm": HyperParameter(
         float, 0.1, "Bound on the global norm of an update's gradient; 0 for none.", (0.0, None)
     ),
-    "min_rate": HyperParameter(float, 1e-5, "Learning rate at the end of the first cycle."),
-    "warmup": HyperParameter(int, 0, "Number of updates of the linear warm-up.", (0, None)),
-    "warmup_rate": HyperParameter(float, 1e-7, "Learning rate of the first update of the warm-up."),
-    "period": HyperParameter(int, 0, "Updates of the first cosine cycle; 0 for all after the warm-up.", (0, None)),
-    "period_mult": HyperParameter(float, 1.0, "Ratio of the lengths of one cycle and the cycle before it."),
-    "shrink": HyperParameter(float, 1.0, "Factor on the rates from one cycle to the next."),
+    "min_rate": HyperParameter(float, 1e-5, "Learning rate at the end of the first cycle.", LEARNING_RATE),
+    "warmup": HyperParameter(int, 0, "Number of updates of the linear warm-up.", (0, NUMBER)),
+    "warmup_rate": HyperParameter(float, 1e-7, "Learning rate of the first update of the warm-up.", LEARNING_RATE),
+    "period": HyperParameter(int, 0, "Updates of the first cosine cycle; 0 for all after the warm-up.", (0, NUMBER)),
+    "period_mult": HyperParameter(float, 1.0, "Ratio of the lengths of one cycle and the cycle before it.", (1.0, 1e6)),
+    "shrink": HyperParameter(float, 1.0, "Factor on the rates from one cycle to the next.", RATE),
 }
 GENERAL = {  # settings of the experiment itself
     "data_dir": HyperParameter(str, None, "Folder of the corpus, made by trainers.prepare."),
     "vocabulary_size": HyperParameter(
-        int, 0, "Number of ids that the corpus must have; 0 for any. --summary needs no corpus with it.", (0, None)
+        int, 0, "Number of ids that the corpus must have; 0 for any. --summary needs no corpus with it.", (0, 10**7)
     ),
     "tie_words": HyperParameter(
         bool, True, "Whether input and output share the word vectors; --notie_words where they cannot."
     ),
     "dtype": HyperParameter(str, "float32", "Keras dtype policy: float32, mixed_bfloat16 or mixed_float16."),
     "micro_batches": HyperParameter(
-        int, 1, "Number of parts in which an update is computed, to save memory (gradient accumulation).", (1, None)
+        int, 1, "Number of parts in which an update is computed, to save memory (gradient accumulation).", (1, 2**20)
     ),
-    "updates": HyperParameter(int, 1000, "Number of updates to train.", (1, None)),
+    "updates": HyperParameter(int, 1000, "Number of updates to train.", (1, NUMBER)),
     "evaluate_every": HyperParameter(
-        int, 100, "Updates between two validations, after each of which the model is saved.", (1, None)
+        int, 100, "Updates between two validations, after each of which the model is saved.", (1, NUMBER)
     ),
-    "seed": HyperParameter(int, 1, "Seed of the initial weights, of the order of the data and of dropout.", (0, None)),
+    "seed": HyperParameter(
+        int, 1, "Seed of the initial weights, of the order of the data and of dropout.", (0, 2**32 - 1)
+    ),
 }

@@ -5,12 +5,11 @@ import functools
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import filelock
-import keras
 
-import keras_adaptive  # noqa: F401  registers the layers that a saved model names
 from keras_adaptive.backend.checks import non_finite
 from keras_adaptive.data import (
     SPECIAL_WORDS,
@@ -23,7 +22,8 @@ from keras_adaptive.data import (
     load_subwords,
     read_metadata,
 )
-from keras_adaptive.files import commit, partial
+from keras_adaptive.files import check_new_folder, commit, flush, partial, reading, writing
+from keras_adaptive.models import read_language_model
 from trainers.experiment import Experiment, plain
 
 BEFORE_FLAGS = {"lock", "vocabulary.txt", "merges.txt", "corpus.json", "partial_flags.txt"}  # written into a new folder
@@ -47,6 +47,9 @@ class RunFolder:
     def claimed(self, experiment, corpus):
         """Writes the files of a new run, or checks that the folder holds this run, and locks out other trainings.
 
+        An error before the first line of the log or the first checkpoint of a new run leaves nothing, so that the
+        right flags can have the folder.
+
         Args:
             experiment: An `Experiment`.
             corpus: The `Corpus` to train on.
@@ -62,11 +65,22 @@ class RunFolder:
         try:
             with filelock.FileLock(self._file("lock"), timeout=0):  # released by the system if the process dies
                 self._claim(experiment, corpus)
-                yield
+                try:
+                    yield
+                except Exception:
+                    if not begun:
+                        self._give_up()
+                    raise
         except filelock.Timeout:
             raise ValueError(
                 f"Another training is at work in {self.path}: wait until it ends, or pass another --run_dir."
             ) from None
+
+    def _give_up(self):
+        """Removes a run that has not begun to train."""
+        log = self._file("log.jsonl")
+        if not (log.exists() and log.stat().st_size) and not any(self.checkpoints.glob("*")):
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def _claim(self, experiment, corpus):
         if self._file("flags.txt").exists():
@@ -86,9 +100,10 @@ class RunFolder:
         return log.read_text(encoding="utf-8").count('"val_loss"') if log.exists() else 0
 
     def check_empty(self):
-        """Raises a ValueError if the folder is not empty."""
+        """Raises a ValueError if the folder is not empty, or cannot be made."""
         if self.path.exists() and any(self.path.iterdir()):
             raise ValueError(f"{self.path} is not empty: pass another --run_dir.")
+        check_new_folder(self.path)
 
     def write(self, flags_text, vocabulary, metadata):
         """Writes the files that describe the run, the flags last.
@@ -98,9 +113,11 @@ class RunFolder:
             vocabulary: A `Vocabulary`.
             metadata: Dict of the contents of corpus.json.
         """
-        vocabulary.save(self._file("vocabulary.txt"))
-        self._file("corpus.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")
-        self._write("flags.txt", flags_text)
+        with writing(self.path):
+            vocabulary.save(self._file("vocabulary.txt"))
+            self._file("corpus.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")
+            flush(self.path)
+            self._write("flags.txt", flags_text)
 
     def _compare_experiment(self, experiment):
         if self.is_converted:
@@ -139,11 +156,23 @@ class RunFolder:
         """Returns the flags in flags.txt, a dict of strings; `Experiment.of_run` reads the experiment."""
         lines = self._read("flags.txt").splitlines()
         for line in lines:
-            if not re.match(r"--\w+=", line):
+            if not re.match(r"--(?!flagfile=)\w+=", line):
                 raise ValueError(
                     f"{self._file('flags.txt')} must hold --NAME=VALUE lines only. Received: {line[:80]!r}."
                 )
         return dict(line.removeprefix("--").split("=", 1) for line in lines)
+
+    @property
+    def length(self):
+        """Number of tokens of a row in training."""
+        flags = self.flags()
+        name = "bptt" if "bptt" in flags else "length"
+        text = flags.get(name, "")
+        if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+            raise ValueError(
+                f"{self._file('flags.txt')} must hold --{name}=NUMBER. Received: {text[:80]!r}. Put the file back."
+            )
+        return int(text)
 
     @property
     def is_converted(self):
@@ -216,10 +245,10 @@ class RunFolder:
         """Loads the best or the last model of the run.
 
         Raises:
-            ValueError: If there is no such model, or one of its weights is not finite.
+            ValueError: If there is no such model, its file is damaged, or one of its weights is not finite.
         """
         path = self.model_file(name)
-        model = keras.saving.load_model(path)
+        model = read_language_model(path)
         if weight := non_finite(model.weights):
             raise ValueError(
                 f"The weight {weight} in {path} is not finite, and its answers would mean nothing: train again with a "
@@ -240,8 +269,9 @@ class RunFolder:
 
     def _write(self, name, text):
         path = self._file(name)
-        Path(partial(path)).write_text(text, encoding="utf-8")
-        commit(path)
+        with writing(path):
+            Path(partial(path)).write_text(text, encoding="utf-8")
+            commit(path)
         return path
 
     def _file(self, name):
@@ -254,7 +284,8 @@ class RunFolder:
         return path
 
     def _read(self, name):
-        return self._existing(name).read_text(encoding="utf-8")
+        with reading(path := self._existing(name), "a text in UTF-8", "Put the file back, or pass another --run_dir."):
+            return path.read_text(encoding="utf-8")
 
 
 def difference(ours, theirs):

@@ -1,10 +1,9 @@
 """Size of a model: parameters by part, and the memory of training it, without allocating any."""
 
-import math
-
 import keras
 import numpy as np
 
+from keras_adaptive.backend.unallocated import number_of_values
 from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
 from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows
 
@@ -28,12 +27,6 @@ def print_summary(model, optimizer, batch_size, length, micro_batches):
         print(f"{name:20} {size / 2**20:11,.0f} MiB")
 
 
-def unallocated(make_model):
-    """Returns `make_model()`, made without memory for its variables."""
-    with keras.StatelessScope(initialize_variables=False):
-        return make_model()
-
-
 def stand_in(size):
     """Returns a vocabulary of `size` words, for a model without a corpus."""
     words = [*SPECIAL_WORDS, *(f"word{i}" for i in range(size - len(SPECIAL_WORDS)))]
@@ -47,7 +40,7 @@ def parameters(model):
     for name, part in parts.items():
         new = [variable for variable in part.trainable_variables if id(variable) not in counted]
         counted.update(map(id, new))
-        counts[name] = values(new)
+        counts[name] = number_of_values(new)
     return {**counts, "all": sum(counts.values())}
 
 
@@ -68,12 +61,7 @@ def slots(optimizer):
     """Returns the number of values that an optimizer keeps per weight, found by building a copy of it."""
     copy, size = type(optimizer).from_config(optimizer.get_config()), 1000
     copy.build([keras.Variable(np.zeros(size))])
-    return values(copy.variables) // size
-
-
-def values(variables):
-    """Returns the number of values in some variables."""
-    return sum(math.prod(variable.shape) for variable in variables)
+    return number_of_values(copy.variables) // size
 
 
 def logits_bytes(word_output, tokens):

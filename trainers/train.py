@@ -24,6 +24,7 @@ from absl import flags
 
 from keras_adaptive import distribution
 from keras_adaptive.backend.any_length import of_any_length
+from keras_adaptive.backend.unallocated import number_of_values, unallocated
 from keras_adaptive.callbacks import (
     SGDR,
     Backup,
@@ -83,6 +84,7 @@ def main():
     valid = chosen.batches(corpus.tokens("valid"), shuffle=False)
     strategy = distribution.start(FLAGS.strategy, FLAGS.model_devices)
     check_rows(strategy, chosen.settings, train.stream_rows)
+    check_memory(unallocated(lambda: chosen.model(corpus.vocabulary)))
     run = RunFolder(FLAGS.run_dir)
     with strategy.scope():
         model = new_model(chosen, corpus.vocabulary, train.stream_rows)
@@ -98,7 +100,7 @@ def summarize(chosen):
         vocabulary = open_corpus(chosen, verify=False).vocabulary
     else:
         vocabulary = summary.stand_in(settings["vocabulary_size"])
-    model = summary.unallocated(lambda: chosen.model(vocabulary))
+    model = unallocated(lambda: chosen.model(vocabulary))
     sizes = settings["batch_size"], experiment.row_length(settings), settings["micro_batches"]
     summary.print_summary(model, chosen.optimizer(), *sizes)
 
@@ -144,6 +146,16 @@ def check_rows(strategy, settings, stream_rows):
             f"--batch_size must be {'a multiple of' if stream_rows else 'at least'} the number of replicas times "
             f"--micro_batches. Received: --batch_size={rows} --micro_batches={settings['micro_batches']} "
             f"--strategy={FLAGS.strategy} with {strategy.replicas} replicas."
+        )
+
+
+def check_memory(model):
+    """Raises a ValueError if the weights alone, of a model without memory, exceed the memory of the machine."""
+    needed = 4 * number_of_values(model.variables)
+    if hasattr(os, "sysconf") and needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+        raise ValueError(
+            f"The weights alone take {needed / 2**30:,.0f} GiB, and this machine has {memory / 2**30:,.0f}: pass "
+            "smaller dimensions or fewer blocks; --summary prints the size of each part."
         )
 
 

@@ -114,7 +114,7 @@ class Prediction(keras.Model):
 
         Args:
             prompt: Ids (batch, prompt length), at least one per row; or a list of rows of any lengths.
-            length: Number of words to add to each row.
+            length: Number of words to add to each row, at least 1.
             temperature: Divisor of the log-probabilities. 0 takes the most probable word.
             top_k: Number of the most probable words to draw among. Optional.
             seed: Integer. One seed gives the same words on every backend, up to rounding.
@@ -124,6 +124,7 @@ class Prediction(keras.Model):
         Returns:
             A NumPy array (batch, length), int32, of the new ids.
         """
+        _check_length(length)
         if sampler is not None:
             prompt, step = self._ids(prompt, "prompt"), self._compiled("next", self._next)
             return generation.by_sampler(sampler, step, self.body.initial_state, prompt, length)
@@ -137,6 +138,7 @@ class Prediction(keras.Model):
 
         The first array follows the shortest prompt; rows of longer prompts repeat their own words until they end.
         """
+        _check_length(length)
         return self._stream(self._prompts(prompt), length, temperature, top_k, seed)
 
     def _stream(self, prompts, length, temperature, top_k, seed):
@@ -199,6 +201,11 @@ class Prediction(keras.Model):
 
     def _compiled(self, key, function, donate_argnums=()):
         return self._functions.get(key, lambda: compiled(function, self.variables, donate_argnums))
+
+
+def _check_length(length):
+    if length < 1:
+        raise ValueError(f"`length` must be at least 1 word to add. Received: length={length}.")
 
 
 class Cache:

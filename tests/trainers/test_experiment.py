@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from absl import flags
 
+from keras_adaptive.backend.unallocated import unallocated
 from keras_adaptive.data import prepare
 from keras_adaptive.layers import AdaptiveEmbedding, CharCNN, WordEmbedding
 from keras_adaptive.optimizers import NAG
@@ -225,7 +226,7 @@ def test_the_memory_of_an_optimizer_is_counted_from_its_variables(optimizer, slo
     sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs=20", f"--optimizer={optimizer}"]
     chosen = Experiment.of_arguments(sizes)
     made = chosen.optimizer()
-    model = summary.unallocated(lambda: chosen.model(words(40)))
+    model = unallocated(lambda: chosen.model(words(40)))
     found = summary.memory(model, made, tokens=64, length=8, micro_batches=2)
     assert found["optimizer"] == slots * found["weights"]
     assert found["gradients"] == 2 * found["weights"] == 8 * model.count_params()

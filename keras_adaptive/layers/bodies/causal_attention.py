@@ -51,7 +51,7 @@ class CausalAttention(Mixer):
 
     def build(self, input_shape):
         dim = input_shape[-1]
-        if dim % self.num_heads:
+        if self.num_heads < 1 or dim % self.num_heads:
             raise ValueError(f"`num_heads` must divide the dimension {dim}. Received: num_heads={self.num_heads}.")
         for name in ("query", "key", "value"):
             setattr(self, name, self._dense(dim, name, "fan_avg", 0.5, fan_in_uniform(dim)))

@@ -1,0 +1,60 @@
+"""Reader of the `.keras` files of language models, which may come from anywhere."""
+
+import json
+import os
+import zipfile
+
+import keras
+
+from keras_adaptive.backend.unallocated import number_of_values, unallocated
+from keras_adaptive.files import check_zip, reading
+from keras_adaptive.models.language_model import LanguageModel
+
+NAME = keras.saving.get_registered_name(LanguageModel)
+
+
+def read_language_model(path):
+    """Reads a `LanguageModel` for prediction, without its optimizer, from a `.keras` file.
+
+    The file may be damaged or hostile. Keras runs no code of a file. What the file can make the process allocate is
+    bounded by its size: it must not unpack to more bytes than it has, nor describe more weights than that. Weights that
+    are not finite are read.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        The `LanguageModel`, not compiled.
+
+    Raises:
+        ValueError: If the file is not that of a `LanguageModel`, or is damaged. The message names the file.
+        OSError: If the file cannot be read.
+    """
+    with reading(path, "a saved LanguageModel", "Put the file back, or take another model."):
+        _check(path)
+        return keras.saving.load_model(path, compile=False)
+
+
+def _check(path):
+    """Raises an error if the file would take more memory than it has bytes."""
+    size = os.path.getsize(path)
+    with zipfile.ZipFile(path) as archive:
+        check_zip(archive)
+        config = json.loads(archive.read("config.json"))
+    if config["registered_name"] != NAME:
+        raise ValueError(f"it holds a {config['class_name']}")
+    if (number := _largest(config)) > size:
+        raise ValueError(f"its config.json holds the number {number:.3g}, more than the file has bytes")
+    config = {**config, "compile_config": None}
+    weights = number_of_values(unallocated(lambda: keras.saving.deserialize_keras_object(config)).variables)
+    if weights > size:
+        raise ValueError(f"its config.json describes {weights:,} weights, more than the file has bytes")
+
+
+def _largest(config):
+    """Returns the largest number of a config that is neither a seed nor the name of an object."""
+    if isinstance(config, dict):
+        config = [value for key, value in config.items() if key not in ("seed", "shared_object_id")]
+    if isinstance(config, list):
+        return max(map(_largest, config), default=0)
+    return config if isinstance(config, (int, float)) else 0

@@ -1,0 +1,179 @@
+"""What is refused of a `.keras` file from outside: a table of attacks, a line each."""
+
+import json
+import os
+import random
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.models import read_language_model
+from tests.support.tiny import language_model, largest_difference
+
+CONFIG, WEIGHTS = "config.json", "model.weights.h5"
+HUGE = 10**30
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    model = language_model()
+    model.compile("sgd")
+    model.save(tmp_path_factory.mktemp("saved") / "model.keras")
+    return model, tmp_path_factory.getbasetemp() / "saved0" / "model.keras"
+
+
+def members(path):
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def pack(path, files, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+def flipped(path, at):
+    content = bytearray(path.read_bytes())
+    content[content.index(at) + len(at)] ^= 0xFF
+    return bytes(content)
+
+
+def with_config(path, change):
+    """The members of a file after `change(config)`."""
+    files = members(path)
+    config = json.loads(files[CONFIG])
+    change(config)
+    return {**files, CONFIG: json.dumps(config)}
+
+
+def put(name, value):
+    """A change of the config of the first part that has a setting of this name."""
+
+    def change(config):
+        holders = [one for one in (config, *dicts(config)) if name in one]
+        holders[0][name] = value
+
+    return change
+
+
+def dicts(value):
+    """Yields all dicts in the contents of a JSON file."""
+    if isinstance(value, dict):
+        yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from dicts(part)
+
+
+BYTES = {
+    "empty": lambda path: b"",
+    "a text": lambda path: b"<html>Sorry, moved.</html>",
+    "half": lambda path: path.read_bytes()[: path.stat().st_size // 2],
+    "without its end": lambda path: path.read_bytes()[:-30],
+    "a flipped byte of the config": lambda path: flipped(path, b'"vocabulary_size'),
+    "a flipped byte of the weights": lambda path: flipped(path, b"HDF"),
+}
+FILES = {
+    "no config": lambda path: {WEIGHTS: members(path)[WEIGHTS]},
+    "no weights": lambda path: {CONFIG: members(path)[CONFIG]},
+    "no members": lambda path: {},
+    "weights that are none": lambda path: {**members(path), WEIGHTS: b"none"},
+    **{
+        f"a config that is {text[:9]}": lambda path, text=text: {**members(path), CONFIG: text}
+        for text in ("", "{", "[]", "3", "null", "[" * 100_000, "{}", '{"registered_name": "Lambda"}')
+    },
+}
+CONFIGS = [
+    (name, value)
+    for name, values in {
+        "registered_name": ["keras_adaptive>TransformerDecoder", "Sequential", None, HUGE],
+        "vocabulary_size": [HUGE, 10**12, 40, -1, None, "many", 1e300, []],
+        "dim": [HUGE, 40_000, 10, 0, -8, None, "8"],
+        "ffn_dim": [10**9, 13, -1, None],
+        "num_heads": [3, 0, -2, HUGE],
+        "cutoffs": [[HUGE], [5, 5], [-5], 5, "abc", None, [[5]], [4]],
+        "factor": [0, HUGE, None, 3],
+        "blocks": [None, [[[]]], "block"],
+        "word_input": [None, 3, {}, {"class_name": "Lambda", "config": {}}],
+        "config": [None, [], {}],
+        "dtype": ["no_policy", HUGE, {"class_name": "DTypePolicy", "config": {"name": "no_policy"}}],
+    }.items()
+    for value in values
+]
+
+
+def refused(path):
+    with pytest.raises(ValueError) as raised:
+        read_language_model(path)
+    message = str(raised.value)
+    assert message.startswith(f"{path} is not a saved LanguageModel, or is damaged (")
+    assert message.endswith("). Put the file back, or take another model.")
+    assert len(message) < 500 and len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", BYTES)
+def test_a_damaged_file_is_named(saved, tmp_path, kind):
+    path = tmp_path / "best.keras"
+    path.write_bytes(BYTES[kind](saved[1]))
+    refused(path)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_of_other_members_is_named(saved, tmp_path, kind):
+    pack(tmp_path / "best.keras", FILES[kind](saved[1]))
+    refused(tmp_path / "best.keras")
+
+
+@pytest.mark.parametrize("name, value", CONFIGS, ids=lambda one: repr(one)[:40])
+def test_a_config_that_is_not_that_of_the_weights_is_named(saved, tmp_path, name, value):
+    pack(tmp_path / "best.keras", with_config(saved[1], put(name, value)))
+    refused(tmp_path / "best.keras")
+
+
+def test_a_model_of_another_class_is_named(tmp_path):
+    keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)]).save(tmp_path / "best.keras")
+    with pytest.raises(ValueError, match="damaged .it holds a Sequential."):
+        read_language_model(tmp_path / "best.keras")
+
+
+def test_a_bomb_is_not_unpacked(saved, tmp_path):
+    pack(tmp_path / "best.keras", {**members(saved[1]), "x": b"\0" * 10**7}, zipfile.ZIP_DEFLATED)
+    with pytest.raises(ValueError, match="bytes and would unpack to 10,"):
+        read_language_model(tmp_path / "best.keras")
+
+
+def test_what_is_no_file_is_named(tmp_path):
+    for target in (tmp_path, "/dev/zero"):
+        link = tmp_path / f"{target}.keras".replace("/", "_")
+        os.symlink(target, link)
+        with pytest.raises(ValueError, match="damaged .it is a folder or a device"):
+            read_language_model(link)
+    with pytest.raises(OSError, match="No such file or directory: .*none.keras"):
+        read_language_model(tmp_path / "none.keras")
+
+
+def test_any_change_of_a_config_is_read_or_refused(saved, tmp_path):
+    """Forty changes at random, which nobody thought of."""
+    rng, path = random.Random(1), tmp_path / "best.keras"
+    for _ in range(40):
+
+        def change(config):
+            holder = rng.choice(list(dicts(config)))
+            if holder:
+                values = [None, -1, 0, 7, 1e30, HUGE, True, "a", [], {}, [[]], {"a": None}]
+                holder[rng.choice(list(holder))] = rng.choice(values)
+
+        pack(path, with_config(saved[1], change))
+        try:
+            read_language_model(path)
+        except ValueError as error:
+            message = str(error)
+            assert message.startswith(f"{path} is not a saved LanguageModel") and len(message) < 500
+
+
+def test_a_whole_file_is_read_without_its_optimizer(saved):
+    model = read_language_model(saved[1])
+    assert largest_difference(model, saved[0]) == 0 and not model.compiled
+    assert np.isfinite(model.log_probs(np.array([[4, 5]]))).all()
