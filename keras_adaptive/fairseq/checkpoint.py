@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import os
 import pickletools
 import re
 import zipfile
@@ -9,13 +10,24 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_adaptive.files import check_zip, reading
+
 # Old files hold meters of the training beside the weights. They are read as plain namespaces.
 METERS = [
     f"fairseq.{module}.{name}"
     for module in ("meters", "logging.meters")
     for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
 ]
-ALLOWED = "|".join([r"torch\..*", r"collections\.OrderedDict", r"argparse\.Namespace", *map(re.escape, METERS)])
+NUMBERS = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
+ALLOWED = {  # names that a file may use; torch itself accepts many more, of sparse and quantized tensors for example
+    *METERS,
+    *(f"torch.{number}Storage" for number in NUMBERS),
+    *(f"torch._utils.{name}" for name in ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_parameter")),
+    *("torch.nn.parameter.Parameter", "torch.Size", "torch.device", "collections.OrderedDict", "argparse.Namespace"),
+    *("builtins.set", "__builtin__.set", "_codecs.encode"),
+}
+PICKLES = 5  # of the legacy container: two numbers, facts about the system, the contents, and names of the tensors
+PLAIN = (type(None), bool, int, float, str, list, tuple, dict)  # of an option
 RENAMED = {  # patterns of old names
     r"decoder\.embed_out": "decoder.output_projection.weight",
     r"(decoder\.layers\.\d+)\.layer_norms\.0\.(\w+)": r"\1.self_attn_layer_norm.\2",
@@ -46,52 +58,65 @@ class Checkpoint(NamedTuple):
 def read_checkpoint(path):
     """Reads a file of `torch.save`, of either container, with `args` (a namespace) or `cfg` (nested dicts).
 
-    Nothing in the file is executed. A file that holds other objects than tensors, plain containers and
-    `argparse.Namespace` is refused.
+    Nothing in the file is executed. A file that holds other objects than tensors of numbers, plain containers and
+    `argparse.Namespace` is refused before it is loaded, by a list of the names that it may use. The memory that
+    reading takes is bounded by the size of the file.
 
     Raises:
         ValueError: If the file holds other objects, which the message names, or is not such a checkpoint.
         ModuleNotFoundError: If torch is not installed.
     """
-    state = _load(path)
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise ValueError(f"{path} is not a fairseq checkpoint: it must be a dict that holds the weights as 'model'.")
-    options, model, model_options = _options(state, path)
-    architecture = model.get("arch") or model.get("_name") or "transformer_lm"
-    tensors = state["model"]
-    version = float(tensors.get("decoder.version", [1])[0])
-    return Checkpoint(options, model_options, architecture, _weights(tensors, path), version)
-
-
-def _load(path):
     try:
-        import torch
+        import torch  # noqa: F401
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
             "Checkpoints of fairseq are files of torch: pip install torch. Any backend of Keras can use the model."
         ) from None
+    with reading(path, "a file of torch.save", "Download it again."):
+        state = _load(path)
+    with reading(path, "a fairseq checkpoint", "Take the model.pt of a `transformer_lm`."):
+        if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+            raise ValueError("it must be a dict that holds the weights as 'model'")
+        options, model, model_options = _options(state)
+        architecture = model.get("arch") or model.get("_name") or "transformer_lm"
+        tensors = state["model"]
+        version = float(tensors.get("decoder.version", [1])[0])
+        return Checkpoint(options, model_options, architecture, _weights(tensors, os.path.getsize(path)), version)
+
+
+def _load(path):
+    import torch
+
+    is_zip = zipfile.is_zipfile(path)
+    if is_zip:
+        with zipfile.ZipFile(path) as archive:
+            check_zip(archive)
+            if (number := sum(map(_is_data, archive.namelist()))) != 1:
+                raise ValueError(f"it has {number} files data.pkl")
+    if refused := [name[:60] for name in dict.fromkeys(_referred(path)) if name not in ALLOWED]:
+        more = f" and {len(refused) - 5} more" if refused[5:] else ""
+        raise ValueError(
+            f"{path} is not read, because it holds more than tensors, plain containers and argparse.Namespace: "
+            f"{', '.join(refused[:5])}{more}. Loading it could run any code: ask for a file of weights and options."
+        )
     allowed = [argparse.Namespace, *((argparse.Namespace, name) for name in METERS)]
-    open(path, "rb").close()  # a missing file has its own error
     try:
         with torch.serialization.safe_globals(allowed):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except Exception as error:  # a damaged or malicious file can raise any error
-        strange = dict.fromkeys(name for name in _referred(path) if not re.fullmatch(ALLOWED, name))
-        if strange:
-            raise ValueError(
-                f"{path} is not read, because it holds more than tensors, plain containers and argparse.Namespace: "
-                f"{', '.join(strange)}. Loading it could run any code."
-            ) from None
-        raise ValueError(f"{path} is not a file of torch.save, or is damaged: {' '.join(str(error).split())}") from None
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+    except Exception as error:
+        if "weights_only" not in str(error):
+            raise
+        # The text recommends to load without `weights_only`, which would run code.
+        raise ValueError("its pickle is not one of tensors and plain containers") from None
 
 
 def _referred(path):
     """Yields the names of classes and functions in the pickles of a file, without running them."""
-    with contextlib.suppress(Exception), _pickles(path) as file:
-        while True:
+    with contextlib.suppress(Exception), _pickles(path) as file:  # damage, which `torch.load` reports
+        for _ in range(PICKLES):
             memo, strings, pushed = [], [], None
             for opcode, argument, _ in pickletools.genops(file):
-                if opcode.name == "GLOBAL":
+                if opcode.name in ("GLOBAL", "INST"):
                     yield argument.replace(" ", ".")
                 elif opcode.name == "STACK_GLOBAL":
                     yield ".".join(strings[-2:])
@@ -108,36 +133,52 @@ def _pickles(path):
     if not zipfile.is_zipfile(path):
         return open(path, "rb")
     archive = zipfile.ZipFile(path)
-    return archive.open(next(name for name in archive.namelist() if name.endswith("data.pkl")))
+    return archive.open(next(filter(_is_data, archive.namelist())))
 
 
-def _options(state, path):
+def _is_data(name):
+    return name.endswith("data.pkl")
+
+
+def _options(state):
     """Returns all options, the dict with the model's options, and the same dict if it holds no others, else None."""
     if state.get("args") is not None:
         options = _plain(state["args"])
         return options, options, None
     config = state.get("cfg")
     if not isinstance(config, dict) or config.get("model") is None:
-        raise ValueError(f"{path} does not say how the model is built: it has neither 'args' nor a 'cfg' with 'model'.")
+        raise ValueError("it does not say how the model is built, by 'args' or a 'cfg' with 'model'")
     model = _plain(config["model"])
     options = _plain(config.get("task") or {}) | {name: value for name, value in model.items() if value is not None}
     return options, model, model if isinstance(config["model"], dict) else None
 
 
 def _plain(options):
-    return vars(options) if isinstance(options, argparse.Namespace) else options
+    options = vars(options) if isinstance(options, argparse.Namespace) else options
+    for name, value in options.items():
+        if not isinstance(name, str) or not isinstance(value, PLAIN):
+            raise ValueError(f"it holds {type(value).__name__} where there must be a plain option: {str(name)[:80]}")
+    return options
 
 
-def _weights(tensors, path):
-    """Returns the weights as arrays under the names of the newest version, without the buffers."""
+def _weights(tensors, size):
+    """Returns the weights as arrays under the names of the newest version, without the buffers.
+
+    Args:
+        tensors: The state dict.
+        size: Number of bytes of the file.
+    """
     import torch
 
-    weights = {}
+    weights, left = {}, 2 * size  # numbers: of 2 bytes at least, and some tensors share theirs
     for name, tensor in tensors.items():
         if BUFFERS.fullmatch(name):
             continue
         if not isinstance(tensor, torch.Tensor):
-            raise ValueError(f"{path} holds {type(tensor).__name__} where there must be weights: {name}.")
+            raise ValueError(f"it holds {type(tensor).__name__} where there must be weights: {name[:80]}")
+        left -= tensor.numel()
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes() or left < 0:
+            raise ValueError(f"it has fewer numbers than its tensors claim: {name[:80]} {tuple(tensor.shape)}")
         # A copy, because the tensor is a part of the mapped file, and JAX may use an array without copying it.
         array, fused = tensor.detach().to(torch.float32, copy=True).numpy(), FUSED.fullmatch(name)
         if fused and len(array) % 3 == 0:

@@ -1,7 +1,8 @@
+from keras_adaptive.backend.unallocated import unallocated
 from keras_adaptive.data import Vocabulary
 from keras_adaptive.fairseq.checkpoint import read_checkpoint
 from keras_adaptive.fairseq.options import build_model, cutoffs, resolve
-from keras_adaptive.fairseq.weights import load_weights
+from keras_adaptive.fairseq.weights import check_weights, load_weights
 
 LAST_BANDS = (  # the option of the cutoffs, the tensor of a band's words, and the index of the first numbered band
     ("adaptive_softmax_cutoff", "decoder.adaptive_softmax.tail.{}.2.weight", 1),
@@ -52,6 +53,12 @@ def build_language_model(checkpoint, vocabulary):
             f"The checkpoint is of a dictionary of {sizes[0]:,} words, the four special ones included: pass the "
             f"dict.txt that belongs to it. Received: {len(vocabulary):,} words."
         )
+    for option in ("decoder_layers", "char_embedder_highway_layers"):
+        if options[option] > len(checkpoint.weights):
+            raise ValueError(
+                f"The checkpoint has {len(checkpoint.weights)} tensors. Received: {option}={options[option]}."
+            )
+    check_weights(unallocated(lambda: build_model(options, vocabulary)), checkpoint.weights)
     model = build_model(options, vocabulary)
     load_weights(model, checkpoint.weights)
     return model

@@ -1,6 +1,8 @@
 """Options of a checkpoint: their meaning for our model, and which of them are not supported."""
 
 import ast
+import math
+import reprlib
 from functools import partial
 
 from keras_adaptive.layers import (
@@ -50,6 +52,10 @@ DEFAULTS = {  # defaults of fairseq, for files older than an option
     "tie_adaptive_weights": False,
     "tie_adaptive_proj": False,
 }
+NUMBERS_OR_TEXT = {"adaptive_input_cutoff", "adaptive_softmax_cutoff", "character_filters"}
+FACTORS = {"adaptive_input_factor", "adaptive_softmax_factor"}
+LARGEST = 2**31 - 1
+MOST_BYTES = 50  # of a word, and so the widest filter
 # Options that the model of a file must not use, and the value that means that it does not.
 UNSUPPORTED = {
     "decoder_layers_to_keep": None,
@@ -90,6 +96,7 @@ def resolve(checkpoint):
     """
     given = checkpoint.options
     options = DEFAULTS | {name: value for name, value in given.items() if value is not None}
+    _check_types(options)
     _refuse(checkpoint, options)
     if "no_tie_adaptive_proj" in given:  # only in files older than the final LayerNorm
         options["no_decoder_final_norm"] = True
@@ -104,19 +111,48 @@ def resolve(checkpoint):
     return options
 
 
+def _check_types(options):
+    """Raises a ValueError if an option is not of the type that fairseq writes."""
+    for name, default in DEFAULTS.items():
+        expected, holds = _expected(name, default)
+        if options[name] is not None and not holds(options[name]):
+            received = reprlib.repr(options[name])
+            raise ValueError(f"The option {name} of the checkpoint must be {expected}. Received: {received}.")
+
+
+def _expected(name, default):
+    """Returns the words for the type of an option, and a function that returns whether a value is of it."""
+    if name in NUMBERS_OR_TEXT:
+        return "numbers, or their text", lambda value: isinstance(value, (int, str, list, tuple))
+    if isinstance(default, str):
+        return "a text", lambda value: isinstance(value, str)
+    if isinstance(default, bool):
+        return "true or false", lambda value: isinstance(value, (bool, int))
+    if name in FACTORS:
+        return "a number of at least 1", lambda value: _is_number(value) and 1 <= value <= LARGEST
+    if isinstance(default, float):
+        return "a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1
+    least = int(name != "char_embedder_highway_layers")
+    return f"a whole number from {least} to {LARGEST}", lambda value: type(value) is int and least <= value <= LARGEST
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _refuse(checkpoint, options):
     used = {name: options.get(name, unused) for name, unused in UNSUPPORTED.items()}
     refused = {name: value for name, value in used.items() if value and value != UNSUPPORTED[name]}
     known = DEFAULTS.keys() | UNSUPPORTED.keys() | HARMLESS
     refused |= {name: value for name, value in (checkpoint.model_options or {}).items() if value and name not in known}
-    if not checkpoint.architecture.startswith("transformer_lm"):
+    if not str(checkpoint.architecture).startswith("transformer_lm"):
         refused["arch"] = checkpoint.architecture
     if options["activation_fn"] not in ACTIVATIONS:
         refused["activation_fn"] = options["activation_fn"]
     if options["character_embeddings"] and _filters(options) is None:
         refused["character_filters"] = options["character_filters"]
     if refused:
-        listed = ", ".join(f"{name}={value}" for name, value in refused.items())
+        listed = ", ".join(f"{name}={str(value)[:80]}" for name, value in refused.items())
         raise ValueError(f"The model was made with options that are not supported: {listed}.")
 
 
@@ -215,14 +251,22 @@ def cutoffs(text, size=None):
     """Returns the first id of each band but the first: "100,300" to (100, 300). A last cutoff `size` is dropped."""
     value = _literal(text)
     values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
-    return tuple(int(cutoff) for cutoff in values if cutoff != size)
+    if not all(type(cutoff) is int and 0 <= cutoff <= LARGEST for cutoff in values):
+        raise _not_numbers(text)
+    return tuple(cutoff for cutoff in values if cutoff != size)
 
 
 def _filters(options):
     """Returns the numbers of filters of the widths 1, 2, … (0 for none), or None if the widths are not in order."""
-    pairs = _literal(options["character_filters"])
+    text = options["character_filters"]
+    try:
+        pairs = [(width, number) for width, number in _literal(text)]
+    except (TypeError, ValueError):
+        raise _not_numbers(text) from None
+    if not all(type(number) is int and 0 <= number <= LARGEST for pair in pairs for number in pair):
+        raise _not_numbers(text)
     widths = [width for width, _ in pairs]
-    if any(low >= high for low, high in zip([0, *widths], widths)):
+    if not widths or widths[-1] > MOST_BYTES or any(low >= high for low, high in zip([0, *widths], widths)):
         return None
     numbers = dict(pairs)
     return tuple(numbers.get(width, 0) for width in range(1, widths[-1] + 1))
@@ -232,5 +276,9 @@ def _literal(value):
     """Returns the value of a Python literal, without running it; other values unchanged."""
     try:
         return ast.literal_eval(value) if isinstance(value, str) else value
-    except (SyntaxError, ValueError):
-        raise ValueError(f"The options hold {value!r} where there must be numbers, such as 20000,60000.") from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise _not_numbers(value) from None
+
+
+def _not_numbers(value):
+    return ValueError(f"The options hold {reprlib.repr(value)} where there must be numbers, such as 20000,60000.")

@@ -135,11 +135,19 @@ def _words_out(softmax):
 
 
 def load_weights(model, weights):
-    """Assigns the weights of a `Checkpoint` to a model.
+    """Assigns the weights of a `Checkpoint`, after `check_weights`, to a model."""
+    for tensor in table(model):
+        if tensor.name in weights:
+            for variable, value in tensor.split(weights[tensor.name]):
+                variable.assign(value)
+
+
+def check_weights(model, weights):
+    """Checks that the weights of a `Checkpoint` are those of a model, which needs no memory for its variables.
 
     Raises:
         ValueError: If tensors are missing, unknown or of another shape, or if the model ties tensors that differ in the
-            file. The message lists all of them, and the model does not change.
+            file. The message lists them.
     """
     tensors = table(model)
     present = [tensor for tensor in tensors if tensor.name in weights]
@@ -150,11 +158,14 @@ def load_weights(model, weights):
     problems = {"missing": missing, "not part of the model": extra, "of another shape": misshaped}
     problems = problems if any(problems.values()) else {"not equal to what they are tied to": _untied(present, weights)}
     if any(problems.values()):
-        listed = "; ".join(f"{what}: {', '.join(names)}" for what, names in problems.items() if names)
+        listed = "; ".join(f"{what}: {_listed(names)}" for what, names in problems.items() if names)
         raise ValueError(f"The tensors do not match the model that the options describe. {listed}.")
-    for tensor in present:
-        for variable, value in tensor.split(weights[tensor.name]):
-            variable.assign(value)
+
+
+def _listed(names, most=5):
+    """Returns names with commas between them, and the number of those that are left out."""
+    left_out = [f"and {len(names) - most} more"] if len(names) > most else []
+    return ", ".join([*names[:most], *left_out])
 
 
 def _untied(tensors, weights):
