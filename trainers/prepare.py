@@ -62,6 +62,10 @@ def prepare_docstrings():
 def prepare_download():
     if FLAGS.tokenizer == "words":
         raise ValueError(f"--source={FLAGS.source} is tokenized already. Leave --tokenizer out.")
+    if FLAGS["unit"].present:
+        raise ValueError(
+            f"--source={FLAGS.source} has its own unit. Leave --unit out, or pass the folder of its texts."
+        )
     names = FLAGS.source, FLAGS.download_dir, FLAGS.data_dir
     own = {"min_count": FLAGS.min_count, "mirrors": FLAGS.mirrors, "checksums": FLAGS.checksums}
     return prepare_public(*names, **own, **how())

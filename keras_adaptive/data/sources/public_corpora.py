@@ -29,7 +29,9 @@ class PublicCorpus(NamedTuple):
     types: int | None = None  # words of the training text, with `<unk>` and `</s>`
     vocabulary: int | None = None  # number of ids: with `<s>` and `<pad>`, padded to a multiple of 8
     archive_sums: dict = {}  # name of an archive -> its published SHA-256
-    text_sums: dict = {}  # split -> the published SHA-1 of its text
+    text_sums: dict = {}  # split -> the published SHA-1 of its text; "all" for the texts of all splits together
+    sizes: dict = {}  # split -> bytes, where one text holds all splits, one after the other
+    tokenizer: str = "whitespace"
 
 
 _WIKITEXT = {split: (f"wiki.{split}.tokens",) for split in SPLITS}
@@ -47,6 +49,8 @@ _BILLION_WORD = {
 # published counts (768,648,884 words for training, 793,471 types with `<S>`, `</S>` and `<UNK>`) do not define white
 # space. `prepare` also splits at white space outside ASCII, as fairseq does, and may count slightly differently.
 # Lines and bytes do not depend on this.
+#
+# enwik8 was published as one text, without splits; papers train on the first 90 million bytes.
 #
 # docs/archives.md says where the checksums are published, and which archives have none.
 PUBLIC_CORPORA = {
@@ -107,7 +111,20 @@ PUBLIC_CORPORA = {
             )
         },
     ),
+    "enwik8": PublicCorpus(
+        mirrors=(
+            "http://mattmahoney.net/dc/enwik8.zip",
+            "http://cs.fit.edu/~mmahoney/compression/enwik8.zip",
+        ),
+        members={"all": ("enwik8",)},
+        min_count=1,
+        published={"train": {"bytes": 90_000_000}, "valid": {"bytes": 5_000_000}, "test": {"bytes": 5_000_000}},
+        text_sums={"all": "57b8363b814821dc9d47aa4d41f58733519076b2"},
+        sizes={"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000},
+        tokenizer="bytes",
+    ),
 }
+_CHUNK = 1 << 20  # bytes in memory at a time
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
 
 
@@ -155,7 +172,7 @@ def prepare_public(
     public = PUBLIC_CORPORA[name]
     report(f"Reading {texts}")
     check = functools.partial(_check_counts, public, texts)
-    units = {"subwords": subwords, "vocabulary": vocabulary}
+    units = {"tokenizer": public.tokenizer, "subwords": subwords, "vocabulary": vocabulary}
     how = {"check": check, "processes": processes, "report": report}
     return prepare(texts, data_dir, min_count=min_count or public.min_count, source=name, **units, **how)
 
@@ -194,7 +211,8 @@ def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
         try:
             _check_sum(archives[url], public.archive_sums.get(archives[url].name) if checksums else None)
             report(f"Unpacking {archives[url]}")
-            return unpack(archives[url], public.members, texts, public.text_sums if checksums else {})
+            sums = public.text_sums if checksums else {}
+            return unpack(archives[url], public.members, texts, sums, public.sizes)
         except ValueError as error:
             archives[url].unlink()
             failures.append(_failure(url, error, report))
@@ -205,7 +223,7 @@ def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
     )
 
 
-def unpack(archive, members, folder, sums=None):
+def unpack(archive, members, folder, sums=None, sizes=None):
     """Writes the texts of a zip or tar archive: the given members only, under fixed names.
 
     Args:
@@ -213,6 +231,8 @@ def unpack(archive, members, folder, sums=None):
         members: Dict from split to the names of its members, in order. An archive may prefix them with folders.
         folder: Folder to make, with `train.txt`, `valid.txt` and `test.txt`; it appears complete or not at all.
         sums: Dict from split to the published SHA-1 of its text; a split without one is not compared. Optional.
+        sizes: Dict from split to the bytes of its text, if the members are those of one text, `all`, that holds all
+            splits one after the other.
 
     Returns:
         The folder.
@@ -234,7 +254,21 @@ def unpack(archive, members, folder, sums=None):
         for split, names in members.items():
             _join([pieces[name] for name in names], new / f"{split}.txt")
             _check_sum(new / f"{split}.txt", (sums or {}).get(split))
+        if sizes:
+            _divide(new / "all.txt", sizes)
     return folder
+
+
+def _divide(text, sizes):
+    """Divides a text into those of the splits; it must be as long as they are together."""
+    if text.stat().st_size != sum(sizes.values()):
+        raise ValueError(f"{text.name} must have {sum(sizes.values()):,} bytes. Received: {text.stat().st_size:,}")
+    with open(text, "rb") as source:
+        for split, size in sizes.items():
+            with open(text.with_name(f"{split}.txt"), "wb") as target:
+                for start in range(0, size, _CHUNK):
+                    target.write(source.read(min(_CHUNK, size - start)))
+    text.unlink()
 
 
 def _check_sum(path, published):

@@ -1,97 +1,24 @@
 import errno
 import gzip
-import hashlib
-import io
 import json
-import os
-import re
 import shutil
-import socket
 import tarfile
 import zipfile
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
-from keras_adaptive.data import (
-    PUBLIC_CORPORA,
-    SPECIAL_WORDS,
-    SPLITS,
-    Vocabulary,
-    prepare,
-    prepare_public,
-)
 from keras_adaptive.data.sources import downloads
 from keras_adaptive.data.sources.downloads import download
-from keras_adaptive.data.sources.public_corpora import PublicCorpus, fetch_texts, unpack
-from tests.support.local_server import LocalServer
+from keras_adaptive.data.sources.public_corpora import fetch_texts, unpack
+from tests.support.archives import MEMBERS, NAMED, TEXTS, files_in, read, tarred, zipped
 
-ROOT = Path(__file__).parents[3]
 BODY, OTHER = (bytes((i * i * step) % 251 for i in range(10_000)) for step in (3, 5))
-TEXTS = {"train": b" = a = \n\nthe cat <unk>\nthe dog\n", "valid": b"the dog\n\n", "test": b"a cat\n"}
-MEMBERS = {split: (f"wiki.{split}.tokens",) for split in SPLITS}
-NAMED = {f"wikitext-tiny/wiki.{split}.tokens": text for split, text in TEXTS.items()}
-TOKENS = {"train": {"tokens": 12}, "valid": {"tokens": 4}, "test": {"tokens": 3}}
-
-
-@pytest.fixture
-def site(monkeypatch):
-    monkeypatch.setenv("no_proxy", "*")
-    with LocalServer() as site:
-        yield site
-
-
-@pytest.fixture
-def down():
-    """An address where nobody listens, nor can while the test runs."""
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{silent.getsockname()[1]}/archive.zip"
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    """A public corpus of four words; `tiny(**fields)` changes what is published about it."""
-    corpus = PublicCorpus((), MEMBERS, 1, TOKENS, types=7, vocabulary=16)
-
-    def change(**fields):
-        monkeypatch.setitem(PUBLIC_CORPORA, "tiny", corpus._replace(**fields))
-
-    change()
-    return change
-
-
-def zipped(members, compression=zipfile.ZIP_DEFLATED):
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", compression) as archive:
-        for name, text in members.items():
-            archive.writestr(name, text)
-    return file.getvalue()
-
-
-def tarred(members, mode="w:gz"):
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode=mode) as archive:
-        for name, text in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text))
-    return file.getvalue()
 
 
 def damaged(archive):
     """The same archive with one other byte in the longest text, which only the checksum tells."""
     assert archive.count(BODY) == 1
     return archive.replace(BODY, BODY[:5_000] + b"!" + BODY[5_001:])
-
-
-def files_in(folder):
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-
-
-def read(folder):
-    return {path.stem: path.read_bytes() for path in folder.iterdir()}
 
 
 # --- one file ---
@@ -307,119 +234,3 @@ def test_an_archive_brought_by_hand_needs_no_network(tmp_path, tiny, down):
     assert lines[0] == f"Taking {tmp_path / 'archive.zip'}, which is there already"
     (tmp_path / "archive.zip").unlink()
     assert read(fetch_texts("tiny", tmp_path, mirrors)) == TEXTS  # they are unpacked already
-
-
-# --- checksums ---
-
-
-def test_an_archive_of_another_checksum_is_refused_and_the_next_mirror_asked(site, tmp_path, tiny):
-    right = tarred(NAMED)
-    bad, good = site.add("a/tiny.zip", zipped({**NAMED, "more": b"!"})), site.add("b/tiny.tgz", right)
-    sums = {"tiny.zip": "0" * 64, "tiny.tgz": hashlib.sha256(right).hexdigest()}
-    tiny(archive_sums=sums)
-    with pytest.raises(OSError, match="tiny.zip must have the published sha256 0{64}: .* --nochecksums .* Received: "):
-        fetch_texts("tiny", tmp_path, [bad])
-    assert files_in(tmp_path) == set()
-    assert read(fetch_texts("tiny", tmp_path, [bad, good])) == TEXTS
-    assert read(fetch_texts("tiny", tmp_path / "other", [bad], checksums=False)) == TEXTS
-
-
-def test_a_text_of_another_checksum_is_refused_whatever_its_archive(site, tmp_path, tiny):
-    sums = {split: hashlib.sha1(text).hexdigest() for split, text in TEXTS.items()}
-    tiny(text_sums=sums)
-    changed = {**NAMED, "wikitext-tiny/wiki.valid.tokens": b"the god\n\n"}  # of the same length and counts
-    bad, good = site.add("a/tiny.tgz", tarred(changed)), site.add("b/tiny.tar", tarred(NAMED, "w"))
-    with pytest.raises(OSError, match=f"valid.txt must have the published sha1 {sums['valid']}"):
-        fetch_texts("tiny", tmp_path, [bad])
-    assert files_in(tmp_path) == set()
-    assert read(fetch_texts("tiny", tmp_path, [bad, good])) == TEXTS
-    assert read(fetch_texts("tiny", tmp_path / "other", [bad], checksums=False))["valid"] == b"the god\n\n"
-
-
-def test_the_published_checksums_belong_to_archives_and_splits():
-    for public in PUBLIC_CORPORA.values():
-        names = {Path(urlsplit(mirror).path).name for mirror in public.mirrors}
-        assert public.archive_sums and set(public.archive_sums) <= names
-        assert set(public.text_sums) in (set(), set(SPLITS))
-        assert all(re.fullmatch("[0-9a-f]{64}", one) for one in public.archive_sums.values())
-        assert all(re.fullmatch("[0-9a-f]{40}", one) for one in public.text_sums.values())
-
-
-# --- counts ---
-
-
-def test_a_public_corpus_is_prepared(site, tmp_path, tiny):
-    mirrors = [site.add("tiny.zip", zipped(NAMED))]
-    corpus = prepare_public("tiny", tmp_path / "in", tmp_path / "out", mirrors=mirrors)
-    assert " ".join(corpus.vocabulary.decode(corpus.tokens("train")[:8])) == "= a = </s> </s> the cat <unk>"
-    assert (corpus.metadata["source"], corpus.metadata["min_count"], len(corpus.vocabulary)) == ("tiny", 1, 16)
-    assert prepare_public("tiny", tmp_path / "in", tmp_path / "out").metadata == corpus.metadata
-    assert len(site.requests) == 1
-
-
-@pytest.mark.parametrize(
-    "published, message",
-    [
-        ({"published": {**TOKENS, "valid": {"tokens": 1_005}}}, "valid tokens 4 (published: 1,005). Remove"),
-        ({"published": {"train": {"lines": 5, "bytes": 9}}}, "train lines 4 (published: 5), train bytes 31 (publ"),
-        ({"types": 8}, "types 7 (published: 8)"),
-        ({"vocabulary": 24}, "vocabulary 16 (published: 24)"),
-    ],
-)
-def test_other_counts_than_the_published_are_refused(site, tmp_path, tiny, published, message):
-    tiny(mirrors=(site.add("tiny.zip", zipped(NAMED)),), **published)
-    with pytest.raises(ValueError, match=re.escape(message)):
-        prepare_public("tiny", tmp_path / "in", tmp_path / "out")
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-    prepare(tmp_path / "in" / "tiny", tmp_path / "out", min_count=1)
-    with pytest.raises(ValueError, match=re.escape(message)):  # nor does it pass because it is there already
-        prepare_public("tiny", tmp_path / "in", tmp_path / "out")
-
-
-def test_an_unknown_name(tmp_path):
-    with pytest.raises(ValueError, match="`name` must be one of .*'wikitext-2'.* Received: 'wikitext-1'"):
-        prepare_public("wikitext-1", tmp_path / "in", tmp_path / "out")
-
-
-def test_types_are_held_to_the_published_min_count_only(site, tmp_path, tiny):
-    tiny(mirrors=(site.add("tiny.zip", zipped(NAMED)),))
-    assert len(prepare_public("tiny", tmp_path / "in", tmp_path / "out", min_count=2).vocabulary) == 8
-    given = Vocabulary([*SPECIAL_WORDS, "word"], [0] * 5)
-    assert len(prepare_public("tiny", tmp_path / "in", tmp_path / "given", vocabulary=given).vocabulary) == 5
-    tiny(published={**TOKENS, "test": {"tokens": 9}})
-    with pytest.raises(ValueError, match="test tokens 3"):
-        prepare_public("tiny", tmp_path / "in", tmp_path / "other", min_count=2)
-
-
-@pytest.mark.parametrize("name", PUBLIC_CORPORA)
-def test_the_table_of_corpora(name):
-    corpus = PUBLIC_CORPORA[name]
-    assert len({urlsplit(url).hostname for url in corpus.mirrors}) > 1
-    assert all(url.startswith("http") and re.search(r"\.(zip|tar|tar\.gz)$", url) for url in corpus.mirrors)
-    assert corpus.members.keys() == corpus.published.keys() == set(SPLITS)
-    if corpus.types:  # `<s>` and `<pad>` come on top
-        assert corpus.vocabulary == -(-(corpus.types + 2) // 8) * 8
-
-
-def test_billion_word_is_99_shards_and_two_held_out_ones():
-    members = PUBLIC_CORPORA["billion-word"].members
-    assert len(set(members["train"])) == 99 and list(members["train"]) == sorted(members["train"])
-    assert members["train"][-1] == "training-monolingual.tokenized.shuffled/news.en-00099-of-00100"
-    folder = "heldout-monolingual.tokenized.shuffled/news.en.heldout-0000"
-    assert (members["valid"], members["test"]) == ((f"{folder}1-of-00050",), (f"{folder}0-of-00050",))
-
-
-def test_published_counts_of_the_real_wikitext(site, tmp_path, monkeypatch):
-    folder = Path(os.environ.get("WIKITEXT_2", ROOT.parent / "shared" / "data" / "wikitext-2"))
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is missing; WIKITEXT_2 may name a folder with valid.txt and test.txt of WikiText-2")
-    texts = {split: (folder / f"{split}.txt").read_bytes() for split in ("valid", "test")}
-    texts["train"] = texts["valid"]
-    archive = zipped({f"wikitext-2/wiki.{split}.tokens": text for split, text in texts.items()})
-    published = PUBLIC_CORPORA["wikitext-2"].published
-    with pytest.raises(ValueError) as error:
-        prepare_public("wikitext-2", tmp_path, tmp_path / "out", mirrors=[site.add("wikitext-2.zip", archive)])
-    assert "train tokens 217,646 (published: 2,088,628)" in str(error.value)  # it is the valid text
-    assert "valid tokens" not in str(error.value) and "test tokens" not in str(error.value)
-    assert published["valid"] == PUBLIC_CORPORA["wikitext-103"].published["valid"] == {"tokens": 217_646}
-    assert published["test"] == PUBLIC_CORPORA["wikitext-103"].published["test"] == {"tokens": 245_569}
