@@ -19,7 +19,7 @@ def define_flags():
     flags.DEFINE_string(
         "export_dir", None, "Folder to write, new or empty. Servers expect NAME/VERSION.", required=True
     )
-    flags.DEFINE_integer("max_length", 2048, "Tokens of the longest line to answer.", lower_bound=1)
+    flags.DEFINE_integer("max_length", 2048, "Tokens of the longest line to answer.", 1, 2**31 - 1)
     flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Type of the weights and of the matrix products.")
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
 

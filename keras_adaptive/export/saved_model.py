@@ -30,8 +30,8 @@ def export_saved_model(
 
     Raises:
         ValueError: If the backend is not TensorFlow, the folder is not empty, the vocabulary has another size than the
-            model, the dtype is another one, `max_length` is below 1, or a weight is not finite. Nothing is written
-            then.
+            model, the dtype is another one, `max_length` is below 1 or too large, or a weight is not finite. Nothing is
+            written then.
 
     Example:
 
@@ -55,8 +55,8 @@ def export_saved_model(
         )
     if dtype not in ("float32", "bfloat16"):
         raise ValueError(f"`dtype` must be float32 or bfloat16. Received: {dtype!r}.")
-    if max_length < 1:
-        raise ValueError(f"`max_length` must be at least 1. Received: {max_length}.")
+    if not 1 <= max_length < 2**31:
+        raise ValueError(f"`max_length` must be at least 1 and below 2^31. Received: {max_length}.")
     if weight := non_finite(model.weights):
         raise ValueError(f"`model` must have finite weights. Received: infinity or NaN in {weight}.")
     import tensorflow as tf

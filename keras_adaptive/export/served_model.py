@@ -28,6 +28,10 @@ class ServedModel:
     - `log_probs(token_ids)`, int32 (batch, length), returns
       `log_probs`: float32 (batch, length, vocabulary), for the word after each token.
 
+    Numbers are checked before the text is read, so that a refused request allocates nothing. An accepted request takes
+    memory in proportion to its rows times the tokens of the longest, generated ones included; `log_probs` returns as
+    many numbers times the vocabulary. Servers bound the number of rows by the size of a request.
+
     Args:
         model: A `LanguageModel` on TensorFlow.
         text: A `GraphText`.
@@ -90,7 +94,7 @@ class ServedModel:
         import tensorflow as tf
 
         most = self.best[-1]
-        k = _checked(k, (k > 0) & (k <= most), f"`k` must be from 1 to {most}. Received:", k)
+        text = _checked(text, (k > 0) & (k <= most), f"`k` must be from 1 to {most}. Received:", k)
         tokens, ids, lengths = self._read(text)
         hidden = self.body(self._vectors(tokens, ids), training=False)
         hidden = tf.gather(hidden, lengths - 1, batch_dims=1)
@@ -101,13 +105,12 @@ class ServedModel:
         import tensorflow as tf
 
         most = self.best[-1]
-        in_range = (length > 0) & (length <= self.max_length)  # before a sum with it can overflow
-        length = _checked(length, in_range, f"`length` must be from 1 to {self.max_length}. Received:", length)
-        temperature = _checked(
-            temperature, temperature >= 0, "`temperature` must not be negative. Received:", temperature
-        )
-        in_range = (top_k >= 0) & (top_k <= most)
-        top_k = _checked(top_k, in_range, f"`top_k` must be from 1 to {most}, or 0 for all words. Received:", top_k)
+        for in_range, message, number in (  # nothing is read before all numbers are checked
+            ((length > 0) & (length <= self.max_length), f"`length` must be from 1 to {self.max_length}.", length),
+            (temperature >= 0, "`temperature` must not be negative.", temperature),
+            ((top_k >= 0) & (top_k <= most), f"`top_k` must be from 1 to {most}, or 0 for all words.", top_k),
+        ):
+            text = _checked(text, in_range, f"{message} Received:", number)
         tokens, ids, lengths = self._read(text, length)
         with tf.control_dependencies([lengths]):  # nothing of that size is allocated beside the check of the lines
             length = tf.identity(length)
@@ -157,7 +160,8 @@ class ServedModel:
 
         tokens, ids = self.text.encode(text)
         lengths = tf.cast(ids.row_lengths(), tf.int32) + 1
-        lengths = self._within_limit(lengths, tf.reduce_max(lengths) + length)
+        longest = tf.cast(tf.reduce_max(lengths), tf.int64) + tf.cast(length, tf.int64)  # which cannot overflow
+        lengths = self._within_limit(lengths, longest)
         with tf.control_dependencies([lengths]):
             tokens, ids = tf.identity(tokens).to_tensor("<pad>"), tf.identity(ids).to_tensor(PAD)
         front = tf.zeros_like(lengths)[:, None]

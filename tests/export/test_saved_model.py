@@ -38,18 +38,29 @@ LINES = [
 ]
 TOO_LONG = "w1 " * MAX_LENGTH  # with its </s>
 DRAWS = [(1.0, 0), (0.6, 0), (1.5, 7), (1.0, 3)]  # temperature, top_k
+COLD = (1e-42, 1e-38, 1e-30)  # the first is not a normal float32
 ERRORS = [
     ("score", {"text": ["the", TOO_LONG]}, r"may have 80 tokens .*Received:\] \[81\]"),
     ("next_words", {"text": [TOO_LONG], "k": 1}, r"may have 80 tokens .*Received:\] \[81\]"),
     ("generate", {"text": ["w1 " * 70], "length": 10}, r"may have 80 tokens .*Received:\] \[81\]"),
     ("next_words", {"text": ["the"], "k": 0}, r"`k` must be from 1 to 1000. Received:\] \[0\]"),
     ("next_words", {"text": ["the"], "k": 1001}, r"`k` must be from 1 to 1000. Received:\] \[1001\]"),
+    *(("next_words", {"text": ["the"], "k": k}, "`k` must be from 1 to 1000") for k in (-1, 2**31 - 1, -(2**31))),
     *(("generate", {"text": ["the"], "length": n}, "`length` must be from 1 to 80") for n in (0, -1, 81, 2**31 - 1)),
+    *(("generate", {"text": ["the"] * 999, "length": n}, "`length` must be from 1") for n in (10**7, -(2**31))),
+    *(("generate", {"text": ["the"], "top_k": k}, "`top_k` must be from 1 to 1000, or 0") for k in (1001, 2**31 - 1)),
     ("generate", {"text": ["the"], "temperature": -0.5}, "`temperature` must not be negative"),
     ("generate", {"text": ["the"], "temperature": float("nan")}, "`temperature` must not be negative"),
     ("generate", {"text": ["the"], "top_k": -1}, "`top_k` must be from 1 to 1000, or 0"),
     ("log_probs", {"token_ids": [[4, 2000]]}, "`token_ids` must be from 0 to 1999"),
+    *(("log_probs", {"token_ids": [[4, id]]}, "`token_ids` must be from 0") for id in (-1, 2**31 - 1, -(2**31))),
     ("log_probs", {"token_ids": [[4] * 81]}, "may have 80 tokens"),
+    ("log_probs", {"token_ids": [[4] * 20_000] * 50}, "may have 80 tokens"),
+    # Numbers are checked before the text is read.
+    ("next_words", {"text": [TOO_LONG], "k": 0}, "`k` must be"),
+    ("generate", {"text": [TOO_LONG], "temperature": -1.0}, "`temperature` must not be negative"),
+    ("generate", {"text": [TOO_LONG], "top_k": -1}, "`top_k` must be"),
+    ("generate", {"text": [TOO_LONG], "length": 2**31 - 1}, "`length` must be"),
 ]
 
 on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModels are made on TensorFlow")
@@ -69,6 +80,10 @@ REQUESTS = {
     "log_probs": ("log_probs", {"token_ids": [[2, 4, 900], [5, 6, 7]]}),
     **{f"best {k}": ("next_words", {"text": LINES[:6], "k": k}) for k in (1, 7, 10, 11, 1000)},
     "greedy": generation(LINES[:4], length=9, temperature=0),
+    **{f"cold {heat}": generation(LINES[:4], length=9, temperature=heat, top_k=7) for heat in COLD},
+    "cold among all": generation(LINES[:4], length=9, temperature=COLD[0]),
+    **{f"seed {seed}": generation(["the cat"], seed=seed) for seed in (-1, 2**31 - 1, -(2**31))},
+    "no ids": ("log_probs", {"token_ids": []}),
     **{f"draws {way}": generation(["the cat"] * 4000, temperature=way[0], top_k=way[1]) for way in DRAWS},
     "alone": generation(["the cat"], length=12),
     "first": generation(["the cat", "the cat", "", "the cat sat w3 w4"], length=12),
@@ -184,6 +199,13 @@ def test_the_most_probable_text_is_that_of_the_model(answers, model):
 
 
 @on_tensorflow
+def test_the_least_temperatures_take_the_most_probable_words(answers):
+    for name in (*(f"cold {heat}" for heat in COLD), "cold among all"):
+        assert answers[name] == answers["greedy"]
+    assert all(len(answers[f"seed {seed}"]["tokens"][0]) == 1 for seed in (-1, 2**31 - 1, -(2**31)))
+
+
+@on_tensorflow
 def test_draws_follow_the_probabilities(answers, model):
     at_one = model.log_probs(read("the cat")[1][None])[0, -1].astype("float64")
     for temperature, top_k in DRAWS:
@@ -219,9 +241,10 @@ def test_no_lines_have_no_answers(answers):
 
 
 @on_tensorflow
-def test_what_cannot_be_answered_is_an_error(answers):
+def test_what_cannot_be_answered_is_an_error_and_takes_no_memory(answers, responses):
     for number, (_, _, message) in enumerate(ERRORS):
         assert re.search(message, answers[f"error {number}"])
+        assert responses[f"error {number}"]["grown"] < 1e8  # bytes, of the memory of the process
 
 
 @on_tensorflow
@@ -334,6 +357,7 @@ def test_another_backend_is_refused(tmp_path):
         ("1", {"vocabulary": Vocabulary.from_counts({"the": 1})}, "of 2000 words. Received: 8"),
         ("1", {"dtype": "float16"}, "`dtype` must be float32 or bfloat16. Received: 'float16'"),
         ("1", {"max_length": 0}, "`max_length` must be at least 1"),
+        ("1", {"max_length": 2**31}, "`max_length` must be at least 1 and below 2.31"),
         ("1", {"tokenizer": "bpe"}, "`tokenizer` must be one of"),
     ],
 )

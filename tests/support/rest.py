@@ -5,6 +5,7 @@ python rest.py SAVED_MODEL < requests.json > responses.json, each a list of what
 
 import base64
 import json
+import resource
 import sys
 
 sys.modules.update(dict.fromkeys(("keras", "keras_adaptive", "keras_nlp", "tensorflow_text")))  # their import fails
@@ -18,11 +19,12 @@ def answer(loaded, request):
     specifications = function.structured_input_signature[1]
     inputs = request["inputs"] if "inputs" in request else by_name(request["instances"], specifications)
     assert inputs.keys() == specifications.keys(), (inputs.keys(), specifications.keys())
-    tensors = {name: tf.constant(decoded(inputs[name]), one.dtype) for name, one in specifications.items()}
+    tensors = {name: tensor(decoded(inputs[name]), one) for name, one in specifications.items()}
+    before = peak()
     try:
         outputs = {name: encoded(output.numpy().tolist()) for name, output in function(**tensors).items()}
     except tf.errors.InvalidArgumentError as error:
-        return {"error": str(error)}
+        return {"error": str(error), "grown": peak() - before}
     only = next(iter(outputs)) if len(outputs) == 1 else None
     if "inputs" in request:
         return {"outputs": outputs[only] if only else outputs}
@@ -30,9 +32,21 @@ def answer(loaded, request):
     return {"predictions": [row[only] for row in rows] if only else rows}
 
 
+def peak():
+    """The most memory that this process has ever taken, in bytes."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 def by_name(instances, specifications):
     (name,) = specifications  # rows with several inputs would need each to have a batch
     return {name: [row[name] if isinstance(row, dict) and name in row else row for row in instances]}
+
+
+def tensor(value, specification):
+    """A constant of the type and the number of axes of an input; an empty list has one axis."""
+    constant = tf.constant(value, specification.dtype)
+    missing = specification.shape.rank - constant.shape.rank
+    return tf.reshape(constant, [*constant.shape, *[0] * missing])
 
 
 def decoded(value):

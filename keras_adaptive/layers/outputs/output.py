@@ -4,6 +4,8 @@ from keras import ops
 from keras_adaptive.backend.checks import check_same_shape
 from keras_adaptive.ops.long_rows import draw
 
+LEAST_TEMPERATURE = 1e-30  # below it quotients would overflow
+
 
 class Output(keras.layers.Layer):
     """Base class of output layers, which turn hidden states into the probability of the next word.
@@ -183,7 +185,7 @@ class Output(keras.layers.Layer):
 
     def draw_tempered(self, hidden, uniform, temperature):
         """Draws from all words at a positive `temperature`, a number or a scalar tensor: (…) int32 ids."""
-        return draw(self.log_probs(hidden) / temperature, uniform[0])
+        return draw(self.log_probs(hidden) / ops.maximum(temperature, LEAST_TEMPERATURE), uniform[0])
 
     def draw_among(self, hidden, uniform, temperature, top_k, most):
         """Draws among the `top_k` most probable words at a positive `temperature`.
@@ -199,7 +201,8 @@ class Output(keras.layers.Layer):
             (…) int32 ids.
         """
         log_probs, ids = self.top_k(hidden, most)
-        odds = ops.where(ops.arange(most) < top_k, log_probs / temperature, -float("inf"))
+        odds = log_probs / ops.maximum(temperature, LEAST_TEMPERATURE)
+        odds = ops.where(ops.arange(most) < top_k, odds, -float("inf"))
         return ops.take_along_axis(ids, draw(odds, uniform[0])[..., None], axis=-1)[..., 0]
 
     def for_inference(self):
