@@ -1,5 +1,6 @@
 """Evaluation of a language model on a corpus, word by word."""
 
+import keras
 import numpy as np
 
 from keras_adaptive.data import EOS, UNITS, ContextWindows
@@ -8,9 +9,11 @@ from keras_adaptive.data.text.characters import begins_character, is_white_space
 from keras_adaptive.metrics import loss_by_frequency
 
 CHUNK = 1 << 22  # tokens in memory at a time
+LONGEST = 1 << 14  # tokens of a window, if its cost grows with the square of them
+PAIRS = 1 << 28  # pairs of tokens of a batch of such windows
 
 
-def word_losses(model, corpus, split, block, context, batch_size, by_lines=False):
+def word_losses(model, corpus, split, block, context, batch_size, by_lines=False, report=None):
     """Returns the loss of every word of a split.
 
     The loss of a word that is made of sub-words is the sum over its pieces.
@@ -19,19 +22,33 @@ def word_losses(model, corpus, split, block, context, batch_size, by_lines=False
         model: A `LanguageModel`.
         corpus: A `Corpus`.
         split: "train", "valid" or "test".
-        block, context, batch_size, by_lines: As in `ContextWindows`.
+        block, context, batch_size, by_lines: As in `ContextWindows`. Long windows are evaluated in smaller batches.
+        report: Function of the numbers of batches done and of all batches, called after each. Optional.
 
     Returns:
         `(nll, words)`: the losses in nats, (words,) float64 in the order of the text, and the ids of the words in
         `corpus.word_vocabulary`.
 
     Raises:
-        ValueError: If a file of the split is missing or has changed.
+        ValueError: If a file of the split is missing or has changed, or a window is too long for attention.
     """
     corpus.verify(split)
     windows = ContextWindows(corpus.tokens(split), block, context, batch_size=batch_size, by_lines=by_lines)
-    nll = np.concatenate([losses(model, *batch) for batch in windows])
-    return _of_words(nll, corpus, split)
+    if state_grows(model.body):
+        longest = windows.longest
+        if longest > LONGEST:
+            raise ValueError(
+                f"A window may have {LONGEST:,} tokens, since attention takes time and memory with the square of them: "
+                "pass a smaller block or context, and blocks of tokens if a line is longer than that. "
+                f"Received: windows of up to {longest:,} tokens."
+            )
+        windows.batch_size = min(batch_size, max(1, PAIRS // longest**2))
+    nll = []
+    for number, batch in enumerate(windows, 1):
+        nll.append(losses(model, *batch))
+        if report:
+            report(number, len(windows))
+    return _of_words(np.concatenate(nll), corpus, split)
 
 
 def word_losses_of_streams(model, corpus, split, block, streams=1):
@@ -64,6 +81,12 @@ def word_losses_of_streams(model, corpus, split, block, streams=1):
 def _of_words(nll, corpus, split):
     """Returns the losses of words, given the losses of tokens, and the ids of the words."""
     return np.add.reduceat(nll, corpus.word_starts(split)), np.asarray(corpus.words(split))
+
+
+def state_grows(body):
+    """Returns whether the state of a body, and with it the cost of a token, grows with the text, as in attention."""
+    sizes = [[tuple(part.shape) for part in keras.tree.flatten(body.initial_state(1, length))] for length in (1, 2)]
+    return sizes[0] != sizes[1]
 
 
 def losses(model, inputs, targets, weights):

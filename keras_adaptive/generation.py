@@ -3,9 +3,11 @@
 import numpy as np
 from keras import ops
 
+from keras_adaptive.special_words import PAD
 
-def stream(step, state, prompts, length, seed=None):
-    """Yields arrays (batch,) of ids that continue the prompts, until each is `length` words longer.
+
+def stream(step, state, prompts, length, seed=None, stop=None):
+    """Yields arrays (batch,) of ids that continue the prompts, until each is `length` words longer or has ended.
 
     The first array follows the shortest prompt. Rows of longer prompts yield their own words instead of drawn words
     until they end.
@@ -17,17 +19,23 @@ def stream(step, state, prompts, length, seed=None):
         prompts: List of int32 ids, (prompt length,) each.
         length: Number of words to add.
         seed: Seed of NumPy's generator, so that the draws do not depend on the backend.
+        stop: Id of the word with which a row ends when it is drawn; the row then yields padding. Optional.
     """
     random = np.random.default_rng(seed)
     lengths = [len(prompt) for prompt in prompts]
     tokens = np.stack([prompt[: min(lengths)] for prompt in prompts])
+    ended = np.zeros(len(prompts), bool)
     for place in range(min(lengths), max(lengths) + length):
         uniform = random.random((2, len(prompts)), dtype="float32")
         ids, state = step(ops.convert_to_tensor(tokens), state, ops.convert_to_tensor(uniform))
         given = [prompt[place : place + 1] for prompt in prompts]
         drawn = ops.convert_to_numpy(ids)
+        drawn = np.where(ended, PAD, drawn).astype(drawn.dtype)
         ids = np.array([own[0] if len(own) else one for own, one in zip(given, drawn)], drawn.dtype)
         yield ids
+        ended |= (ids == stop) & [not len(own) for own in given]
+        if ended.all():
+            return
         tokens = ids[:, None]
 
 

@@ -28,6 +28,7 @@ from keras_adaptive.files import commit, partial, read_json_lines, write_json
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
 from trainers.experiment import Experiment, plain
+from trainers.progress import Progress
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
@@ -97,10 +98,13 @@ class Run:
                 if kept["of"] == of:
                     return WordLosses(*(kept[name] for name in WordLosses._fields))
         print(f"Evaluating for {path}", flush=True)
+        report = Progress(f"batches of {path.name}")
         if carried:
             nll_and_words = evaluation.word_losses_of_streams(inference(), self.corpus, split, block, FLAGS.batch_size)
         else:
-            nll_and_words = evaluation.word_losses(inference(), self.corpus, split, block, context, FLAGS.batch_size)
+            nll_and_words = evaluation.word_losses(
+                inference(), self.corpus, split, block, context, FLAGS.batch_size, report=report
+            )
         result = WordLosses(*nll_and_words, model().count_params())
         write_arrays(path, of=of, **result._asdict())
         return result

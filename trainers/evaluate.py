@@ -17,6 +17,7 @@ from absl import flags
 from keras_adaptive.evaluation import by_frequency, lengths, word_losses, word_losses_of_streams
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
+from trainers.progress import Progress
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
@@ -36,7 +37,12 @@ def define_flags():
     )
     flags.DEFINE_integer("block", None, "Tokens scored at a time; by default the length of training.", lower_bound=1)
     flags.DEFINE_integer("context", 0, "Previous tokens that a block may see, which are not scored.", lower_bound=0)
-    flags.DEFINE_integer("batch_size", None, "Blocks at a time, by default 16; streams, by default 1.", lower_bound=1)
+    flags.DEFINE_integer(
+        "batch_size",
+        None,
+        "Blocks at a time, by default 16, fewer if they are long; streams, by default 1.",
+        lower_bound=1,
+    )
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
 
 
@@ -50,7 +56,7 @@ def main():
         nll, words = word_losses_of_streams(model, corpus, FLAGS.split, block, FLAGS.batch_size or 1)
     else:
         how = block, FLAGS.context, FLAGS.batch_size or 16, blocks_of == "lines"
-        nll, words = word_losses(model, corpus, FLAGS.split, *how)
+        nll, words = word_losses(model, corpus, FLAGS.split, *how, Progress(f"batches of {FLAGS.split}"))
     loss, bits = float(nll.mean()), float(nll.sum()) / math.log(2)
     result = {
         "split": FLAGS.split,

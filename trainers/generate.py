@@ -27,6 +27,9 @@ def define_flags():
     temperature = "Below 1 sharpens the distribution, 0 takes the most probable word."
     command_line.define_float("temperature", 1.0, temperature, 0)
     flags.DEFINE_integer("top_k", None, "Draw among the k most probable words only.", lower_bound=1)
+    top_p = "Draw among the fewest words whose probabilities add up to this (nucleus sampling)."
+    command_line.define_float("top_p", None, top_p, 0, 1)
+    flags.DEFINE_string("stop", None, "Word, or piece of a word, with which a text ends before --length.")
     flags.DEFINE_integer("seed", None, "Seed of the draws: the same seed gives the same text.", lower_bound=0)
     flags.DEFINE_bool("open_vocabulary", False, "Read unknown words of the prompt by their bytes (char_cnn models).")
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
@@ -43,9 +46,10 @@ def main():
     extra = unknown if FLAGS.open_vocabulary else None
     model = run.model(FLAGS.model).for_inference(extra)
     how = (FLAGS.length, FLAGS.temperature, FLAGS.top_k)
+    ends = {"top_p": FLAGS.top_p, "stop": stop_id(vocabulary)}
     ids = [np.concatenate([[EOS], vocabulary.encode(tokens, extra or ())]) for tokens in prompts]
     if not FLAGS.input:
-        stream = (vocabulary.words[new[0]] for new in model.stream(ids, *how, FLAGS.seed))
+        stream = (vocabulary.words[new[0]] for new in model.stream(ids, *how, FLAGS.seed, **ends))
         for text in itertools.chain(["".join(run.join(prompts[0])).removeprefix(" ")], run.join(stream)):
             print(text, end="", flush=True)
         print()
@@ -53,9 +57,21 @@ def main():
     for start in range(0, len(ids), FLAGS.batch_size):
         seed = None if FLAGS.seed is None else [FLAGS.seed, start]
         some = slice(start, start + FLAGS.batch_size)
-        for tokens, new in zip(prompts[some], model.generate(ids[some], *how, seed)):
+        for tokens, new in zip(prompts[some], model.generate(ids[some], *how, seed, **ends)):
+            new = new[: np.append(np.flatnonzero(new == ends["stop"]) + 1, len(new))[0]]
             texts = ("".join(run.join(one)) for one in (tokens, [vocabulary.words[id] for id in new]))
             print(json.dumps(dict(zip(("prompt", "text"), texts)), ensure_ascii=False), flush=True)
+
+
+def stop_id(vocabulary):
+    """Returns the id of --stop, None without it."""
+    if FLAGS.stop is None:
+        return None
+    if FLAGS.stop not in vocabulary:
+        raise ValueError(
+            f"--stop must be one word of the vocabulary, or one piece of a word. Received: --stop={FLAGS.stop}"
+        )
+    return int(vocabulary.encode([FLAGS.stop])[0])
 
 
 def read_prompts():

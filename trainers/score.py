@@ -2,22 +2,27 @@
 
 The tokens are words or, in a run of sub-words, pieces of words; the perplexity is per word for both. Rank 1 is the most
 probable token; band 0 is the head of an adaptive softmax. Lines are scored as they arrive: lines that are already
-waiting are scored together, up to --batch_size of them.
+waiting are scored together, up to --batch_size of them. A line of more than 4,096 tokens is read in windows of as many,
+in which every token sees at least the 2,048 tokens before it, unless the body's state has a fixed size.
 
 echo "The function returns a list ." | python -m trainers.score --run_dir=runs/quickstart
 """
 
 import json
 import math
+import os
 import queue
+import sys
 import threading
 
 import numpy as np
 from absl import flags
 
 from keras_adaptive.data import EOS, PAD
+from keras_adaptive.evaluation import state_grows
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
+from trainers.progress import Progress
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
@@ -31,32 +36,50 @@ def define_flags():
     flags.DEFINE_bool(
         "open_vocabulary", False, "Read unknown words by their bytes (char_cnn models), after all lines are read."
     )
+    flags.DEFINE_integer(
+        "alternatives", 0, "Most probable words to show at every place, with its entropy; 0 for neither.", lower_bound=0
+    )
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
 
 
 LENGTH_STEP, SEGMENT = 32, 512  # lengths are rounded up to multiples of these, since compilers compile for each
+LONGEST = 4096  # tokens of a window, if the cost of a token grows with the tokens before it
 
 
 def main():
-    run = RunFolder(FLAGS.run_dir)
+    run, total = RunFolder(FLAGS.run_dir), count_lines()
     vocabulary, tokenize = run.vocabulary(), run.tokenize()
     lines, extra = ([*tokenize(line), "</s>"] for line in read_lines()), None
     if FLAGS.open_vocabulary:
         lines = list(lines)
         extra = list(dict.fromkeys(word for tokens in lines for word in vocabulary.unknown(tokens)))
     model = run.model(FLAGS.model).for_inference(extra)
-    number = 0
+    if FLAGS.alternatives > model.vocabulary_size:
+        raise ValueError(
+            f"--alternatives must be at most {model.vocabulary_size}, the number of words of the model. "
+            f"Received: --alternatives={FLAGS.alternatives}"
+        )
+    number, report = 0, Progress("lines")
     for batch in as_they_come(lines, FLAGS.batch_size):
         targets = [vocabulary.encode(tokens) for tokens in batch]
         inputs = [vocabulary.encode(tokens, extra or ()) for tokens in batch]
         for tokens, ids, scores in zip(batch, targets, score(model, targets, inputs)):
             number += 1
-            unknown, words = vocabulary.unknown(tokens), run.count_words(tokens)
-            bands = np.searchsorted(model.word_output.boundaries[1:-1], ids, side="right").tolist()
-            if FLAGS.format == "json":
-                print_json(tokens, *scores, bands, unknown, words)
-            else:
-                print_table(number, tokens, *scores, bands, unknown, words)
+            record = as_record(tokens, ids, scores, model.word_output.boundaries, run.count_words(tokens), vocabulary)
+            print_json(record) if FLAGS.format == "json" else print_table(number, record)
+        if not sys.stdout.isatty():
+            report(number, total)
+
+
+def count_lines():
+    """Returns the number of lines of --input; None where that is unknown before they are read."""
+    if not FLAGS.input or not all(map(os.path.isfile, FLAGS.input)):
+        return None
+    total = 0
+    for name in FLAGS.input:
+        with open(name, "rb") as source:
+            total += sum(1 for _ in source)
+    return total
 
 
 def read_lines():
@@ -105,47 +128,90 @@ def as_they_come(lines, size):
 
 
 def score(model, targets, inputs):
-    """Yields the log-probabilities and the ranks of the ids of every line, which starts after a `</s>`.
+    """Yields the scores of every line, which starts after a `</s>`: a list of arrays (tokens, …).
 
-    The inputs equal the targets, except for extra words.
+    They are the arrays of `LanguageModel.alternatives` or, without --alternatives, of `LanguageModel.score`.
+
+    The inputs equal the targets, except for extra words. A long line is scored alone, since the others would be padded
+    to its length.
     """
-    longest, rows = max(map(len, targets)), 2 ** (len(targets) - 1).bit_length()
+    rows = [(np.append(EOS, own[:-1]), ids) for own, ids in zip(inputs, targets)]
+    short = [row for row in rows if len(row[1]) <= SEGMENT]
+    together = iter(score_rows(model, short) if short else [])
+    for row in rows:
+        yield next(together) if len(row[1]) <= SEGMENT else score_long(model, *row)
+
+
+def score_rows(model, rows):
+    """Returns the scores of rows, pairs of inputs and targets, in one batch; a list of arrays (tokens, …) for each."""
+    longest, count = max(len(ids) for _, ids in rows), 2 ** (len(rows) - 1).bit_length()
     step = SEGMENT if longest > SEGMENT else LENGTH_STEP
     positions = model.body.max_length or math.inf
     length = int(max(min(-(-longest // step) * step, positions), longest))
-    padded = np.full((2, rows, length), PAD, "int32")
+    padded = np.full((2, count, length), PAD, "int32")
     padded[0, :, 0] = EOS
-    for row, (own, ids) in enumerate(zip(inputs, targets)):
-        padded[0, row, 1 : len(own)], padded[1, row, : len(ids)] = own[:-1], ids
-    log_probs, ranks = model.score(*padded, segment=SEGMENT)
-    for row, ids in enumerate(targets):
-        yield log_probs[row, : len(ids)].astype("float64"), ranks[row, : len(ids)]
+    for row, pair in enumerate(rows):
+        padded[:, row, : len(pair[0])] = pair
+    if FLAGS.alternatives:
+        arrays = model.alternatives(*padded, FLAGS.alternatives, segment=SEGMENT)
+    else:
+        arrays = model.score(*padded, segment=SEGMENT)
+    return [[array[row, : len(ids)] for array in arrays] for row, (_, ids) in enumerate(rows)]
 
 
-def print_table(number, tokens, log_probs, ranks, bands, unknown, words):
-    for token, *values in zip(tokens, log_probs, ranks, bands):
-        note = "  (scored as <unk>)" if token in unknown else ""
-        print("{:10.4f} {:8} {:3}  ".format(*values) + token + note)
-    counted = f"{len(tokens)} tokens" if words == len(tokens) else f"{words} words in {len(tokens)} tokens"
-    print(
-        f"line {number}: log-probability {log_probs.sum():.4f}, {counted}, perplexity "
-        f"{perplexity(-log_probs.sum() / words):.2f}\n",
-        flush=True,
-    )
+def score_long(model, inputs, targets):
+    """Returns the scores of a long line; of one that is too long for attention, in windows that overlap."""
+    longest = min(LONGEST, model.body.max_length or LONGEST) if state_grows(model.body) else len(targets)
+    bounds = [0, *range(longest, len(targets), -(-longest // 2)), len(targets)]
+    report, parts = Progress("tokens of a line"), []
+    for start, stop in zip(bounds, bounds[1:]):
+        begin = max(stop - longest, 0)
+        (arrays,) = score_rows(model, [(inputs[begin:stop], targets[begin:stop])])
+        parts.append([array[start - begin :] for array in arrays])
+        report(stop, len(targets))
+    return [np.concatenate(part) for part in zip(*parts)]
 
 
-def print_json(tokens, log_probs, ranks, bands, unknown, words):
+def as_record(tokens, ids, scores, boundaries, words, vocabulary):
+    """Returns the scores of a line by name, as the JSON lines hold them."""
+    log_probs, ranks, *others = scores
+    log_probs = log_probs.astype("float64")
     value = perplexity(-log_probs.sum() / words)
     record = {
         "tokens": tokens,
         "words": words,
         "log_probs": [round(value, 6) for value in log_probs.tolist()],
         "ranks": ranks.tolist(),
-        "bands": bands,
+        "bands": np.searchsorted(boundaries[1:-1], ids, side="right").tolist(),
         "log_prob": float(log_probs.sum()),
         "perplexity": value if math.isfinite(value) else None,
-        "unknown": unknown,
+        "unknown": vocabulary.unknown(tokens),
     }
+    if others:
+        entropies, best_log_probs, best_ids = others
+        record["entropies"] = [round(value, 6) for value in entropies.tolist()]
+        best = [zip(vocabulary.decode(ids), np.exp(row).tolist()) for ids, row in zip(best_ids, best_log_probs)]
+        record["alternatives"] = [[[word, round(value, 6)] for word, value in pairs] for pairs in best]
+    return record
+
+
+def print_table(number, record):
+    tokens, words = record["tokens"], record["words"]
+    for place, token in enumerate(tokens):
+        numbers = (record[name][place] for name in ("log_probs", "ranks", "bands"))
+        line = "{:10.4f} {:8} {:3}  ".format(*numbers) + token
+        if token in record["unknown"]:
+            line += "  (scored as <unk>)"
+        if "alternatives" in record:
+            best = ", ".join(f"{word} {value:.4f}" for word, value in record["alternatives"][place])
+            line += f"  (entropy {record['entropies'][place]:.4f}; {best})"
+        print(line)
+    counted = f"{len(tokens)} tokens" if words == len(tokens) else f"{words} words in {len(tokens)} tokens"
+    value = math.inf if record["perplexity"] is None else record["perplexity"]
+    print(f"line {number}: log-probability {record['log_prob']:.4f}, {counted}, perplexity {value:.2f}\n", flush=True)
+
+
+def print_json(record):
     print(json.dumps(record, ensure_ascii=False), flush=True)
 
 

@@ -8,6 +8,10 @@ from keras_adaptive import generation
 from keras_adaptive.backend.checks import check_same_shape
 from keras_adaptive.backend.compiled import compiled
 from keras_adaptive.ops.bands import check_ids
+from keras_adaptive.special_words import PAD
+
+SAMPLERS = ("greedy", "random", "top_k", "top_p")  # computed here
+KERAS_HUB_SAMPLERS = ("beam", "contrastive")
 
 
 class Prediction(keras.Model):
@@ -93,6 +97,20 @@ class Prediction(keras.Model):
         """
         return self._in_segments("score", self.word_output.score, tokens, targets, segment)
 
+    def alternatives(self, tokens, targets, k, segment=512):
+        """Returns the score of every target, the entropy of its place, and the words that the model prefers there.
+
+        Args:
+            tokens, targets, segment: As in `score`.
+            k: Number of the most probable words.
+
+        Returns:
+            `(log_probs, ranks, entropies, best_log_probs, best_ids)`, NumPy arrays: three (batch, length) and two
+            (batch, length, k). Log-probabilities and entropies are in nats, and the most probable word comes first.
+        """
+        function = lambda hidden, targets: self.word_output.alternatives(hidden, targets, k)  # noqa: E731
+        return self._in_segments(("alternatives", k), function, tokens, targets, segment)
+
     def _in_segments(self, name, measure, tokens, targets, segment):
         """Returns the arrays (batch, length) that `measure(hidden, targets)` returns, in segments of the rows."""
         tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
@@ -109,7 +127,7 @@ class Prediction(keras.Model):
             parts.append(list(map(ops.convert_to_numpy, part)))
         return tuple(np.concatenate(segments, axis=1) for segments in zip(*parts))
 
-    def generate(self, prompt, length, temperature=1.0, top_k=None, seed=None, sampler=None):
+    def generate(self, prompt, length, temperature=1.0, top_k=None, seed=None, sampler=None, *, top_p=None, stop=None):
         """Continues prompts one word at a time, each drawn from the exact distribution.
 
         Args:
@@ -118,62 +136,97 @@ class Prediction(keras.Model):
             temperature: Divisor of the log-probabilities. 0 takes the most probable word.
             top_k: Number of the most probable words to draw among. Optional.
             seed: Integer. One seed gives the same words on every backend, up to rounding.
-            sampler: A `keras_hub.samplers.Sampler` to use instead, with its own temperature and seed. It sees the
-                probabilities of all words: beam search, top-p, contrastive search. All prompts must have one length.
+            sampler: "greedy", "random", "top_k" or "top_p", short for the other arguments (with 5 words, or a
+                probability of 0.1, unless they are given); or "beam", "contrastive" or a `keras_hub.samplers.Sampler`,
+                which has a temperature and a seed of its own, sees the probabilities of all words and takes prompts of
+                one length.
+            top_p: Draws among the fewest words whose probabilities add up to `top_p` (nucleus sampling). Optional.
+            stop: Id of a word after which a row ends. The rest of the row is padding. Optional.
 
         Returns:
             A NumPy array (batch, length), int32, of the new ids.
+
+        Raises:
+            ValueError: If a number is out of its range, `sampler` is unknown or cannot be combined with the others.
         """
         _check_length(length)
-        if sampler is not None:
-            prompt, step = self._ids(prompt, "prompt"), self._compiled("next", self._next)
-            return generation.by_sampler(sampler, step, self.body.initial_state, prompt, length)
+        if sampler not in (None, *SAMPLERS):
+            return self._generate_by(sampler, prompt, length, (temperature, top_k, top_p, stop))
+        if sampler:
+            temperature = 0 if sampler == "greedy" else temperature
+            top_k = 5 if sampler == "top_k" and top_k is None else top_k
+            top_p = 0.1 if sampler == "top_p" and top_p is None else top_p
         prompts = self._prompts(prompt)
-        words = np.stack(list(self._stream(prompts, length, temperature, top_k, seed)), axis=1)
+        words = list(self._stream(prompts, length, temperature, top_k, seed, top_p, stop))
         starts = np.array(list(map(len, prompts))) - min(map(len, prompts))
+        missing = max(starts) + length - len(words)  # all rows may have ended
+        words = np.pad(np.stack(words, axis=1), [[0, 0], [0, missing]], constant_values=PAD)
         return np.take_along_axis(words, starts[:, None] + np.arange(length), axis=1)
 
-    def stream(self, prompt, length, temperature=1.0, top_k=None, seed=None):
-        """Yields the words of `generate` as they are drawn: one array (batch,) per step.
+    def stream(self, prompt, length, temperature=1.0, top_k=None, seed=None, *, top_p=None, stop=None):
+        """Yields the words of `generate` as they are drawn: one array (batch,) per step, until all rows have ended.
 
         The first array follows the shortest prompt; rows of longer prompts repeat their own words until they end.
         """
         _check_length(length)
-        return self._stream(self._prompts(prompt), length, temperature, top_k, seed)
+        return self._stream(self._prompts(prompt), length, temperature, top_k, seed, top_p, stop)
 
-    def _stream(self, prompts, length, temperature, top_k, seed):
+    def _generate_by(self, sampler, prompt, length, others):
+        if others != (1.0, None, None, None):
+            raise ValueError(
+                "A sampler of KerasHub has its own numbers: leave out `temperature`, `top_k`, `top_p` and `stop`. "
+                f"Received: {', '.join(map(repr, others))}."
+            )
+        if isinstance(sampler, str):
+            if sampler not in KERAS_HUB_SAMPLERS:
+                names = ", ".join((*SAMPLERS, *KERAS_HUB_SAMPLERS))
+                raise ValueError(f"`sampler` must be one of {names}, or a sampler of KerasHub. Received: {sampler!r}.")
+            import keras_hub
+
+            sampler = keras_hub.samplers.get(sampler)
+        prompt, step = self._ids(prompt, "prompt"), self._compiled("next", self._next)
+        return generation.by_sampler(sampler, step, self.body.initial_state, prompt, length)
+
+    def _stream(self, prompts, length, temperature, top_k, seed, top_p, stop):
         if not temperature >= 0 or (top_k is not None and top_k < 1):
             raise ValueError(
                 "`temperature` must not be negative and `top_k` must be at least 1. "
                 f"Received: temperature={temperature}, top_k={top_k}."
             )
-        key, draw = self._draw(temperature, top_k)
-        how = ops.convert_to_tensor(temperature, "float32"), ops.convert_to_tensor(top_k or 0, "int32")
+        if top_p is not None and not 0 < top_p <= 1:
+            raise ValueError(f"`top_p` must be a probability above 0. Received: top_p={top_p}.")
+        if stop is not None and not 0 <= stop < self.vocabulary_size:
+            raise ValueError(f"`stop` must be an id from 0 to {self.vocabulary_size - 1}. Received: stop={stop}.")
+        most = min(top_k or self.vocabulary_size, self.vocabulary_size)
+        key, draw = self._draw(temperature, top_k and most, top_p)
+        how = [ops.convert_to_tensor(temperature, "float32"), ops.convert_to_tensor(most, "int32")]
+        how.append(ops.convert_to_tensor(1.0 if top_p is None else top_p, "float32"))
 
-        def step(tokens, state, uniform, temperature, top_k):
+        def step(tokens, state, uniform, *how):
             hidden, state = self(tokens, state=state)
-            return draw(hidden[:, -1], uniform, temperature, top_k), state
+            return draw(hidden[:, -1], uniform, *how), state
 
         step = self._compiled(("step", key), step, [1])
         state = self.body.initial_state(len(prompts), max(map(len, prompts)) + length)
-        return generation.stream(lambda *arguments: step(*arguments, *how), state, prompts, length, seed)
+        return generation.stream(lambda *arguments: step(*arguments, *how), state, prompts, length, seed, stop)
 
-    def _draw(self, temperature, top_k):
-        """Returns `(key, function)`, where `function(hidden, uniform, temperature, top_k)` draws ids.
+    def _draw(self, temperature, top_k, top_p):
+        """Returns `(key, function)`, where `function(hidden, uniform, temperature, top_k, top_p)` draws ids.
 
-        Temperature and `top_k` are arguments, so that one compiled function serves all of their values.
+        The numbers are arguments, so that one compiled function serves all of their values.
         """
         output = self.word_output
         if temperature == 0:
-            return "greedy", lambda hidden, uniform, temperature, top_k: output.top_k(hidden, 1)[1][..., 0]
-        if top_k is not None:
+            return "greedy", lambda hidden, *_: output.top_k(hidden, 1)[1][..., 0]
+        if top_k is not None or top_p is not None:
+            top_k = top_k or self.vocabulary_size
             most = min(10 ** len(str(top_k - 1)) if top_k > 1 else 1, self.vocabulary_size)  # so that few are compiled
-            return most, lambda *arguments: output.draw_among(*arguments, most)
+            if top_p is None:
+                return most, lambda *arguments: output.draw_among(*arguments[:-1], most)
+            return ("top_p", most), lambda *arguments: output.draw_among(*arguments[:-1], most, arguments[-1])
         if temperature == 1:
-            return "exact", lambda hidden, uniform, temperature, top_k: output.sample_with(hidden, uniform)
-        return "tempered", lambda hidden, uniform, temperature, top_k: output.draw_tempered(
-            hidden, uniform, temperature
-        )
+            return "exact", lambda hidden, uniform, *_: output.sample_with(hidden, uniform)
+        return "tempered", lambda hidden, uniform, temperature, *_: output.draw_tempered(hidden, uniform, temperature)
 
     def _next(self, tokens, state):
         """Returns the log-probabilities of the next word, the hidden states of all tokens, and the state after them."""

@@ -95,6 +95,11 @@ def test_score_gives_log_probabilities_and_ranks_in_any_segments(model):
     np.testing.assert_array_equal(ranks, (every > own).sum(axis=-1) + 1)
     for actual, expected in zip(model.score(tokens, targets, segment=4), (log_probs, ranks)):
         np.testing.assert_allclose(actual, expected, atol=5e-6)
+    *scores, entropies, best, ids = model.alternatives(tokens, targets, 2, segment=4)
+    for actual, expected in zip(scores, (log_probs, ranks)):
+        np.testing.assert_allclose(actual, expected, atol=5e-6)
+    np.testing.assert_allclose(entropies, -np.sum(np.exp(every) * every, axis=-1), atol=5e-6)
+    np.testing.assert_allclose(best, np.take_along_axis(every, ids, axis=-1), atol=5e-6)
 
 
 def test_samplers_of_keras_hub(model):
@@ -110,6 +115,56 @@ def test_samplers_of_keras_hub(model):
     assert np.all(worth(beams) >= worth(greedy) - 1e-5) and np.any(worth(beams) > worth(greedy))
     top_p = model.generate(prompt, 3, sampler=samplers.TopPSampler(p=1e-6, seed=1))  # so few that one word is left
     np.testing.assert_array_equal(top_p, greedy)
+
+
+def test_samplers_have_names(model):
+    prompt = batch(3)[0][:, :2]
+    for name, others in (
+        ("greedy", {"temperature": 0}),
+        ("random", {}),
+        ("top_k", {"top_k": 5}),
+        ("top_p", {"top_p": 0.1}),
+    ):
+        expected = model.generate(prompt, 3, seed=1, **others)
+        np.testing.assert_array_equal(model.generate(prompt, 3, seed=1, sampler=name), expected)
+    pytest.importorskip("keras_hub")
+    assert model.generate(prompt, 3, sampler="beam").shape == (3, 3)
+
+
+def test_a_row_ends_with_its_stop_word(model):
+    rows = batch(3)[0]
+    prompts = [rows[0, :1], rows[1, :4], rows[2, :2]]
+    free = model.generate(prompts, 6, seed=4)
+    stop = int(free[0, 2])
+    ended = model.generate(prompts, 6, seed=4, stop=stop)
+    for row, whole in zip(ended, free):
+        places = np.flatnonzero(whole == stop)
+        end = places[0] + 1 if len(places) else len(whole)
+        np.testing.assert_array_equal(row, [*whole[:end], *[1] * (len(whole) - end)])
+    assert (
+        len(
+            list(model.stream(prompts[:1], 6, seed=4, temperature=0, stop=int(model.generate(prompts[:1], 1, 0)[0, 0])))
+        )
+        == 1
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"length": 0}, "`length` and `top_k` must be at least 1. Received: .* length=0"),
+        ({"top_k": 0}, "must be at least 1. Received: .* top_k=0"),
+        ({"temperature": float("nan")}, "must not be negative"),
+        ({"top_p": 0}, "`top_p` must be a probability above 0. Received: top_p=0"),
+        ({"top_p": 1.1}, "Received: top_p=1.1"),
+        ({"stop": VOCABULARY}, "`stop` must be an id from 0 to 19. Received: stop=20"),
+        ({"sampler": "best"}, "one of greedy, random, top_k, top_p, beam, contrastive, .* Received: 'best'"),
+        ({"sampler": "beam", "top_p": 0.5}, "leave out .* Received: 1.0, None, 0.5, None"),
+    ],
+)
+def test_bad_numbers_of_generation(model, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        model.generate(batch(2)[0], **{"length": 2, **arguments})
 
 
 @pytest.mark.parametrize("prompt", [np.zeros((1, 0), "int32"), np.zeros(3, "int32")], ids=["empty", "flat"])

@@ -86,7 +86,7 @@ def evaluations(monkeypatch):
     """Stands in for models and pictures; the list of what was evaluated, with losses of 1, 2, 3, …"""
     calls = []
 
-    def word_losses(model, corpus, split, block, context, batch_size):
+    def word_losses(model, corpus, split, block, context, batch_size, report):
         calls.append((split, block, context))
         words = np.asarray(corpus.tokens(split))
         return np.full(len(words), float(len(calls))), words
@@ -144,7 +144,7 @@ def test_the_previous_word_is_the_one_before(tmp_path, evaluations, monkeypatch)
     corpus = prepare(tmp_path / "text", tmp_path / "corpus", min_count=1)
     run = make_run(tmp_path / "run", corpus)
     losses = np.array([1.0, 2.0, 4.0, 8.0, 16.0])  # of a b c a </s>, behind </s> a b c a
-    monkeypatch.setattr(evaluation, "word_losses", lambda *_: (losses, np.asarray(corpus.tokens("valid"))))
+    monkeypatch.setattr(evaluation, "word_losses", lambda *_, **__: (losses, np.asarray(corpus.tokens("valid"))))
     (result,) = analysis_of(tmp_path / "out", run)["runs"]
     assert as_dict(result["by_frequency"]) == {1: (1, 16.0), 10: (1, 4.0), 100: (1, 2.0), 1000: (2, 4.5)}
     assert as_dict(result["by_previous"]) == {1: (1, 1.0), 10: (1, 8.0), 100: (1, 4.0), 1000: (2, 9.0)}

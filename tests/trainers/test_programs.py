@@ -115,6 +115,29 @@ def test_score_table_names_the_unknown_word(trained, monkeypatch, capsys):
     assert "qqq  (scored as <unk>)" in printed and "3 tokens, perplexity" in printed
 
 
+def test_score_shows_alternatives_and_entropies(trained, tmp_path, capsys):
+    (tmp_path / "lines.txt").write_text("w1 w2 qqq\n")
+    options = [f"--run_dir={trained}", f"--input={tmp_path}/lines.txt"]
+    call(score, *options, "--format=json")
+    plain = json.loads(capsys.readouterr().out)
+    call(score, *options, "--format=json", "--alternatives=80")
+    record = json.loads(capsys.readouterr().out)
+    assert record["log_probs"] == pytest.approx(plain["log_probs"], abs=2e-5) and record["ranks"] == plain["ranks"]
+    for entropy, best, rank, log_prob in zip(*(record[k] for k in ("entropies", "alternatives", "ranks", "log_probs"))):
+        values = np.array([value for _, value in best])
+        assert (
+            len(best) == 80
+            and (np.diff(values) <= 0).all()
+            and values[rank - 1] == pytest.approx(math.exp(log_prob), abs=1e-5)
+        )
+        assert 0 < entropy < math.log(96)
+    call(score, *options, "--alternatives=2")
+    word, value = record["alternatives"][0][0]
+    assert f"(entropy {record['entropies'][0]:.4f}; {word} {value:.4f}, " in capsys.readouterr().out
+    with pytest.raises(ValueError, match="--alternatives must be at most .* Received: --alternatives=999"):
+        call(score, *options, "--alternatives=999")
+
+
 def test_score_works_on_lines_together_as_alone(trained, tmp_path, capsys):
     lines = ["w1 w2", "", " ".join(["w3 w1"] * 20), "w2"]
     for name, some in (("a.txt", lines[:3]), ("b.txt", lines[3:])):
@@ -150,6 +173,21 @@ def test_generate_continues_the_prompts_of_a_file(trained, tmp_path, capsys):
     for one in found:
         call(generate, *options, f"--prompt={one['prompt']}")
         assert capsys.readouterr().out.strip() == (one["prompt"] + one["text"]).strip()
+
+
+def test_generate_ends_with_the_stop_word(trained, tmp_path, capsys):
+    (tmp_path / "prompts.txt").write_text("w1\nw2 w3\n")
+    options = [f"--run_dir={trained}", "--length=6", "--seed=3", "--top_p=0.9"]
+    call(generate, *options, "--prompt=w1")
+    text = capsys.readouterr().out.split()
+    assert len(text) > 3
+    call(generate, *options, "--prompt=w1", f"--stop={text[2]}")
+    assert capsys.readouterr().out.split() == text[: text.index(text[2], 1) + 1]
+    call(generate, *options, f"--input={tmp_path}/prompts.txt", f"--stop={text[2]}")
+    for one in map(json.loads, capsys.readouterr().out.splitlines()):
+        assert text[2] not in one["text"].split()[:-1] and "<pad>" not in one["text"]
+    with pytest.raises(ValueError, match="--stop must be one word of the vocabulary, .* --stop=w1 w2"):
+        call(generate, *options, "--stop=w1 w2")
 
 
 def test_generate_streams_one_text_per_seed(trained, capsys):
@@ -199,7 +237,7 @@ def test_a_run_stopped_in_an_epoch_and_in_a_validation_ends_the_same(trained, co
         assert stopped.files == whole.files
         for name in set(stopped.files) - {"state"}:
             np.testing.assert_array_equal(stopped[name], whole[name])
-    times = ("seconds", "tokens_per_second")
+    times = ("seconds", "tokens_per_second", "hours_left")
     logs = [[{**one, **dict.fromkeys(times)} for one in records(run)] for run in (tmp_path / "run", trained)]
     assert logs[0] == logs[1] and len(logs[0]) == 5
 

@@ -48,13 +48,16 @@ class ContextWindows:
         self.block = block
         self.context = context
         self.batch_size = batch_size
-        stops = self._stops_by_lines() if by_lines else self._stops_by_tokens()
-        empty = (0, -len(stops) % batch_size)  # rows without text, at 0, to fill the last batch
-        self._begins = np.pad(np.append(0, stops[:-1]), empty)
-        self._stops = np.pad(stops, empty)
+        self._stops = self._stops_by_lines() if by_lines else self._stops_by_tokens()
+        self._begins = np.append(0, self._stops[:-1])
+
+    @property
+    def longest(self):
+        """Number of tokens of the longest window, with its context and padding."""
+        return self._length(int((self._stops - self._starts(self._begins, self._stops)).max()))
 
     def __len__(self):
-        return len(self._stops) // self.batch_size
+        return -(-len(self._stops) // self.batch_size)
 
     def __iter__(self):
         return map(self._batch, range(len(self)))
@@ -62,12 +65,18 @@ class ContextWindows:
     def _batch(self, index):
         rows = slice(index * self.batch_size, (index + 1) * self.batch_size)
         begins, stops = self._begins[rows], self._stops[rows]
-        context = np.clip(self.context + self.block - (stops - begins), 0, self.context)
-        starts = np.maximum(begins - context, 0)
+        missing = (0, self.batch_size - len(stops))  # rows without text, at 0, fill the last batch
+        begins, stops = np.pad(begins, missing), np.pad(stops, missing)
+        starts = self._starts(begins, stops)
         length = self._length(int((stops - starts).max()))
         inputs, targets, weights = cut(self.tokens, starts, stops, length)
         weights[np.arange(length) < (begins - starts)[:, None]] = 0.0
         return inputs, targets, weights
+
+    def _starts(self, begins, stops):
+        """Returns where the contexts of blocks start."""
+        context = np.clip(self.context + self.block - (stops - begins), 0, self.context)
+        return np.maximum(begins - context, 0)
 
     def _length(self, needed):
         """Rounds up to one of a few lengths, because compiled backends compile for each."""

@@ -1,8 +1,11 @@
+import functools
+
 import keras
 from keras import ops
 
 from keras_adaptive.backend.checks import check_same_shape
-from keras_adaptive.ops.long_rows import draw
+from keras_adaptive.ops.long_rows import draw, top_k
+from keras_adaptive.ops.update_rows import update_rows
 
 LEAST_TEMPERATURE = 1e-30  # below it quotients would overflow
 
@@ -135,6 +138,25 @@ class Output(keras.layers.Layer):
         """Returns the rank of every target among all words: `score(hidden, targets)[1]`."""
         return self.score(hidden, targets)[1]
 
+    def alternatives(self, hidden, targets, k):
+        """Returns the score of every target, the entropy of the distribution and its k most probable words.
+
+        All of them come from one computation of the log-probabilities, for a chunk of rows at a time.
+
+        Args:
+            hidden: (…, hidden_dim).
+            targets: (…) ids, as in `score`.
+            k: Number of words, at most `vocabulary_size`.
+
+        Returns:
+            `(log_probs, ranks, entropies, best_log_probs, best_ids)`: (…) float32 and int32 as of `score`, (…) float32
+            in nats, and (…, k) float32 and int32 as of `top_k`.
+        """
+        self._check_k(k)
+        shape = ops.shape(targets)
+        arrays = self.compute_alternatives(self._rows(hidden), self._ids(targets, hidden), k)
+        return tuple(ops.reshape(array, (*shape, *array.shape[1:])) for array in arrays)
+
     def top_k(self, hidden, k):
         """Returns the k most probable words, exactly.
 
@@ -145,11 +167,14 @@ class Output(keras.layers.Layer):
         Returns:
             `(log_probs, ids)`, (…, k) each, in descending order.
         """
-        if not 0 < k <= self.vocabulary_size:
-            raise ValueError(f"`k` must be between 1 and {self.vocabulary_size}. Received: k={k}.")
+        self._check_k(k)
         shape = (*ops.shape(hidden)[:-1], k)
         log_probs, ids = self.compute_top_k(self._rows(hidden), k)
         return ops.reshape(log_probs, shape), ops.reshape(ids, shape)
+
+    def _check_k(self, k):
+        if not 0 < k <= self.vocabulary_size:
+            raise ValueError(f"`k` must be between 1 and {self.vocabulary_size}. Received: k={k}.")
 
     def sample(self, hidden, temperature=1.0, top_k=None, seed=None):
         """Draws one word per hidden state from the exact distribution.
@@ -187,7 +212,7 @@ class Output(keras.layers.Layer):
         """Draws from all words at a positive `temperature`, a number or a scalar tensor: (…) int32 ids."""
         return draw(self.log_probs(hidden) / ops.maximum(temperature, LEAST_TEMPERATURE), uniform[0])
 
-    def draw_among(self, hidden, uniform, temperature, top_k, most):
+    def draw_among(self, hidden, uniform, temperature, top_k, most, top_p=None):
         """Draws among the `top_k` most probable words at a positive `temperature`.
 
         Args:
@@ -196,6 +221,8 @@ class Output(keras.layers.Layer):
             temperature: A number or a scalar tensor.
             top_k: A number or a scalar tensor, from 1 to `most`. With 1 the most probable word is drawn.
             most: Python number of the most probable words that are searched for.
+            top_p: A number or a scalar tensor, optional. The words are then the fewest whose probabilities, at this
+                temperature and among the `top_k` words, add up to `top_p` (nucleus sampling).
 
         Returns:
             (…) int32 ids.
@@ -203,6 +230,10 @@ class Output(keras.layers.Layer):
         log_probs, ids = self.top_k(hidden, most)
         odds = log_probs / ops.maximum(temperature, LEAST_TEMPERATURE)
         odds = ops.where(ops.arange(most) < top_k, odds, -float("inf"))
+        if top_p is not None:
+            probabilities = ops.softmax(odds)
+            before = ops.cumsum(probabilities, axis=-1) - probabilities
+            odds = ops.where((before < top_p) | (ops.arange(most) == 0), odds, -float("inf"))
         return ops.take_along_axis(ids, draw(odds, uniform[0])[..., None], axis=-1)[..., 0]
 
     def for_inference(self):
@@ -220,6 +251,21 @@ class Output(keras.layers.Layer):
 
     def compute_score(self, x, targets):
         raise self._cannot("score")
+
+    def compute_alternatives(self, x, targets, k):
+        rows = ops.shape(targets)[0]
+        scores = [ops.zeros(rows), ops.ones(rows, "int32"), ops.zeros(rows)]
+        best = [ops.zeros((rows, k)), ops.zeros((rows, k), "int32")]
+        function = functools.partial(self._alternatives_of_chunk, k)
+        return update_rows(function, targets == targets, [x, targets], [*scores, *best], self.vocabulary_size)
+
+    def _alternatives_of_chunk(self, k, x, targets):
+        log_probs = self.compute_log_probs(x)
+        known = (targets >= 0) & (targets < self.vocabulary_size)
+        own = ops.take_along_axis(log_probs, ops.where(known, targets, 0)[:, None], axis=-1)
+        ranks = 1 + ops.sum(ops.cast(log_probs > own, "int32"), axis=-1)
+        entropies = -ops.sum(ops.exp(log_probs) * log_probs, axis=-1)
+        return [ops.where(known, own[:, 0], 0.0), ops.where(known, ranks, 1), entropies, *top_k(log_probs, k)]
 
     def compute_top_k(self, x, k):
         raise self._cannot("top_k")

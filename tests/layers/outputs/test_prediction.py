@@ -98,8 +98,9 @@ def test_a_seed_generator_goes_on(softmax):
     assert np.any(numpy(softmax.sample(hidden, seed=seed)) != numpy(softmax.sample(hidden, seed=seed)))
 
 
-def test_temperature_zero_takes_the_best(softmax, hidden):
-    ids = numpy(softmax.sample(hidden, temperature=0))
+@pytest.mark.parametrize("temperature, top_k", [(0, None), (1e-60, None), (1e-42, None), (1e-30, 3)])
+def test_the_least_temperatures_take_the_best(softmax, hidden, temperature, top_k):
+    ids = numpy(softmax.sample(hidden, temperature=temperature, top_k=top_k))
     np.testing.assert_array_equal(ids, truth(softmax, hidden).argmax(axis=-1))
 
 
@@ -134,6 +135,39 @@ def test_scores_are_probabilities_and_places_among_all_words(softmax, hidden, cu
     np.testing.assert_allclose(log_probs, expected, atol=5e-6)
     np.testing.assert_array_equal(ranks, np.argsort(np.argsort(-expected, axis=-1), axis=-1) + 1)
     np.testing.assert_array_equal(numpy(softmax.rank(hidden[:, :1], every[:, :1])), ranks[:, :1])
+
+
+@pytest.mark.parametrize("cutoffs", [CUTOFFS, ()], ids=str)
+def test_alternatives_come_with_scores_and_entropies(softmax, hidden, cutoffs):
+    softmax = softmax if cutoffs else plain()
+    targets = np.random.default_rng(0).integers(0, VOCABULARY, (3, 4)).astype("int32")
+    targets[0, :2] = -1, VOCABULARY
+    own, ranks, entropies, best, ids = runner(lambda h, t: softmax.alternatives(h, t, 3))(hidden, targets)
+    expected = truth(softmax, hidden)
+    for actual, score in zip((own, ranks), runner(softmax.score)(hidden, targets)):
+        np.testing.assert_allclose(actual, score, atol=5e-6)
+    np.testing.assert_allclose(entropies, -np.sum(np.exp(expected) * expected, axis=-1), atol=5e-6)
+    order = np.argsort(-expected, axis=-1)[..., :3]
+    np.testing.assert_array_equal(ids, order)
+    np.testing.assert_allclose(best, np.take_along_axis(expected, order, axis=-1), atol=5e-6)
+
+
+@pytest.mark.parametrize("top_k, top_p", [(None, 0.6), (7, 0.5), (None, 1.0), (None, 1e-9)])
+def test_a_nucleus_is_the_fewest_words_of_a_probability(softmax, top_k, top_p):
+    hidden = 0.5 * np.random.default_rng(2).normal(size=(1, DIM)).astype("float32")
+    uniform = np.random.default_rng(3).random((2, DRAWS)).astype("float32")
+    among = lambda h, u: softmax.draw_among(h, u, 1.3, top_k or VOCABULARY, VOCABULARY, top_p)  # noqa: E731
+    ids = runner(among)(np.repeat(hidden, DRAWS, axis=0), uniform)
+    scores = truth(softmax, hidden)[0] / 1.3
+    order = np.argsort(-scores)
+    scores[order[top_k or VOCABULARY :]] = -np.inf
+    probabilities = np.exp(oracle.log_softmax(scores))
+    before = np.cumsum(probabilities[order]) - probabilities[order]
+    scores[order[1:][before[1:] >= top_p]] = -np.inf
+    if top_p < 1e-6:
+        assert (ids == order[0]).all()
+    else:
+        chi_square(ids, np.exp(oracle.log_softmax(scores)))
 
 
 @pytest.mark.parametrize("cutoffs", [CUTOFFS, ()], ids=str)
