@@ -13,6 +13,9 @@ from trainers.parts import GENERAL, HYPERPARAMETERS, NUMBER, PARTS, ROLES, TIES
 # Not compared when a run resumes: the corpus may move (its vocabulary is compared), and the devices may change.
 NOT_COMPARED = {"data_dir", "vocabulary_size", "micro_batches"}
 
+FOLDERS = ("data_dir", "init_from")
+FREEZABLE = {"input": "word_input", "body": "body", "output": "word_output"}
+
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
@@ -82,7 +85,9 @@ class Experiment:
         offered = {"vocabulary_size": len(vocabulary), "words": vocabulary.words}
         make_input, make_body, make_output = (self._maker(role, offered) for role in ("input", "body", "output"))
         tied, dtype = self.settings["tie_words"], self.settings["dtype"]
-        return assemble(make_input, make_body, make_output, tied=tied, dtype=dtype)
+        model = assemble(make_input, make_body, make_output, tied=tied, dtype=dtype)
+        self._freeze(model)
+        return model
 
     def optimizer(self):
         """Returns the optimizer; `SGDR` sets its rate before every update."""
@@ -98,16 +103,47 @@ class Experiment:
 
     def flags_text(self):
         """Returns the experiment as a flagfile, one flag per line."""
-        values = {**self.parts, **self.settings}
-        if values["data_dir"] is not None:
-            values["data_dir"] = os.path.abspath(values["data_dir"])
+        values = self._values()
         return "".join(f"--{name}={plain(values[name])}\n" for name in sorted(values) if values[name] is not None)
 
     def differences(self, other):
         """Returns `{name: (value, other's value)}` of the settings that make the runs of two experiments differ."""
-        values, others = ({**one.parts, **one.settings} for one in (self, other))
+        values, others = self._values(), other._values()
         names = sorted((values.keys() & others.keys()) - NOT_COMPARED)
         return {name: (values[name], others[name]) for name in names if values[name] != others[name]}
+
+    def lengthens(self, other):
+        """Returns whether the experiment is another one with more updates, before which the rates are the same."""
+        done = other.settings["updates"]
+        of_schedule = {
+            "updates",
+            "schedule",
+            *(name for part in PARTS["schedule"].values() for name in part.takes.split()),
+        }
+        if self.settings["updates"] <= done or self.differences(other).keys() - of_schedule:
+            return False
+        rate, other_rate = self.schedule(), other.schedule()
+        return all(rate(update) == other_rate(update) for update in {*range(0, done, max(1, done // 1000)), done - 1})
+
+    def _values(self):
+        """Returns the parts and settings by name; folders have whole paths."""
+        values = {**self.parts, **self.settings}
+        return values | {name: os.path.abspath(values[name]) for name in FOLDERS if values[name] is not None}
+
+    def _freeze(self, model):
+        """Makes the parts of --freeze untrainable."""
+        frozen = [name for name in self.settings["freeze"].split(",") if name]
+        if set(frozen) - set(FREEZABLE):
+            raise ValueError(
+                "--freeze must be one of input, body and output, or two with a comma between them. "
+                f"Received: --freeze={self.settings['freeze']}."
+            )
+        if frozen and self.settings["init_from"] is None:
+            raise ValueError("--freeze keeps weights of a trained run: pass --init_from=RUN too.")
+        for name in frozen:
+            getattr(model, FREEZABLE[name]).trainable = False
+        if not model.trainable_variables:
+            raise ValueError(f"--freeze={self.settings['freeze']} leaves nothing to train: freeze fewer parts.")
 
     def _maker(self, role, offered=None):
         """Returns the maker of the chosen part with all its arguments, except for the ones that `assemble` adds."""

@@ -302,11 +302,24 @@ GENERAL = {  # settings of the experiment itself
     "micro_batches": HyperParameter(
         int, 1, "Number of parts in which an update is computed, to save memory (gradient accumulation).", (1, 2**20)
     ),
-    "updates": HyperParameter(int, 1000, "Number of updates to train.", (1, NUMBER)),
+    "updates": HyperParameter(
+        int,
+        1000,
+        "Number of updates to train. More than before lengthen a run whose rates they do not change.",
+        (1, NUMBER),
+    ),
     "evaluate_every": HyperParameter(
         int, 100, "Updates between two validations, after each of which the model is saved.", (1, NUMBER)
     ),
     "seed": HyperParameter(
         int, 1, "Seed of the initial weights, of the order of the data and of dropout.", (0, 2**32 - 1)
+    ),
+    "init_from": HyperParameter(
+        str,
+        None,
+        "Folder of a trained run of the same sizes whose best weights training starts from; its words may differ.",
+    ),
+    "freeze": HyperParameter(
+        str, "", "Parts that --init_from gives and training leaves: input, body or output, or several."
     ),
 }

@@ -19,11 +19,12 @@ def fit(model, backup, batches, every, epochs, valid, callbacks):
         valid: Validation data of `fit`.
         callbacks: Callbacks of `fit`, including `backup`.
     """
+    model.stop_training = False  # a callback may set it at the end of an epoch
     if backup.step == every:
         _validate(model, backup.epoch, valid, callbacks)
     elif backup.step:
         _fit_epochs(model, batches(), backup, every - backup.step, backup.epoch + 1, valid, callbacks)
-    if backup.epoch < epochs:
+    if backup.epoch < epochs and not model.stop_training:
         _fit_epochs(model, batches(), backup, every, epochs, valid, callbacks)
 
 

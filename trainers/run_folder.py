@@ -87,8 +87,10 @@ class RunFolder:
             self._compare_experiment(experiment)
             self._compare_vocabulary(corpus)
             self._compare_text(corpus)
-            if self._validations() > 1 and not any(self.checkpoints.glob("update_*.npz")):
+            if self._validations() > 1 and not self.has_checkpoints:
                 raise ValueError(f"{self.path} has no checkpoints to resume from: pass another --run_dir.")
+            if experiment.lengthens(Experiment.of_run(self)):
+                self._write("flags.txt", experiment.flags_text())
             return
         if (subwords := corpus.subwords()) is not None:
             subwords.save(self._file("merges.txt"))
@@ -98,6 +100,11 @@ class RunFolder:
         """Returns the number of validations in the log. A training can be killed between the first and its save."""
         log = self._file("log.jsonl")
         return log.read_text(encoding="utf-8").count('"val_loss"') if log.exists() else 0
+
+    @property
+    def has_checkpoints(self):
+        """Whether there are checkpoints, whole or damaged, to resume from."""
+        return any(self.checkpoints.glob("update_*.npz"))
 
     def check_empty(self):
         """Raises a ValueError if the folder is not empty, or cannot be made."""
@@ -122,11 +129,13 @@ class RunFolder:
     def _compare_experiment(self, experiment):
         if self.is_converted:
             raise ValueError(f"{self.path} holds a model that was converted, not a run: pass another --run_dir.")
-        changed = experiment.differences(Experiment.of_run(self))
-        if changed:
+        old = Experiment.of_run(self)
+        changed = experiment.differences(old)
+        if changed and not experiment.lengthens(old):
             listed = ", ".join(f"--{name}={plain(new)} (was {plain(old)})" for name, (new, old) in changed.items())
             raise ValueError(
-                f"{self.path} is a run of other flags: {listed}. Pass another --run_dir, or the same flags."
+                f"{self.path} is a run of other flags: {listed}. Pass another --run_dir, or the same flags. More "
+                "--updates lengthen a run only if they change none of its learning rates so far: see --period."
             )
 
     def _compare_vocabulary(self, corpus):

@@ -36,8 +36,10 @@ from keras_adaptive.callbacks import (
 )
 from keras_adaptive.data import load_corpus
 from keras_adaptive.metrics import perplexity
+from keras_adaptive.models.transfer import transfer
 from trainers import command_line, experiment, resume, summary
 from trainers.experiment import Experiment
+from trainers.progress import TrainingLines
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
@@ -49,6 +51,7 @@ def define_flags():
     flags.DEFINE_integer("log_every", 10, "Updates between two lines of log.jsonl.", lower_bound=1)
     flags.DEFINE_integer("save_every", 0, "Updates between two checkpoints; 0 for one with each validation.", 0)
     flags.DEFINE_integer("keep", 3, "Number of newest checkpoints to keep.", lower_bound=1)
+    flags.DEFINE_integer("patience", 0, "Validations without a better loss that end training; 0 for any number.", 0)
     flags.DEFINE_integer("max_skipped", 20, "Updates in a row without finite gradients that end training.", 1)
     strategies = ["none", *distribution.BACKENDS]
     flags.DEFINE_enum("strategy", "none", strategies, "How several devices train together; see the documentation.")
@@ -88,9 +91,11 @@ def main():
     run = RunFolder(FLAGS.run_dir)
     with strategy.scope():
         model = new_model(chosen, corpus.vocabulary, train.stream_rows)
-        fit(chosen, corpus, model, run, strategy, train, Validation(valid, strategy), board)
+        if chosen.settings["init_from"] and not run.has_checkpoints:
+            start_from(RunFolder(chosen.settings["init_from"]), model, corpus.vocabulary, strategy)
+        updates = fit(chosen, corpus, model, run, strategy, train, Validation(valid, strategy), board)
     if strategy.process == 0:
-        print_result(chosen, run)
+        print_result(updates, chosen.settings["updates"], run)
 
 
 def summarize(chosen):
@@ -193,8 +198,15 @@ def check_carries_state(body, parts):
         ) from error
 
 
+def start_from(run, model, vocabulary, strategy):
+    """Sets a model to the best weights of a run, whose vocabulary may differ."""
+    known = transfer(model, vocabulary, run.model(), run.vocabulary())
+    if strategy.process == 0:
+        print(f"Starting from {run.path}, which has {known:,} of the {len(vocabulary):,} words", flush=True)
+
+
 def fit(chosen, corpus, model, run, strategy, train, valid, board):
-    """Trains to the last update, from the run's newest checkpoint or from the start.
+    """Trains to the last update, from the run's newest checkpoint or from the start; returns the number of updates.
 
     Process 0 writes, and all processes resume from its checkpoint.
     """
@@ -202,7 +214,8 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
     every, epochs = settings["evaluate_every"], settings["updates"] // settings["evaluate_every"]
     path = run.path / "log.jsonl" if writes else os.devnull
     log = TrainLog(path, FLAGS.log_every, run.path / "tensorboard" if writes and board else None)
-    finite, models = TerminateOnNonFinite(FLAGS.max_skipped), Checkpoint(run.path, writes=writes)
+    finite = TerminateOnNonFinite(FLAGS.max_skipped)
+    models = Checkpoint(run.path, writes=writes, patience=FLAGS.patience or None)
     backup = Backup(run.checkpoints, FLAGS.save_every or None, FLAGS.keep, [log, finite, models], writes)
     claimed = run.claimed(chosen, corpus) if writes else contextlib.nullcontext()
     with claimed, StopOnSignal(backup, strategy.largest) as stop:
@@ -210,12 +223,13 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
             path.unlink(missing_ok=True)  # its updates are lost
         check_same_checkpoint(strategy, backup)
         strategy.synchronize(model)
-        speed = Throughput(train.tokens_per_epoch / len(train))
+        speed = Throughput(train.tokens_per_epoch / len(train), lambda: settings["updates"] - backup.update)
         rates = SGDR(chosen.schedule(), lambda: train.rate_factor(backup.update))
-        callbacks = [rates, speed, log, finite, models, backup, stop]
+        lines = [TrainingLines(backup, settings["updates"])] if writes and not sys.stdout.isatty() else []
+        callbacks = [rates, speed, log, finite, models, backup, *lines, stop]
         if writes:
             print_start(settings, strategy, run, backup, model, train)
-        if backup.epoch < epochs:
+        if backup.epoch < epochs and not models.has_ended:
             remaining = lambda: strategy.shard(train.batches(backup.update), settings["micro_batches"])  # noqa: E731
             if train.lengths_differ:
                 data, valid = (lambda: of_any_length(remaining())), of_any_length(valid, len(valid))
@@ -226,6 +240,7 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
             log.set_model(model)
             log.on_train_begin()  # completes the log of a training that was stopped after its last checkpoint
             log.on_train_end()
+        return backup.update
 
 
 def check_same_checkpoint(strategy, backup):
@@ -252,15 +267,16 @@ def print_start(settings, strategy, run, backup, model, train):
     )
 
 
-def print_result(chosen, run):
-    loss, updates = best_loss(run.path / "log.jsonl"), chosen.settings["updates"]
+def print_result(updates, planned, run):
+    loss = best_loss(run.path / "log.jsonl")
     best = perplexity(loss)
     if not math.isfinite(best):
         raise FloatingPointError(
             f"Trained {updates} updates, and the best validation loss is {loss:.6g} nats: training has diverged. Lower "
             "the learning rate, warm up longer, or clip to a smaller norm."
         )
-    print(f"Trained {updates} updates; best validation perplexity {best:.2f}, in {run.path}/best.keras")
+    ended = f", of {planned}: {FLAGS.patience} validations brought no lower loss" if updates < planned else ""
+    print(f"Trained {updates} updates{ended}; best validation perplexity {best:.2f}, in {run.path}/best.keras")
 
 
 def best_loss(log):

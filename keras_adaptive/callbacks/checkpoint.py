@@ -24,6 +24,7 @@ class Checkpoint(keras.callbacks.Callback):
         best: The `val_loss` of an existing `best.keras`, if training resumes without a `Backup`.
         writes: Whether this process writes. Of several processes only one does. The others take part, because all
             processes must read variables that are divided among replicas.
+        patience: Number of validations in a row without a lower `val_loss` after which training ends. Optional.
 
     Raises:
         FloatingPointError: From `fit`, if a weight is not finite.
@@ -36,17 +37,24 @@ class Checkpoint(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, run_dir, best=math.inf, writes=True):
+    def __init__(self, run_dir, best=math.inf, writes=True, patience=None):
         super().__init__()
         self.writes = writes
         self.run_dir = os.fspath(run_dir)
         self.best = best
+        self.patience = patience
+        self.since_best = 0  # validations
 
     def get_state(self):
-        return {"best": self.best}
+        return {"best": self.best, "since_best": self.since_best}
 
     def set_state(self, state):
-        self.best = state["best"]
+        self.best, self.since_best = state["best"], state.get("since_best", 0)
+
+    @property
+    def has_ended(self):
+        """Whether the patience is over, so that training must not continue."""
+        return self.patience is not None and self.since_best >= self.patience
 
     def on_train_begin(self, logs=None):
         if self.writes:
@@ -58,15 +66,25 @@ class Checkpoint(keras.callbacks.Callback):
                 f"The weight {weight} is not finite after epoch {epoch + 1}: no model is written, and the files before "
                 "it stay. Lower the learning rate, warm up longer, or clip to a smaller norm."
             )
+        val_loss = (logs or {}).get("val_loss")
+        if val_loss is not None:
+            self.since_best = 0 if val_loss < self.best else self.since_best + 1
+        self._save(math.nan if val_loss is None else val_loss)
+        if self.has_ended:
+            self.model.stop_training = True
+
+    def _save(self, val_loss):
+        """Writes the last model, and the best if `val_loss` is the lowest so far."""
+        is_best = val_loss <= self.best
         if not self.writes:
+            self.best = val_loss if is_best else self.best
             with tempfile.TemporaryDirectory() as folder:
                 self.model.save(os.path.join(folder, "last.keras"))
             return
         last, best = (os.path.join(self.run_dir, name) for name in ("last.keras", "best.keras"))
         try:
             self.model.save(partial(last))
-            val_loss = (logs or {}).get("val_loss", math.nan)
-            if val_loss <= self.best:
+            if is_best:
                 self.best = val_loss
                 shutil.copyfile(partial(last), partial(best))
                 commit(best)

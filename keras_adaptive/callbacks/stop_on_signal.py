@@ -61,9 +61,10 @@ class StopOnSignal(keras.callbacks.Callback):
             return
         self.backup.save()
         self.backup.wait()
+        line = "\n" if sys.stdout.isatty() else ""  # a progress bar may stand on the line
         print(
-            f"{signal.Signals(received).name}: stopped after update {self.backup.update}; the same training resumes "
-            f"from {self.backup.path}",
+            f"{line}{signal.Signals(received).name}: stopped after update {self.backup.update}; the same training "
+            f"resumes from {self.backup.path}",
             file=sys.stderr,
         )
         raise SystemExit(128 + received)

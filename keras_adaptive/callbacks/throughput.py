@@ -8,7 +8,7 @@ COMPILING = 2  # first updates of a `fit`, in which the backend traces and compi
 
 
 class Throughput(keras.callbacks.Callback):
-    """Adds `tokens_per_second` to the logs, so that Keras' progress bar shows it.
+    """Adds `tokens_per_second`, and `hours_left` to the end of training, to the logs and so to Keras' progress bar.
 
     The speed is measured over the last 100 updates and includes loading their data. It excludes the first two updates
     of a `fit`, in which backends compile, and everything between two epochs, such as validation. List this callback
@@ -17,6 +17,8 @@ class Throughput(keras.callbacks.Callback):
     Args:
         tokens_per_update: Number of tokens in an update, or a function without arguments that returns the
             number of tokens of the last update.
+        updates_left: Function without arguments that returns the number of updates to the end of training. Optional:
+            without it there is no `hours_left`, which counts the validations too.
 
     Raises:
         ValueError: If `tokens_per_update` is a number below 1.
@@ -28,7 +30,7 @@ class Throughput(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, tokens_per_update):
+    def __init__(self, tokens_per_update, updates_left=None):
         super().__init__()
         if not callable(tokens_per_update) and tokens_per_update < 1:
             raise ValueError(
@@ -36,6 +38,9 @@ class Throughput(keras.callbacks.Callback):
                 "It is rows times length, times the micro-batches of an update."
             )
         self.tokens_per_update = tokens_per_update
+        self.updates_left = updates_left
+        self._validation = 0.0  # seconds of the last one
+        self._validation_began = None
 
     def on_train_begin(self, logs=None):
         self._updates = 0
@@ -53,7 +58,7 @@ class Throughput(keras.callbacks.Callback):
         now = time.perf_counter()
         updates = batch - self._last_batch
         if self._updates >= COMPILING:
-            self._window.append((updates * self._tokens(), now - self._began))
+            self._window.append((updates, updates * self._tokens(), now - self._began))
         self._updates += updates
         self._began, self._last_batch = now, batch
         self._report(logs)
@@ -61,10 +66,19 @@ class Throughput(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         self._report(logs)
 
+    def on_test_begin(self, logs=None):
+        self._validation_began = time.perf_counter()
+
+    def on_test_end(self, logs=None):
+        self._validation = time.perf_counter() - self._validation_began
+
     def _tokens(self):
         return self.tokens_per_update() if callable(self.tokens_per_update) else self.tokens_per_update
 
     def _report(self, logs):
         if self._window and logs is not None:
-            tokens, seconds = (sum(column) for column in zip(*self._window, strict=True))
+            updates, tokens, seconds = (sum(column) for column in zip(*self._window, strict=True))
             logs["tokens_per_second"] = tokens / seconds
+            if self.updates_left is not None:
+                per_update = seconds / updates + self._validation / ((self.params or {}).get("steps") or 1)
+                logs["hours_left"] = self.updates_left() * per_update / 3600

@@ -10,6 +10,7 @@ from keras import ops
 from keras_adaptive.metrics.perplexity import perplexity
 
 LOGS = ("learning_rate", "gradient_norm", "tokens_per_second", "skipped")  # written with their last values
+IF_KNOWN = ("hours_left",)  # the same, but only written if the logs have them
 
 
 class TrainLog(keras.callbacks.Callback):
@@ -17,12 +18,12 @@ class TrainLog(keras.callbacks.Callback):
 
     An object of training holds `update` (number of updates, skipped ones too), `loss` and `perplexity` over the tokens
     since the previous object (not since the start of the epoch, as in Keras' logs), `learning_rate`,
-    `gradient_norm`, `tokens_per_second`, `skipped` (updates of the epoch, if the model counts them), `tokens`
-    (trained on) and `seconds` (of `fit`). An object of validation holds `update`, `val_loss`, `val_perplexity` and
-    other validation metrics, `tokens` and `seconds`. Losses are in nats per token. A value that is unknown or not
-    finite is null. Each line is written at once; an existing file is continued. As one of the `stateful` callbacks of
-    a `Backup` it resumes from the checkpoint: later lines are removed from the file, and all numbers except times equal
-    the numbers of an uninterrupted training.
+    `gradient_norm`, `tokens_per_second`, `skipped` (updates of the epoch, if the model counts them), `hours_left` (if
+    `Throughput` knows it), `tokens` (trained on) and `seconds` (of `fit`). An object of validation holds `update`,
+    `val_loss`, `val_perplexity` and other validation metrics, `tokens` and `seconds`. Losses are in nats per token. A
+    value that is unknown or not finite is null. Each line is written at once; an existing file is continued. As one of
+    the `stateful` callbacks of a `Backup` it resumes from the checkpoint: later lines are removed from the file, and
+    all numbers except times equal the numbers of an uninterrupted training.
 
     The model must have a `loss_tracker`, a `keras.metrics.Mean` weighted by tokens, as a `LanguageModel` has.
     The other values come from the logs: list `SGDR` and `Throughput` before this callback.
@@ -62,7 +63,7 @@ class TrainLog(keras.callbacks.Callback):
     def get_state(self):
         sums = {name: getattr(self, f"_{name}").tolist() for name in ("interval", "seen")}
         numbers = {"updates": self._updates, "tokens": self._tokens, "seconds": self._passed()}
-        logs = {name: finite(self._logs.get(name)) for name in LOGS}
+        logs = {name: finite(value) for name, value in self._last().items()}
         with open(self.path, "ab") as file:
             os.fsync(file.fileno())  # a checkpoint never knows of lines that a power loss can take
         return {**sums, **numbers, "logs": logs, "in_epoch": self._in_epoch, "length": os.path.getsize(self.path)}
@@ -148,7 +149,12 @@ class TrainLog(keras.callbacks.Callback):
     def _write_interval(self):
         *sums, tokens = self._interval
         loss, words = (total / tokens if tokens else math.nan for total in sums)
-        self._write({"loss": loss, "perplexity": perplexity(words), **{name: self._logs.get(name) for name in LOGS}})
+        self._write({"loss": loss, "perplexity": perplexity(words), **self._last()})
+
+    def _last(self):
+        """Returns the last values of the logs that are written."""
+        names = (*LOGS, *(name for name in IF_KNOWN if name in self._logs))
+        return {name: self._logs.get(name) for name in names}
 
     def _write(self, values):
         record = {"update": self._updates}

@@ -59,6 +59,9 @@ class LanguageModel(TrainingStep, Prediction):
         self.word_input = word_input
         self.body = body
         self.word_output = word_output
+        for part in (word_input, body, word_output):
+            if not part.trainable:  # the config of a frozen part freezes none of the layers in it
+                part.trainable = False
         self._make_trackers()
         self._functions = Cache()
 

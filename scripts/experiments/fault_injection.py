@@ -160,7 +160,7 @@ def differences(one, other):
 
 
 def log_without_times(run_dir):
-    records, times = read_json_lines(run_dir / "log.jsonl"), ("seconds", "tokens_per_second")
+    records, times = read_json_lines(run_dir / "log.jsonl"), ("seconds", "tokens_per_second", "hours_left")
     return [{name: value for name, value in record.items() if name not in times} for record in records]
 
 

@@ -123,3 +123,29 @@ def test_a_process_that_does_not_write_only_takes_part(tmp_path, monkeypatch):
     monkeypatch.setattr(type(model), "save", lambda model, path: saved.append(path))
     end_epochs(model, tmp_path / "run", [3.0, 2.0], writes=False)
     assert len(saved) == 2 and os.listdir(tmp_path) == []
+
+
+def test_patience_ends_training_and_its_count_goes_on(tmp_path):
+    model = make_model()
+
+    def stopped_after(val_losses, state=None, **kwargs):
+        callback = Checkpoint(tmp_path, **kwargs)
+        callback.set_model(model)
+        if state:
+            callback.set_state(state)
+        for number, val_loss in enumerate(val_losses, 1):
+            model.stop_training = False
+            callback.on_epoch_end(number, {"val_loss": val_loss})
+            assert model.stop_training == callback.has_ended
+            if model.stop_training:
+                return number
+        return callback.get_state()
+
+    losses = [3.0, 4.0, 2.0, 2.0, np.nan, 1.0]
+    for writes in (True, False):
+        assert stopped_after(losses, patience=1, writes=writes) == 2
+        assert stopped_after(losses, patience=2, writes=writes) == 5
+        assert stopped_after(losses, patience=3, writes=writes) == {"best": 1.0, "since_best": 0}
+        assert stopped_after([4.0], {"best": 3.0, "since_best": 1}, patience=2, writes=writes) == 1
+    assert stopped_after([4.0] * 9) == {"best": 4.0, "since_best": 8}
+    assert stopped_after([4.0, 5.0], {"best": 3.0}, patience=3) == {"best": 3.0, "since_best": 2}  # of version 0.1

@@ -1,5 +1,6 @@
 import os
 import signal
+import sys
 
 import keras
 import numpy as np
@@ -36,6 +37,14 @@ def test_the_update_ends_and_is_saved_before_the_process_stops(tmp_path, capsys,
     assert os.listdir(tmp_path) == ["update_0000000003.npz"]
     assert f"{number.name}: stopped after update 3" in capsys.readouterr().err
     assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_message_does_not_continue_a_progress_bar(tmp_path, capsys, monkeypatch, terminal):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    with pytest.raises(SystemExit):
+        fit(tmp_path, Send(signal.SIGINT))
+    assert capsys.readouterr().err.startswith("\nSIGINT: " if terminal else "SIGINT: ")
 
 
 def test_validation_is_left_at_once(tmp_path):

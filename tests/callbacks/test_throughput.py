@@ -74,6 +74,20 @@ def test_an_execution_of_several_steps_counts_them_all(clock):
     assert logs == {"tokens_per_second": 50.0}
 
 
+def test_the_rest_of_training_is_estimated_with_its_validations(clock):
+    left = iter(range(19, 0, -1))
+    callback = Throughput(60, lambda: next(left))
+    callback.set_params({"steps": 4})
+    callback.on_train_begin()
+    speeds(callback, clock, 4, seconds=36.0)
+    callback.on_test_begin()
+    clock.now += 144.0
+    callback.on_test_end()
+    logs = {}
+    callback.on_epoch_end(0, logs)
+    assert logs["hours_left"] == pytest.approx(17 * (36 + 144 / 4) / 3600)
+
+
 def test_the_progress_bar_and_the_history_show_it(capsys):
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
     model.compile("sgd", loss="mse")

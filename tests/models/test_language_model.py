@@ -152,7 +152,7 @@ def test_a_row_ends_with_its_stop_word(model):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"length": 0}, "`length` and `top_k` must be at least 1. Received: .* length=0"),
+        ({"length": 0}, "`length` must be at least 1 word to add. Received: length=0"),
         ({"top_k": 0}, "must be at least 1. Received: .* top_k=0"),
         ({"temperature": float("nan")}, "must not be negative"),
         ({"top_p": 0}, "`top_p` must be a probability above 0. Received: top_p=0"),

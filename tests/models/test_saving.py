@@ -131,3 +131,16 @@ def test_weights_are_stored_once(tmp_path):
     with h5py.File(tmp_path / "model.weights.h5") as file:
         file.visititems(lambda _, item: sizes.append(item.size) if isinstance(item, h5py.Dataset) else None)
     assert sum(sizes) == model.count_params()
+
+
+@pytest.mark.parametrize("name", ["word_input", "body", "word_output"])
+def test_frozen_parts_stay_frozen_in_a_file(tmp_path, name):
+    """Otherwise the optimizer, which has variables for what is trained, could not be loaded."""
+    model = language_model()
+    getattr(model, name).trainable = False
+    model.compile(NAG(0.1, momentum=0.9))
+    model.optimizer.build(model.trainable_variables)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    flags = [[weight.trainable for weight in one.weights] for one in (model, loaded)]
+    assert flags[0] == flags[1] and set(flags[0]) == {True, False}

@@ -1,0 +1,93 @@
+"""Weights of one model as the start of another, whose vocabulary may differ."""
+
+import numpy as np
+from keras import ops
+
+
+def transfer(model, vocabulary, source, source_vocabulary):
+    """Copies the weights of a model into another of the same sizes; vectors of words follow their words.
+
+    A word that lies in another band than before, where vectors have another dimension, gets the vector whose projection
+    is nearest to its old one (least squares). A word that the source does not have keeps its vector.
+
+    Args:
+        model: A built `LanguageModel`, which changes.
+        vocabulary: Its `Vocabulary`.
+        source: A `LanguageModel` made of the same parts.
+        source_vocabulary: Its `Vocabulary`.
+
+    Returns:
+        The number of words that have the vectors of the source.
+
+    Raises:
+        ValueError: If the parts of the models or the shapes of their weights differ. The message names the first.
+
+    Example:
+
+    ```python
+    source = keras.saving.load_model("runs/books/best.keras")
+    known = transfer(model, corpus.vocabulary, source, Vocabulary.load("runs/books/vocabulary.txt"))
+    ```
+    """
+    words = vocabulary.words
+    known = np.array([word in source_vocabulary for word in words])
+    ids = np.where(known, source_vocabulary.encode(words), -1)
+    tables, source_tables = {}, {}
+    for name in ("word_input", "body", "word_output"):
+        new, old = getattr(model, name), getattr(source, name)
+        if type(new) is not type(old):
+            raise _different(name, type(new).__name__, type(old).__name__)
+        own, its = list(getattr(new, "tables", ())), list(getattr(old, "tables", ()))
+        if own and id(own[0]) not in tables:  # tied ones are copied once
+            _copy_words(new, old, ids, _spaces(old, transposed=name == "word_output"))
+        tables |= {id(table): table for table in own}
+        source_tables |= {id(table): table for table in its}
+    weights = [weight for weight in model.weights if id(weight) not in tables]
+    source_weights = [weight for weight in source.weights if id(weight) not in source_tables]
+    if len(weights) != len(source_weights):
+        raise _different("number of weights", len(weights), len(source_weights))
+    for weight, its in zip(weights, source_weights):
+        if weight.shape != its.shape:
+            raise _different(f"shape of {weight.path}", tuple(weight.shape), tuple(its.shape))
+    for weight, its in zip(weights, source_weights):
+        weight.assign(its.value)
+    return int(known.sum())
+
+
+def _copy_words(layer, source, ids, spaces):
+    """Sets the rows of the tables of a layer to the vectors that the words `ids` of the source have there.
+
+    The matrices `spaces`, (dim_i, dim) for each band, take vectors to the space that all bands share.
+    """
+    tables, dims = layer.tables, [table.shape[1] for table in layer.tables]
+    if dims != [table.shape[1] for table in source.tables]:
+        raise _different(f"dimensions of the word vectors of {layer.name}", dims, [t.shape[1] for t in source.tables])
+    starts = source.boundaries
+    bands = np.searchsorted(source.boundaries[1:], ids, side="right")  # of the words in the source
+    values = [ops.convert_to_numpy(table.value) for table in source.tables]
+    for band, (table, low, high) in enumerate(zip(tables, layer.boundaries, layer.boundaries[1:])):
+        rows = np.array(ops.convert_to_numpy(table.value))
+        for its_band in range(len(values)):
+            places = np.flatnonzero((ids[low:high] >= 0) & (bands[low:high] == its_band))
+            vectors = values[its_band][ids[low:high][places] - starts[its_band]]
+            if its_band != band:
+                vectors = np.linalg.lstsq(spaces[band].T, (vectors @ spaces[its_band]).T, rcond=None)[0].T
+            rows[places] = vectors
+        table.assign(rows)
+
+
+def _spaces(layer, transposed):
+    """Returns the projection of each band as a matrix (dim_i, dim), or the identity."""
+    projections = list(getattr(layer, "projections", ())) or [None]
+    matrices = []
+    for table, projection in zip(layer.tables, projections):
+        matrix = np.eye(table.shape[1]) if projection is None else ops.convert_to_numpy(projection.value)
+        matrices.append((matrix.T if transposed else matrix).astype("float64"))
+    return matrices
+
+
+def _different(what, new, old):
+    return ValueError(
+        f"Weights can be taken over from a model of the same parts and sizes only: pass its flags. The {what} is {new} "
+        f"here, and {old} there."
+    )

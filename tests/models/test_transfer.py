@@ -1,0 +1,75 @@
+"""Weights of one model as the start of another."""
+
+import numpy as np
+import pytest
+
+from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
+from keras_adaptive.models.transfer import transfer
+from tests.support.backends import numpy
+from tests.support.tiny import language_model, system
+from tests.support.weights import embedding_weights, randomize, softmax_weights
+
+# 20 ids, of which 5 are in the head. In the new vocabulary w3 and w0 change places, and two words are new.
+WORDS = [f"w{number}" for number in range(16)]
+NEW_WORDS = ["w3", "new", "w1", "w2", "w0", *WORDS[4:14], "newer"]
+OLD, NEW = (Vocabulary([*SPECIAL_WORDS, *words], [0] * 20) for words in (WORDS, NEW_WORDS))
+
+
+def vectors(model):
+    """The vector of every word in the space of the hidden states, as it enters and leaves."""
+    tables, projections = embedding_weights(model.word_input)[:2]
+    entering = np.concatenate([table @ projection for table, projection in zip(tables, projections)])
+    return entering
+
+
+def test_words_keep_their_vectors_where_their_band_is_the_same():
+    source, model = language_model(), language_model()
+    randomize(model, seed=5)
+    fresh = vectors(model)
+    assert transfer(model, NEW, source, OLD) == 18
+    old, new = vectors(source), vectors(model)
+    for id, word in enumerate(NEW.words):
+        if word in OLD and (OLD.words.index(word) < 5) == (id < 5):
+            np.testing.assert_allclose(new[id], old[OLD.words.index(word)], atol=1e-6)
+    tables = [numpy(table.value) for table in model.word_input.tables]
+    projection = numpy(source.word_input.projections[1].value)
+    moved = OLD.words.index("w0")  # out of the head into the tail: its vector is the nearest one there
+    expected = np.linalg.lstsq(projection.T, old[moved], rcond=None)[0]
+    np.testing.assert_allclose(tables[1][NEW.words.index("w0") - 5], expected, atol=1e-5)
+    new_word = NEW.words.index("new")
+    randomize(source, seed=5)
+    np.testing.assert_array_equal(tables[1][new_word - 5], numpy(source.word_input.tables[1].value)[new_word - 5])
+    assert not np.allclose(fresh, new)
+
+
+@pytest.mark.parametrize("name", ["SM", "SM-T", "ASM", "CNN"])
+def test_the_same_words_give_the_same_model(name):
+    source, model = system(name), system(name)
+    randomize(model, seed=5)
+    assert transfer(model, OLD, source, OLD) == 20
+    for one, other in zip(model.weights, source.weights):
+        np.testing.assert_array_equal(numpy(one.value), numpy(other.value))
+
+
+def test_an_untied_output_keeps_its_logits():
+    """Of a word that moves from the tail into the head, whose vectors can hold any other."""
+    source, model = system("ASM"), system("ASM")
+    randomize(model, seed=5)
+    transfer(model, NEW, source, OLD)
+    head, tail = source.word_output.tables[0], source.word_output.tables[1]
+    projection = numpy(source.word_output.projections[1].value)
+    moved = OLD.words.index("w3") - 5
+    expected = numpy(tail.value)[moved] @ projection.T
+    np.testing.assert_allclose(numpy(model.word_output.tables[0].value)[4], expected, rtol=1e-4, atol=1e-5)
+    assert head.shape[1] == len(expected) and softmax_weights(model.word_output)
+
+
+def test_models_of_other_sizes_are_refused():
+    with pytest.raises(ValueError, match="pass its flags. The dimensions of the word vectors of .* here, and .* there"):
+        transfer(language_model(dim=4), OLD, language_model(), OLD)
+    with pytest.raises(ValueError, match="number of weights is .* here, and .* there"):
+        transfer(language_model(num_blocks=2), OLD, language_model(), OLD)
+    with pytest.raises(ValueError, match="The shape of .* is .* here, and .* there"):
+        transfer(language_model(ffn_dim=16), OLD, language_model(), OLD)
+    with pytest.raises(ValueError, match="The word_input is AdaptiveEmbedding here, and CharCNN there"):
+        transfer(language_model(), OLD, system("CNN"), OLD)

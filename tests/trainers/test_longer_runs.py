@@ -1,0 +1,128 @@
+"""Runs that end early, go on for longer than planned, or start from the weights of another."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_adaptive.data import load_corpus, prepare
+from tests.support.programs import call
+from tests.support.quickstart import SHRUNK
+from tests.support.text import write_zipf
+from trainers import train
+from trainers.experiment import Experiment
+from trainers.run_folder import RunFolder
+
+TIMES = ("seconds", "tokens_per_second", "hours_left")
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory):
+    """Two corpora, of other words and counts."""
+    folders = [tmp_path_factory.mktemp("text") for _ in range(2)]
+    for seed, folder in enumerate(folders):
+        write_zipf(folder, words=80 - 10 * seed, seed=seed)
+        prepare(folder, folder / "corpus", min_count=1)
+    return [folder / "corpus" for folder in folders]
+
+
+def trained(run_dir, corpus, *flags):
+    call(train, *SHRUNK, "--notensorboard", *flags, f"--data_dir={corpus}", f"--run_dir={run_dir}")
+    return RunFolder(run_dir)
+
+
+@pytest.fixture(scope="module")
+def whole(corpora, tmp_path_factory):
+    """A run of 6 updates, after which a cycle ends."""
+    return trained(tmp_path_factory.mktemp("runs") / "whole", corpora[0], "--period=3")
+
+
+def records(run):
+    lines = (run.path / "log.jsonl").read_text().splitlines()
+    return [{**json.loads(line), **dict.fromkeys(TIMES)} for line in lines]
+
+
+def assert_same_runs(one, other):
+    """Down to the last bit of the last checkpoint, and the logs but for times."""
+    newest = [max(run.checkpoints.glob("update_*.npz")) for run in (one, other)]
+    assert newest[0].name == newest[1].name
+    with np.load(newest[0]) as first, np.load(newest[1]) as second:
+        assert first.files == second.files
+        for name in set(first.files) - {"state"}:
+            np.testing.assert_array_equal(first[name], second[name])
+    assert records(one) == records(other)
+
+
+def test_a_run_is_lengthened_bit_for_bit(whole, corpora, tmp_path, capsys):
+    run = trained(tmp_path / "run", corpora[0], "--updates=3")  # one cycle over all updates
+    with pytest.raises(ValueError, match=r"other flags: --updates=6 \(was 3\)\. .* change none of its learning rates"):
+        trained(tmp_path / "run", corpora[0])
+    assert run.flags()["updates"] == "3"
+    trained(tmp_path / "run", corpora[0], "--period=3")
+    assert "update 3 of 6, epoch 2 of 2" in capsys.readouterr().out
+    assert (run.flags()["updates"], run.flags()["period"]) == ("6", "3")
+    assert_same_runs(run, whole)
+    with pytest.raises(ValueError, match=r"other flags: --updates=3 \(was 6\)"):
+        trained(tmp_path / "run", corpora[0], "--period=3", "--updates=3")
+
+
+@pytest.mark.parametrize(
+    "flags, lengthens",
+    [
+        (["--updates=200", "--period=100"], True),
+        (["--updates=200"], False),
+        (["--updates=100"], False),
+        (["--updates=50", "--period=100"], False),
+        (["--updates=200", "--period=100", "--shrink=0.5"], True),
+        (["--updates=200", "--period=100", "--max_rate=0.5"], False),
+        (["--updates=200", "--period=100", "--dropout=0.2"], False),
+        (["--updates=200", "--period=100", "--seed=2"], False),
+    ],
+)
+def test_only_more_updates_at_the_same_rates_lengthen(flags, lengthens):
+    assert Experiment.of_arguments(flags).lengthens(Experiment.of_arguments(["--updates=100"])) == lengthens
+
+
+def test_patience_ends_a_run(corpora, tmp_path, capsys):
+    still = ["--max_rate=1e-30", "--min_rate=0", "--warmup_rate=0", "--evaluate_every=1"]
+    for patience, update in ((1, 2), (1, 2), (2, 3)):  # the same command changes nothing, and more patience goes on
+        run = trained(tmp_path / "run", corpora[0], *still, f"--patience={patience}")
+        printed = capsys.readouterr().out
+        assert f"Trained {update} updates, of 6: {patience} validations brought no lower loss; best" in printed
+        assert [one["update"] for one in records(run) if "val_loss" in one] == list(range(1, update + 1))
+
+
+def test_a_run_starts_from_another_on_other_words(whole, corpora, tmp_path, capsys):
+    flags = [f"--init_from={whole.path}", "--updates=3"]
+    run = trained(tmp_path / "run", corpora[1], *flags, "--freeze=body")
+    vocabularies = [load_corpus(corpus).vocabulary for corpus in corpora]
+    shared = sum(word in vocabularies[0] for word in vocabularies[1].words)
+    assert (
+        f"Starting from {whole.path}, which has {shared} of the {len(vocabularies[1])} words" in capsys.readouterr().out
+    )
+    assert 4 < shared < len(vocabularies[1])
+    old, new = whole.model("best"), run.model("last")
+    same = [np.array_equal(*map(np.asarray, pair)) for pair in zip(old.body.get_weights(), new.body.get_weights())]
+    assert all(same) and not np.array_equal(old.word_output.get_weights()[0], new.word_output.get_weights()[0])
+    trained(tmp_path / "run", corpora[1], *flags, "--freeze=body")  # resumes
+    assert "Starting" not in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"other flags: --freeze= \(was body\)"):
+        trained(tmp_path / "run", corpora[1], *flags)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--freeze=body"], "pass --init_from=RUN too"),
+        (["--init_from={run}", "--freeze=head"], "--freeze must be one of input, body and output, .* --freeze=head"),
+        (["--init_from={run}", "--freeze=input,body,output"], "leaves nothing to train"),
+        (["--init_from={run}", "--ffn_dim=64"], "parts and sizes only: pass its flags. The shape of .* 64"),
+        (["--init_from={run}", "--dim=32"], "of the word vectors of .* is .32, 8. here, and .16, 4. there"),
+        (["--init_from={run}", "--input=word", "--output=softmax", "--cutoffs="], "belongs to --input=adaptive"),
+        (["--init_from=nowhere"], "nowhere holds no"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_refused_and_leaves_no_run(whole, corpora, tmp_path, flags, message):
+    with pytest.raises(ValueError, match=message):
+        trained(tmp_path / "run", corpora[1], *(flag.format(run=whole.path) for flag in flags))
+    assert not (tmp_path / "run").exists()
