@@ -10,6 +10,7 @@ from keras_adaptive.backend.replicas import averaged_by_keras, on_each_replica, 
 from keras_adaptive.layers.outputs.output import token_weights
 from keras_adaptive.layers.regularization.seeds import micro_batch
 from keras_adaptive.metrics.perplexity import Perplexity
+from keras_adaptive.models.outside_ids import raise_if_outside
 from keras_adaptive.models.stream_state import StreamState
 from keras_adaptive.ops.bands import count_outside
 from keras_adaptive.ops.global_norm import global_norm
@@ -69,13 +70,8 @@ class TrainingStep(keras.Model):
 
         The steps count these ids on the device. This method waits for the device.
         """
-        outside = int(ops.convert_to_numpy(self.outside_tracker.total))
-        if outside:
-            raise ValueError(
-                f"The batches must hold ids from 0 to {self.vocabulary_size - 1}, except for targets of weight 0: "
-                "encode the text with the vocabulary of the model, or give ignored targets the weight 0. "
-                f"Received: {outside} ids outside this range. Updates with such ids changed no weight."
-            )
+        consequence = "Updates with such ids changed no weight."
+        raise_if_outside(self.outside_tracker, self.vocabulary_size, consequence)
 
     def train_on_batch(self, *args, **kwargs):
         result = super().train_on_batch(*args, **kwargs)

@@ -6,6 +6,8 @@ from keras import ops
 from keras_adaptive.layers.outputs.output import token_weights
 from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.language_model import REQUIRES
+from keras_adaptive.models.outside_ids import raise_if_outside, with_check
+from keras_adaptive.ops.bands import count_outside
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -51,12 +53,21 @@ class WordModel(keras.Model):
         self.word_output = word_output
         self.perplexity_tracker = Perplexity()
         self.accuracy_tracker = keras.metrics.Mean(name="accuracy")
+        self.outside_tracker = keras.metrics.Sum(name="outside")  # targets outside the vocabulary, which no log shows
         self.reports_accuracy = False
 
     @property
     def metrics(self):
         hidden = [] if self.reports_accuracy else [id(self.accuracy_tracker)]
         return [metric for metric in super().metrics if id(metric) not in hidden]
+
+    def get_metrics_result(self):
+        results = super().get_metrics_result()
+        return {name: value for name, value in results.items() if name != self.outside_tracker.name}
+
+    def check_ids(self):
+        """Raises a ValueError if targets since the start of the epoch or evaluation lie outside the vocabulary."""
+        raise_if_outside(self.outside_tracker, self.word_output.vocabulary_size, "They were left out.")
 
     def compile(self, optimizer="rmsprop", metrics=None, **kwargs):
         """Configures the model as `keras.Model.compile` does, without a loss: the model has its own.
@@ -89,11 +100,25 @@ class WordModel(keras.Model):
     def fit(self, *args, **kwargs):
         if kwargs.get("class_weight") is not None:
             raise ValueError("Keras reads targets of two axes as one-hot: pass `sample_weight`, not `class_weight`.")
-        return super().fit(*args, **kwargs)
+        return super().fit(*args, **{**kwargs, "callbacks": with_check(kwargs.get("callbacks"))})
+
+    def evaluate(self, *args, **kwargs):
+        return super().evaluate(*args, **{**kwargs, "callbacks": with_check(kwargs.get("callbacks"))})
+
+    def train_on_batch(self, *args, **kwargs):
+        result = super().train_on_batch(*args, **kwargs)
+        self.check_ids()
+        return result
+
+    def test_on_batch(self, *args, **kwargs):
+        result = super().test_on_batch(*args, **kwargs)
+        self.check_ids()
+        return result
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         weights = token_weights(y, sample_weight, _mask_of()(y_pred))
         count = ops.sum(weights)
+        self.outside_tracker.update_state(count_outside(y, self.word_output.vocabulary_size, weights))
         shares = weights / ops.where(count == 0, 1.0, count)
         if self.reports_accuracy:
             log_probs, ranks = self._score(y_pred, y)

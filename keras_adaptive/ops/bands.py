@@ -76,9 +76,10 @@ def count_outside(ids, vocabulary_size, weights=None):
         vocabulary_size: Number of ids.
         weights: Same shape, optional. An id of weight 0 may be anything.
     """
+    ids = ops.convert_to_tensor(ids)
     if keras.backend.standardize_dtype(ids.dtype) != "int64":  # which a cast would wrap around
         ids = ops.cast(ids, "int32")
     outside = (ids < 0) | (ids >= vocabulary_size)
     if weights is not None:
-        outside = outside & (weights != 0)
+        outside = outside & (ops.convert_to_tensor(weights) != 0)
     return ops.sum(ops.cast(outside, "float32"))

@@ -155,6 +155,26 @@ def test_what_needs_all_probabilities_is_refused(kwargs, message):
         word_model().compile("sgd", **kwargs)
 
 
+def test_targets_outside_the_vocabulary_are_counted():
+    tokens, targets, _ = batch(4)
+    weights = np.ones(targets.shape, "float32")
+    model = compile(word_model(), "sgd")
+    outside = np.where(np.arange(LENGTH) == 2, [[VOCABULARY], [-1], [3], [4]], targets)
+    batches = lambda targets, weights: ((tokens, targets, weights) for _ in range(2))  # noqa: E731
+    good = {"validation_data": (tokens, targets), "steps_per_epoch": 2, "shuffle": False, "verbose": 0}
+    with pytest.raises(
+        ValueError, match="ids from 0 to 19, except for targets of weight 0: .* Received: 4 ids outside"
+    ):
+        model.fit(batches(outside, weights), **good)
+    with pytest.raises(ValueError, match="Received: 2 ids outside"):
+        model.fit(batches(targets, weights), **{**good, "validation_data": (tokens, outside)})
+    for method in (model.evaluate, model.train_on_batch, model.test_on_batch):
+        with pytest.raises(ValueError, match="Received: 2 ids outside"):
+            method(tokens, outside)
+    logs = model.fit(batches(outside, weights * (np.arange(LENGTH) != 2)), **good).history
+    assert set(logs) == {"loss", "perplexity", "val_loss", "val_perplexity"}
+
+
 def test_class_weights_are_refused():
     tokens, targets, _ = batch(4)
     with pytest.raises(ValueError, match="pass `sample_weight`"):

@@ -1,0 +1,40 @@
+"""Ids outside the vocabulary, which steps count on the device and the host reports as an error."""
+
+import keras
+from keras import ops
+
+
+class OutsideIds(keras.callbacks.Callback):
+    """Calls `model.check_ids()` at the end of every epoch, before its validation, and of every evaluation."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._in_epoch = True
+
+    def on_test_begin(self, logs=None):
+        if getattr(self, "_in_epoch", False):
+            self.model.check_ids()  # of training: the validation resets the count
+        self._in_epoch = False
+
+    def on_test_end(self, logs=None):
+        self.model.check_ids()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.check_ids()
+
+
+def with_check(callbacks):
+    """Returns the callbacks of `fit` or `evaluate` with an `OutsideIds`."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks  # of `fit`, which has one
+    return [*keras.tree.flatten(callbacks or []), OutsideIds()]
+
+
+def raise_if_outside(tracker, vocabulary_size, consequence):
+    """Raises a ValueError if a metric has counted ids outside the vocabulary; waits for the device."""
+    outside = int(ops.convert_to_numpy(tracker.total))
+    if outside:
+        raise ValueError(
+            f"The batches must hold ids from 0 to {vocabulary_size - 1}, except for targets of weight 0: encode the "
+            "text with the vocabulary of the model, or give ignored targets the weight 0. "
+            f"Received: {outside} ids outside this range. {consequence}"
+        )
