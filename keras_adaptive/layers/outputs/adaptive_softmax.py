@@ -5,8 +5,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.ordering import with_dependencies
-from keras_adaptive.layers.outputs.output import Output
-from keras_adaptive.layers.outputs.ties import upstream_layers
+from keras_adaptive.layers.outputs.tied_output import TiedOutput
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions
 from keras_adaptive.ops.linear_cross_entropy import (
@@ -22,7 +21,7 @@ TAIL_CHUNKS = 16  # a tail's chunk is at most this fraction of the batch, since 
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class AdaptiveSoftmax(Output):
+class AdaptiveSoftmax(TiedOutput):
     """Output layer for large vocabularies: exact probabilities at a fraction of the cost of a softmax.
 
     The head holds the frequent words and one column per tail. A word of tail i has the probability of that column
@@ -85,13 +84,12 @@ class AdaptiveSoftmax(Output):
         tie_projections=True,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(tied_to=tied_to, **kwargs)
         self.vocabulary_size = vocabulary_size
         self.cutoffs = tuple(cutoffs)
         self.factor = factor
         self.tail_dropout = tail_dropout
         self.input_dropout = input_dropout
-        self.tied_to = tied_to
         self.tie_projections = tie_projections
         self.boundaries = band_boundaries(vocabulary_size, cutoffs)
         if tied_to is not None and tied_to.boundaries != self.boundaries:
@@ -102,7 +100,6 @@ class AdaptiveSoftmax(Output):
         self._drop_input = SeededDropout(input_dropout, dtype=self.dtype_policy)
         self._drop_tail = SeededDropout(tail_dropout, dtype=self.dtype_policy)
         self._own_tables, self.projections, self.class_table = [], [], None
-        self._seeks_tie = False  # whether `tied_to` was made from a config, and may be a copy of a layer of the model
 
     @property
     def tails(self):
@@ -113,45 +110,6 @@ class AdaptiveSoftmax(Output):
     def tables(self):
         """One variable per band. Tied tables belong to the embedding, so that files hold them once."""
         return self._own_tables if self.tied_to is None else self.tied_to.tables
-
-    @property
-    def trainable(self):
-        """Whether the layer's own variables are trained. Tied variables follow the embedding."""
-        return super().trainable
-
-    @trainable.setter
-    def trainable(self, value):
-        tied = getattr(self, "tied_to", None)
-        before = [] if tied is None else [(part, part.trainable) for part in (tied, *tied.variables)]
-        keras.layers.Layer.trainable.fset(self, value)  # sets `tied_to` too, which Keras takes for a part
-        for part, trainable in before:
-            part.trainable = trainable
-
-    def __call__(self, *args, **kwargs):
-        self._find_tie(args[0] if args else kwargs.get("hidden"))
-        return super().__call__(*args, **kwargs)
-
-    def attach(self, hidden):
-        self._find_tie(hidden)
-        super().attach(hidden)
-
-    def _find_tie(self, hidden):
-        """Replaces a `tied_to` that was made from a config by the layer that the symbolic `hidden` comes from.
-
-        Keras makes every layer of a copied model from its own config, before the layers are called. `tied_to` is then a
-        second copy, beside the copy that the model uses. Within `load_model` both are one layer already.
-        """
-        if not self._seeks_tie:
-            return
-        for layer in upstream_layers(hidden):
-            if type(layer) is type(self.tied_to) and layer.name == self.tied_to.name:
-                self._seeks_tie = False
-                if layer is not self.tied_to:
-                    self._tracker.replace_tracked_value("layers", self.tied_to, layer)
-                    self.tied_to = layer
-                    if self.built:
-                        self._post_build()  # torch lists the variables that are the layer's parameters
-                return
 
     def build(self, hidden_shape, targets_shape=None, weights_shape=None):
         if self.built:
@@ -344,18 +302,8 @@ class AdaptiveSoftmax(Output):
             "factor": self.factor,
             "tail_dropout": self.tail_dropout,
             "input_dropout": self.input_dropout,
-            "tied_to": keras.saving.serialize_keras_object(self.tied_to) if self.tied_to is not None else None,
             "tie_projections": self.tie_projections,
         }
-
-    @classmethod
-    def from_config(cls, config):
-        tied_to = config.get("tied_to")
-        if not isinstance(tied_to, dict):
-            return cls(**config)
-        layer = cls(**{**config, "tied_to": keras.saving.deserialize_keras_object(tied_to)})
-        layer._seeks_tie = True
-        return layer
 
 
 class _Term(NamedTuple):
