@@ -1,5 +1,7 @@
 """Size of a model: parameters by part, and the memory of training it, without allocating any."""
 
+import itertools
+
 import keras
 import numpy as np
 
@@ -66,5 +68,6 @@ def slots(optimizer):
 
 def logits_bytes(word_output, tokens):
     """Returns the bytes of the logits, exponentials and gradients of the largest chunk."""
-    shapes = [table.shape for table in word_output.tables]
-    return max((3 * 4 * size * default_chunk_rows(tokens, size, dim) for size, dim in shapes), default=0)
+    sizes = np.diff(word_output.boundaries).tolist()
+    dims = itertools.cycle(table.shape[1] for table in word_output.tables)  # one for all bands, or one for each
+    return max((3 * 4 * size * default_chunk_rows(tokens, size, dim) for size, dim in zip(sizes, dims)), default=0)

@@ -311,6 +311,23 @@ def test_words_enter_by_their_bytes(zero_padding):
 
 
 @on_tensorflow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_tied_bands_of_one_table_with_biases(dtype):
+    model, vocabulary = system("ASM-T"), Vocabulary(TINY_WORDS, [0] * len(TINY_WORDS))
+    functions = [trace(in_dtype(model, dtype), GraphText(vocabulary), name) for name in ("score", "next_words")]
+    tokens = ["word3", "word5", "word1", "</s>"]
+    targets = np.array([vocabulary.encode(tokens)])
+    inputs = np.append(2, targets[0, :-1]).astype("int32")[None]
+    score, next_words = functions[0]([" ".join(tokens[:-1])]), functions[1]([" ".join(tokens[:-1])], 3)
+    tolerance = {"atol": 1e-5 if dtype == "float32" else 0.2, "rtol": 0}
+    np.testing.assert_allclose(-score["log_probs"], model.nll(inputs, targets), **tolerance)
+    log_probs = model.log_probs(inputs)[0, -1]
+    best = vocabulary.encode([word.decode() for word in next_words["words"].numpy()[0]])
+    np.testing.assert_allclose(np.log(next_words["probabilities"][0]), log_probs[best], **tolerance)
+    assert dtype != "float32" or best.tolist() == np.argsort(-log_probs)[:3].tolist()
+
+
+@on_tensorflow
 def test_pieces_of_words():
     counts = {"the": 9, "them": 4, "naïve": 3, "日本": 2, "cat's": 2}
     subwords = Subwords.learn(counts, merges=12)

@@ -291,6 +291,17 @@ def test_bodies_that_fairseq_does_not_have():
         fairseq.to_state_dict(assemble(make_input, partial(ToyBody, 8), make_output))
 
 
+@pytest.mark.parametrize(
+    "cutoffs, use_bias, reason",
+    [((), True, "use_bias=True"), ((5,), False, "tails that are slices of one table"), ((5,), True, "use_bias=True, ")],
+)
+def test_outputs_that_fairseq_does_not_have(cutoffs, use_bias, reason):
+    make_output = partial(AdaptiveSoftmax, 20, cutoffs, use_bias=use_bias)
+    model = assemble(partial(WordEmbedding, 20, 8), partial(transformer, 1, 8, 12, 2), make_output, tied=True)
+    with pytest.raises(ValueError, match=f"fairseq has no model with {reason}"):
+        fairseq.to_state_dict(model)
+
+
 def test_the_words_of_char_cnn_are_those_of_the_dictionary():
     model, vocabulary = load("char_cnn")
     assert model.word_input.words == vocabulary.words and tuple(vocabulary.words[:4]) == SPECIAL_WORDS

@@ -18,6 +18,11 @@ LAYERS = {  # how it is made, what it is called with
     "AdaptiveEmbedding": (partial(layers.AdaptiveEmbedding, 7, 8, (2, 4), factor=2, output_dim=6), IDS),
     "AdaptiveSoftmax": (partial(layers.AdaptiveSoftmax, 20, (5, 12), factor=2), VECTORS, "float32"),
     "AdaptiveSoftmax, plain": (partial(layers.AdaptiveSoftmax, 20, ()), VECTORS, "float32"),
+    "AdaptiveSoftmax, one table": (
+        partial(layers.AdaptiveSoftmax, 20, (5, 12), factor=None, use_bias=True),
+        VECTORS,
+        "float32",
+    ),
     "CausalAttention": (partial(layers.CausalAttention, 2), VECTORS),
     "CharCNN": (partial(layers.CharCNN, WORDS, 6, **CHARACTERS), IDS),
     "CharCNN, own padding": (partial(layers.CharCNN, WORDS, 6, highways=2, zero_padding=False, **CHARACTERS), IDS),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, WordEmbedding
 from tests.support.backends import runner, weight_gradients
 from tests.support.weights import published
 
@@ -67,3 +67,27 @@ def test_gradients_of_the_embedding(case):
             # Published: no gradient for the padding row.
             gradient = np.where(np.arange(len(gradient))[:, None] == 1, 0, gradient)
         close(gradient, read(arrays, "grad_input"))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_softmax_without_reduction(golden, tied):
+    """Merity et al. 2018. The published columns of the tails are reversed, and the loss is the mean."""
+    arrays, config = golden("split_softmax")
+    words = WordEmbedding(config["vocab"], config["hidden"])
+    source = {"tied_to": words} if tied else {"factor": None}
+    softmax = AdaptiveSoftmax(config["vocab"], config["splits_arg"], use_bias=True, **source)
+    softmax.build((None, config["hidden"]))
+    variables = [softmax.tables[0], softmax.bias, softmax.class_table, softmax.class_bias]
+    names = ["in/weight", "in/bias", "param/tail_vectors", "param/tail_bias"]
+    order = [slice(None), slice(None), slice(None, None, -1), slice(None, None, -1)]
+    for variable, name, rows in zip(variables, names, order, strict=True):
+        variable.assign(arrays[name][rows])
+    hidden, targets = arrays["in/hiddens"], arrays["in/targets"].astype("int32")
+    log_probs, nll = runner(lambda hidden: (softmax.log_probs(hidden), softmax.nll(hidden, targets)))(hidden)
+    weights = np.full(len(targets), 1 / len(targets), "float32")
+    loss, gradients = weight_gradients(lambda hidden: softmax.total_nll(hidden, targets, weights), variables, [hidden])
+    expected = [arrays[name] for name in ("out/log_probs", "out/nll", "out/loss_mean", "grad/hiddens")]
+    names = ["weight", "bias", "tail_vectors", "tail_bias"]
+    expected += [arrays[f"grad/{name}"][rows] for name, rows in zip(names, order, strict=True)]
+    for actual, value in zip([log_probs, nll, loss, gradients[-1], *gradients[:-1]], expected, strict=True):
+        np.testing.assert_allclose(actual, value, rtol=0, atol=1e-5 * np.abs(value).max())

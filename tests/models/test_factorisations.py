@@ -10,7 +10,7 @@ from tests.support.backends import numpy
 from tests.support.tiny import VOCABULARY, batch, system, weights_of
 
 
-@pytest.fixture(scope="module", params=["SM", "SM-T", "ASM", "CNN"])
+@pytest.fixture(scope="module", params=["SM", "SM-T", "ASM", "ASM-T", "CNN"])
 def model(request):
     """One for the tests of a name, which compile its functions once; the last of them trains it."""
     return system(request.param, "float32")

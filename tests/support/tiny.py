@@ -22,15 +22,24 @@ def language_model(vocabulary_size=VOCABULARY, **kwargs):
 
 
 def system(name, dtype=None, zero_padding=True):
-    """Returns SM, SM-T, ASM or CNN with a thousand weights, the same on every backend."""
+    """Returns SM, SM-T, ASM, ASM-T or CNN with a thousand weights, the same on every backend.
+
+    ASM-T is a softmax whose bands are slices of the input's table, with biases.
+    """
     if name == "CNN":
         words = CharCNN(WORDS, 6, char_dim=4, filters=(3, 4), max_bytes=8, zero_padding=zero_padding, dtype=dtype)
     else:
         words = WordEmbedding(VOCABULARY, 4, dtype=dtype)
-    plain = name.startswith("SM")
-    body = transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2, output_dim=4 if plain else None, dtype=dtype)
+    plain, tied = name.startswith("SM"), name.endswith("-T")
+    output_dim = 4 if plain or tied else None
+    body = transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2, output_dim=output_dim, dtype=dtype)
     softmax = AdaptiveSoftmax(
-        VOCABULARY, () if plain else (5, 12), 2, tied_to=words if name == "SM-T" else None, dtype=dtype
+        VOCABULARY,
+        () if plain else (5, 12),
+        2,
+        tied_to=words if tied else None,
+        use_bias=name == "ASM-T",
+        dtype=dtype,
     )
     model = LanguageModel(words, body, softmax)
     randomize(model)

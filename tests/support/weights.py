@@ -24,13 +24,19 @@ def block_weights(block):
 
 def softmax_weights(softmax, read=value):
     """Returns the arguments of `oracle.adaptive_log_probs` after `hidden`; `read` maps a variable to its array."""
-    tied = softmax.tied_to
+    bands = len(softmax.boundaries) - 1
+    split = lambda array: np.split(array, softmax.boundaries[1:-1])  # noqa: E731
     projections = [None if own is None else read(own) for own in softmax.projections]
-    for band in range(1, len(projections)):
-        if projections[band] is None:
-            projections[band] = read(tied.projections[band]).T
-    classes = None if softmax.class_table is None else read(softmax.class_table)
-    return [read(table) for table in softmax.tables], projections, classes
+    if len(softmax.tables) == bands:
+        tables = [read(table) for table in softmax.tables]
+        for band in range(1, bands):
+            if projections[band] is None:
+                projections[band] = read(softmax.tied_to.projections[band]).T
+    else:  # the bands are slices of one table
+        tables = split(read(softmax.tables[0]))
+    classes, class_bias = (None if one is None else read(one) for one in (softmax.class_table, softmax.class_bias))
+    biases = None if softmax.bias is None else split(read(softmax.bias))
+    return tables, projections, classes, biases, 0.0 if class_bias is None else class_bias
 
 
 def embedding_weights(embedding, read=value):

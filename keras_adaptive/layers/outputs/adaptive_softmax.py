@@ -15,6 +15,7 @@ from keras_adaptive.ops.linear_cross_entropy import (
     linear_nll,
 )
 from keras_adaptive.ops.long_rows import draw, top_k
+from keras_adaptive.ops.split_rows import split_rows
 from keras_adaptive.ops.update_rows import update_rows
 
 TAIL_CHUNKS = 16  # a tail's chunk is at most this fraction of the batch, since few of its rows belong to the tail
@@ -27,8 +28,10 @@ class AdaptiveSoftmax(TiedOutput):
     The head holds the frequent words and one column per tail. A word of tail i has the probability of that column
     times its probability within the tail, whose vectors are smaller. Training never holds the logits of a batch:
     the loss of every band is one `linear_cross_entropy` over the rows that belong to it. `cutoffs=()` is the plain
-    softmax. There are no biases. Untied tables start from N(0, dim_i^−½), projections and class vectors from Xavier
-    uniform.
+    softmax. Untied tables start from N(0, dim_i^−½), projections and class vectors from Xavier uniform, biases from 0.
+
+    Without reduction all words have vectors of dimension `hidden_dim`: the bands are slices of one table, and the tails
+    have no projections. A softmax tied to a `WordEmbedding` has this form, and an untied one with `factor=None`.
 
     A tied softmax uses the variables of the embedding, which files hold once. A copy of a functional model, made by
     `clone_model`, `from_config`, `model_from_json` or `load_model`, ties its softmax to its embedding: to the layer of
@@ -37,30 +40,36 @@ class AdaptiveSoftmax(TiedOutput):
 
     Reference:
         Grave et al., Efficient softmax approximation for GPUs, ICML 2017; with tied words and projections
-        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 3.1.
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 3.1; without
+        reduction Merity et al., An Analysis of Neural Language Modeling at Multiple Scales, 2018, section 3.3, whose
+        published code has the columns of the tails in the head in reverse order.
 
     Args:
         vocabulary_size: Number of classes, ordered by descending frequency.
         cutoffs: First id of every tail, strictly increasing; `()` for none.
-        factor: Tail i has dimension ⌊hidden_dim / factorⁱ⌋. Not used when the words are tied.
+        factor: Tail i has dimension ⌊hidden_dim / factorⁱ⌋; `None` for no reduction. Not used when the words are tied.
         tail_dropout: Rate on the projected hidden states of the tails, in training.
         input_dropout: Rate on the hidden states before head and tails, in training.
         tied_to: The embedding whose tables are used: an `AdaptiveEmbedding` with the same vocabulary and cutoffs, or a
-            `WordEmbedding` if there are no cutoffs.
-        tie_projections: Whether the tails use the transposed projections of `tied_to` too.
+            `WordEmbedding` of the same vocabulary, whose dimension must be `hidden_dim` if there are cutoffs.
+        tie_projections: Whether the tails use the transposed projections of an `AdaptiveEmbedding` too.
+        use_bias: Whether every word and every tail has a bias.
 
     Attributes:
-        tables: One variable (size_i, dim_i) per band, its own or the tied ones.
+        tables: One variable (size_i, dim_i) per band, its own or the tied ones; without reduction a list of one
+            variable (vocabulary_size, hidden_dim).
         projections: One variable (hidden_dim, dim_i) per band, or `None` where the projection is tied or missing. The
             head has one only if its dimension differs from `hidden_dim`.
         class_table: The variable (number of tails, hidden_dim) of the head's columns for the tails, never tied.
+        bias, class_bias: The variables (vocabulary_size,) and (number of tails,), or `None`.
 
     Call arguments:
         hidden, targets, weights: As in `Output`.
 
     Raises:
         ValueError: If `cutoffs` do not increase or leave the vocabulary, `tied_to` has another vocabulary or other
-            cutoffs, a tail would have dimension 0, or the dimension of tied projections is not `hidden_dim`.
+            cutoffs, a tail would have dimension 0, or the dimension of tied projections or of a table that is tied
+            without reduction is not `hidden_dim`.
 
     Example:
 
@@ -82,6 +91,7 @@ class AdaptiveSoftmax(TiedOutput):
         input_dropout=0.0,
         tied_to=None,
         tie_projections=True,
+        use_bias=False,
         **kwargs,
     ):
         super().__init__(tied_to=tied_to, **kwargs)
@@ -91,15 +101,17 @@ class AdaptiveSoftmax(TiedOutput):
         self.tail_dropout = tail_dropout
         self.input_dropout = input_dropout
         self.tie_projections = tie_projections
+        self.use_bias = use_bias
         self.boundaries = band_boundaries(vocabulary_size, cutoffs)
-        if tied_to is not None and tied_to.boundaries != self.boundaries:
+        if tied_to is not None and tied_to.boundaries not in (self.boundaries, (0, vocabulary_size)):
             raise ValueError(
-                "`tied_to` must be an embedding with the same vocabulary and cutoffs. "
+                "`tied_to` must be an embedding with the same vocabulary and cutoffs, or a `WordEmbedding`. "
                 f"Received: boundaries {tied_to.boundaries}, expected {self.boundaries}."
             )
         self._drop_input = SeededDropout(input_dropout, dtype=self.dtype_policy)
         self._drop_tail = SeededDropout(tail_dropout, dtype=self.dtype_policy)
-        self._own_tables, self.projections, self.class_table = [], [], None
+        self._own_tables, self.projections = [], []
+        self.class_table = self.bias = self.class_bias = None
 
     @property
     def tails(self):
@@ -111,41 +123,72 @@ class AdaptiveSoftmax(TiedOutput):
         """One variable per band. Tied tables belong to the embedding, so that files hold them once."""
         return self._own_tables if self.tied_to is None else self.tied_to.tables
 
+    @property
+    def _reduces(self):
+        """Whether every band has a table of its own. Otherwise the bands are slices of one table."""
+        return self.factor is not None if self.tied_to is None else self.tied_to.boundaries == self.boundaries
+
     def build(self, hidden_shape, targets_shape=None, weights_shape=None):
         if self.built:
             return
         hidden_dim = hidden_shape[-1]
         self._build_tables(hidden_dim)
-        for band, table in enumerate(self.tables):
-            own = (table.shape[1] != hidden_dim) if band == 0 else not self._ties_projection()
-            self.projections.append(self._matrix((hidden_dim, table.shape[1]), f"projection_{band}") if own else None)
+        for band in range(self.tails + 1):
+            dim = self.tables[band if self._reduces else 0].shape[1]
+            own = dim != hidden_dim if band == 0 else self._reduces and not self._ties_projection()
+            self.projections.append(self._matrix((hidden_dim, dim), f"projection_{band}") if own else None)
         if self.tails:
             self.class_table = self._matrix((self.tails, hidden_dim), "class_table")
+        if self.use_bias:
+            self.bias = self._vector(self.vocabulary_size, "bias")
+        if self.use_bias and self.tails:
+            self.class_bias = self._vector(self.tails, "class_bias")
         self.built = True
 
     def _build_tables(self, hidden_dim):
         if self.tied_to is not None:
             self.tied_to.build()
-            if self._ties_projection() and self.tails and self.tied_to.output_dim != hidden_dim:
-                raise ValueError(
-                    "`tie_projections` needs hidden states of the embedding's `output_dim`, "
-                    f"{self.tied_to.output_dim}: pass tie_projections=False. "
-                    f"Received: hidden states of dimension {hidden_dim}."
-                )
+            self._check_tied(hidden_dim)
             return
-        dimensions = band_dimensions(hidden_dim, self.factor, self.tails + 1)
-        for band, dim in enumerate(dimensions):
-            size = self.boundaries[band + 1] - self.boundaries[band]
+        sizes, dimensions = [self.vocabulary_size], [hidden_dim]
+        if self._reduces:
+            sizes = [self._size(band) for band in range(self.tails + 1)]
+            dimensions = band_dimensions(hidden_dim, self.factor, self.tails + 1)
+        for band, (size, dim) in enumerate(zip(sizes, dimensions)):
             normal = keras.initializers.RandomNormal(stddev=dim**-0.5)
             self._own_tables.append(
                 self.add_weight(shape=(size, dim), initializer=normal, name=f"table_{band}", autocast=False)
             )
 
+    def _check_tied(self, hidden_dim):
+        received = f"Received: hidden states of dimension {hidden_dim}."
+        if not self.tables:
+            raise ValueError(
+                "`tied_to` must have a table with a vector for each word, such as a `WordEmbedding`. "
+                f"Received: a {type(self.tied_to).__name__}."
+            )
+        if not self._reduces and self.tables[0].shape[1] != hidden_dim:
+            raise ValueError(
+                "Tails tied to a `WordEmbedding` need hidden states of its `output_dim`, "
+                f"{self.tables[0].shape[1]}: change one of the two, or pass cutoffs=(). {received}"
+            )
+        if self.tails and self._ties_projection() and self.tied_to.output_dim != hidden_dim:
+            raise ValueError(
+                "`tie_projections` needs hidden states of the embedding's `output_dim`, "
+                f"{self.tied_to.output_dim}: pass tie_projections=False. {received}"
+            )
+
     def _ties_projection(self):
-        return self.tied_to is not None and self.tie_projections
+        return self.tied_to is not None and self.tie_projections and self._reduces
 
     def _matrix(self, shape, name):
         return self.add_weight(shape=shape, initializer="glorot_uniform", name=name, autocast=False)
+
+    def _vector(self, size, name):
+        return self.add_weight(shape=(size,), initializer="zeros", name=name, autocast=False)
+
+    def _size(self, band):
+        return self.boundaries[band + 1] - self.boundaries[band]
 
     def compute_total_nll(self, x, targets, weights, training):
         total = 0.0
@@ -238,7 +281,7 @@ class AdaptiveSoftmax(TiedOutput):
         return [self.boundaries[tail + 1] + draw(self._logits(x, tail + 1), uniform)]
 
     def _update(self, band, function, active, inputs, outputs):
-        return update_rows(function, active, inputs, outputs, self.tables[band].shape[0])
+        return update_rows(function, active, inputs, outputs, self._size(band))
 
     def _terms(self, x, targets, training):
         """Yields one `_Term` per band."""
@@ -247,19 +290,26 @@ class AdaptiveSoftmax(TiedOutput):
         tail = sum(ops.cast(targets >= low, "int32") for low in bounds[1:-1]) if self.tails else 0
         head = ops.where(targets < bounds[1], targets, bounds[1] - 1 + tail)
         head = ops.where(targets < bounds[-1], head, -1)
-        yield _Term(self._project(x, 0), self.tables[0], head, self._class_logits(x) if self.tails else None)
+        tables = self.tables if self._reduces else split_rows(self.tables[0], bounds)
+        biases = [None] * len(tables) if self.bias is None else split_rows(self.bias, bounds)
+        classes = self._class_logits(x) if self.tails else None
+        yield _Term(self._project(x, 0), tables[0], head, classes, bias=biases[0])
         rows = x.shape[0]
         for band in range(1, self.tails + 1):
             inside = (targets >= bounds[band]) & (targets < bounds[band + 1])
-            chunk_rows = default_chunk_rows(None, self.tables[band].shape[0])
+            chunk_rows = default_chunk_rows(None, self._size(band))
             if rows:
                 chunk_rows = min(chunk_rows, max(-(-rows // TAIL_CHUNKS), MIN_CHUNK_ROWS))
             yield _Term(
                 self._drop_tail(self._project(x, band), training=training),
-                self.tables[band],
+                tables[band],
                 ops.where(inside, targets - bounds[band], -1),
                 chunk_rows=chunk_rows,
+                bias=biases[band],
             )
+
+    def _slice(self, variable, band):
+        return ops.convert_to_tensor(variable)[self.boundaries[band] : self.boundaries[band + 1]]
 
     def _cast(self, weight):
         return ops.cast(weight, self.compute_dtype)
@@ -268,17 +318,19 @@ class AdaptiveSoftmax(TiedOutput):
         """Projects (…, hidden_dim) to (…, dim_i): by the band's own matrix, the transposed tied one, or not at all."""
         if self.projections[band] is not None:
             return ops.matmul(x, self._cast(self.projections[band]))
-        if band == 0:
+        if band == 0 or not self._reduces:
             return x
         return ops.matmul(x, ops.transpose(self._cast(self.tied_to.projections[band])))
 
     def _class_logits(self, x):
         """Returns the logits of the tails in the head: (…, number of tails) float32."""
-        return ops.cast(ops.matmul(x, ops.transpose(self._cast(self.class_table))), "float32")
+        logits = ops.cast(ops.matmul(x, ops.transpose(self._cast(self.class_table))), "float32")
+        return logits if self.class_bias is None else logits + ops.cast(self.class_bias, "float32")
 
     def _logits(self, x, band):
-        table = self._cast(self.tables[band])
-        return ops.cast(ops.matmul(self._project(x, band), ops.transpose(table)), "float32")
+        table = self.tables[band] if self._reduces else self._slice(self.tables[0], band)
+        logits = ops.cast(ops.matmul(self._project(x, band), ops.transpose(self._cast(table))), "float32")
+        return logits if self.bias is None else logits + ops.cast(self._slice(self.bias, band), "float32")
 
     def _head_logits(self, x):
         """Returns the logits of the head's words and, in the last columns, of the tails."""
@@ -303,6 +355,7 @@ class AdaptiveSoftmax(TiedOutput):
             "tail_dropout": self.tail_dropout,
             "input_dropout": self.input_dropout,
             "tie_projections": self.tie_projections,
+            "use_bias": self.use_bias,
         }
 
 
@@ -314,6 +367,7 @@ class _Term(NamedTuple):
     targets: Any
     extra_logits: Any = None
     chunk_rows: int | None = None
+    bias: Any = None
 
 
 def _pick(values, columns):

@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, WordEmbedding
 from keras_adaptive.ops.linear_cross_entropy import MAX_CHUNK_ROWS
+from keras_adaptive.special_words import SPECIAL_WORDS
 from tests.support import oracle
 from tests.support.backends import MODES, largest_array, numpy, runner, value_and_gradients, weight_gradients
 from tests.support.weights import randomize, softmax_weights, value
@@ -18,6 +19,9 @@ KINDS = {  # cutoffs, arguments of the softmax, arguments of the embedding that 
     "one band": ((), {}, None),
     "one word in the last band": ((5, 12, 19), {"factor": 2}, None),
     "tied, plain": ((), {}, {}),
+    "no reduction": ((5, 12, 19), {"factor": None, "use_bias": True}, None),
+    "tied, no reduction": ((5, 12), {}, "words"),
+    "tied, plain, biases": ((), {"use_bias": True}, "words"),
 }
 TARGETS = {
     "all bands": np.array([[0, 4, 5, 11, 12], [19, 6, 18, 2, 5]]),
@@ -29,7 +33,9 @@ TARGETS = {
 
 def make(kind, **kwargs):
     cutoffs, arguments, tied = KINDS[kind]
-    if tied is not None:
+    if tied == "words":
+        tied = WordEmbedding(VOCABULARY, DIM)
+    elif tied is not None:
         tied = AdaptiveEmbedding(VOCABULARY, **{"embedding_dim": DIM, "factor": 2, **tied}, cutoffs=cutoffs)
     softmax = AdaptiveSoftmax(VOCABULARY, cutoffs, tied_to=tied, **arguments, **kwargs)
     softmax.build((None, DIM))
@@ -213,6 +219,19 @@ def test_attributes_of_the_public_contract():
     assert tuple(softmax.class_table.shape) == (2, 8)
 
 
+def test_attributes_without_reduction():
+    softmax = make("no reduction")
+    assert [tuple(table.shape) for table in softmax.tables] == [(20, 8)]
+    assert softmax.projections == [None, None, None, None]
+    shapes = [tuple(variable.shape) for variable in (softmax.class_table, softmax.bias, softmax.class_bias)]
+    assert shapes == [(3, 8), (20,), (3,)]
+    assert len(softmax.trainable_variables) == 4
+    tied = make("tied, no reduction")
+    assert tied.tables[0] is tied.tied_to.tables[0] and tied.projections == [None, None, None]
+    assert len(tied.trainable_variables) == 2 and tied.bias is tied.class_bias is None
+    assert make("tied, plain, biases").class_bias is None
+
+
 def test_tied_weights_are_the_same_variables():
     softmax = make("tied")
     assert all(own is tied for own, tied in zip(softmax.tables, softmax.tied_to.tables, strict=True))
@@ -229,6 +248,7 @@ def test_tied_weights_are_the_same_variables():
         ((5, 25), {}, "below `vocabulary_size`"),
         ((5, 12), {"tied_to": (VOCABULARY, 8, (5, 13))}, r"`tied_to` must be .* Received: boundaries \(0, 5, 13, 20\)"),
         ((5, 12), {"tied_to": (21, 8, (5, 12))}, "same vocabulary and cutoffs"),
+        ((5, 12), {"tied_to": (21, 8, ())}, "same vocabulary and cutoffs, or a `WordEmbedding`"),
     ],
 )
 def test_bad_arguments(cutoffs, kwargs, message):
@@ -244,10 +264,18 @@ def test_bad_dimensions():
     tied = AdaptiveEmbedding(VOCABULARY, 16, (5, 12))
     with pytest.raises(ValueError, match="pass tie_projections=False. Received: hidden states of dimension 8"):
         AdaptiveSoftmax(VOCABULARY, (5, 12), tied_to=tied).build((None, 8))
+    words = WordEmbedding(VOCABULARY, 16)
+    with pytest.raises(ValueError, match="need .* of its `output_dim`, 16: .* Received: hidden states of dimension 8"):
+        AdaptiveSoftmax(VOCABULARY, (5, 12), tied_to=words).build((None, 8))
+    spelled = CharCNN([*SPECIAL_WORDS, *(f"word{i}" for i in range(VOCABULARY - 4))], 8, filters=(2,), max_bytes=4)
+    with pytest.raises(ValueError, match="`tied_to` must have a table .* Received: a CharCNN"):
+        AdaptiveSoftmax(VOCABULARY, (5, 12), tied_to=spelled).build((None, 8))
 
 
-def test_config_makes_the_same_layer():
-    softmax = make("tied", tail_dropout=0.1)
+@pytest.mark.parametrize("kind", ["tied", "no reduction", "tied, no reduction"])
+def test_config_makes_the_same_layer(kind):
+    softmax = make(kind, tail_dropout=0.1)
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(softmax))
     assert copy.get_config() == softmax.get_config()
-    assert copy.tied_to.get_config() == softmax.tied_to.get_config()
+    if softmax.tied_to is not None:
+        assert copy.tied_to.get_config() == softmax.tied_to.get_config()

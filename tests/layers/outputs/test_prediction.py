@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, WordEmbedding
 from keras_adaptive.ops.linear_cross_entropy import MAX_CHUNK_ROWS
 from tests.support import oracle
 from tests.support.backends import BACKEND, largest_array, numpy, runner
@@ -135,6 +135,31 @@ def test_scores_are_probabilities_and_places_among_all_words(softmax, hidden, cu
     np.testing.assert_allclose(log_probs, expected, atol=5e-6)
     np.testing.assert_array_equal(ranks, np.argsort(np.argsort(-expected, axis=-1), axis=-1) + 1)
     np.testing.assert_array_equal(numpy(softmax.rank(hidden[:, :1], every[:, :1])), ranks[:, :1])
+
+
+def test_predictions_of_bands_that_are_slices_of_one_table(hidden):
+    """Scores of all words, the best words and draws."""
+    words = WordEmbedding(VOCABULARY, DIM, dtype="float32")
+    softmax = AdaptiveSoftmax(VOCABULARY, CUTOFFS, tied_to=words, use_bias=True, dtype="float32")
+    softmax.build((None, DIM))
+    randomize(softmax)
+    every = np.broadcast_to(np.arange(VOCABULARY, dtype="int32"), (3, VOCABULARY))
+    uniform = np.random.default_rng(3).random((2, DRAWS)).astype("float32")
+    predict = runner(
+        lambda h, every, u: (
+            softmax.score(ops.repeat(h, VOCABULARY, axis=1), every),
+            softmax.top_k(h, 8),
+            softmax.sample_with(ops.repeat(h[0], DRAWS, axis=0), u),
+        )
+    )
+    (log_probs, ranks), (best, ids), drawn = predict(hidden[:, :1], every, uniform)
+    expected = truth(softmax, hidden[:, 0])
+    order = np.argsort(-expected, axis=-1)
+    np.testing.assert_allclose(log_probs, expected, atol=5e-6)
+    np.testing.assert_array_equal(ranks, np.argsort(order, axis=-1) + 1)
+    np.testing.assert_array_equal(ids[:, 0], order[:, :8])
+    np.testing.assert_allclose(best[:, 0], np.take_along_axis(expected, order[:, :8], axis=-1), atol=5e-6)
+    chi_square(drawn, np.exp(expected[0]))
 
 
 @pytest.mark.parametrize("cutoffs", [CUTOFFS, ()], ids=str)

@@ -15,8 +15,8 @@ VOCABULARY, LENGTH, DIM, CUTOFFS = 30, 5, 8, (5, 12)
 
 
 def embedding_of(kind):
-    if kind == "plain":
-        return WordEmbedding(VOCABULARY, DIM, name="words"), ()
+    if kind in ("plain", "one table"):
+        return WordEmbedding(VOCABULARY, DIM, name="words"), CUTOFFS if kind == "one table" else ()
     return AdaptiveEmbedding(VOCABULARY, DIM, CUTOFFS, factor=2, name="words"), CUTOFFS
 
 
@@ -24,7 +24,8 @@ def functional(kind="adaptive"):
     """Returns a functional model whose softmax is tied to its embedding, which may lie in nested models."""
     tokens, targets = (keras.Input((LENGTH,), dtype="int32", name=name) for name in ("tokens", "targets"))
     words, cutoffs = embedding_of(kind)
-    softmax = AdaptiveSoftmax(VOCABULARY, cutoffs, factor=2, tied_to=words, name="softmax")
+    bias = kind == "one table"
+    softmax = AdaptiveSoftmax(VOCABULARY, cutoffs, factor=2, tied_to=words, use_bias=bias, name="softmax")
     body = keras.layers.Dense(DIM, activation="tanh", name="body")
     if kind == "nested":
         reader = keras.Model(tokens, words(tokens), name="reader")
@@ -60,7 +61,7 @@ COPIES = {
     "model_from_json": lambda model, folder: keras.models.model_from_json(model.to_json()),
     "load_model": saved_and_loaded,
 }
-CASES = [(way, kind) for way in COPIES for kind in ("adaptive", "plain")] + [(way, "nested") for way in COPIES]
+CASES = [(way, kind) for way in COPIES for kind in ("adaptive", "plain", "one table", "nested")]
 
 
 @pytest.mark.parametrize("way, kind", CASES)
