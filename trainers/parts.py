@@ -69,8 +69,9 @@ def char_cnn_input(*, words, input_dim, dim, highways, filters, **kwargs):
     return CharCNN(words, input_dim or dim, highways=highways, filters=filters, **kwargs)
 
 
-def plain_softmax(*, vocabulary_size, input_dropout, tied_to=None, **kwargs):
-    return AdaptiveSoftmax(vocabulary_size, (), input_dropout=input_dropout, tied_to=tied_to, **kwargs)
+def plain_softmax(*, vocabulary_size, input_dropout, use_bias, tied_to=None, **kwargs):
+    shared = {"input_dropout": input_dropout, "use_bias": use_bias, "tied_to": tied_to}
+    return AdaptiveSoftmax(vocabulary_size, (), **shared, **kwargs)
 
 
 def lstm(
@@ -183,9 +184,11 @@ PARTS = {
     },
     "output": {
         "adaptive": Part(
-            AdaptiveSoftmax, "cutoffs factor tail_dropout input_dropout tie_projections", "vocabulary_size tied_to"
+            AdaptiveSoftmax,
+            "cutoffs factor tail_dropout input_dropout tie_projections use_bias",
+            "vocabulary_size tied_to",
         ),
-        "softmax": Part(plain_softmax, "input_dropout", "vocabulary_size tied_to"),
+        "softmax": Part(plain_softmax, "input_dropout use_bias", "vocabulary_size tied_to"),
     },
     "batching": {
         "blocks": Part(BlockBatches, "length batch_size", "tokens seed shuffle"),
@@ -213,7 +216,8 @@ ROLES = {  # role: (default, help)
     "optimizer": ("nag", "Optimizer: Nesterov's accelerated gradient or Adam."),
     "schedule": ("cosine_restarts", "Learning rate: linear warm-up, then cosine annealing with restarts."),
 }
-TIES = {("adaptive", "adaptive"), ("word", "softmax")}  # pairs of --input and --output that can share word vectors
+# Pairs of --input and --output that can share word vectors.
+TIES = {("adaptive", "adaptive"), ("word", "adaptive"), ("word", "softmax")}
 
 DIM, NUMBER = 2**16, 2**31 - 1  # the most: a slip of a finger ends at once, not when the memory is full
 RATE = (0.0, 1.0)
@@ -224,7 +228,9 @@ HYPERPARAMETERS = {
     "input_dim": HyperParameter(int, 0, "Dimension of the (first band's) input word vectors; 0 for --dim.", (0, DIM)),
     "dim": HyperParameter(int, 256, "Dimension of the hidden states.", (4, DIM)),
     "cutoffs": HyperParameter(list, [4000, 16000], "First id of every band but the first; empty for one band."),
-    "factor": HyperParameter(int, 4, "Ratio of the dimensions of one band and the next.", (1, DIM)),
+    "factor": HyperParameter(
+        int, 4, "Ratio of the dimensions of one band and the next; not used if --input=word is tied.", (1, DIM)
+    ),
     "highways": HyperParameter(int, 1, "Number of highway layers.", (0, 100)),
     "filters": HyperParameter(list, list(FILTERS), "Number of convolution filters of the widths 1, 2, …"),
     "num_blocks": HyperParameter(int, 4, "Number of Transformer blocks.", (1, 1000)),
@@ -271,6 +277,7 @@ HYPERPARAMETERS = {
     "tie_projections": HyperParameter(
         bool, True, "Whether input and output share the tails' projections; only with --tie_words."
     ),
+    "use_bias": HyperParameter(bool, False, "Whether every word and every tail of the output has a bias."),
     "length": HyperParameter(int, 128, "Number of tokens of a block, or of the longest sentence.", (1, 2**20)),
     "bptt": HyperParameter(
         int, 70, "Mean number of tokens of a stream in an update; gradients reach no further back.", (5, 2**20)

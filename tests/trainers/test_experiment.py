@@ -13,6 +13,7 @@ from absl import flags
 from keras_adaptive.backend.unallocated import unallocated
 from keras_adaptive.data import prepare
 from keras_adaptive.layers import AdaptiveEmbedding, CharCNN, WordEmbedding
+from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows
 from keras_adaptive.optimizers import NAG
 from tests.support.programs import call
 from trainers import evaluate, experiment, generate, score, summary, train
@@ -217,8 +218,20 @@ def test_the_vocabulary_of_a_recipe_is_compared():
 
 
 def test_words_that_cannot_be_tied_are_refused_with_help():
-    with pytest.raises(ValueError, match="pass --notie_words. Received: --input=word --output=adaptive"):
-        Experiment.of_arguments(["--input=word", "--cutoffs=20"]).model(words(40))
+    with pytest.raises(ValueError, match="pass --notie_words. Received: --input=char_cnn --output=adaptive"):
+        Experiment.of_arguments(["--input=char_cnn", "--cutoffs=20"]).model(words(40))
+
+
+def test_tied_words_of_one_table_and_biases():
+    sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--use_bias", "--input=word"]
+    adaptive = Experiment.of_arguments([*sizes, "--cutoffs=10,20"]).model(words(40))
+    plain = Experiment.of_arguments([*sizes, "--output=softmax"]).model(words(40))
+    for model in (adaptive, plain):
+        assert model.word_output.tied_to is model.word_input
+        assert summary.parameters(model)["words in"] == 40 * 16
+    assert summary.parameters(adaptive)["words out"] == 40 + 2 * 16 + 2  # biases, class vectors and their biases
+    assert summary.parameters(plain)["words out"] == 40
+    assert summary.logits_bytes(adaptive.word_output, 64) == 3 * 4 * 20 * default_chunk_rows(64, 20, 16)
 
 
 @pytest.mark.parametrize("optimizer, slots", [("nag", 1), ("adam", 2)])
