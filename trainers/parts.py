@@ -8,6 +8,7 @@ To add a part, write it in `keras_adaptive` and add a row to `PARTS`. A hyper-pa
 new row of `HYPERPARAMETERS`.
 """
 
+import bisect
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from keras_adaptive.layers import (
 )
 from keras_adaptive.layers.inputs.char_cnn import FILTERS
 from keras_adaptive.models.constructors import transformer
-from keras_adaptive.optimizers import NAG, CosineRestarts
+from keras_adaptive.optimizers import NAG, AveragedSGD, CosineRestarts, L2Adam
 
 
 class Part(NamedTuple):
@@ -138,8 +139,14 @@ def nag(*, max_rate, momentum, clip_norm):
     return NAG(max_rate, momentum=momentum, global_clipnorm=_bound(clip_norm))
 
 
-def adam(*, max_rate, clip_norm):
+def adam(*, max_rate, clip_norm, weight_decay):
+    if weight_decay:
+        return L2Adam(max_rate, l2=weight_decay, global_clipnorm=_bound(clip_norm))
     return keras.optimizers.Adam(max_rate, global_clipnorm=_bound(clip_norm))
+
+
+def averaged_sgd(*, max_rate, clip_norm, weight_decay, average_after):
+    return AveragedSGD(max_rate, l2=weight_decay, patience=average_after, global_clipnorm=_bound(clip_norm))
 
 
 def _bound(clip_norm):
@@ -166,6 +173,15 @@ def cosine_restarts(*, max_rate, min_rate, warmup, warmup_rate, period, period_m
         period_mult=period_mult,
         shrink=shrink,
     )
+
+
+def step_decay(*, max_rate, decay_at, decay_factor, updates):
+    if not all(first < second for first, second in zip([0, *decay_at], [*decay_at, updates])):
+        raise ValueError(
+            "--decay_at must be strictly increasing, from 1 to below --updates. "
+            f"Received: --decay_at={','.join(map(str, decay_at))} --updates={updates}."
+        )
+    return lambda update: max_rate / decay_factor ** bisect.bisect_right(decay_at, update)
 
 
 AWD = "vector_dropout hidden_dropout output_dropout activation_penalty temporal_penalty"
@@ -197,12 +213,14 @@ PARTS = {
     },
     "optimizer": {
         "nag": Part(nag, "max_rate momentum clip_norm"),
-        "adam": Part(adam, "max_rate clip_norm"),
+        "adam": Part(adam, "max_rate clip_norm weight_decay"),
+        "averaged_sgd": Part(averaged_sgd, "max_rate clip_norm weight_decay average_after"),
     },
     "schedule": {
         "cosine_restarts": Part(
             cosine_restarts, "max_rate min_rate warmup warmup_rate period period_mult shrink", "updates"
         ),
+        "step_decay": Part(step_decay, "max_rate decay_at decay_factor", "updates"),
     },
 }
 ROLES = {  # role: (default, help)
@@ -213,8 +231,8 @@ ROLES = {  # role: (default, help)
         "blocks",
         "Training text: blocks, single sentences, or streams whose state is carried.",
     ),
-    "optimizer": ("nag", "Optimizer: Nesterov's accelerated gradient or Adam."),
-    "schedule": ("cosine_restarts", "Learning rate: linear warm-up, then cosine annealing with restarts."),
+    "optimizer": ("nag", "Optimizer: Nesterov's accelerated gradient, Adam, or SGD that ends in averages (NT-ASGD)."),
+    "schedule": ("cosine_restarts", "Learning rate: cosine annealing after a linear warm-up, or steps down."),
 }
 # Pairs of --input and --output that can share word vectors.
 TIES = {("adaptive", "adaptive"), ("word", "adaptive"), ("word", "softmax")}
@@ -290,6 +308,14 @@ HYPERPARAMETERS = {
     "clip_norm": HyperParameter(
         float, 0.1, "Bound on the global norm of an update's gradient; 0 for none.", (0.0, None)
     ),
+    "weight_decay": HyperParameter(
+        float, 0.0, "L2 penalty: this times each weight is added to its gradient after clipping.", RATE
+    ),
+    "average_after": HyperParameter(
+        int, 5, "Validations without improvement after which the weights are averaged.", (1, NUMBER)
+    ),
+    "decay_at": HyperParameter(list, [], "Numbers of updates after which the rate is divided; empty for never."),
+    "decay_factor": HyperParameter(float, 10.0, "Divisor of the rate at each of --decay_at.", (1.0, 1e6)),
     "min_rate": HyperParameter(float, 1e-5, "Learning rate at the end of the first cycle.", LEARNING_RATE),
     "warmup": HyperParameter(int, 0, "Number of updates of the linear warm-up.", (0, NUMBER)),
     "warmup_rate": HyperParameter(float, 1e-7, "Learning rate of the first update of the warm-up.", LEARNING_RATE),

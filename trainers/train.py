@@ -29,6 +29,7 @@ from keras_adaptive.callbacks import (
     SGDR,
     Backup,
     Checkpoint,
+    NonMonotonicAveraging,
     StopOnSignal,
     TerminateOnNonFinite,
     Throughput,
@@ -216,7 +217,9 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
     log = TrainLog(path, FLAGS.log_every, run.path / "tensorboard" if writes and board else None)
     finite = TerminateOnNonFinite(FLAGS.max_skipped)
     models = Checkpoint(run.path, writes=writes, patience=FLAGS.patience or None)
-    backup = Backup(run.checkpoints, FLAGS.save_every or None, FLAGS.keep, [log, finite, models], writes)
+    averaging = [NonMonotonicAveraging()] if chosen.parts["optimizer"] == "averaged_sgd" else []
+    stateful = [log, finite, models, *averaging]
+    backup = Backup(run.checkpoints, FLAGS.save_every or None, FLAGS.keep, stateful, writes)
     claimed = run.claimed(chosen, corpus) if writes else contextlib.nullcontext()
     with claimed, StopOnSignal(backup, strategy.largest) as stop:
         if not backup.restore(model) and writes:
@@ -226,7 +229,7 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
         speed = Throughput(train.tokens_per_epoch / len(train), lambda: settings["updates"] - backup.update)
         rates = SGDR(chosen.schedule(), lambda: train.rate_factor(backup.update))
         lines = [TrainingLines(backup, settings["updates"])] if writes and not sys.stdout.isatty() else []
-        callbacks = [rates, speed, log, finite, models, backup, *lines, stop]
+        callbacks = [rates, speed, *stateful, backup, *lines, stop]
         if writes:
             print_start(settings, strategy, run, backup, model, train)
         if backup.epoch < epochs and not models.has_ended:

@@ -1,2 +1,4 @@
+from keras_adaptive.optimizers.averaged_sgd import AveragedSGD as AveragedSGD
 from keras_adaptive.optimizers.cosine_restarts import CosineRestarts as CosineRestarts
+from keras_adaptive.optimizers.l2_adam import L2Adam as L2Adam
 from keras_adaptive.optimizers.nag import NAG as NAG

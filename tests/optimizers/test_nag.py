@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_adaptive.optimizers import NAG
+from tests.support.steps import apply
 
 BACKEND = keras.backend.backend()
 RUNS = {  # run -> arguments beside learning rate and momentum
@@ -15,22 +16,6 @@ RUNS = {  # run -> arguments beside learning rate and momentum
     "noclip_lr0.01": {},
     "clip0.1_nowarmup": {"global_clipnorm": 0.1},
 }
-
-
-def apply(optimizer, variables, gradients, rate=None):
-    if rate is not None:
-        optimizer.learning_rate = float(rate)
-    gradients = [ops.convert_to_tensor(gradient, "float32") for gradient in gradients]
-    if BACKEND == "jax":
-        if not optimizer.built:
-            optimizer.build(variables)
-        state = [v.value for v in optimizer.variables], gradients, [v.value for v in variables]
-        values, state = optimizer.stateless_apply(*state)
-        for variable, value in zip([*variables, *optimizer.variables], [*values, *state], strict=True):
-            variable.assign(value)
-    else:
-        optimizer.apply(gradients, variables)
-    return [variable.numpy().copy() for variable in variables]
 
 
 def train(optimizer, gradients, rates):

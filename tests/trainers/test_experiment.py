@@ -14,7 +14,7 @@ from keras_adaptive.backend.unallocated import unallocated
 from keras_adaptive.data import prepare
 from keras_adaptive.layers import AdaptiveEmbedding, CharCNN, WordEmbedding
 from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows
-from keras_adaptive.optimizers import NAG
+from keras_adaptive.optimizers import NAG, AveragedSGD, L2Adam
 from tests.support.programs import call
 from trainers import evaluate, experiment, generate, score, summary, train
 from trainers.experiment import Experiment
@@ -114,6 +114,32 @@ def test_a_bound_that_stops_all_learning_is_refused(optimizer):
     chosen = Experiment.of_arguments([f"--optimizer={optimizer}", "--clip_norm=1e-30"])
     with pytest.raises(ValueError, match="--clip_norm must be 0 for no bound, or at least 1e-06"):
         chosen.optimizer()
+
+
+def test_the_rate_steps_down_after_given_updates():
+    arguments = ["--schedule=step_decay", "--max_rate=0.002", "--updates=500"]
+    schedule = Experiment.of_arguments([*arguments, "--decay_at=300,400"]).schedule()
+    assert [schedule(done) for done in (0, 299, 300, 399, 400, 499)] == [0.002, 0.002, 2e-4, 2e-4, 2e-5, 2e-5]
+    assert Experiment.of_arguments(arguments).schedule()(499) == 0.002
+    halved = Experiment.of_arguments([*arguments, "--decay_at=1", "--decay_factor=2"]).schedule()
+    assert (halved(0), halved(1)) == (0.002, 0.001)
+
+
+@pytest.mark.parametrize("places", ["0,10", "20,10", "10,10", "500"])
+def test_steps_that_are_no_updates_of_the_training_are_refused(places):
+    chosen = Experiment.of_arguments(["--schedule=step_decay", f"--decay_at={places}", "--updates=500"])
+    with pytest.raises(ValueError, match=f"--decay_at must be strictly increasing, .* Received: --decay_at={places} "):
+        chosen.schedule()
+
+
+def test_the_optimizers_of_recurrent_models_take_a_penalty():
+    adam = ["--optimizer=adam", "--clip_norm=0.25", "--weight_decay=1.2e-6"]
+    assert Experiment.of_arguments(adam[:2]).optimizer().__class__ is keras.optimizers.Adam().__class__
+    chosen = Experiment.of_arguments(adam).optimizer()
+    assert (type(chosen), chosen.l2, chosen.global_clipnorm) == (L2Adam, 1.2e-6, 0.25)
+    averaged = ["--optimizer=averaged_sgd", "--max_rate=30", "--weight_decay=1.2e-6", "--average_after=3"]
+    chosen = Experiment.of_arguments(averaged).optimizer()
+    assert (type(chosen), chosen.l2, chosen.patience) == (AveragedSGD, 1.2e-6, 3)
 
 
 @pytest.mark.parametrize("warmup", [6, 7])
@@ -234,7 +260,7 @@ def test_tied_words_of_one_table_and_biases():
     assert summary.logits_bytes(adaptive.word_output, 64) == 3 * 4 * 20 * default_chunk_rows(64, 20, 16)
 
 
-@pytest.mark.parametrize("optimizer, slots", [("nag", 1), ("adam", 2)])
+@pytest.mark.parametrize("optimizer, slots", [("nag", 1), ("adam", 2), ("averaged_sgd", 1)])
 def test_the_memory_of_an_optimizer_is_counted_from_its_variables(optimizer, slots):
     sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs=20", f"--optimizer={optimizer}"]
     chosen = Experiment.of_arguments(sizes)

@@ -139,3 +139,19 @@ def test_streams_are_not_divided_among_replicas_in_part():
 def test_summary_counts_the_tokens_of_an_update(corpus, capsys):
     call(train, *FLAGS, "--summary", f"--data_dir={corpus}")
     assert "float32, 10 tokens at a time" in capsys.readouterr().out
+
+
+def test_averages_are_validated_and_kept_as_the_best(corpus, tmp_path):
+    """With a rate at which validation gets worse at once, from the third validation on."""
+    sgd = ["--optimizer=averaged_sgd", "--average_after=1", "--schedule=step_decay", "--max_rate=30", "--clip_norm=1"]
+    flags = [one for one in FLAGS if not one.startswith("--momentum")]
+    lengths = ["--updates=8", "--evaluate_every=1", f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
+    call(train, *flags, *sgd, "--weight_decay=1e-6", *lengths)
+    losses = [one["val_loss"] for one in records(tmp_path / "run") if "val_loss" in one]
+    begun = next(n for n in range(2, 8) if losses[n] > min(losses[: n - 1]))
+    with np.load(tmp_path / "run" / "checkpoints" / "update_0000000008.npz") as kept:
+        state = json.loads(str(kept["state"]))
+    assert state["callbacks"][-1] == {"losses": losses} and begun < 7
+    model = RunFolder(tmp_path / "run").model("last")
+    nll, _ = word_losses_of_streams(model, load_corpus(corpus), "valid", 5, ROWS)
+    assert nll.mean() == pytest.approx(losses[-1], rel=1e-5)

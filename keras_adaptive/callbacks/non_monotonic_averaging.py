@@ -1,0 +1,84 @@
+import keras
+import numpy as np
+from keras import ops
+
+
+class NonMonotonicAveraging(keras.callbacks.Callback):
+    """Averages the weights of an `AveragedSGD` from the moment that validation no longer improves (NT-ASGD).
+
+    Averaging begins after a validation whose loss is higher than the lowest loss of all validations except for the
+    last `patience` before it. From then on the averages take the place of the weights during validation and until the
+    end of the epoch, so that the averages are validated and saved. Then training continues from the weights.
+
+    List this callback after callbacks that save the model, such as `Checkpoint`, and before `Backup`, to whose
+    `stateful` callbacks it belongs.
+
+    Reference:
+        Merity, Keskar and Socher, Regularizing and Optimizing LSTM Language Models, ICLR 2018, section 4, algorithm 1,
+        and the code published with it.
+
+    Raises:
+        ValueError: At the start of `fit`, if the optimizer is not an `AveragedSGD`.
+
+    Example:
+
+    ```python
+    averaging = NonMonotonicAveraging()
+    backup = Backup("run/checkpoints", stateful=[averaging])
+    model.compile(AveragedSGD(30.0, patience=5))
+    saving = keras_adaptive.callbacks.Checkpoint("run")
+    model.fit(x, y, validation_data=(x_valid, y_valid), epochs=10, callbacks=[saving, averaging, backup])
+    ```
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._val_losses = []  # of the validations so far
+
+    def get_state(self):
+        return {"losses": self._val_losses}
+
+    def set_state(self, state):
+        self._val_losses = list(state["losses"])
+
+    @property
+    def _optimizer(self):
+        optimizer = self.model.optimizer
+        return getattr(optimizer, "inner_optimizer", optimizer)
+
+    def on_train_begin(self, logs=None):
+        if not hasattr(self._optimizer, "begin_averaging"):
+            raise ValueError(
+                "`NonMonotonicAveraging` needs an `AveragedSGD`. Received: an optimizer of class "
+                f"{type(self._optimizer).__name__}. Compile the model with an `AveragedSGD`."
+            )
+        if self._optimizer.built:
+            self._show(averages=False)  # a training that was stopped in a validation
+
+    def on_test_begin(self, logs=None):
+        self._show(averages=_number(self._optimizer.first_averaged) > 0)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._show(averages=False)
+        loss, optimizer = (logs or {}).get("val_loss"), self._optimizer
+        if loss is None:
+            return
+        before = self._val_losses[: -optimizer.patience]
+        if before and loss > min(before) and not _number(optimizer.first_averaged):
+            optimizer.begin_averaging()
+        self._val_losses.append(float(loss))
+
+    def _show(self, averages):
+        """Exchanges the weights and their averages, unless the model shows what it shall already."""
+        optimizer = self._optimizer
+        if _number(optimizer.swapped) == averages:
+            return
+        for weight, average in zip(self.model.trainable_variables, optimizer.averages, strict=True):
+            kept = np.array(ops.convert_to_numpy(weight))
+            weight.assign(np.array(ops.convert_to_numpy(average)))
+            average.assign(kept)
+        optimizer.swapped.assign(int(averages))
+
+
+def _number(variable):
+    return int(ops.convert_to_numpy(variable))

@@ -1,0 +1,47 @@
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class L2Adam(keras.optimizers.Adam):
+    """Adam with an L2 penalty on the weights, added to the gradient after clipping.
+
+    The penalty passes through the moments of Adam, as the `weight_decay` of `torch.optim.Adam` does. The `weight_decay`
+    of `keras.optimizers.Adam` is another method: it is decoupled from the gradient (AdamW).
+
+    Reference:
+        Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales (2018), table 6, and the
+        code published with it.
+
+    Args:
+        learning_rate: As in `keras.optimizers.Adam`.
+        l2: Factor of every weight, biases included, in its gradient.
+        **kwargs: The other arguments of `keras.optimizers.Adam`.
+
+    Raises:
+        ValueError: If `l2` is negative.
+
+    Example:
+
+    ```python
+    model.compile(L2Adam(1e-3, l2=1.2e-6, global_clipnorm=0.25))
+    ```
+    """
+
+    def __init__(self, learning_rate=0.001, *, l2=0.0, **kwargs):
+        if l2 < 0:
+            raise ValueError(f"`l2` must not be negative. Received: l2={l2}. The published models use 1.2e-6.")
+        super().__init__(learning_rate, **kwargs)
+        self.l2 = l2
+
+    def update_step(self, gradient, variable, learning_rate):
+        super().update_step(with_penalty(gradient, variable, self.l2), variable, learning_rate)
+
+    def get_config(self):
+        return {**super().get_config(), "l2": self.l2}
+
+
+def with_penalty(gradient, variable, l2):
+    """Returns the gradient of the loss plus half of `l2` times the squared norm of the variable."""
+    gradient = ops.cast(gradient, variable.dtype)
+    return ops.add(gradient, ops.multiply(ops.stop_gradient(ops.convert_to_tensor(variable)), l2)) if l2 else gradient
