@@ -75,7 +75,7 @@ PROCESSES = [
     "models/test_streams.py::test_a_killed",
     "models/test_saving.py::test_another_backend",
     "trainers/test_programs.py::test_an_exported_run",
-    "ops/test_linear_cross_entropy.py::test_two_mirrored",
+    "ops/test_chunks.py::test_two_mirrored",
     "test_imports.py::test_every_module",
     "test_package.py::test_a_file",
 ]

@@ -1,0 +1,92 @@
+"""What the graphs of a `ServedModel` answer that is not saved."""
+
+import numpy as np
+import pytest
+
+from keras_adaptive.data import EOS, TOKENIZERS, UNITS, Subwords, Vocabulary, join_pieces
+from keras_adaptive.export.graph_text import GraphText
+from keras_adaptive.export.saved_model import in_dtype
+from keras_adaptive.export.served_model import ServedModel
+from tests.support.backends import BACKEND
+from tests.support.tiny import WORDS as TINY_WORDS
+from tests.support.tiny import language_model, system
+
+on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModels are made on TensorFlow")
+
+
+def trace(model, text, name):
+    """A function of a ServedModel that is not saved."""
+    return ServedModel(model, text, max_length=80).functions()[name]
+
+
+@on_tensorflow
+@pytest.mark.parametrize("zero_padding", [True, False])
+def test_words_enter_by_their_bytes(zero_padding):
+    vocabulary = Vocabulary(TINY_WORDS, [0] * len(TINY_WORDS))
+    model = system("CNN", zero_padding=zero_padding)
+    score, log_probs = (trace(model, GraphText(vocabulary), name) for name in ("score", "log_probs"))
+    tokens, extra = (
+        "word3 naïve word5 <unk> <s> </s> longer_than_it_reads <pad> </s>".split(),
+        ["naïve", "longer_than_it_reads"],
+    )
+    inputs, targets = (
+        np.append(2, vocabulary.encode(tokens, extra)[:-1]).astype("int32")[None],
+        vocabulary.encode(tokens),
+    )
+    scores = score([" ".join(tokens[:-1]), "word1"])
+    np.testing.assert_allclose(
+        -scores["log_probs"][0], model.for_inference(extra).nll(inputs, targets[None])[0], atol=1e-5
+    )
+    assert scores["unknown"][0].numpy().tolist() == [word in extra for word in tokens]
+    ids = np.arange(20, dtype="int32")[None]
+    np.testing.assert_allclose(log_probs(ids)["log_probs"], model.log_probs(ids), atol=1e-5)
+
+
+@on_tensorflow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_tied_bands_of_one_table_with_biases(dtype):
+    model, vocabulary = system("ASM-T"), Vocabulary(TINY_WORDS, [0] * len(TINY_WORDS))
+    functions = [trace(in_dtype(model, dtype), GraphText(vocabulary), name) for name in ("score", "next_words")]
+    tokens = ["word3", "word5", "word1", "</s>"]
+    targets = np.array([vocabulary.encode(tokens)])
+    inputs = np.append(2, targets[0, :-1]).astype("int32")[None]
+    score, next_words = functions[0]([" ".join(tokens[:-1])]), functions[1]([" ".join(tokens[:-1])], 3)
+    tolerance = {"atol": 1e-5 if dtype == "float32" else 0.2, "rtol": 0}
+    np.testing.assert_allclose(-score["log_probs"], model.nll(inputs, targets), **tolerance)
+    log_probs = model.log_probs(inputs)[0, -1]
+    best = vocabulary.encode([word.decode() for word in next_words["words"].numpy()[0]])
+    np.testing.assert_allclose(np.log(next_words["probabilities"][0]), log_probs[best], **tolerance)
+    assert dtype != "float32" or best.tolist() == np.argsort(-log_probs)[:3].tolist()
+
+
+@on_tensorflow
+def test_pieces_of_words():
+    counts = {"the": 9, "them": 4, "naïve": 3, "日本": 2, "cat's": 2}
+    subwords = Subwords.learn(counts, merges=12)
+    vocabulary = subwords.vocabulary(counts)
+    model = language_model(vocabulary_size=len(vocabulary), cutoffs=(50, 120))
+    text = GraphText(vocabulary, "words", subwords)
+    words = ["them", "!!", "naïve", "日", "cat's", "</s>"]
+    pieces = [piece for parts in subwords.pieces(words) for piece in parts]
+    ids = np.append(2, vocabulary.encode(pieces)).astype("int32")[None]
+    (nll,) = model.nll(ids[:, :-1], ids[:, 1:])
+    scores = trace(model, text, "score")([" them!! naïve 日 cat's", ""])
+    assert [piece.decode() for piece in scores["tokens"][0].numpy()] == pieces and len(pieces) > len(words)
+    assert scores["words"].numpy().tolist() == [6, 1]
+    np.testing.assert_allclose(scores["log_probs"][0], -nll, atol=1e-5)
+    np.testing.assert_allclose(scores["perplexity"][0], np.exp(nll.sum() / 6), rtol=1e-4)
+    ids = np.random.default_rng(0).integers(0, len(vocabulary), (20, 30)).astype("int32")
+    for row, line in zip(ids, text.join(ids).numpy()):
+        assert line.decode() == "".join(join_pieces(vocabulary.decode(row)))
+
+
+@on_tensorflow
+@pytest.mark.parametrize("tokenizer", UNITS)
+def test_characters_and_bytes(tokenizer):
+    line = "the naïve  cat 日"
+    counts = dict.fromkeys(TOKENIZERS[tokenizer](line), 1)
+    text = GraphText(Vocabulary.from_counts(counts), tokenizer)
+    _, ids = text.encode([line, ""])
+    assert ids.to_list()[1] == [] and min(ids.to_list()[0]) > 3
+    assert text.join(ids[:1]).numpy()[0].decode() == line
+    assert text.join([[*ids.to_list()[0], EOS]]).numpy()[0].decode() == f"{line}\n"
