@@ -62,8 +62,8 @@ def adaptive_input(*, vocabulary_size, input_dim, dim, cutoffs, factor, **kwargs
     return AdaptiveEmbedding(vocabulary_size, input_dim or dim, cutoffs, output_dim=dim, factor=factor, **kwargs)
 
 
-def word_input(*, vocabulary_size, input_dim, dim, **kwargs):
-    return WordEmbedding(vocabulary_size, input_dim or dim, **kwargs)
+def word_input(*, vocabulary_size, input_dim, dim, embedding_dropout, **kwargs):
+    return WordEmbedding(vocabulary_size, input_dim or dim, embedding_dropout=embedding_dropout, **kwargs)
 
 
 def char_cnn_input(*, words, input_dim, dim, highways, filters, **kwargs):
@@ -188,7 +188,7 @@ AWD = "vector_dropout hidden_dropout output_dropout activation_penalty temporal_
 PARTS = {
     "input": {
         "adaptive": Part(adaptive_input, "input_dim dim cutoffs factor", "vocabulary_size"),
-        "word": Part(word_input, "input_dim dim", "vocabulary_size"),
+        "word": Part(word_input, "input_dim dim embedding_dropout", "vocabulary_size"),
         "char_cnn": Part(char_cnn_input, "input_dim dim highways filters", "words"),
     },
     "body": {
@@ -268,6 +268,9 @@ HYPERPARAMETERS = {
     "dropout": HyperParameter(float, 0.1, "Dropout rate of the body's input and of both branches of a block.", DROPOUT),
     "attention_dropout": HyperParameter(float, 0.0, "Dropout rate of the attention probabilities.", DROPOUT),
     "relu_dropout": HyperParameter(float, 0.0, "Dropout rate after the ReLU.", DROPOUT),
+    "embedding_dropout": HyperParameter(
+        float, 0.0, "Probability that a word is dropped from all of the input of an update.", DROPOUT
+    ),
     "vector_dropout": HyperParameter(
         float, 0.0, "Variational dropout rate of the word vectors before the first recurrent layer.", DROPOUT
     ),

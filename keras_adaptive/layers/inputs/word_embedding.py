@@ -2,14 +2,15 @@ import keras
 from keras import ops
 
 from keras_adaptive.layers.inputs.input import Input
+from keras_adaptive.layers.regularization.embedding_dropout import EmbeddingDropout
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class WordEmbedding(Input):
     """Embedding whose word vectors have one dimension.
 
-    An `AdaptiveSoftmax` with `cutoffs=()`, the plain softmax, can be tied to it. The layer neither scales nor adds
-    positions: both belong to the body. The table starts from N(0, dim^−½).
+    An `AdaptiveSoftmax` can be tied to it: the plain softmax, or one whose bands are slices of the table. The layer
+    neither scales nor adds positions: both belong to the body. The table starts from N(0, dim^−½).
 
     Reference:
         Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 4.1
@@ -18,6 +19,7 @@ class WordEmbedding(Input):
     Args:
         vocabulary_size: Number of ids.
         output_dim: Dimension of the vectors.
+        embedding_dropout: Probability that a word is dropped from a batch, in training: see `EmbeddingDropout`.
 
     Attributes:
         tables: A list of one variable (vocabulary_size, output_dim).
@@ -29,7 +31,7 @@ class WordEmbedding(Input):
         (…, output_dim).
 
     Raises:
-        ValueError: If a size or dimension is below 1.
+        ValueError: If a size or dimension is below 1, or the rate is not from 0 to 1.
 
     Example:
 
@@ -37,7 +39,7 @@ class WordEmbedding(Input):
     (1, 3, 64)
     """
 
-    def __init__(self, vocabulary_size, output_dim, **kwargs):
+    def __init__(self, vocabulary_size, output_dim, *, embedding_dropout=0.0, **kwargs):
         super().__init__(**kwargs)
         if vocabulary_size < 1 or output_dim < 1:
             raise ValueError(
@@ -46,8 +48,10 @@ class WordEmbedding(Input):
             )
         self.vocabulary_size = vocabulary_size
         self.output_dim = output_dim
+        self.embedding_dropout = embedding_dropout
         self.boundaries = (0, vocabulary_size)
         self.tables = []
+        self._drop = EmbeddingDropout(embedding_dropout, vocabulary_size, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
         if self.built:
@@ -58,11 +62,18 @@ class WordEmbedding(Input):
         self.tables.append(self.add_weight(shape=shape, initializer=normal, name="table_0", autocast=False))
         self.built = True
 
-    def call(self, ids):
+    def call(self, ids, training=False):
         ids = ops.cast(ids, "int32")
         inside = (ids >= 0) & (ids < self.vocabulary_size)
-        vectors = ops.take(self.tables[0], ops.where(inside, ids, 0), axis=0)
-        return ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype)
+        ids = ops.where(inside, ids, 0)
+        vectors = ops.take(self.tables[0], ids, axis=0)
+        vectors = ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype)
+        return self._drop(vectors, ids, training=True) if training and self.embedding_dropout else vectors
 
     def get_config(self):
-        return {**super().get_config(), "vocabulary_size": self.vocabulary_size, "output_dim": self.output_dim}
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "output_dim": self.output_dim,
+            "embedding_dropout": self.embedding_dropout,
+        }

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_adaptive.layers import SeededDropout, VariationalDropout, WeightDrop
+from keras_adaptive.layers import SeededDropout, VariationalDropout, WeightDrop, WordEmbedding
+from keras_adaptive.layers.regularization.embedding_dropout import EmbeddingDropout
 from keras_adaptive.layers.regularization.seeds import micro_batch
-from tests.support.backends import gradient_function, runner
+from tests.support.backends import MODES, gradient_function, runner, weight_gradients
+from tests.support.weights import value
 
 ONES = np.ones((3, 5, 200), "float32")
 LAYERS = [SeededDropout, VariationalDropout, WeightDrop]
@@ -42,7 +44,50 @@ def test_gradients_flow_through_the_mask():
     np.testing.assert_array_equal(gradient, 3 * drawn(again)[0])
 
 
-@pytest.mark.parametrize("kind, shared", [(WeightDrop, True), (SeededDropout, False)])
+@pytest.mark.parametrize("mode", MODES)
+def test_whole_words_are_dropped(mode):
+    """The vectors and the gradient of the table are those of a table whose dropped rows are 0, and the rest scaled."""
+    words = WordEmbedding(40, 6, embedding_dropout=0.4)
+    words.build()
+    ids = np.random.default_rng(0).integers(-1, 40, (8, 30)).astype("int32")  # -1 is no word
+    weight = np.random.default_rng(1).normal(size=(8, 30, 6)).astype("float32")
+    vectors = runner(lambda ids: words(ids, training=True), mode)(ids)
+    state = value(words._drop.seed_generator.state)
+    plain, inside = value(words.tables[0])[np.maximum(ids, 0)], ids >= 0
+    kept = np.array([np.all(vectors[ids == id] == 0) == 0 for id in range(40)])
+    assert 14 < kept.sum() < 34 and state[1] == 1
+    factors = np.where(inside, np.where(kept, 1 / 0.6, 0.0)[ids], 0.0)[..., None]
+    np.testing.assert_allclose(vectors, factors * plain, rtol=1e-6)
+    words._drop.seed_generator.state.assign([state[0], 0])
+    loss = lambda: ops.sum(ops.multiply(words(ids, training=True), weight))  # noqa: E731
+    _, (gradient,) = weight_gradients(loss, words.tables)
+    expected = np.zeros((40, 6))
+    np.add.at(expected, ids[inside], (factors * weight)[inside])
+    np.testing.assert_allclose(gradient, expected, atol=1e-5)
+    np.testing.assert_allclose(runner(words)(ids), np.where(inside[..., None], plain, 0), rtol=1e-6)
+
+
+def test_words_are_drawn_anew_and_scaled():
+    ids = np.tile(np.arange(400, dtype="int32"), (2, 1))
+    layer = EmbeddingDropout(0.25, 400, seed=3)
+    call = lambda vectors, ids: [layer(vectors, ids, training=True) for _ in range(2)]  # noqa: E731
+    first, second = runner(call)(np.ones((2, 400, 3), "float32"), ids)
+    np.testing.assert_allclose(np.unique(first), [0, 4 / 3], rtol=1e-6)
+    np.testing.assert_array_equal(first, np.broadcast_to(first[:1, :, :1], first.shape))
+    assert 0.15 < np.mean(first == 0) < 0.35 and np.any(first != second)
+
+
+class WordsOf(EmbeddingDropout):
+    """Embedding dropout of vectors in the order of the words."""
+
+    def __init__(self, rate, seed):
+        super().__init__(rate, ONES.shape[1], seed=seed)
+
+    def call(self, vectors, training=False):
+        return super().call(vectors, ops.arange(ONES.shape[1]), training=training)
+
+
+@pytest.mark.parametrize("kind, shared", [(WeightDrop, True), (WordsOf, True), (SeededDropout, False)])
 def test_micro_batches_of_an_update_share_the_masks_of_weights(kind, shared):
     layer = kind(0.5, seed=3)
 
