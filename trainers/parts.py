@@ -175,11 +175,11 @@ def cosine_restarts(*, max_rate, min_rate, warmup, warmup_rate, period, period_m
     )
 
 
-def step_decay(*, max_rate, decay_at, decay_factor, updates):
-    if not all(first < second for first, second in zip([0, *decay_at], [*decay_at, updates])):
+def step_decay(*, max_rate, decay_at, decay_factor):
+    if not all(first < second for first, second in zip([0, *decay_at], decay_at)):
         raise ValueError(
-            "--decay_at must be strictly increasing, from 1 to below --updates. "
-            f"Received: --decay_at={','.join(map(str, decay_at))} --updates={updates}."
+            "--decay_at must be strictly increasing numbers of updates, from 1. "
+            f"Received: --decay_at={','.join(map(str, decay_at))}."
         )
     return lambda update: max_rate / decay_factor ** bisect.bisect_right(decay_at, update)
 
@@ -220,7 +220,7 @@ PARTS = {
         "cosine_restarts": Part(
             cosine_restarts, "max_rate min_rate warmup warmup_rate period period_mult shrink", "updates"
         ),
-        "step_decay": Part(step_decay, "max_rate decay_at decay_factor", "updates"),
+        "step_decay": Part(step_decay, "max_rate decay_at decay_factor"),
     },
 }
 ROLES = {  # role: (default, help)

@@ -125,10 +125,10 @@ def test_the_rate_steps_down_after_given_updates():
     assert (halved(0), halved(1)) == (0.002, 0.001)
 
 
-@pytest.mark.parametrize("places", ["0,10", "20,10", "10,10", "500"])
-def test_steps_that_are_no_updates_of_the_training_are_refused(places):
-    chosen = Experiment.of_arguments(["--schedule=step_decay", f"--decay_at={places}", "--updates=500"])
-    with pytest.raises(ValueError, match=f"--decay_at must be strictly increasing, .* Received: --decay_at={places} "):
+@pytest.mark.parametrize("places", ["0,10", "20,10", "10,10", "-1"])
+def test_steps_out_of_order_are_refused(places):
+    chosen = Experiment.of_arguments(["--schedule=step_decay", f"--decay_at={places}"])
+    with pytest.raises(ValueError, match=f"--decay_at must be strictly increasing .* Received: --decay_at={places}."):
         chosen.schedule()
 
 
