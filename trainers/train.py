@@ -7,6 +7,9 @@ fail again.
 Losses and perplexities are per token of the corpus: per word, or per piece of a word in a corpus of sub-words.
 trainers.evaluate reports the perplexity per word of both.
 
+With --batching=streams the state of the body is carried from batch to batch, and validation reads its text in
+--batch_size streams, each from its first token to its last. trainers.evaluate reads the text as a single stream.
+
 --strategy trains on several devices, with the same updates.
 
 python -m trainers.train --flagfile=configs/quickstart.flags --data_dir=data/docstrings --run_dir=runs/quickstart

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_adaptive.data import EOS, BlockBatches, ContextWindows, SentenceBatches, ShardedTokens
+from keras_adaptive.data import EOS, BlockBatches, ContextWindows, SentenceBatches, ShardedTokens, StreamBatches
 from keras_adaptive.data.batches import token_stream as stream
 
 SIZES = st.lists(st.integers(0, 9), min_size=1, max_size=6)
@@ -49,9 +49,14 @@ def test_refuses_shards_of_different_types():
         ShardedTokens([np.zeros(3, "uint16"), np.zeros(3, "int32")])
 
 
+def flat(batches):
+    return ((*inputs, *rest) for inputs, *rest in batches)
+
+
 READERS = {
     "blocks": lambda tokens: BlockBatches(tokens, 4, 3, seed=5).batches(0, 9),
     "sentences": lambda tokens: SentenceBatches(tokens, 24, seed=5, max_length=8).batches(0, 30),
+    "streams": lambda tokens: flat(StreamBatches(tokens, 5, 3, seed=5).batches(0, 9)),
     "windows": lambda tokens: ContextWindows(tokens, 4, 7, batch_size=2),
     "windows of tokens": lambda tokens: ContextWindows(tokens, 4, 7, batch_size=2, by_lines=False),
 }
