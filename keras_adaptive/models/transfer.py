@@ -37,16 +37,25 @@ def transfer(model, vocabulary, source, source_vocabulary):
         new, old = getattr(model, name), getattr(source, name)
         if type(new) is not type(old):
             raise _different(name, type(new).__name__, type(old).__name__)
-        own, its = list(getattr(new, "tables", ())), list(getattr(old, "tables", ()))
+        own, its = (list(getattr(part, "tables", ())) for part in (new, old))
         if own and id(own[0]) not in tables:  # tied ones are copied once
             _copy_words(new, old, ids, _spaces(old, transposed=name == "word_output"))
+        biases = [getattr(part, "bias", None) for part in (new, old)]
+        if all(bias is not None for bias in biases):
+            _copy_biases(*biases, ids)
+            own, its = [*own, biases[0]], [*its, biases[1]]
         tables |= {id(table): table for table in own}
         source_tables |= {id(table): table for table in its}
     weights = [weight for weight in model.weights if id(weight) not in tables]
     source_weights = [weight for weight in source.weights if id(weight) not in source_tables]
     if len(weights) != len(source_weights):
         raise _different("number of weights", len(weights), len(source_weights))
+    same_words = vocabulary.words == source_vocabulary.words
     for weight, its in zip(weights, source_weights):
+        if not same_words and its.shape[:1] == (len(source_vocabulary),):
+            raise ValueError(
+                f"{weight.path} has rows for words in an unknown order: keep the vocabulary of the source."
+            )
         if weight.shape != its.shape:
             raise _different(f"shape of {weight.path}", tuple(weight.shape), tuple(its.shape))
     for weight, its in zip(weights, source_weights):
@@ -60,20 +69,31 @@ def _copy_words(layer, source, ids, spaces):
     The matrices `spaces`, (dim_i, dim) for each band, take vectors to the space that all bands share.
     """
     tables, dims = layer.tables, [table.shape[1] for table in layer.tables]
+    bounds, its_bounds = _bounds(layer), _bounds(source)
     if dims != [table.shape[1] for table in source.tables]:
         raise _different(f"dimensions of the word vectors of {layer.name}", dims, [t.shape[1] for t in source.tables])
-    starts = source.boundaries
-    bands = np.searchsorted(source.boundaries[1:], ids, side="right")  # of the words in the source
+    bands = np.searchsorted(its_bounds[1:], ids, side="right")  # of the words in the source
     values = [ops.convert_to_numpy(table.value) for table in source.tables]
-    for band, (table, low, high) in enumerate(zip(tables, layer.boundaries, layer.boundaries[1:])):
+    for band, (table, low, high) in enumerate(zip(tables, bounds, bounds[1:])):
         rows = np.array(ops.convert_to_numpy(table.value))
         for its_band in range(len(values)):
             places = np.flatnonzero((ids[low:high] >= 0) & (bands[low:high] == its_band))
-            vectors = values[its_band][ids[low:high][places] - starts[its_band]]
+            vectors = values[its_band][ids[low:high][places] - its_bounds[its_band]]
             if its_band != band:
                 vectors = np.linalg.lstsq(spaces[band].T, (vectors @ spaces[its_band]).T, rcond=None)[0].T
             rows[places] = vectors
         table.assign(rows)
+
+
+def _bounds(layer):
+    """Returns the first id of every table and, last, the number of words; bands may share one table."""
+    return layer.boundaries if len(layer.tables) > 1 else (0, layer.boundaries[-1])
+
+
+def _copy_biases(bias, its_bias, ids):
+    """Sets the biases of words that the source has."""
+    values, its = (np.array(ops.convert_to_numpy(one.value)) for one in (bias, its_bias))
+    bias.assign(np.where(ids >= 0, its[ids], values))
 
 
 def _spaces(layer, transposed):

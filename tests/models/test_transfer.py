@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
+from keras_adaptive.layers import AdaptiveSoftmax, WordEmbedding
+from keras_adaptive.models import LanguageModel, transformer
 from keras_adaptive.models.transfer import transfer
 from tests.support.backends import numpy
 from tests.support.tiny import language_model, system
@@ -62,6 +64,30 @@ def test_an_untied_output_keeps_its_logits():
     expected = numpy(tail.value)[moved] @ projection.T
     np.testing.assert_allclose(numpy(model.word_output.tables[0].value)[4], expected, rtol=1e-4, atol=1e-5)
     assert head.shape[1] == len(expected) and softmax_weights(model.word_output)
+
+
+def test_biases_and_a_table_that_bands_share_follow_their_words():
+    def model(seed):
+        words = WordEmbedding(20, 8)
+        model = LanguageModel(
+            words,
+            transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2),
+            AdaptiveSoftmax(20, (5,), tied_to=words, use_bias=True),
+        )
+        randomize(model, seed)
+        return model
+
+    source, new = model(1), model(2)
+    fresh = numpy(new.word_output.bias.value).copy()
+    assert transfer(new, NEW, source, OLD) == 18
+    for id, word in enumerate(NEW.words):
+        old = OLD.words.index(word) if word in OLD else None
+        expected = fresh[id] if old is None else numpy(source.word_output.bias.value)[old]
+        assert numpy(new.word_output.bias.value)[id] == expected
+        if old is not None:
+            row = numpy(source.word_input.tables[0].value)[old]
+            np.testing.assert_array_equal(numpy(new.word_input.tables[0].value)[id], row)
+    np.testing.assert_array_equal(numpy(new.word_output.class_bias.value), numpy(source.word_output.class_bias.value))
 
 
 def test_models_of_other_sizes_are_refused():
