@@ -2,8 +2,8 @@
 
 The tokens are words or, in a run of sub-words, pieces of words; the perplexity is per word for both. Rank 1 is the most
 probable token; band 0 is the head of an adaptive softmax. Lines are scored as they arrive: lines that are already
-waiting are scored together, up to --batch_size of them. A line of more than 4,096 tokens is read in windows of as many,
-in which every token sees at least the 2,048 tokens before it, unless the body's state has a fixed size.
+waiting are scored together, up to --batch_size of them. A line of more than 2,048 tokens is read in windows of as many,
+in which every token sees at least the 1,024 tokens before it, unless the body's state has a fixed size.
 
 echo "The function returns a list ." | python -m trainers.score --run_dir=runs/quickstart
 """
@@ -43,7 +43,7 @@ def define_flags():
 
 
 LENGTH_STEP, SEGMENT = 32, 512  # lengths are rounded up to multiples of these, since compilers compile for each
-LONGEST = 4096  # tokens of a window, if the cost of a token grows with the tokens before it
+LONGEST = 2048  # tokens of a window, if the cost of a token grows with the tokens before it
 
 
 def main():
