@@ -99,7 +99,7 @@ def main():
             start_from(RunFolder(chosen.settings["init_from"]), model, corpus.vocabulary, strategy)
         updates = fit(chosen, corpus, model, run, strategy, train, Validation(valid, strategy), board)
     if strategy.process == 0:
-        print_result(updates, chosen.settings["updates"], run)
+        print_result(chosen, run, updates)
 
 
 def summarize(chosen):
@@ -273,9 +273,10 @@ def print_start(settings, strategy, run, backup, model, train):
     )
 
 
-def print_result(updates, planned, run):
-    loss = best_loss(run.path / "log.jsonl")
-    best = perplexity(loss)
+def print_result(chosen, run, updates=None):
+    """Prints the best validation of a run that ended, by default, after all its updates."""
+    planned, loss = chosen.settings["updates"], best_loss(run.path / "log.jsonl")
+    best, updates = perplexity(loss), planned if updates is None else updates
     if not math.isfinite(best):
         raise FloatingPointError(
             f"Trained {updates} updates, and the best validation loss is {loss:.6g} nats: training has diverged. Lower "
