@@ -16,6 +16,7 @@ class File:
     heeds_if_range: bool = True
     hangs: bool = False
     talks_nonsense: bool = False
+    drips: bool = False  # a few bytes at a time
 
 
 class LocalServer:
@@ -43,8 +44,8 @@ class LocalServer:
     def address(self, path):
         return f"http://127.0.0.1:{self._server.server_port}/{path}"
 
-    def wait(self):
-        self._closing.wait(10)
+    def wait(self, seconds=10):
+        return self._closing.wait(seconds)
 
 
 def _handler(site):
@@ -80,7 +81,13 @@ def _handler(site):
             self.end_headers()
             body = body[: file.stops_after]
             site.sent.append(len(body))
-            self.wfile.write(body)
+            for place in range(0, len(body), 10) if file.drips else ():
+                self.wfile.write(body[place : place + 10])
+                self.wfile.flush()
+                if site.wait(0.05):
+                    return
+            if not file.drips:
+                self.wfile.write(body)
 
         def _start(self, file):
             """The first byte to send: a part is sent only of the version that was asked for."""

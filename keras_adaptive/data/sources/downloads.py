@@ -1,18 +1,22 @@
 import glob
 import http.client
 import json
+import math
 import time
 import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from keras_adaptive.files import writing
+
 _CHUNK = 1 << 20  # bytes in memory at a time
 _TIMEOUT = 60  # seconds without an answer after which a server is down
+_LEAST = 1000  # bytes a second, on average over these seconds, below which it is as good as down
 _REPORT_EVERY = 5  # seconds between two lines of progress
 _HEADERS = {"User-Agent": "keras-adaptive", "Accept-Encoding": "identity"}  # some servers refuse urllib's own name
 
 
-def download(url, path, report=print):
+def download(url, path, report=print, most=math.inf):
     """Downloads a file, which appears under its name only when it is complete.
 
     Until then its name ends in the name of the server and `.partial`, and a note beside it holds its address, version
@@ -23,19 +27,21 @@ def download(url, path, report=print):
         url: HTTP or HTTPS address.
         path: Path of the file to make; its folder is made too.
         report: Function that is called with a line of progress every few seconds.
+        most: Number of bytes that the file may have.
 
     Returns:
         The path.
 
     Raises:
-        OSError: If the server cannot be reached, refuses, or stops before the end.
+        OSError: If the server cannot be reached, refuses, stops before the end, sends less than a kilobyte a second, or
+            more than `most` bytes.
         ValueError: If `url` is not an address.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{urlsplit(url).hostname}.partial")
     try:
-        _transfer(url, partial, report)
+        _transfer(url, partial, report, most)
     except http.client.HTTPException as error:
         raise OSError(f"not an answer that can be used: {error!r}") from error
     partial.replace(path)
@@ -44,7 +50,7 @@ def download(url, path, report=print):
     return path
 
 
-def _transfer(url, partial, report):
+def _transfer(url, partial, report, most):
     """Completes the partial file, from its end if that is safe."""
     note, have = _resumable(url, partial)
     if have and have == note["size"]:
@@ -55,10 +61,10 @@ def _transfer(url, partial, report):
         resumed = have and response.status == http.client.PARTIAL_CONTENT
         if resumed and not _continues(response.headers, note, have):
             partial.unlink()
-            return _transfer(url, partial, report)
+            return _transfer(url, partial, report, most)
         if not resumed:
             note, have = _start(url, partial, response.headers), 0
-        have = _append(response, partial, have, note["size"], report)
+        have = _append(response, partial, have, note["size"], report, most)
     if note["size"] not in (None, have):
         raise OSError(f"stopped after {have:,} of {note['size']:,} bytes; the next call resumes from there")
 
@@ -95,16 +101,27 @@ def _version(headers):
     return etag if etag and not etag.startswith("W/") else headers["Last-Modified"]
 
 
-def _append(response, partial, have, size, report):
+def _append(response, partial, have, size, report, most):
     """Appends what the server sends to the partial file; returns its new size."""
-    reported = time.monotonic()
+    reported = measured = time.monotonic()
+    had = have
     with open(partial, "ab") as file:
         while chunk := response.read1(_CHUNK):
-            file.write(chunk)
+            with writing(partial):
+                file.write(chunk)
+                file.flush()
             have += len(chunk)
-            if time.monotonic() - reported >= _REPORT_EVERY:
-                reported = time.monotonic()
+            if max(have, size or 0) > most:
+                file.truncate(0)
+                raise OSError(f"{max(have, size or 0):,} bytes, where at most {most:,} were expected")
+            now = time.monotonic()
+            if now - reported >= _REPORT_EVERY:
+                reported = now
                 report(f"{have / 1e6:,.1f} MB" + (f" of {size / 1e6:,.1f} MB" if size else ""))
+            if now - measured >= _TIMEOUT:
+                if have - had < _LEAST * (now - measured):
+                    raise OSError(f"less than {_LEAST} bytes a second; the next call resumes after {have:,} bytes")
+                measured, had = now, have
     return have
 
 

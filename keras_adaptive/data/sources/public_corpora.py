@@ -3,6 +3,7 @@
 import functools
 import gzip
 import hashlib
+import math
 import shutil
 import tarfile
 import zipfile
@@ -14,9 +15,11 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from keras_adaptive.data.corpus import SPLITS
-from keras_adaptive.data.preparation.prepare import prepare
+from keras_adaptive.data.preparation.prepare import is_free, prepare
 from keras_adaptive.data.sources.downloads import download
 from keras_adaptive.files import complete_or_absent
+
+_BYTES = {"bytes": 1, "tokens": 16, "lines": 1000}  # at most in a text for each that is published
 
 
 class PublicCorpus(NamedTuple):
@@ -32,6 +35,12 @@ class PublicCorpus(NamedTuple):
     text_sums: dict = {}  # split -> the published SHA-1 of its text; "all" for the texts of all splits together
     sizes: dict = {}  # split -> bytes, where one text holds all splits, one after the other
     tokenizer: str = "whitespace"
+
+    @property
+    def most_bytes(self):
+        """Number of bytes that its archive may unpack to, far more than what is published: a bomb is larger."""
+        texts = [min(_BYTES[fact] * count for fact, count in facts.items()) for facts in self.published.values()]
+        return (1 << 20) + 2 * sum(texts)
 
 
 _WIKITEXT = {split: (f"wiki.{split}.tokens",) for split in SPLITS}
@@ -168,6 +177,7 @@ def prepare_public(
             holds something else.
         OSError: If no mirror has the archive.
     """
+    is_free(data_dir)  # an error before the work
     texts = fetch_texts(name, download_dir, mirrors, report, checksums)
     public = PUBLIC_CORPORA[name]
     report(f"Reading {texts}")
@@ -204,7 +214,7 @@ def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
     failures = []
     for url in sorted(archives, key=lambda url: not archives[url].is_file()):
         try:
-            _fetch_archive(url, archives[url], report)
+            _fetch_archive(url, archives[url], report, public.most_bytes)
         except (OSError, ValueError) as error:
             failures.append(_failure(url, error, report))
             continue
@@ -212,7 +222,7 @@ def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
             _check_sum(archives[url], public.archive_sums.get(archives[url].name) if checksums else None)
             report(f"Unpacking {archives[url]}")
             sums = public.text_sums if checksums else {}
-            return unpack(archives[url], public.members, texts, sums, public.sizes)
+            return unpack(archives[url], public.members, texts, sums, public.sizes, public.most_bytes)
         except ValueError as error:
             archives[url].unlink()
             failures.append(_failure(url, error, report))
@@ -223,7 +233,7 @@ def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
     )
 
 
-def unpack(archive, members, folder, sums=None, sizes=None):
+def unpack(archive, members, folder, sums=None, sizes=None, most=math.inf):
     """Writes the texts of a zip or tar archive: the given members only, under fixed names.
 
     Args:
@@ -233,19 +243,20 @@ def unpack(archive, members, folder, sums=None, sizes=None):
         sums: Dict from split to the published SHA-1 of its text; a split without one is not compared. Optional.
         sizes: Dict from split to the bytes of its text, if the members are those of one text, `all`, that holds all
             splits one after the other.
+        most: Number of bytes that the archive may unpack to.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: If the file is not a zip or tar archive, is damaged, or lacks a member, or a text has another
-            checksum.
+        ValueError: If the file is not a zip or tar archive, is damaged, lacks a member, or unpacks to more than `most`
+            bytes, or a text has another checksum.
     """
     wanted = [name for names in members.values() for name in names]
     with complete_or_absent(folder) as new:
         pieces = {name: new / str(number) for number, name in enumerate(wanted)}
         try:
-            _extract(archive, pieces)
+            _extract(archive, pieces, most)
         except _BROKEN as error:
             raise ValueError(f"{archive} is not a zip or tar archive, or is damaged: {error}") from error
         missing = [name for name in wanted if not pieces[name].exists()]
@@ -285,12 +296,12 @@ def _check_sum(path, published):
         )
 
 
-def _fetch_archive(url, archive, report):
+def _fetch_archive(url, archive, report, most):
     if archive.is_file():
         report(f"Taking {archive}, which is there already")
     else:
         report(f"Downloading {url}")
-        download(url, archive, report)
+        download(url, archive, report, most)
 
 
 def _failure(url, error, report):
@@ -299,25 +310,55 @@ def _failure(url, error, report):
     return line
 
 
-def _extract(archive, pieces):
+class _Bound:
+    """Number of bytes that an archive may still unpack to."""
+
+    def __init__(self, archive, most):
+        self.archive, self.most, self.left = archive, most, most
+
+    def take(self, number):
+        self.left -= number
+        if self.left < 0:
+            raise ValueError(f"{self.archive} unpacks to more than {self.most:,} bytes: it is not the published one")
+
+
+class _Bounded(NamedTuple):
+    """File of an archive whose bytes count towards the bound."""
+
+    source: object
+    bound: _Bound
+
+    def read(self, size):
+        data = self.source.read(size)
+        self.bound.take(len(data))
+        return data
+
+
+def _extract(archive, pieces, most):
     """Writes every member whose name ends in one of `pieces` to its path."""
+    bound = _Bound(archive, most)
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as file:
             for member in file.infolist():
-                _write_piece(member.filename, lambda member=member: file.open(member), pieces)
+                _write_piece(member.filename, functools.partial(file.open, member), pieces, bound)
     else:
         with tarfile.open(archive) as file:
-            for member in filter(tarfile.TarInfo.isfile, file):
-                _write_piece(member.name, lambda member=member: file.extractfile(member), pieces)
-            while file.fileobj.read(1 << 20):  # gzip compares its checksum at the very end
+            for member in file:
+                open_member = functools.partial(file.extractfile, member)
+                if not (member.isfile() and _write_piece(member.name, open_member, pieces, bound)):
+                    bound.take(member.size)  # is read to get to the next one
+            tail = _Bounded(file.fileobj, bound)
+            while tail.read(1 << 20):  # gzip compares its checksum at the very end
                 pass
 
 
-def _write_piece(name, open_member, pieces):
+def _write_piece(name, open_member, pieces, bound):
+    """Returns whether a member is wanted, after writing it."""
     piece = next((piece for piece in pieces if f"/{name}".endswith(f"/{piece}")), None)
     if piece:
         with open_member() as source, open(pieces[piece], "wb") as target:
-            shutil.copyfileobj(source, target)
+            shutil.copyfileobj(_Bounded(source, bound), target)
+    return piece is not None
 
 
 def _join(pieces, path):

@@ -117,6 +117,32 @@ def test_bad_servers_are_errors(site, tmp_path, monkeypatch, how, timeout, messa
     assert not (tmp_path / "file.zip").exists()
 
 
+@pytest.mark.parametrize("has_length", [True, False])
+def test_a_server_that_drips_is_down(site, tmp_path, monkeypatch, has_length):
+    monkeypatch.setattr(downloads, "_TIMEOUT", 0.2)
+    url = site.add("file.zip", BODY, drips=True, has_length=has_length)
+    with pytest.raises(OSError, match="less than 1000 bytes a second; the next call resumes after .* bytes"):
+        download(url, tmp_path / "file.zip")
+    assert not (tmp_path / "file.zip").exists()
+    site.files["file.zip"].drips = False
+    assert download(url, tmp_path / "file.zip").read_bytes() == BODY
+
+
+@pytest.mark.parametrize("has_length", [True, False])
+def test_a_file_that_is_too_large_is_not_kept(site, tmp_path, has_length):
+    url = site.add("file.zip", BODY, has_length=has_length)
+    with pytest.raises(OSError, match="10,000 bytes, where at most 9,999 were expected"):
+        download(url, tmp_path / "file.zip", most=9_999)
+    assert sum(path.stat().st_size for path in tmp_path.glob("*.partial")) == 0
+    assert download(url, tmp_path / "file.zip", most=10_000).read_bytes() == BODY
+
+
+def test_a_full_disk_is_named(site, tmp_path):
+    (tmp_path / "file.zip.127.0.0.1.partial").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device: .*file.zip.127.0.0.1.partial"):
+        download(site.add("file.zip", BODY), tmp_path / "file.zip")
+
+
 def test_progress(site, tmp_path, monkeypatch):
     lines = []
     download(site.add("file.zip", BODY), tmp_path / "file.zip", lines.append)
@@ -159,6 +185,30 @@ def test_links_are_not_followed(tmp_path):
     with pytest.raises(ValueError, match=r"lacks wiki.train.tokens and 2 more"):
         unpack(tmp_path / "archive", MEMBERS, tmp_path / "texts")
     assert files_in(tmp_path) == {"archive", "secret"}
+
+
+BOMB = b"\0" * 10**6
+BOMBS = {
+    "zip": zipped({**NAMED, "wiki.train.tokens": BOMB}),
+    "tar": tarred({**NAMED, "wiki.train.tokens": BOMB}),
+    "tar of others": tarred({"others": BOMB, **NAMED}),
+    "tail": gzip.compress(tarred(NAMED, "w") + BOMB),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_bomb_is_not_unpacked(tmp_path, kind):
+    (tmp_path / "archive").write_bytes(BOMBS[kind])
+    assert len(BOMBS[kind]) < 10_000
+    with pytest.raises(ValueError, match="archive unpacks to more than 100,000 bytes: it is not the published one"):
+        unpack(tmp_path / "archive", MEMBERS, tmp_path / "texts", most=100_000)
+    assert files_in(tmp_path) == {"archive"}
+
+
+@pytest.mark.parametrize("name", PUBLIC_CORPORA)
+def test_a_public_corpus_may_be_as_large_as_it_is_and_no_bomb(name):
+    sizes = {"wikitext-103": 541e6, "wikitext-2": 13e6, "billion-word": 4200e6, "enwik8": 100e6}
+    assert 1.5 * sizes[name] < PUBLIC_CORPORA[name].most_bytes < 10 * sizes[name]
 
 
 LARGE = {**NAMED, "wikitext-tiny/wiki.test.tokens": BODY}

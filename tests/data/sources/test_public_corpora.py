@@ -106,7 +106,7 @@ def test_an_unknown_name(tmp_path):
 def test_types_are_held_to_the_published_min_count_only(site, tmp_path, tiny):
     tiny(mirrors=(site.add("tiny.zip", zipped(NAMED)),))
     assert len(prepare_public("tiny", tmp_path / "in", tmp_path / "out", min_count=2).vocabulary) == 8
-    given = Vocabulary([*SPECIAL_WORDS, "word"], [0] * 5)
+    given = Vocabulary([*SPECIAL_WORDS, "the"], [0] * 5)
     assert len(prepare_public("tiny", tmp_path / "in", tmp_path / "given", vocabulary=given).vocabulary) == 5
     tiny(published={**TOKENS, "test": {"tokens": 9}})
     with pytest.raises(ValueError, match="test tokens 3"):
