@@ -34,11 +34,15 @@ def write_json(path, value):
 def read_json_lines(path):
     """Returns the records of a JSON lines file, without a last line that is still being written."""
     records = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n")[:-1], 1):
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{number}: not a JSON object ({error.msg}).") from None
+    with reading(path, "a file of JSON lines", "Remove it, or its damaged lines."):
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n")[:-1], 1):
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}:{number}: not a JSON object ({error.msg}). Remove the line.") from None
+            if not isinstance(record, dict):
+                raise ValueError(f"{path}:{number}: not a JSON object. Remove the line.")
+            records.append(record)
     return records
 
 

@@ -52,6 +52,7 @@ ONCE = [
     "test_package.py",
     "test_structure.py",
     "trainers/test_analyze.py",
+    "trainers/test_bad_input.py",
     "trainers/test_character_programs.py",
     "trainers/test_command_line.py",
     "trainers/test_convert.py",

@@ -24,7 +24,7 @@ from absl import flags
 
 from keras_adaptive import evaluation
 from keras_adaptive.data import EOS, UNK
-from keras_adaptive.files import commit, partial, read_json_lines, write_json
+from keras_adaptive.files import commit, partial, read_json_lines, reading, write_json
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
 from trainers.experiment import Experiment, plain
@@ -94,7 +94,7 @@ class Run:
         path = self.folder.path / f"losses_{split}_{how}.npz"
         of = f"model {self.model_digest}, text {self.texts()[split]}"
         if path.is_file():
-            with np.load(path) as kept:
+            with reading(path, "a file of losses", "Remove it."), np.load(path) as kept:
                 if kept["of"] == of:
                     return WordLosses(*(kept[name] for name in WordLosses._fields))
         print(f"Evaluating for {path}", flush=True)

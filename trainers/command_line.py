@@ -55,7 +55,8 @@ def _parse(arguments, paths):
     try:
         rest = flags.FLAGS(arguments)
     except flags.Error as error:
-        raise ValueError(f"{str(error).rstrip('.')}. {SEE_HELP}") from None
+        message = str(error).rstrip(".")
+        raise ValueError(f"{message if len(message) < 400 else f'{message[:400]} …'}. {SEE_HELP}") from None
     if rest[1:] and not paths:
         raise ValueError(f"Unknown arguments: {rest[1:]}. Flags look like --name=value. {SEE_HELP}")
     if paths and not rest[1:]:

@@ -69,7 +69,7 @@ class Experiment:
         try:
             values = _parse([f"--{name}={value}" for name, value in run.flags().items()])
         except ValueError as error:
-            raise ValueError(f"{run.path}/flags.txt is no longer that of a run: {error} Put the file back.") from None
+            raise ValueError(f"{run.path}/flags.txt is no longer that of a run: {error}. Put the file back.") from None
         parts = {role: values[role].value for role in PARTS}
         return cls(parts, {name: values[name].value for name in _taken(parts)})
 

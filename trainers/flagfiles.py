@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+LONGEST = 1 << 20  # characters of a flagfile
 _PREFIXES = ("--flagfile=", "-flagfile=")
 
 
@@ -18,7 +19,7 @@ def expand(arguments, folder="", including=()):
         including: Paths of the flagfiles that are currently read.
 
     Raises:
-        ValueError: If a flagfile includes itself or is not UTF-8.
+        ValueError: If a flagfile includes itself, is not UTF-8, or is no text of flags.
         OSError: If a flagfile cannot be read.
     """
     arguments, expanded = list(arguments), []
@@ -41,8 +42,12 @@ def _read(path, including):
     if resolved in including:
         raise ValueError(f"The flagfile {path} includes itself: remove its --flagfile line.")
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        with open(path, encoding="utf-8") as file:
+            text = file.read(LONGEST)
     except UnicodeDecodeError as error:
         raise ValueError(f"The flagfile {path} is not UTF-8 ({error.reason}).") from None
+    if len(text) == LONGEST:
+        raise ValueError(f"The flagfile {path} is longer than {LONGEST:,} characters: it must hold a flag per line.")
+    lines = map(str.strip, text.splitlines())
     arguments = [line for line in lines if line and not line.startswith(("#", "//"))]
     return expand(arguments, path.parent, (*including, resolved))

@@ -12,6 +12,7 @@ import numpy as np
 from absl import flags
 
 from keras_adaptive.data import EOS
+from keras_adaptive.files import read_text_lines
 from trainers import command_line
 from trainers.run_folder import RunFolder
 
@@ -23,7 +24,7 @@ def define_flags():
     flags.DEFINE_string("prompt", "", "Text to continue; it is read as the start of a line.")
     flags.DEFINE_string("input", None, "UTF-8 file with one prompt per line, instead of --prompt.")
     flags.DEFINE_integer("batch_size", 16, "Prompts of --input at a time.", lower_bound=1)
-    flags.DEFINE_integer("length", 50, "Words, or pieces of words, to generate.", lower_bound=1)
+    flags.DEFINE_integer("length", 50, "Words, or pieces of words, to generate.", 1, 10**6)
     temperature = "Below 1 sharpens the distribution, 0 takes the most probable word."
     command_line.define_float("temperature", 1.0, temperature, 0)
     flags.DEFINE_integer("top_k", None, "Draw among the k most probable words only.", lower_bound=1)
@@ -78,11 +79,8 @@ def read_prompts():
     """Returns the lines of --input, or --prompt."""
     if not FLAGS.input:
         return [FLAGS.prompt]
-    try:
-        with open(FLAGS.input, encoding="utf-8") as lines:
-            return [line.rstrip("\r\n") for line in lines]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{FLAGS.input} is not UTF-8 ({error.reason}): convert the text to UTF-8.") from None
+    with open(FLAGS.input, "rb") as source:
+        return list(read_text_lines(source, FLAGS.input))
 
 
 if __name__ == "__main__":

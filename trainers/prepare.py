@@ -18,6 +18,7 @@ import tempfile
 from absl import flags
 
 from keras_adaptive.data import PUBLIC_CORPORA, TOKENIZERS, UNITS, Vocabulary, prepare, prepare_public, write_docstrings
+from keras_adaptive.data.preparation.prepare import is_free
 from trainers import command_line
 
 FLAGS = flags.FLAGS
@@ -42,10 +43,10 @@ def define_flags():
         "or what a public corpus was published with.",
         lower_bound=1,
     )
-    flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, such as 32000; 0 for words.", lower_bound=0)
+    flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, such as 32000; 0 for words.", 0, 10**6)
     flags.DEFINE_string("dictionary", None, "A vocabulary.txt or dict.txt to use; other words become <unk>.")
     flags.DEFINE_string("data_dir", None, "Folder to make.", required=True)
-    flags.DEFINE_integer("processes", os.cpu_count(), "Processes that read the text.", lower_bound=1)
+    flags.DEFINE_integer("processes", os.cpu_count(), "Processes that read the text.", 1, 1024)
     flags.DEFINE_string("download_dir", "data/downloads", "Folder of downloaded archives and their texts.")
     flags.DEFINE_list("mirrors", [], "Addresses to download a public corpus from, instead of the public ones.")
     flags.DEFINE_bool("checksums", True, "Refuse public archives and texts that differ from the published checksums.")
@@ -97,6 +98,8 @@ def prepare_source():
         return prepare_docstrings()
     if FLAGS.packages:
         raise ValueError("--packages belongs to --source=docstrings.")
+    if FLAGS.mirrors and FLAGS.source not in PUBLIC_CORPORA:
+        raise ValueError(f"--mirrors belongs to --source={'|'.join(PUBLIC_CORPORA)}.")
     return prepare_download() if FLAGS.source in PUBLIC_CORPORA else prepare_folder()
 
 
@@ -116,9 +119,9 @@ def print_summary(corpus):
 
 
 def main():
-    kept = os.path.exists(os.path.join(FLAGS.data_dir, "corpus.json"))
+    made = is_free(FLAGS.data_dir)  # an error before the work
     corpus = prepare_source()
-    print(f"{'Kept' if kept else 'Made'} {FLAGS.data_dir} from {corpus.metadata['source']}")
+    print(f"{'Made' if made else 'Kept'} {FLAGS.data_dir} from {corpus.metadata['source']}")
     print_summary(corpus)
 
 

@@ -99,7 +99,7 @@ class RunFolder:
     def _validations(self):
         """Returns the number of validations in the log. A training can be killed between the first and its save."""
         log = self._file("log.jsonl")
-        return log.read_text(encoding="utf-8").count('"val_loss"') if log.exists() else 0
+        return log.read_bytes().count(b'"val_loss"') if log.is_file() else 0
 
     @property
     def has_checkpoints(self):
@@ -108,9 +108,9 @@ class RunFolder:
 
     def check_empty(self):
         """Raises a ValueError if the folder is not empty, or cannot be made."""
+        check_new_folder(self.path)
         if self.path.exists() and any(self.path.iterdir()):
             raise ValueError(f"{self.path} is not empty: pass another --run_dir.")
-        check_new_folder(self.path)
 
     def write(self, flags_text, vocabulary, metadata):
         """Writes the files that describe the run, the flags last.
@@ -164,7 +164,7 @@ class RunFolder:
     def flags(self):
         """Returns the flags in flags.txt, a dict of strings; `Experiment.of_run` reads the experiment."""
         lines = self._read("flags.txt").splitlines()
-        for line in lines:
+        for line in lines or [""]:
             if not re.match(r"--(?!flagfile=)\w+=", line):
                 raise ValueError(
                     f"{self._file('flags.txt')} must hold --NAME=VALUE lines only. Received: {line[:80]!r}."

@@ -20,6 +20,7 @@ from absl import flags
 
 from keras_adaptive.data import EOS, PAD
 from keras_adaptive.evaluation import state_grows
+from keras_adaptive.files import read_text_lines
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
 from trainers.progress import Progress
@@ -86,16 +87,11 @@ def read_lines():
     """Yields the lines of --input or of the standard input.
 
     Raises:
-        ValueError: If a line is not UTF-8. The message holds its number.
+        ValueError: If a line is not UTF-8 or too long. The message holds its number.
     """
     for name in FLAGS.input or [None]:
         with open(name, "rb") if name else standard_input() as source:
-            for number, line in enumerate(source, 1):
-                try:
-                    yield line.decode("utf-8").rstrip("\r\n")
-                except UnicodeDecodeError as error:
-                    where = f"Line {number} of {name}" if name else f"Line {number}"
-                    raise ValueError(f"{where} is not UTF-8 ({error.reason}): convert the text to UTF-8.") from None
+            yield from read_text_lines(source, name)
 
 
 def standard_input():

@@ -17,7 +17,6 @@ python -m trainers.train --flagfile=configs/quickstart.flags --data_dir=data/doc
 
 import contextlib
 import importlib.util
-import json
 import math
 import os
 import sys
@@ -39,6 +38,7 @@ from keras_adaptive.callbacks import (
     TrainLog,
 )
 from keras_adaptive.data import load_corpus
+from keras_adaptive.files import read_json_lines
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.models.transfer import transfer
 from trainers import command_line, experiment, resume, summary
@@ -135,6 +135,8 @@ def check(chosen):
             "--updates must be a multiple of --evaluate_every, since a run ends with a validation. "
             f"Received: --updates={updates} --evaluate_every={every}."
         )
+    if FLAGS.model_devices and FLAGS.strategy != "model_parallel":
+        raise ValueError("--model_devices belongs to --strategy=model_parallel: leave it out, or choose that.")
     chosen.schedule()  # raises on bad rates before anything is written
     installed = importlib.util.find_spec("tensorboard") is not None
     if FLAGS.tensorboard and not installed:
@@ -287,9 +289,15 @@ def print_result(chosen, run, updates=None):
 
 
 def best_loss(log):
-    """Returns the lowest validation loss in a run's log."""
-    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    return min((record["val_loss"] for record in records if record.get("val_loss") is not None), default=math.inf)
+    """Returns the lowest validation loss in a run's log, infinity if all of them were not finite.
+
+    Raises:
+        ValueError: If the log has lost its validations.
+    """
+    losses = [record["val_loss"] for record in read_json_lines(log) if "val_loss" in record]
+    if not losses:
+        raise ValueError(f"{log} has lost the validations of the run, which is complete: use the models beside it.")
+    return min((loss for loss in losses if isinstance(loss, float)), default=math.inf)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import tempfile
 import keras
 
 from keras_adaptive.backend.checks import non_finite
-from keras_adaptive.files import commit, discard, partial
+from keras_adaptive.files import commit, discard, partial, writing
 
 
 class Checkpoint(keras.callbacks.Callback):
@@ -83,12 +83,13 @@ class Checkpoint(keras.callbacks.Callback):
             return
         last, best = (os.path.join(self.run_dir, name) for name in ("last.keras", "best.keras"))
         try:
-            self.model.save(partial(last))
-            if is_best:
-                self.best = val_loss
-                shutil.copyfile(partial(last), partial(best))
-                commit(best)
-            commit(last)
+            with writing(last):
+                self.model.save(partial(last))
+                if is_best:
+                    self.best = val_loss
+                    shutil.copyfile(partial(last), partial(best))
+                    commit(best)
+                commit(last)
         except OSError:
             discard(last)
             discard(best)

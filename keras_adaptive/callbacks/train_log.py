@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_adaptive.files import writing
 from keras_adaptive.metrics.perplexity import perplexity
 
 LOGS = ("learning_rate", "gradient_norm", "tokens_per_second", "skipped")  # written with their last values
@@ -160,7 +161,7 @@ class TrainLog(keras.callbacks.Callback):
         record = {"update": self._updates}
         record |= {name: finite(value) for name, value in values.items()}
         record |= {"tokens": round(self._tokens), "seconds": round(self._passed(), 3)}
-        with open(self.path, "a", encoding="utf-8") as file:
+        with writing(self.path), open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
         for name, value in values.items():
             if self._scalars and finite(value) is not None:

@@ -92,8 +92,16 @@ def read_metadata(path):
         if metadata["unit"] == "sub-word":
             _check(path, "", metadata, OF_SUBWORDS)
         for split in SPLITS:
+            _check_counts(path, f"splits.{split}", metadata["splits"][split])
             _check_shards(path, f"splits.{split}", metadata["splits"][split], metadata)
     return metadata
+
+
+def _check_counts(path, name, split):
+    """Checks that no count of a split exceeds its tokens: each line and each word has one at least."""
+    for key in ("lines", "unknown", "words", "unknown_words"):
+        if split.get(key, 0) > split["tokens"]:
+            raise _wrong(path, f"{name}.{key}", split[key], f"at most {split['tokens']:,}, the tokens")
 
 
 def _check_shards(path, name, split, metadata):

@@ -57,6 +57,13 @@ def test_a_model_that_is_not_finite_is_not_written(tmp_path, bad):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
 
 
+def test_a_full_disk_is_named(tmp_path):
+    (tmp_path / "partial_last.keras").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device: .*last.keras"):
+        end_epochs(make_model(), tmp_path, [1.0])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_without_validation_there_is_no_best(tmp_path):
     end_epochs(make_model(), tmp_path, [None, np.nan])
     assert [path.name for path in tmp_path.iterdir()] == ["last.keras"]

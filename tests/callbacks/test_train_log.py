@@ -145,6 +145,15 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
     assert "gradient_norm" not in events.Tags()["tensors"]
 
 
+def test_a_full_disk_is_named(tmp_path):
+    log = TrainLog("/dev/full", every=1)
+    log.set_model(Tracked())
+    log.model.compile("sgd")
+    log.on_train_begin()
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        log.on_train_batch_end(0, {})
+
+
 def test_evaluating_outside_fit_writes_nothing(tmp_path):
     model, path = Tracked(), tmp_path / "log"
     model.compile("sgd")

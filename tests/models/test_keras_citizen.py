@@ -105,6 +105,12 @@ def test_the_functions_that_are_compiled_do_not_grow_with_the_temperatures(model
     np.testing.assert_array_equal(model.generate(prompt, 4, temperature=5.0, top_k=1, seed=3), sharp)
 
 
+@pytest.mark.parametrize("name", ["generate", "stream"])
+def test_no_words_to_add_are_refused(model, name):
+    with pytest.raises(ValueError, match="`length` must be at least 1 word to add. Received: length=0."):
+        getattr(model, name)(batch(1)[0], length=0)
+
+
 @pytest.mark.parametrize("bad", [{"temperature": -0.1}, {"temperature": float("nan")}, {"top_k": 0}])
 def test_bad_ways_to_draw_are_refused_at_once(model, bad):
     with pytest.raises(ValueError, match="`temperature` must not be negative and `top_k` must be at least 1"):

@@ -9,7 +9,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.ticker import PercentFormatter
 
-from keras_adaptive.files import read_json_lines
+from keras_adaptive.files import read_json_lines, reading, writing
 from keras_adaptive.metrics import perplexity
 from trainers.plots import MUTED, TRAIN, VALID, bin_label, draw
 
@@ -147,6 +147,8 @@ PICTURES = [  # (file of the run, picture with the same *, how to read the file,
     ("score.jsonl", "surprisal.png", read_surprisal, plot_surprisal),
 ]
 
+OTHER = "a result of these programs", "Remove it, or write it again."  # what a file with other contents is not
+
 
 def draw_run(run_dir):
     """Draws every picture that the folder of a run has numbers for, and returns their paths."""
@@ -155,14 +157,19 @@ def draw_run(run_dir):
         raise ValueError(f"`{run_dir}` is not a folder. Give the --run_dir of a run.")
     drawn = []
     for pattern, picture, read, plot in PICTURES:
-        sources = {source: content for source in sorted(run_dir.glob(pattern)) if (content := read(source))}
+        sources = {}
+        for source in sorted(run_dir.glob(pattern)):
+            with reading(source, *OTHER):
+                if content := read(source):
+                    sources[source] = content
         if not sources:
             print(f"{run_dir / picture}: not drawn, there is nothing in {pattern}")
         for source, content in sources.items():
             split = source.stem.partition("_")[2]
             title = f"{run_dir.resolve().name}, {split}" if split else run_dir.resolve().name
             path = run_dir / picture.replace("*", split)
-            draw(plot, path, content, title)
+            with reading(source, *OTHER), writing(path):
+                draw(plot, path, content, title)
             print(path)
             drawn.append(path)
     if not drawn:

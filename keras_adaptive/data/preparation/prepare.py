@@ -14,7 +14,7 @@ from keras_adaptive.data.preparation.token_files import write_subword_corpus, wr
 from keras_adaptive.data.preparation.word_index import index_words
 from keras_adaptive.data.text.characters import UNITS
 from keras_adaptive.data.text.words import TOKENIZERS
-from keras_adaptive.files import complete_or_absent, flush, workspace
+from keras_adaptive.files import check_new_folder, complete_or_absent, flush, workspace, writing
 
 _PART = 1 << 26  # bytes of text that become a shard of tokens
 _NAMES = ("{}.txt", "wiki.{}.tokens")
@@ -91,6 +91,7 @@ def prepare(
         raise ValueError("A corpus of sub-words makes its own vocabulary: pass `subwords` or `vocabulary`, not both.")
     if processes < 1:
         raise ValueError(f"`processes` must be positive. Received: {processes}")
+    free = is_free(data_dir)  # an error before the work
     texts = {split: _find(folder, split) for split in SPLITS}
     recipe = {
         "tokenizer": tokenizer,
@@ -102,9 +103,9 @@ def prepare(
     if vocabulary is not None:
         recipe |= {"min_count": None, "dictionary": vocabulary.sha256}
     inputs = {split: _identity(path) for split, path in texts.items()}
-    if not _is_free(data_dir):
+    if not free:
         return _existing(data_dir, recipe, inputs, check)
-    with workspace(data_dir) as work, _mapping(processes) as mapped:
+    with workspace(data_dir) as work, writing(work), _mapping(processes) as mapped:
         cut = [part for split in SPLITS for part in _parts(split, texts[split], inputs[split], tokenizer, work)]
         folders = _number(cut, tokenizer, mapped, workers.call if processes > 1 else _call_here, report)
         new = work / "corpus"
@@ -118,6 +119,12 @@ def prepare(
         for split in SPLITS:
             if splits[split]["tokens"] == splits[split]["lines"]:
                 raise ValueError(f"{texts[split]} holds no word. It must hold text, a paragraph or a sentence a line.")
+        if splits["train"]["tokens"] - splits["train"]["lines"] == splits["train"]["unknown"]:
+            received = f"min_count={min_count}" if vocabulary is None else f"{len(vocabulary)} words"
+            raise ValueError(
+                f"No word of {texts['train']} is in the vocabulary: pass a smaller `min_count`, or the vocabulary of "
+                f"this text. Received: {received}."
+            )
         metadata = {"source": str(source or folder), **recipe, **contents, "splits": splits}
         (new / "corpus.json").write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
         if check:
@@ -143,22 +150,35 @@ def _identity(path):
     return {"bytes": path.stat().st_size, "sha256": digest}
 
 
-def _is_free(data_dir):
-    return not os.path.exists(data_dir) or os.path.isdir(data_dir) and not os.listdir(data_dir)
+def is_free(data_dir):
+    """Returns whether a corpus would be made in `data_dir`, rather than looked for.
+
+    Raises:
+        ValueError: If it cannot be made there, or something else is there.
+    """
+    if os.path.exists(os.path.join(data_dir, "corpus.json")):
+        return False
+    if os.path.exists(data_dir) and not (os.path.isdir(data_dir) and not os.listdir(data_dir)):
+        raise _other(data_dir)
+    check_new_folder(data_dir)
+    return True
 
 
 def _existing(data_dir, recipe, inputs, check):
     """Returns the corpus in `data_dir` if it is what `prepare` would write."""
-    if os.path.exists(os.path.join(data_dir, "corpus.json")):
-        corpus = Corpus(data_dir)
-        splits = corpus.metadata["splits"]
-        same_text = all(inputs[split].items() <= splits[split].items() for split in SPLITS)
-        if same_text and recipe.items() <= corpus.metadata.items():
-            corpus.verify(*SPLITS)
-            if check:
-                check(corpus)
-            return corpus
-    raise ValueError(f"{data_dir} exists and is not this corpus. Remove it, or choose another data_dir.")
+    corpus = Corpus(data_dir)
+    splits = corpus.metadata["splits"]
+    same_text = all(inputs[split].items() <= splits[split].items() for split in SPLITS)
+    if not same_text or not recipe.items() <= corpus.metadata.items():
+        raise _other(data_dir)
+    corpus.verify(*SPLITS)
+    if check:
+        check(corpus)
+    return corpus
+
+
+def _other(data_dir):
+    return ValueError(f"{data_dir} exists and is not this corpus. Remove it, or choose another data_dir.")
 
 
 @contextlib.contextmanager

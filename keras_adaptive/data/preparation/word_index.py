@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_adaptive.data.preparation.text_parts import read_words
 from keras_adaptive.data.text.words import TOKENIZERS
+from keras_adaptive.files import writing
 
 _CHUNK = 1 << 18  # numbers in memory at a time
 
@@ -20,14 +21,15 @@ def index_words(path, start, stop, tokenizer, folder):
     """
     folder = Path(folder)
     numbers = defaultdict(itertools.count().__next__)
-    with open(folder / "numbers", "wb") as file:
-        for words in read_words(path, TOKENIZERS[tokenizer], start, stop, any_bytes=tokenizer == "bytes"):
-            np.fromiter(map(numbers.__getitem__, words), np.int32, len(words)).tofile(file)
-    counts = np.zeros(len(numbers), np.int64)
-    for chunk in read_numbers(folder):
-        counts += np.bincount(chunk, minlength=len(numbers))
-    counts.tofile(folder / "counts")
-    (folder / "words").write_bytes("".join(f"{word}\n" for word in numbers).encode())
+    with writing(folder):
+        with open(folder / "numbers", "wb") as file:
+            for words in read_words(path, TOKENIZERS[tokenizer], start, stop, any_bytes=tokenizer == "bytes"):
+                np.fromiter(map(numbers.__getitem__, words), np.int32, len(words)).tofile(file)
+        counts = np.zeros(len(numbers), np.int64)
+        for chunk in read_numbers(folder):
+            counts += np.bincount(chunk, minlength=len(numbers))
+        counts.tofile(folder / "counts")
+        (folder / "words").write_bytes("".join(f"{word}\n" for word in numbers).encode())
 
 
 def read_numbers(folder):

@@ -3,9 +3,11 @@ import functools
 import hashlib
 import itertools
 import json
+import reprlib
 
 from keras_adaptive.data.text.characters import BYTES
 from keras_adaptive.data.text.vocabulary import Vocabulary
+from keras_adaptive.files import reading
 from keras_adaptive.special_words import SPECIAL_WORDS
 
 _BATCH = 1 << 16  # number of words that are cut at a time
@@ -49,7 +51,7 @@ class Subwords:
             if len(merge) != 2 or not all(part in made for part in merge):
                 raise ValueError(
                     f"Merge {number} must be of two pieces, each a byte's symbol or made by an earlier merge. "
-                    f"Received: {' '.join(merge)!r}"
+                    f"Received: {reprlib.repr(' '.join(merge))}"
                 )
             made["".join(merge)] = None
         self.symbols = list(made)
@@ -75,12 +77,9 @@ class Subwords:
     @classmethod
     def load(cls, path):
         """Reads merges that `save` wrote."""
-        with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-            merges = [line.removesuffix("\n").split(" ") for line in file]
-        try:
-            return cls(merges)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
+        with reading(path, "a file of merges", "Put it back, or prepare the corpus again."):
+            with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+                return cls(line.removesuffix("\n").split(" ") for line in file)
 
     def save(self, path):
         """Writes one merge per line."""

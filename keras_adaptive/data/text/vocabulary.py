@@ -1,10 +1,13 @@
 import hashlib
 import itertools
+import reprlib
 
 import numpy as np
 
 from keras_adaptive.special_words import SPECIAL_WORDS, UNK
 
+MOST = 2**53  # occurrences of all words together
+LONGEST = 1 << 20  # bytes of a line that are read
 OVERWRITE = " #fairseq:overwrite"  # ends the line of a word that an earlier line has
 
 
@@ -64,12 +67,19 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path):
-        """Reads a vocabulary that `save` or fairseq wrote; ids follow the order of the lines."""
-        words, counts = list(SPECIAL_WORDS), [0] * len(SPECIAL_WORDS)
+        """Reads a vocabulary that `save` or fairseq wrote; ids follow the order of the lines.
+
+        Raises:
+            ValueError: If a line is not a word and its count, or the counts add up to more than 2**53.
+        """
+        words, counts, left = list(SPECIAL_WORDS), [0] * len(SPECIAL_WORDS), MOST
         known = set(words)
         with open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST), b""), 1):
                 word, count, overwrite = _parse(line, f"{path}:{number}")
+                left -= count
+                if left < 0:
+                    raise ValueError(f"{path}:{number}: the counts must add up to at most {MOST:,}. Received: {count}.")
                 if word in known and not overwrite:
                     raise ValueError(f"{path}:{number}: {word!r} occurs twice. Remove this line.")
                 words.append(word)
@@ -142,11 +152,13 @@ def _fillers(number, taken):
 
 
 def _parse(line, where):
+    if len(line) == LONGEST:
+        raise ValueError(f"{where}: expected a word and its count. Received: a line of more than {LONGEST:,} bytes.")
     try:
         line = line.decode().rstrip("\r\n")
     except UnicodeDecodeError:
         raise ValueError(f"{where}: not valid UTF-8. Convert the file to UTF-8.") from None
     word, _, count = line.removesuffix(OVERWRITE).rpartition(" ")
-    if not word or not count.isdecimal():
-        raise ValueError(f"{where}: expected a word and its count, such as `the 120`. Received: {line!r}")
+    if not word or not count.isdecimal() or len(count) > 20:
+        raise ValueError(f"{where}: expected a word and its count, such as `the 120`. Received: {reprlib.repr(line)}")
     return word, int(count), line.endswith(OVERWRITE)

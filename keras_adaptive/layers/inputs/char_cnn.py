@@ -55,7 +55,7 @@ class CharCNN(Input):
         (…, output_dim).
 
     Raises:
-        ValueError: If a word is empty, or the first four words are not the special ones.
+        ValueError: If a word is empty, the first four words are not the special ones, or there are no filters.
 
     Example:
 
@@ -93,6 +93,8 @@ class CharCNN(Input):
         self.zero_padding = zero_padding
         if tuple(self.words[:4]) != SPECIAL_WORDS:
             raise ValueError(f"`words` must begin with {list(SPECIAL_WORDS)}. Received: {self.words[:4]}.")
+        if not any(self.filters) or min(self.filters) < 0:
+            raise ValueError(f"`filters` must be numbers of filters, one above 0 at least. Received: {self.filters}.")
         if max_bytes < len(self.filters):
             raise ValueError(f"`max_bytes` must be at least {len(self.filters)}, the widest. Received: {max_bytes}.")
         self.characters = np.zeros((self.vocabulary_size, max_bytes), np.int16)

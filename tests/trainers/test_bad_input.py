@@ -1,0 +1,330 @@
+"""What the programs refuse in one line: tables of attacks, a line each."""
+
+import json
+import os
+import shutil
+
+import pytest
+from absl import flags
+
+from keras_adaptive.data import prepare as prepare_text
+from keras_adaptive.files import complete_or_absent
+from tests.support.programs import ROOT, call
+from tests.support.quickstart import SHRUNK
+from tests.support.text import write_zipf
+from tests.support.tiny import language_model
+from trainers import analyze, command_line, convert, evaluate, generate, plot, prepare, score, train
+from trainers.experiment import Experiment
+from trainers.run_folder import RunFolder
+
+REFUSED = (ValueError, OSError, FloatingPointError, flags.Error)  # what `command_line` prints in one line
+HUGE = b"9" * 30
+CHAR_CNN = ["--input=char_cnn", "--notie_words"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = write_zipf(tmp_path_factory.mktemp("text"), words=80)
+    return prepare_text(folder, folder / "corpus", min_count=1)
+
+
+@pytest.fixture(scope="module")
+def finished(corpus, tmp_path_factory):
+    """The folder of a run that was not trained, with what evaluation reads."""
+    run, experiment = (
+        RunFolder(tmp_path_factory.mktemp("runs") / "run"),
+        Experiment.of_arguments([*SHRUNK[:1], "--length=8", "--warmup=0", f"--data_dir={corpus.data_dir}"]),
+    )
+    with run.claimed(experiment, corpus):
+        language_model(vocabulary_size=len(corpus.vocabulary)).save(run.path / "best.keras")
+        (run.path / "log.jsonl").write_text('{"update": 1, "loss": 1.0}\n{"update": 1, "val_loss": 1.0}\n')
+    return run.path
+
+
+def refused(program, *arguments, match):
+    with pytest.raises(REFUSED, match=match) as raised:
+        call(program, *arguments)
+    message = str(raised.value)
+    assert len(message) < 500 and len(message.splitlines()) == 1
+
+
+TRAINING = [
+    (["--filters=", *CHAR_CNN], "`filters` must be numbers of filters"),
+    (["--filters=0,0", *CHAR_CNN], "`filters` must be numbers of filters"),
+    (["--filters=10000000", *CHAR_CNN], "The weights alone take .* GiB, and this machine has"),
+    (["--dim=100000000"], "dim=100000000: 100000000 is not an integer in the range"),
+    (["--dim=65536", "--ffn_dim=1000000", "--num_blocks=9"], "The weights alone take .* GiB"),
+    (["--num_blocks=1000000"], "num_blocks=1000000: 1000000 is not"),
+    (["--dim=" + "9" * 30], "dim=9+: 9+ is not an integer in the range"),
+    (["--cutoffs=abc"], "cutoffs=abc: must be integers"),
+    (["--cutoffs=-5"], "cutoffs=-5: must be integers"),
+    (["--cutoffs=" + "9" * 30], "cutoffs=9+: must be integers"),
+    (["--num_heads=5"], "`num_heads` must divide"),
+    (["--max_rate=1e6"], "max_rate=1e6: 1000000.0 is not a number in the range"),
+    (["--warmup_rate=1e9"], "warmup_rate=1e9"),
+    (["--min_rate=5"], "`min_rate` must be between"),
+    (["--period_mult=0.5"], "period_mult=0.5"),
+    (["--dtype=float7"], "float7"),
+    (["--dtype="], "dtype|policy|DTypePolicy"),
+    (["--batch_size=1000000000"], "batch_size=1000000000"),
+    (["--seed=99999999999"], "seed=99999999999"),
+    (["--updates=10000000000"], "updates=10000000000"),
+    (["--model_devices=3"], "--model_devices belongs to --strategy=model_parallel"),
+    (["--momentum=1"], "`momentum` must be at least 0 and below 1"),
+    (["--data_dir=/dev/zero"], "/dev/zero holds no corpus"),
+    (["--flagfile=/dev/zero"], "flagfile /dev/zero is longer than"),
+]
+
+
+@pytest.mark.parametrize("arguments, match", TRAINING, ids=lambda one: repr(one)[:40])
+def test_flags_that_cannot_train_leave_no_run(corpus, tmp_path, arguments, match):
+    arguments = [*SHRUNK, f"--data_dir={corpus.data_dir}", f"--run_dir={tmp_path}/run", *arguments]
+    refused(train, *arguments, match=match)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_before_the_first_update_gives_the_folder_back(corpus, tmp_path, monkeypatch):
+    arguments = [*SHRUNK, f"--data_dir={corpus.data_dir}", f"--run_dir={tmp_path}/run", "--notensorboard"]
+
+    def begins_and_fails(model, backup, batches, every, epochs, valid, callbacks):
+        for callback in callbacks:
+            callback.set_model(model)
+            callback.on_train_begin()
+        raise ValueError("shows only now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(train.resume, "fit", begins_and_fails)
+        refused(train, *arguments, match="shows only now")
+    assert not (tmp_path / "run").exists()
+    run = RunFolder(tmp_path / "run")
+    experiment = Experiment.of_arguments([SHRUNK[0], "--warmup=0", f"--data_dir={corpus.data_dir}"])
+    with pytest.raises(ValueError, match="diverged"), run.claimed(experiment, corpus):
+        (run.path / "log.jsonl").write_text("{}\n")
+        raise ValueError("diverged")
+    assert (run.path / "flags.txt").exists() and (run.path / "log.jsonl").exists()  # what was trained stays
+
+
+READING = [
+    (generate, ["--length=0"], "length=0: 0 is not"),
+    (generate, ["--input=/dev/zero"], "Line 1 of /dev/zero is longer than"),
+    (generate, ["--input=/nowhere"], "No such file or directory: '/nowhere'"),
+    (generate, ["--temperature=nan"], "temperature=nan: must be a finite number"),
+    (generate, ["--run_dir=/dev/null"], "/dev/null holds no run"),
+    (generate, ["--model=last"], "holds no last.keras"),
+    (score, ["--input=/dev/zero"], "Line 1 of /dev/zero is longer than"),
+    (score, ["--input=/"], "Is a directory: '/'"),
+    (evaluate, ["--data_dir=/nowhere"], "/nowhere holds no corpus"),
+    (evaluate, ["--block=0"], "block=0: 0 is not"),
+]
+
+
+@pytest.mark.parametrize("program, arguments, match", READING, ids=lambda one: repr(one)[:40])
+def test_bad_flags_of_the_other_programs(finished, program, arguments, match):
+    refused(program, f"--run_dir={finished}", *arguments, match=match)
+
+
+NO_FOLDER = {
+    "an empty name": "",
+    "the working directory": ".",
+    "a link to nothing": "link",
+    "a link to an empty folder": "empty",
+    "a file": "file",
+}
+
+
+@pytest.mark.parametrize("kind", NO_FOLDER)
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(tmp_path, monkeypatch, kind):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    (tmp_path / "empty").symlink_to(tmp_path / "folder")
+    (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path / "folder")
+    folder = NO_FOLDER[kind] if NO_FOLDER[kind] in ("", ".") else tmp_path / NO_FOLDER[kind]
+    match = "The folder to make must be new. Received: .* Pass another.|exists and is not this corpus"
+    refused(prepare, f"--data_dir={folder}", match=match)  # without a source that could be read
+    files = f"{ROOT}/tests/golden"
+    published = [f"--checkpoint={files}/transformer_lm_fairseq.pt", f"--dictionary={files}/dict.txt"]
+    refused(convert, *published, f"--run_dir={folder}", match="The folder to make must be new")
+    with pytest.raises(ValueError, match="The folder to make must be new"), complete_or_absent(folder):
+        raise AssertionError("The work began.")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "folder", "link"]
+
+
+def test_a_mounted_disk_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(os.path, "ismount", lambda path: True)
+    refused(prepare, f"--data_dir={tmp_path}/data", match="Received: .*, a mounted disk")
+
+
+DICTIONARIES = {
+    "a count of 30 digits": b"the " + b"9" * 30 + b"\n",
+    "a count of 5000 digits": b"the " + b"9" * 5000 + b"\n",
+    "counts that add up to too much": b"the 9007199254740992\na 1\n",
+    "a negative count": b"the -1\n",
+    "no count": b"the\n",
+    "no text": b"\xff\xfe 3\n",
+    "no lines": b"",
+    "a word twice": b"the 1\nthe 1\n",
+    "a line without end": b"a" * (1 << 20),
+    "other words": b"qqq 3\n",
+}
+
+
+@pytest.mark.parametrize("kind", DICTIONARIES)
+def test_a_dictionary_that_is_none_is_named(corpus, tmp_path, kind):
+    (tmp_path / "dict.txt").write_bytes(DICTIONARIES[kind])
+    arguments = [
+        f"--source={corpus.data_dir.parent}",
+        f"--dictionary={tmp_path}/dict.txt",
+        f"--data_dir={tmp_path}/new",
+    ]
+    refused(prepare, *arguments, "--processes=1", match="dict.txt|No word of .*train.txt is in the vocabulary")
+    assert not (tmp_path / "new").exists()
+
+
+PREPARING = [
+    (["--min_count=" + "9" * 20], "No word of .*train.txt is in the vocabulary: pass a smaller `min_count`"),
+    (["--mirrors=http://nowhere"], "--mirrors belongs to --source=wikitext-103"),
+    (["--subwords=1000000000000"], "subwords=1000000000000"),
+    (["--processes=100000"], "processes=100000"),
+    (["--dictionary=/dev/zero"], "/dev/zero:1: expected a word and its count"),
+    (["--source=/dev/zero"], "/dev/zero/train.txt is missing"),
+]
+
+
+@pytest.mark.parametrize("arguments, match", PREPARING, ids=lambda one: repr(one)[:40])
+def test_bad_flags_of_prepare(corpus, tmp_path, arguments, match):
+    source = f"--source={corpus.data_dir.parent}"
+    refused(prepare, source, "--processes=1", f"--data_dir={tmp_path}/new", *arguments, match=match)
+    assert not (tmp_path / "new").exists()
+
+
+def edited(name, old, new):
+    return lambda run: (run / name).write_bytes((run / name).read_bytes().replace(old, new))
+
+
+def written(name, content):
+    return lambda run: (run / name).write_bytes(content)
+
+
+def linked(name):
+    def link(run):
+        (run / name).unlink()
+        (run / name).symlink_to("/dev/zero")
+
+    return link
+
+
+DAMAGE = {
+    "flags: none": (written("flags.txt", b""), evaluate, "flags.txt must hold --NAME=VALUE lines only"),
+    "flags: no text": (written("flags.txt", b"\xff\n"), evaluate, "flags.txt is not a text in UTF-8"),
+    "flags: one less": (edited("flags.txt", b"--length=8\n", b""), evaluate, "must hold --length=NUMBER"),
+    "flags: no number": (edited("flags.txt", b"--length=8", b"--length=a"), evaluate, "flags.txt must hold --length"),
+    "flags: another file": (
+        edited("flags.txt", b"--length=8", b"--flagfile=/a"),
+        evaluate,
+        "Received: '--flagfile=/a'",
+    ),
+    "flags: unknown": (
+        edited("flags.txt", b"--length=", b"--width=1\n--length="),
+        analyze,
+        "Unknown command .* 'width'",
+    ),
+    "flags: huge": (
+        edited("flags.txt", b"--dim=", b"--dim=" + b"9" * 30),
+        analyze,
+        "is no longer that of a run: flag --dim=9",
+    ),
+    "flags: a device": (linked("flags.txt"), evaluate, "holds no run .flags.txt is missing"),
+    "words: none": (written("vocabulary.txt", b""), generate, "vocabulary.txt: the vocabulary is empty"),
+    "words: a huge count": (
+        edited("vocabulary.txt", b"w1 ", b"w1 " + HUGE),
+        generate,
+        "vocabulary.txt:1: expected",
+    ),
+    "words: a device": (linked("vocabulary.txt"), generate, "holds no run .vocabulary.txt is missing"),
+    "corpus: a device": (linked("corpus.json"), generate, "holds no run .corpus.json is missing"),
+    "model: half": (
+        written("best.keras", b"PK\3\4"),
+        generate,
+        "best.keras is not a saved LanguageModel, or is damaged",
+    ),
+    "model: a device": (linked("best.keras"), generate, "best.keras is not a saved .* a folder or a device"),
+    "log: a list": (written("log.jsonl", b"[]\n"), plot, "log.jsonl:1: not a JSON object"),
+    "log: zeros": (edited("log.jsonl", b"loss", b"\0\0\0\0"), plot, "log.jsonl:1: not a JSON object"),
+    "log: no text": (written("log.jsonl", b"\xff\n"), plot, "log.jsonl is not a file of JSON lines"),
+    "log: other values": (written("log.jsonl", b'{"loss": [], "update": {}}\n'), plot, "log.jsonl is not a result"),
+    "log: a device": (linked("log.jsonl"), plot, "log.jsonl is not a .* a folder or a device"),
+    "evaluation: a list": (written("evaluation_valid.json", b"[]"), plot, "evaluation_valid.json is not a result"),
+    "evaluation: no bins": (written("evaluation_valid.json", b'{"by_frequency": 3}'), plot, "evaluation_valid.json is"),
+    "scores: no words": (written("score.jsonl", b'{"tokens": 3}\n'), plot, "score.jsonl is not a result"),
+    "losses: no zip": (
+        written("losses_valid_8_behind_0.npz", b"none"),
+        analyze,
+        "losses_valid.* is not a file of losses",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_run_is_named(finished, tmp_path, kind):
+    damage, program, match = DAMAGE[kind]
+    run = shutil.copytree(finished, tmp_path / "run")
+    damage(run)
+    arguments = [run, f"--output_dir={tmp_path}/analysis"] if program is analyze else [f"--run_dir={run}"]
+    refused(program, *([run] if program is plot else arguments), match=match)
+
+
+def test_a_log_that_has_lost_its_validations_does_not_say_that_training_diverged(tmp_path):
+    (tmp_path / "log.jsonl").write_text(json.dumps({"loss": 1.0}) + "\n")
+    with pytest.raises(ValueError, match="log.jsonl has lost the validations of the run, which is complete"):
+        train.print_result(6, 6, RunFolder(tmp_path))
+
+
+COMMANDS = [
+    (["--dims=3"], "Unknown command line flag 'dims'"),
+    (["--count=3"], "count=3: 3 is not"),
+    (["--count=" + "9" * 5000], "count=9+"),
+    (["--count="], "count="),
+    (["--name"], "name"),
+    (["--kind=c"], "kind=c: value should be one of <a|b>"),
+    (["stray"], r"Unknown arguments: \['stray'\]. Flags look like --name=value."),
+    (["--count=1", "--", "stray", "more"], "Unknown arguments"),
+    ([], "must have a value"),
+]
+
+
+@pytest.mark.parametrize("arguments, match", COMMANDS, ids=lambda one: repr(one)[:40])
+def test_a_command_that_is_refused_points_to_help(arguments, match):
+    before = set(flags.FLAGS)
+    flags.DEFINE_integer("count", 1, "A number.", 1, 2)
+    flags.DEFINE_enum("kind", "a", ["a", "b"], "A kind.")
+    flags.DEFINE_string("name", None, "A name.", required=True)
+    try:
+        with pytest.raises(SystemExit, match=match) as ended:
+            command_line.parse(["program", *([] if not arguments else ["--name=x"]), *arguments])
+    finally:
+        for name in set(flags.FLAGS) - before:
+            delattr(flags.FLAGS, name)
+        flags.FLAGS.unparse_flags()
+    message = str(ended.value.code)
+    assert message.endswith(". Pass --help to see the flags.")
+    assert len(message) < 500 and len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 745. GiB"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"),
+        RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.\nmore"),
+        RuntimeError("CUDA out of memory. Tried to allocate 9 GiB"),
+    ],
+)
+def test_a_memory_that_is_too_small_is_one_line(error):
+    def fail():
+        raise error
+
+    with pytest.raises(SystemExit, match="The memory is too small .*Take smaller batches or a smaller model"):
+        command_line.in_one_line(fail)
+    with pytest.raises(RuntimeError, match="a defect"):
+        command_line.in_one_line(lambda: (_ for _ in ()).throw(RuntimeError("a defect")))
