@@ -125,7 +125,7 @@ def test_the_rate_steps_down_after_given_updates():
     assert (halved(0), halved(1)) == (0.002, 0.001)
 
 
-@pytest.mark.parametrize("places", ["0,10", "20,10", "10,10", "-1"])
+@pytest.mark.parametrize("places", ["0,10", "20,10", "10,10"])
 def test_steps_out_of_order_are_refused(places):
     chosen = Experiment.of_arguments(["--schedule=step_decay", f"--decay_at={places}"])
     with pytest.raises(ValueError, match=f"--decay_at must be strictly increasing .* Received: --decay_at={places}."):

@@ -75,11 +75,12 @@ def test_a_stopped_run_ends_the_same(trained, corpus, tmp_path, monkeypatch, cap
     call(train, *arguments)
     assert "update 12 of 24, epoch 1 of 2" in capsys.readouterr().out
     runs = trained, tmp_path / "run"
-    whole, stopped = (np.load(run / "checkpoints" / "update_0000000024.npz") for run in runs)
-    assert stopped.files == whole.files
-    for name in set(stopped.files) - {"state"}:
-        np.testing.assert_array_equal(stopped[name], whole[name])
-    times = dict.fromkeys(("seconds", "tokens_per_second"))
+    checkpoints = [run / "checkpoints" / "update_0000000024.npz" for run in runs]
+    with np.load(checkpoints[0]) as whole, np.load(checkpoints[1]) as stopped:
+        assert stopped.files == whole.files
+        for name in set(stopped.files) - {"state"}:
+            np.testing.assert_array_equal(stopped[name], whole[name])
+    times = dict.fromkeys(("seconds", "tokens_per_second", "hours_left"))
     logs = [[{**one, **times} for one in records(run)] for run in runs]
     assert logs[0] == logs[1] and len(logs[0]) == 26
 
@@ -138,7 +139,7 @@ def test_streams_are_not_divided_among_replicas_in_part():
 
 def test_summary_counts_the_tokens_of_an_update(corpus, capsys):
     call(train, *FLAGS, "--summary", f"--data_dir={corpus}")
-    assert "float32, 10 tokens at a time" in capsys.readouterr().out
+    assert "float32, 20 tokens at a time" in capsys.readouterr().out
 
 
 def test_averages_are_validated_and_kept_as_the_best(corpus, tmp_path):
