@@ -24,10 +24,11 @@ def transfer(model, vocabulary, source, source_vocabulary):
 
     Example:
 
-    ```python
-    source = keras.saving.load_model("runs/books/best.keras")
-    known = transfer(model, corpus.vocabulary, source, Vocabulary.load("runs/books/vocabulary.txt"))
-    ```
+    >>> old, new = (Vocabulary.from_counts(counts) for counts in ({"the": 9, "cat": 2}, {"the": 5, "dog": 3}))
+    >>> sizes = {"dim": 16, "num_blocks": 1, "num_heads": 2, "ffn_dim": 32, "cutoffs": ()}
+    >>> source, model = (transformer_lm(len(vocabulary), **sizes) for vocabulary in (old, new))
+    >>> transfer(model, new, source, old)  # all of the 8 words, symbols and fillers included, but "dog"
+    7
     """
     words = vocabulary.words
     known = np.array([word in source_vocabulary for word in words])
