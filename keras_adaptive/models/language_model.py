@@ -61,6 +61,7 @@ class LanguageModel(TrainingStep, Prediction):
         self.word_output = word_output
         for part in (word_input, body, word_output):
             if not part.trainable:  # the config of a frozen part freezes none of the layers in it
+                part.trainable = True  # TensorFlow ignores a value that is set again
                 part.trainable = False
         self._make_trackers()
         self._functions = Cache()
