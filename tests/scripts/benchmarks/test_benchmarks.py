@@ -22,6 +22,7 @@ PROGRAMS = {
     "cache": [*WORDS, *BODY, "--lengths=4", "--repeats=1"],
     "scaling": [*WORDS, *BODY, "--devices=2", "--length=8", "--rows=1", "--updates=1", "--repeats=1"],
     "generation": [*WORDS, "--dim=64", "--batch_sizes=3", "--k=5", "--repeats=1"],
+    "recurrence": ["--batch_size=2", "--length=3", "--input_dim=4", "--units=5", "--repeats=1"],
     "checkpoints": [*WORDS, *BODY, "--length=8", "--rows=2", "--updates=1", "--repeats=1"],
 }
 
@@ -49,7 +50,10 @@ def test_each_is_a_program_that_chooses_its_backend_itself():
     assert done.returncode == 0, done.stderr
     for module in modules:
         done = programs.run("-m", module, "--helpshort")
-        assert "--backend:" in done.stdout and "--vocabulary_size:" in done.stdout, done.stderr
+        (arguments, *_) = (PROGRAMS[program] for program in PROGRAMS if module.endswith(program.split(",")[0]))
+        for flag in ("--backend", *arguments):
+            if not flag.startswith("--no"):
+                assert f"{flag.split('=')[0]}:" in done.stdout, done.stderr
 
 
 @pytest.fixture
