@@ -8,7 +8,7 @@ from keras_adaptive.layers import SeededDropout, VariationalDropout, WeightDrop,
 from keras_adaptive.layers.regularization.embedding_dropout import EmbeddingDropout
 from keras_adaptive.layers.regularization.seeds import micro_batch
 from tests.support.backends import MODES, gradient_function, runner, weight_gradients
-from tests.support.weights import value
+from tests.support.weights import randomize, value
 
 ONES = np.ones((3, 5, 200), "float32")
 LAYERS = [SeededDropout, VariationalDropout, WeightDrop]
@@ -47,24 +47,25 @@ def test_gradients_flow_through_the_mask():
 @pytest.mark.parametrize("mode", MODES)
 def test_whole_words_are_dropped(mode):
     """The vectors and the gradient of the table are those of a table whose dropped rows are 0, and the rest scaled."""
-    words = WordEmbedding(40, 6, embedding_dropout=0.4)
-    words.build()
+    first, again = alike = [WordEmbedding(40, 6, embedding_dropout=0.4) for _ in range(2)]
+    for words in alike:
+        words._drop = EmbeddingDropout(0.4, 40, seed=3)
+        words.build()
+        randomize(words)
     ids = np.random.default_rng(0).integers(-1, 40, (8, 30)).astype("int32")  # -1 is no word
     weight = np.random.default_rng(1).normal(size=(8, 30, 6)).astype("float32")
-    vectors = runner(lambda ids: words(ids, training=True), mode)(ids)
-    state = value(words._drop.seed_generator.state)
-    plain, inside = value(words.tables[0])[np.maximum(ids, 0)], ids >= 0
-    kept = np.array([np.all(vectors[ids == id] == 0) == 0 for id in range(40)])
-    assert 14 < kept.sum() < 34 and state[1] == 1
-    factors = np.where(inside, np.where(kept, 1 / 0.6, 0.0)[ids], 0.0)[..., None]
+    vectors = runner(lambda ids: first(ids, training=True), mode)(ids)
+    plain, inside = np.where(ids[..., None] < 0, 0.0, value(first.tables[0])[ids]), ids >= 0
+    kept = np.array([np.any(vectors[ids == id] != 0) for id in range(40)])
+    assert 14 < kept.sum() < 34
+    factors = np.where(kept, 1 / 0.6, 0.0)[ids][..., None]
     np.testing.assert_allclose(vectors, factors * plain, rtol=1e-6)
-    words._drop.seed_generator.state.assign([state[0], 0])
-    loss = lambda: ops.sum(ops.multiply(words(ids, training=True), weight))  # noqa: E731
-    _, (gradient,) = weight_gradients(loss, words.tables)
+    loss = lambda: ops.sum(ops.multiply(again(ids, training=True), weight))  # noqa: E731
+    _, (gradient,) = weight_gradients(loss, again.tables, mode=mode)
     expected = np.zeros((40, 6))
     np.add.at(expected, ids[inside], (factors * weight)[inside])
     np.testing.assert_allclose(gradient, expected, atol=1e-5)
-    np.testing.assert_allclose(runner(words)(ids), np.where(inside[..., None], plain, 0), rtol=1e-6)
+    np.testing.assert_allclose(runner(again, mode)(ids), plain, rtol=1e-6)
 
 
 def test_words_are_drawn_anew_and_scaled():
