@@ -1,9 +1,10 @@
 """Kills training with `kill -9`, again and again, and compares its end with the end of an undisturbed training.
 
     python -m scripts.experiments.fault_injection --backends=torch,jax,tensorflow --kills=20
+    python -m scripts.experiments.fault_injection --recipe=scripts/experiments/streams.flags --kills=10
 
 The program trains in processes of trainers.train, with dropout and gradient accumulation, on random text. The model is
-a small Transformer, or any other that --recipe describes, such as one that carries its state along streams. The kills
+a small Transformer, or any other that --recipe describes, such as a small AWD-LSTM that reads streams. The kills
 come at random updates; every other one waits for a checkpoint that is being written. Then the same command resumes. In
 the end the weights, the optimizer, the dropout's seeds and the log (but for times) must be bit-identical. The program
 ends with status 1 if anything differs.

@@ -15,7 +15,7 @@ from keras_adaptive.evaluation import word_losses_of_streams
 from tests.support.programs import call
 from tests.support.text import write_zipf
 from tests.support.toy_body import ToyBody
-from trainers import evaluate, train
+from trainers import analyze, evaluate, train
 from trainers.parts import PARTS, Part
 from trainers.run_folder import RunFolder
 
@@ -104,6 +104,16 @@ def test_validation_and_evaluation_carry_the_state(trained, corpus, capsys):
     assert json.loads((trained / "evaluation_valid.json").read_text())["loss"] != pytest.approx(whole.mean(), rel=1e-5)
     with pytest.raises(ValueError, match="--context belongs to --blocks_of=tokens|lines"):
         call(evaluate, f"--run_dir={trained}", "--context=3")
+
+
+def test_an_analysis_carries_the_state_too(trained, tmp_path):
+    call(evaluate, f"--run_dir={trained}")
+    expected = json.loads((trained / "evaluation_valid.json").read_text())["loss"]
+    arguments = ["--contexts=0", "--lengths=8", "--batch_size=1", f"--output_dir={tmp_path}"]
+    call(analyze, *arguments, trained)
+    (run,) = json.loads((tmp_path / "analysis.json").read_text())["runs"]
+    assert run["loss"]["valid"] == pytest.approx(expected, rel=1e-6)
+    assert run["contexts"][0]["loss"] != pytest.approx(expected, rel=1e-4)  # its windows begin without a state
 
 
 @pytest.mark.parametrize(

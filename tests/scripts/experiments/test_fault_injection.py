@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 
 from scripts.experiments import fault_injection
 from tests.support.programs import parsed
+from trainers.experiment import Experiment
 
 
 @pytest.fixture
@@ -25,6 +27,12 @@ def test_a_killed_training_ends_as_an_undisturbed_one(tmp_path, shrunk, capsys):
     (row,) = rows
     assert row["after update"] >= 5 and 0 <= row["updates lost"] == row["after update"] - row["resumed from"] < 24
     assert str(row["after update"]) in capsys.readouterr().out
+
+
+def test_the_recipe_of_streams_is_an_experiment():
+    recipe = Path(fault_injection.__file__).with_name("streams.flags")
+    chosen = Experiment.of_arguments([f"--flagfile={recipe}"])
+    assert (chosen.parts["body"], chosen.parts["batching"]) == ("lstm", "streams")
 
 
 def make_end(folder, loss=2.0, seconds=1.0, **arrays):
