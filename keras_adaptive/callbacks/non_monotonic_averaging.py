@@ -53,7 +53,7 @@ class NonMonotonicAveraging(keras.callbacks.Callback):
                 f"{type(self._optimizer).__name__}. Compile the model with an `AveragedSGD`."
             )
         if self._optimizer.built:
-            self._show(averages=False)  # a training that was stopped in a validation
+            self._show(averages=False)  # of a file, or of a training that was stopped in a validation
 
     def on_test_begin(self, logs=None):
         self._show(averages=_number(self._optimizer.first_averaged) > 0)

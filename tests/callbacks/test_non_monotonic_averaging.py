@@ -115,6 +115,18 @@ def test_a_training_stopped_in_a_validation_of_averages_ends_the_same(tmp_path):
         np.testing.assert_array_equal(found, expected)
 
 
+def test_a_file_holds_the_averages_and_training_continues_from_the_weights(tmp_path):
+    model, watch, averaging, later = one_weight(patience=1), Watch(), NonMonotonicAveraging(), Watch()
+    averaging.set_state({"losses": [0.0, 9.0]})
+    saving = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: model.save(tmp_path / "last.keras"))
+    fit(model, 2, [watch, saving, averaging])
+    loaded = keras.saving.load_model(tmp_path / "last.keras")
+    assert number(loaded.trainable_variables[0]) == watch.saved[-1] != watch.trained[-1]
+    for one in (model, loaded):
+        fit(one, 1, [later, NonMonotonicAveraging()])
+    assert later.trained[:2] == later.trained[2:]
+
+
 def test_another_optimizer_is_refused():
     model = one_weight()
     model.compile("sgd", loss="mse")
