@@ -51,7 +51,7 @@ def word_losses(model, corpus, split, block, context, batch_size, by_lines=False
     return _of_words(np.concatenate(nll), corpus, split)
 
 
-def word_losses_of_streams(model, corpus, split, block, streams=1):
+def word_losses_of_streams(model, corpus, split, block, streams=1, report=None):
     """Returns the loss of every word of a split that is read from the first token to the last, as `word_losses`.
 
     The body carries its state from block to block, so that the size of the blocks does not change the losses.
@@ -62,6 +62,7 @@ def word_losses_of_streams(model, corpus, split, block, streams=1):
         split: "train", "valid" or "test".
         block: Number of tokens of a stream to compute at a time.
         streams: Number of parts of the text that are read side by side, which is faster. Each begins without a state.
+        report: As in `word_losses`, of blocks.
 
     Returns:
         `(nll, words)`, as `word_losses`.
@@ -74,7 +75,7 @@ def word_losses_of_streams(model, corpus, split, block, streams=1):
     bounds = stream_bounds(len(tokens), streams)
     inputs, targets, weights = cut(tokens, bounds[:-1], bounds[1:], int(np.diff(bounds).max()))
     model.body.initial_state(streams)  # raises if it needs a length, since it cannot read any text on and on
-    nll = model.nll(inputs, targets, segment=block)[weights > 0].astype("float64")
+    nll = model.nll(inputs, targets, segment=block, report=report)[weights > 0].astype("float64")
     return _of_words(nll, corpus, split)
 
 

@@ -100,7 +100,8 @@ class Run:
         print(f"Evaluating for {path}", flush=True)
         report = Progress(f"batches of {path.name}")
         if carried:
-            nll_and_words = evaluation.word_losses_of_streams(inference(), self.corpus, split, block, FLAGS.batch_size)
+            how = split, block, FLAGS.batch_size, report
+            nll_and_words = evaluation.word_losses_of_streams(inference(), self.corpus, *how)
         else:
             nll_and_words = evaluation.word_losses(
                 inference(), self.corpus, split, block, context, FLAGS.batch_size, report=report

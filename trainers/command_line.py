@@ -85,7 +85,8 @@ def in_one_line(function):
             message = f"The memory is too small ({message[:200]}). Take smaller batches or a smaller model."
         sys.exit(f"{program}: {message}")
     except KeyboardInterrupt:
-        print(f"{program}: interrupted.", file=sys.stderr)
+        line = "\n" if sys.stdout.isatty() else ""  # which ^C has begun
+        print(f"{line}{program}: interrupted.", file=sys.stderr)
         sys.exit(130)
 
 

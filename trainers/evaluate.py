@@ -53,7 +53,8 @@ def main():
     blocks_of = FLAGS.blocks_of or ("streams" if run.of_streams else "tokens")
     if blocks_of == "streams":
         check_no_context()
-        nll, words = word_losses_of_streams(model, corpus, FLAGS.split, block, FLAGS.batch_size or 1)
+        how, report = (FLAGS.split, block, FLAGS.batch_size or 1), Progress(f"blocks of {FLAGS.split}")
+        nll, words = word_losses_of_streams(model, corpus, *how, report)
     else:
         how = block, FLAGS.context, FLAGS.batch_size or 16, blocks_of == "lines"
         nll, words = word_losses(model, corpus, FLAGS.split, *how, Progress(f"batches of {FLAGS.split}"))

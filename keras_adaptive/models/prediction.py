@@ -17,7 +17,7 @@ KERAS_HUB_SAMPLERS = ("beam", "contrastive")
 class Prediction(keras.Model):
     """Methods of a `LanguageModel` that take and return NumPy arrays. Compiled functions are kept."""
 
-    def nll(self, tokens, targets, segment=None):
+    def nll(self, tokens, targets, segment=None, report=None):
         """Returns the negative log-likelihood of every target, in nats.
 
         Args:
@@ -25,12 +25,14 @@ class Prediction(keras.Model):
             targets: Ids (batch, length), each the word that follows its token.
             segment: Number of tokens to compute at a time, all by default. Later segments continue from the state of
                 earlier ones, so that the result is the same.
+            report: Function of the numbers of segments done and of all segments, called after each. Optional.
 
         Returns:
             A NumPy array (batch, length), float32.
         """
         if segment is not None:
-            return self._in_segments("nll", lambda *given: [self.word_output.nll(*given)], tokens, targets, segment)[0]
+            measure = lambda *given: [self.word_output.nll(*given)]  # noqa: E731
+            return self._in_segments("nll", measure, tokens, targets, segment, report)[0]
         tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
         check_same_shape(targets, tokens.shape, "targets", "`tokens`")
         function = self._compiled("nll", lambda x, y: self.word_output.nll(self(x, training=False), y))
@@ -111,7 +113,7 @@ class Prediction(keras.Model):
         function = lambda hidden, targets: self.word_output.alternatives(hidden, targets, k)  # noqa: E731
         return self._in_segments(("alternatives", k), function, tokens, targets, segment)
 
-    def _in_segments(self, name, measure, tokens, targets, segment):
+    def _in_segments(self, name, measure, tokens, targets, segment, report=None):
         """Returns the arrays (batch, length) that `measure(hidden, targets)` returns, in segments of the rows."""
         tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
         check_same_shape(targets, tokens.shape, "targets", "`tokens`")
@@ -125,6 +127,8 @@ class Prediction(keras.Model):
         for start in range(0, tokens.shape[1], segment):
             *part, state = step(tokens[:, start : start + segment], targets[:, start : start + segment], state)
             parts.append(list(map(ops.convert_to_numpy, part)))
+            if report:
+                report(len(parts), -(-tokens.shape[1] // segment))
         return tuple(np.concatenate(segments, axis=1) for segments in zip(*parts))
 
     def generate(self, prompt, length, temperature=1.0, top_k=None, seed=None, sampler=None, *, top_p=None, stop=None):

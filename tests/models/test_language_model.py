@@ -95,6 +95,10 @@ def test_score_gives_log_probabilities_and_ranks_in_any_segments(model):
     np.testing.assert_array_equal(ranks, (every > own).sum(axis=-1) + 1)
     for actual, expected in zip(model.score(tokens, targets, segment=4), (log_probs, ranks)):
         np.testing.assert_allclose(actual, expected, atol=5e-6)
+    reported = []
+    segmented = model.nll(tokens, targets, segment=4, report=lambda *at: reported.append(at))
+    np.testing.assert_allclose(segmented, -log_probs, atol=5e-6)
+    assert reported == [(1, 2), (2, 2)]
     *scores, entropies, best, ids = model.alternatives(tokens, targets, 2, segment=4)
     for actual, expected in zip(scores, (log_probs, ranks)):
         np.testing.assert_allclose(actual, expected, atol=5e-6)

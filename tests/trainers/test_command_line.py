@@ -108,3 +108,16 @@ def test_without_any_backend_a_program_says_so_in_one_line(tmp_path):
         [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "pip install" in done.stderr
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_an_interruption_is_told_of_on_a_line_of_its_own(monkeypatch, capsys, terminal):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["trainers/score.py"])
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    with pytest.raises(SystemExit) as ended:
+        command_line.in_one_line(interrupt)
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == ("\n" if terminal else "") + "score: interrupted.\n"
