@@ -138,7 +138,7 @@ def text(folder):
 
 
 def log(run_dir):
-    times = ("seconds", "tokens_per_second")
+    times = ("seconds", "tokens_per_second", "hours_left")
     records = [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
     return [{name: one[name] for name in one if name not in times} for one in records]
 
