@@ -38,6 +38,7 @@ def pytest_report_header():
 # What does not depend on the backend: scripts/test.sh runs it on the first backend only.
 ONCE = [
     "data",
+    "distribution/test_lost_process.py",
     "fairseq/test_hostile_files.py",
     "metrics/test_frequency_bins.py",
     "models/test_model_file.py",

@@ -1,8 +1,9 @@
 """Trains a language model on a prepared corpus into a run folder. The same command resumes a run that stopped.
 
 The program ends with status 0 when the run is complete, and with 143 or 130 when SIGTERM or SIGINT stopped it after a
-checkpoint (the same command resumes). Status 1, with a line that names the reason, means that the same command would
-fail again.
+checkpoint (the same command resumes). With status 75 another process of the training was lost or hangs, and the same
+command resumes in all of them. Status 1, with a line that names the reason, means that the same command would fail
+again.
 
 Losses and perplexities are per token of the corpus: per word, or per piece of a word in a corpus of sub-words.
 trainers.evaluate reports the perplexity per word of both.
@@ -33,10 +34,12 @@ from keras_adaptive.callbacks import (
     Checkpoint,
     NonMonotonicAveraging,
     StopOnSignal,
+    TerminateOnHang,
     TerminateOnNonFinite,
     Throughput,
     TrainLog,
 )
+from keras_adaptive.callbacks.terminate_on_hang import end_at_once
 from keras_adaptive.data import load_corpus
 from keras_adaptive.files import read_json_lines
 from keras_adaptive.metrics import perplexity
@@ -60,6 +63,7 @@ def define_flags():
     strategies = ["none", *distribution.BACKENDS]
     flags.DEFINE_enum("strategy", "none", strategies, "How several devices train together; see the documentation.")
     flags.DEFINE_integer("model_devices", 0, "Devices that share the word tables of model_parallel; 0 for all.", 0)
+    flags.DEFINE_integer("timeout", 1800, "Seconds without a batch after which one of several processes ends.", 1)
     flags.DEFINE_bool("tensorboard", None, "Write the log for TensorBoard too; by default if it is installed.")
     flags.DEFINE_bool("summary", False, "Print parameters and an estimate of the memory, and stop.")
 
@@ -93,13 +97,24 @@ def main():
     check_rows(strategy, chosen.settings, train.stream_rows)
     check_memory(unallocated(lambda: chosen.model(corpus.vocabulary)))
     run = RunFolder(FLAGS.run_dir)
-    with strategy.scope():
+    with strategy.scope(), all_processes(strategy):
         model = new_model(chosen, corpus.vocabulary, train.stream_rows)
         if chosen.settings["init_from"] and not run.has_checkpoints:
             start_from(RunFolder(chosen.settings["init_from"]), model, corpus.vocabulary, strategy)
         updates = fit(chosen, corpus, model, run, strategy, train, Validation(valid, strategy), board)
     if strategy.process == 0:
         print_result(chosen, run, updates)
+
+
+@contextlib.contextmanager
+def all_processes(strategy):
+    """Ends this process with a status of its own where another one is lost, whatever error that is."""
+    try:
+        yield
+    except Exception as error:
+        if strategy.processes == 1 or not (reason := distribution.lost_process(error)):
+            raise
+        end_at_once(f"train: another process was lost ({reason}). Run the same command again in every process.")
 
 
 def summarize(chosen):
@@ -226,7 +241,8 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
     stateful = [log, finite, models, *averaging]
     backup = Backup(run.checkpoints, FLAGS.save_every or None, FLAGS.keep, stateful, writes)
     claimed = run.claimed(chosen, corpus) if writes else contextlib.nullcontext()
-    with claimed, StopOnSignal(backup, strategy.largest) as stop:
+    alive = TerminateOnHang(FLAGS.timeout if strategy.processes > 1 else math.inf)
+    with claimed, alive, StopOnSignal(backup, strategy.largest) as stop:
         if not backup.restore(model) and writes:
             path.unlink(missing_ok=True)  # its updates are lost
         check_same_checkpoint(strategy, backup)
@@ -234,7 +250,7 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
         speed = Throughput(train.tokens_per_epoch / len(train), lambda: settings["updates"] - backup.update)
         rates = SGDR(chosen.schedule(), lambda: train.rate_factor(backup.update))
         lines = [TrainingLines(backup, settings["updates"])] if writes and not sys.stdout.isatty() else []
-        callbacks = [rates, speed, *stateful, backup, *lines, stop]
+        callbacks = [rates, speed, *stateful, backup, *lines, alive, stop]
         if writes:
             print_start(settings, strategy, run, backup, model, train)
         if backup.epoch < epochs and not models.has_ended:

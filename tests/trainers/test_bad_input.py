@@ -274,10 +274,10 @@ def test_a_damaged_run_is_named(finished, tmp_path, kind):
     refused(program, *([run] if program is plot else arguments), match=match)
 
 
-def test_a_log_that_has_lost_its_validations_does_not_say_that_training_diverged(tmp_path):
+def test_a_log_that_has_lost_its_validations_does_not_say_that_training_diverged(finished, tmp_path):
     (tmp_path / "log.jsonl").write_text(json.dumps({"loss": 1.0}) + "\n")
     with pytest.raises(ValueError, match="log.jsonl has lost the validations of the run, which is complete"):
-        train.print_result(6, 6, RunFolder(tmp_path))
+        train.print_result(Experiment.of_run(RunFolder(finished)), RunFolder(tmp_path))
 
 
 COMMANDS = [

@@ -1,0 +1,19 @@
+import re
+
+# What the backends say where a process waits for another one that is gone.
+GONE = re.compile(
+    "Collective ops is aborted|stopped sending heartbeats|Connection (reset|closed|refused)|Socket closed|Broken pipe|"
+    "closed by peer|timed? ?out|NCCL|gloo",
+    re.IGNORECASE,
+)
+OTHERS = (ValueError, ArithmeticError, OSError, LookupError, TypeError, MemoryError)  # never of a lost process
+
+
+def lost_process(error):
+    """Returns what an error says if it means that another process of the training was lost, else None.
+
+    The class of the error depends on the backend: a `RuntimeError` under torch, an error of `tf.errors` under
+    TensorFlow. JAX ends the process itself.
+    """
+    found = None if isinstance(error, OTHERS) else GONE.search(str(error))
+    return found and " ".join(str(error)[found.start() :].split())[:200]

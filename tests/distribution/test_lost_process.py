@@ -1,0 +1,69 @@
+"""What a training in several processes does where one of them is lost, and the lines for Slurm."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from keras_adaptive import distribution
+from tests.support.programs import ROOT
+from trainers import train
+
+LOST = [
+    "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:5548: Connection reset by peer.",
+    "[../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1",
+    "Timed out waiting 1800000ms for recv operation to complete",
+    "NCCL communicator was aborted on rank 0.",
+    "Collective ops is aborted by: Error reported from /job:worker/task:1: The following tasks are unhealthy (stopped\n"
+    "sending heartbeats):\n/job:worker/replica:0/task:1\nThe tasks have crashed.",
+    "Socket closed",
+]
+OTHERS = [
+    RuntimeError("mat1 and mat2 shapes cannot be multiplied (1x2 and 3x4)"),
+    RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ValueError("Connection reset by peer"),
+    OSError("Connection reset by peer"),
+    FloatingPointError("Collective ops is aborted"),
+]
+
+
+@pytest.mark.parametrize("message", LOST)
+def test_a_lost_process_is_one_line_and_a_status_of_its_own(message, monkeypatch, capsys):
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as ended, train.all_processes(distribution.Strategy(processes=2)):
+        raise RuntimeError(message)
+    assert ended.value.code == 75
+    printed = capsys.readouterr().err
+    assert printed.startswith("train: another process was lost (") and len(printed.splitlines()) == 1
+    assert len(printed) < 350
+    with pytest.raises(RuntimeError, match=re.escape(message)), train.all_processes(distribution.Strategy()):
+        raise RuntimeError(message)
+
+
+@pytest.mark.parametrize("error", OTHERS, ids=str)
+def test_other_errors_stay(error):
+    with pytest.raises(type(error), match=re.escape(str(error))):
+        with train.all_processes(distribution.Strategy(processes=2)):
+            raise error
+
+
+@pytest.mark.parametrize("status, again", [(0, 0), (1, 0), (2, 0), (75, 1), (130, 1), (134, 1), (137, 1), (143, 1)])
+def test_the_lines_for_slurm_run_the_same_command_again_where_it_may_succeed(tmp_path, status, again):
+    """As the documentation gives them, with another `srun` and another `scontrol`."""
+    (script,) = re.findall(
+        r"```bash\n(#!/bin/bash\n#SBATCH.*?)```", (ROOT / "docs" / "trust.md").read_text(), re.DOTALL
+    )
+    (tmp_path / "job.sh").write_text(script)
+    fakes = {
+        "srun": f'shift $#; [ "$MASTER_ADDR" = node1 ] || exit 99; exit {status}',
+        "scontrol": 'case "$1" in show) echo node1; echo node2;; requeue) echo "$2" >> requeued;; esac',
+    }
+    for name, text in fakes.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-2]"}
+    done = subprocess.run(["bash", "job.sh"], cwd=tmp_path, env=environment, timeout=60)
+    assert done.returncode == status
+    assert (tmp_path / "requeued").exists() == bool(again)
