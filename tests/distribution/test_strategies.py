@@ -248,6 +248,7 @@ def test_tables_are_shared_whatever_the_layers_are_called():
             AdaptiveEmbedding(8, 4, (4,), factor=2, name="mine"),
             WordEmbedding(8, 4, name="own"),
             AdaptiveSoftmax(8, (4,), factor=2, name="last"),
+            AdaptiveSoftmax(8, (3,), factor=None, use_bias=True, name="whole"),
         ):
             layer.build((None, None, 4))
             assert [table._layout.axes for table in layer.tables] == [("model", None)] * len(layer.tables)
