@@ -163,6 +163,22 @@ def test_dropout_of_the_input_between_layers_and_of_the_hidden_states():
         close(run(x), y * mask if place == 2 else y)
 
 
+def test_penalties_are_of_dropped_activations_and_of_changes_before_dropout():
+    rates, x = (0.0, 0.0, 0.5), vectors()
+    body = built(QRNNDecoder(1, 5, 3, dropout=rates, activation_penalty=2.0, temporal_penalty=3.0))
+    run = runner(lambda x: (body.step(x, body.initial_state(ROWS), training=True)[0], penalties_of(body)))
+    dropped, (of_activations, of_changes) = run(x)
+    raw = runner(lambda x: body.step(x, body.initial_state(ROWS))[0])(x)
+    assert of_activations == pytest.approx(2.0 * np.mean(dropped**2), rel=1e-5)
+    assert of_changes == pytest.approx(3.0 * np.mean(np.diff(raw, axis=1) ** 2), rel=1e-5)
+    assert np.mean(dropped == 0) > 0.1 and not np.any(raw == 0)
+
+
+def penalties_of(body):
+    """Of activations, then of changes."""
+    return [loss for layer in (body._penalize_activations, body._penalize_changes) for loss in layer.losses]
+
+
 @pytest.mark.parametrize("body", [LSTMDecoder(1, 5, 3), QRNNDecoder(1, 5, 3, window=2)], ids=["lstm", "qrnn"])
 def test_the_state_is_float32_under_mixed_precision(body):
     """In a cell that is kept bfloat16 would lose what makes 257 out of 256."""
