@@ -297,7 +297,12 @@ def test_bodies_that_fairseq_does_not_have():
 )
 def test_outputs_that_fairseq_does_not_have(cutoffs, use_bias, reason):
     make_output = partial(AdaptiveSoftmax, 20, cutoffs, use_bias=use_bias)
-    model = assemble(partial(WordEmbedding, 20, 8), partial(transformer, 1, 8, 12, 2), make_output, tied=True)
+    model = assemble(
+        partial(WordEmbedding, 20, 8),
+        partial(transformer, num_blocks=1, dim=8, ffn_dim=12, num_heads=2),
+        make_output,
+        tied=True,
+    )
     with pytest.raises(ValueError, match=f"fairseq has no model with {reason}"):
         fairseq.to_state_dict(model)
 
