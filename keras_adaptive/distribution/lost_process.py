@@ -13,7 +13,7 @@ def lost_process(error):
     """Returns what an error says if it means that another process of the training was lost, else None.
 
     The class of the error depends on the backend: a `RuntimeError` under torch and JAX, an error of `tf.errors` under
-    TensorFlow. JAX ends a process itself where the lost one was process 0.
+    TensorFlow.
     """
     found = None if isinstance(error, OTHERS) else GONE.search(str(error))
     return found and " ".join(str(error)[found.start() :].split())[:200]
