@@ -44,7 +44,8 @@ def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
         import torch
 
         weights = [kernel.T, recurrent_kernel.T, bias, torch.zeros_like(bias), *(matrix.T for matrix in extra)]
-        y, h, c = torch.lstm(x, (h[None], c[None]), weights, True, 1, 0.0, False, False, True)
+        training = torch.is_grad_enabled()  # cuDNN keeps what backward needs only if told so
+        y, h, c = torch.lstm(x, (h[None], c[None]), weights, True, 1, 0.0, training, False, True)
         return y, h[0], c[0]
     x = ops.transpose(x, (1, 0, 2))  # of the small array, so that every step reads and writes adjacent rows
     gates = ops.matmul(ops.reshape(x, [-1, x.shape[-1]]), kernel) + bias  # `FlatDense` says why
