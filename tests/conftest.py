@@ -14,8 +14,6 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
-from tests.support.backends import quick_graphs  # noqa: E402
-
 GOLDEN = Path(__file__).parent / "golden"
 
 hypothesis.settings.register_profile(
@@ -92,7 +90,6 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "once: does not depend on the backend")
     config.addinivalue_line("markers", "processes: starts processes")
-    quick_graphs()
 
 
 def pytest_collection_modifyitems(config, items):

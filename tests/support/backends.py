@@ -10,14 +10,6 @@ BACKEND = keras.backend.backend()
 MODES = {"tensorflow": ["eager", "function", "xla"], "jax": ["jit", "eager"], "torch": ["eager"]}[BACKEND]
 
 
-def quick_graphs():
-    """Leaves out what TensorFlow does to make graphs faster that run for long, a quarter of the time of short tests."""
-    if BACKEND == "tensorflow":
-        import tensorflow as tf
-
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-
-
 def compiled(function, mode):
     """`function` of tensors, run in the given mode."""
     if mode in ("function", "xla"):

@@ -23,9 +23,7 @@ SIZES = {"vocabulary_size": 24, "cutoffs": (8, 12)}  # bands of even numbers of 
 def main(name, devices, micro_batches, model_devices=0, with_float16=True):
     make_devices(devices)
     from keras_adaptive import distribution
-    from tests.support.backends import quick_graphs
 
-    quick_graphs()
     strategy = distribution.start(name, model_devices)
     with strategy.scope():
         found = {

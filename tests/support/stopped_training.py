@@ -16,11 +16,8 @@ def main(devices, folder, flags):
     make_devices(int(devices))
     import keras
 
-    from tests.support.backends import quick_graphs
     from tests.support.programs import call
     from trainers import train
-
-    quick_graphs()
 
     last = os.environ.get("RANK") in (None, "1")
     stop = keras.callbacks.LambdaCallback(
