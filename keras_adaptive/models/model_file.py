@@ -43,9 +43,9 @@ def _check(path):
         config = json.loads(archive.read("config.json"))
     if config["registered_name"] != NAME:
         raise ValueError(f"it holds a {config['class_name']}")
+    config = {**config, "compile_config": None}  # is not read, and may hold any numbers, such as those of a schedule
     if (number := _largest(config)) > size:
         raise ValueError(f"its config.json holds the number {number:.3g}, more than the file has bytes")
-    config = {**config, "compile_config": None}
     weights = number_of_values(unallocated(lambda: keras.saving.deserialize_keras_object(config)).variables)
     if weights > size:
         raise ValueError(f"its config.json describes {weights:,} weights, more than the file has bytes")

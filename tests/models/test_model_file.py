@@ -173,6 +173,18 @@ def test_any_change_of_a_config_is_read_or_refused(saved, tmp_path):
             assert message.startswith(f"{path} is not a saved LanguageModel") and len(message) < 500
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"global_clipnorm": 1e9}, {"learning_rate": keras.optimizers.schedules.CosineDecay(1.0, 1_000_000)}],
+    ids=["clipnorm", "schedule"],
+)
+def test_the_numbers_of_an_optimizer_may_be_large(tmp_path, settings):
+    model = language_model()
+    model.compile(keras.optimizers.SGD(**{"learning_rate": 1.0, **settings}))
+    model.save(tmp_path / "best.keras")
+    assert largest_difference(read_language_model(tmp_path / "best.keras"), model) == 0
+
+
 def test_a_whole_file_is_read_without_its_optimizer(saved):
     model = read_language_model(saved[1])
     assert largest_difference(model, saved[0]) == 0 and not model.compiled
