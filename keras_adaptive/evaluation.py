@@ -111,7 +111,7 @@ def lengths(corpus, split):
     if unit not in UNITS.values():
         return {**found, "word": len(corpus.words(split))}
     words, tokens = corpus.vocabulary.words, corpus.tokens(split)
-    spaces = np.array([is_white_space(word) for word in words])
+    spaces = np.array([is_white_space(word, unit) for word in words])
     counts, number, after_space = np.zeros(len(words), np.int64), 0, True
     for start in range(0, len(tokens), CHUNK):
         ids = np.asarray(tokens[start : start + CHUNK])

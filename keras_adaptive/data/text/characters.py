@@ -30,9 +30,9 @@ def join_characters(tokens):
     return ("\n" if token == "</s>" else token for token in tokens)
 
 
-def is_white_space(token):
-    """Returns whether a character, or the symbol of a byte, separates words; `</s>` does."""
-    return token in _WHITE_SPACE or token.isspace()
+def is_white_space(token, unit):
+    """Returns whether a "character", or the symbol of a "byte", separates words; `</s>` does."""
+    return token == "</s>" or (token.isspace() if unit == "character" else token in _WHITE_BYTES)
 
 
 def begins_character(symbol):
@@ -49,5 +49,5 @@ def _symbols():
 
 SYMBOLS = _symbols()  # by byte
 BYTES = {symbol: SYMBOLS.index(symbol) for symbol in sorted(SYMBOLS)}
-_WHITE_SPACE = {"</s>", *(SYMBOLS[byte] for byte in b" \t\r\x0b\x0c")}
+_WHITE_BYTES = {SYMBOLS[byte] for byte in b" \t\r\x0b\x0c"}
 UNITS = {"characters": "character", "bytes": "byte"}  # of these tokenizers; the others split lines into words

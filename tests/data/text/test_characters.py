@@ -63,6 +63,12 @@ def test_lengths_of_the_same_text_are_the_same_for_all_units(tmp_path, monkeypat
     assert lengths(corpus, "test") == expected
 
 
+def test_letters_that_are_symbols_of_bytes_do_not_separate_words(tmp_path):
+    text = "Ġusti reče ċeċ Čaĉ\n"
+    corpus = prepare(texts(tmp_path, test=text.encode()), tmp_path / "data", tokenizer="characters", min_count=1)
+    assert lengths(corpus, "test")["word"] == len(text.split()) + 1
+
+
 def test_rare_characters_become_unknown(tmp_path):
     corpus = prepare(texts(tmp_path), tmp_path / "data", tokenizer="characters", min_count=2)
     assert "日" not in corpus.vocabulary and " " in corpus.vocabulary
