@@ -81,14 +81,7 @@ def prepare(
         ModuleNotFoundError: If `subwords` is not 0 and the package `tokenizers` is not installed.
         ChildProcessError: If a process is killed.
     """
-    if subwords < 0:
-        raise ValueError(f"`subwords` must be a number of merges, or 0 for words. Received: {subwords}")
-    if tokenizer not in TOKENIZERS:
-        raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {tokenizer!r}")
-    if subwords and tokenizer in UNITS:
-        raise ValueError(f"`subwords` cuts words: pass a tokenizer that makes words, or 0. Received: {tokenizer!r}")
-    if subwords and vocabulary is not None:
-        raise ValueError("A corpus of sub-words makes its own vocabulary: pass `subwords` or `vocabulary`, not both.")
+    check_units(tokenizer, subwords, vocabulary)
     if processes < 1:
         raise ValueError(f"`processes` must be positive. Received: {processes}")
     free = is_free(data_dir)  # an error before the work
@@ -132,6 +125,18 @@ def prepare(
         flush(new)
         new.replace(data_dir)
     return Corpus(data_dir)
+
+
+def check_units(tokenizer, subwords, vocabulary):
+    """Raises a ValueError if a corpus cannot be made of these units; the arguments are those of `prepare`."""
+    if subwords < 0:
+        raise ValueError(f"`subwords` must be a number of merges, or 0 for words. Received: {subwords}")
+    if tokenizer not in TOKENIZERS:
+        raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {tokenizer!r}")
+    if subwords and tokenizer in UNITS:
+        raise ValueError(f"`subwords` cuts words: pass a tokenizer that makes words, or 0. Received: {tokenizer!r}")
+    if subwords and vocabulary is not None:
+        raise ValueError("A corpus of sub-words makes its own vocabulary: pass `subwords` or `vocabulary`, not both.")
 
 
 def _find(folder, split):

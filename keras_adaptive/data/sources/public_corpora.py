@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from keras_adaptive.data.corpus import SPLITS
-from keras_adaptive.data.preparation.prepare import is_free, prepare
+from keras_adaptive.data.preparation.prepare import check_units, is_free, prepare
 from keras_adaptive.data.sources.downloads import download
 from keras_adaptive.files import complete_or_absent
 
@@ -173,16 +173,17 @@ def prepare_public(
         The `Corpus`.
 
     Raises:
-        ValueError: If there is no corpus of this name, the counts are not the published ones, or `data_dir`
-            holds something else.
+        ValueError: If there is no corpus of this name, it cannot be made of these units, the counts are not the
+            published ones, or `data_dir` holds something else.
         OSError: If no mirror has the archive.
     """
-    is_free(data_dir)  # an error before the work
+    public = _named(name)
+    units = {"tokenizer": public.tokenizer, "subwords": subwords, "vocabulary": vocabulary}
+    check_units(**units)  # errors before the work
+    is_free(data_dir)
     texts = fetch_texts(name, download_dir, mirrors, report, checksums)
-    public = PUBLIC_CORPORA[name]
     report(f"Reading {texts}")
     check = functools.partial(_check_counts, public, texts)
-    units = {"tokenizer": public.tokenizer, "subwords": subwords, "vocabulary": vocabulary}
     how = {"check": check, "processes": processes, "report": report}
     return prepare(texts, data_dir, min_count=min_count or public.min_count, source=name, **units, **how)
 
@@ -192,7 +193,7 @@ def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
 
     Args:
         name: Key of `PUBLIC_CORPORA`.
-        download_dir: Folder for the archive, which may already exist, and for the texts.
+        download_dir: Folder for the archive, which may already exist and is then kept, and for the texts.
         mirrors: Addresses to try instead of the public ones.
         report: Function that is called with lines of progress.
         checksums: Whether to refuse archives and texts that differ from the published checksums.
@@ -204,15 +205,14 @@ def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
         ValueError: If there is no corpus of this name.
         OSError: If no mirror has the archive. The message names all of them.
     """
-    if name not in PUBLIC_CORPORA:
-        raise ValueError(f"`name` must be one of {list(PUBLIC_CORPORA)}. Received: {name!r}")
+    public = _named(name)
     texts = Path(download_dir, name)
     if texts.is_dir():
         return texts
-    public = PUBLIC_CORPORA[name]
     archives = {url: Path(download_dir, Path(urlsplit(url).path).name or name) for url in mirrors or public.mirrors}
-    failures = []
-    for url in sorted(archives, key=lambda url: not archives[url].is_file()):
+    there = {archive for archive in archives.values() if archive.is_file()}
+    failures, urls = [], {archive: url for url, archive in reversed(archives.items()) if archive in there}
+    for url in (*urls.values(), *(url for url, archive in archives.items() if archive not in there)):
         try:
             _fetch_archive(url, archives[url], report, public.most_bytes)
         except (OSError, ValueError) as error:
@@ -224,13 +224,22 @@ def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
             sums = public.text_sums if checksums else {}
             return unpack(archives[url], public.members, texts, sums, public.sizes, public.most_bytes)
         except ValueError as error:
-            archives[url].unlink()
+            if archives[url] in there:
+                error = f"{error} {archives[url]} was there already: remove it to download it."
+            else:
+                archives[url].unlink()
             failures.append(_failure(url, error, report))
-    by_hand = next(iter(archives.values()))
     raise OSError(
-        f"No mirror gave {name}: {'; '.join(failures)}. Download it by hand to {by_hand} and run this again, or "
-        "pass --source=FOLDER with the unpacked texts."
+        f"No mirror gave {name}: {'; '.join(failures)}. Download it by hand to {next(iter(archives.values()))} and run "
+        "this again, or pass --source=FOLDER with the unpacked texts."
     )
+
+
+def _named(name):
+    """Returns one of `PUBLIC_CORPORA`."""
+    if name not in PUBLIC_CORPORA:
+        raise ValueError(f"`name` must be one of {list(PUBLIC_CORPORA)}. Received: {name!r}")
+    return PUBLIC_CORPORA[name]
 
 
 def unpack(archive, members, folder, sums=None, sizes=None, most=math.inf):

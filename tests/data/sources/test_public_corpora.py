@@ -30,6 +30,23 @@ def test_an_archive_of_another_checksum_is_refused_and_the_next_mirror_asked(sit
     assert read(fetch_texts("tiny", tmp_path / "other", [bad], checksums=False)) == TEXTS
 
 
+def test_an_archive_that_was_there_is_never_removed(site, tmp_path, tiny):
+    right, wrong = zipped(NAMED), zipped({**NAMED, "more": b"!"})
+    mirrors = [site.add("a/tiny.zip", right), site.add("b/tiny.zip", right)]
+    tiny(archive_sums={"tiny.zip": hashlib.sha256(right).hexdigest()})
+    archive = tmp_path / "tiny.zip"
+    for content in (wrong, b"no archive"):
+        archive.write_bytes(content)
+        with pytest.raises(
+            OSError, match=f"Received: .* {archive} was there already: remove it to download it"
+        ) as error:
+            fetch_texts("tiny", tmp_path, mirrors)
+        assert archive.read_bytes() == content and str(error.value).count("was there already") == 1
+    assert not site.requests
+    other = site.add("c/tiny.tar", tarred(NAMED, "w"))
+    assert read(fetch_texts("tiny", tmp_path, [*mirrors, other])) == TEXTS and archive.read_bytes() == content
+
+
 def test_a_text_of_another_checksum_is_refused_whatever_its_archive(site, tmp_path, tiny):
     sums = {split: hashlib.sha1(text).hexdigest() for split, text in TEXTS.items()}
     tiny(text_sums=sums)
@@ -101,6 +118,15 @@ def test_one_text_is_divided_into_the_splits(site, tmp_path, tiny):
 def test_an_unknown_name(tmp_path):
     with pytest.raises(ValueError, match="`name` must be one of .*'wikitext-2'.* Received: 'wikitext-1'"):
         prepare_public("wikitext-1", tmp_path / "in", tmp_path / "out")
+
+
+@pytest.mark.parametrize("tokenizer, message", [("bytes", "cuts words"), ("whitespace", "not both")])
+def test_units_that_do_not_fit_are_refused_before_the_download(site, tmp_path, tiny, tokenizer, message):
+    tiny(mirrors=(site.add("tiny.zip", zipped(NAMED)),), tokenizer=tokenizer)
+    given = Vocabulary([*SPECIAL_WORDS, "the"], [0] * 5)
+    with pytest.raises(ValueError, match=message):
+        prepare_public("tiny", tmp_path / "in", tmp_path / "out", subwords=2, vocabulary=given)
+    assert not site.requests and files_in(tmp_path) == set()
 
 
 def test_types_are_held_to_the_published_min_count_only(site, tmp_path, tiny):
