@@ -3,7 +3,8 @@ import re
 # What the backends say where a process waits for another one that is gone.
 GONE = re.compile(
     "Collective ops is aborted|stopped sending heartbeats|Connection (reset|closed|refused)|Socket closed|Broken pipe|"
-    "closed by peer|timed? ?out|NCCL|gloo",
+    "closed by peer|timed? ?out|NCCL communicator (was aborted|encountered)|ncclRemoteError|ncclSystemError|"
+    "remote process exited",
     re.IGNORECASE,
 )
 OTHERS = (ValueError, ArithmeticError, OSError, LookupError, TypeError, MemoryError)  # never of a lost process

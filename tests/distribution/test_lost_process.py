@@ -19,10 +19,22 @@ LOST = [
     "Collective ops is aborted by: Error reported from /job:worker/task:1: The following tasks are unhealthy (stopped\n"
     "sending heartbeats):\n/job:worker/replica:0/task:1\nThe tasks have crashed.",
     "Socket closed",
+    "NCCL error in: ../ProcessGroupNCCL.cpp:77, remote process exited or there was a network error",
+    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+    "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.",
+    "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE) ran for 600000 ms",
 ]
 OTHERS = [
     RuntimeError("mat1 and mat2 shapes cannot be multiplied (1x2 and 3x4)"),
     RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    RuntimeError(
+        "NCCL error in: ../ProcessGroupNCCL.cpp:77, invalid usage, NCCL version 2.21.5\n"
+        "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n"
+        "Last error:\nDuplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000"
+    ),
+    RuntimeError("ProcessGroupNCCL is only supported with GPUs, no GPUs found!"),
+    RuntimeError("[enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:84] Unable to resolve hostname"),
+    RuntimeError("No backend type associated with device type cpu under gloo"),
     ValueError("Connection reset by peer"),
     OSError("Connection reset by peer"),
     FloatingPointError("Collective ops is aborted"),
