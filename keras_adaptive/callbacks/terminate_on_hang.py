@@ -63,6 +63,8 @@ class TerminateOnHang(keras.callbacks.Callback):
 
 def end_at_once(message):
     """Ends the process with status 75 and a message, without waiting for other processes, as backends do at the end."""
-    print(message, file=sys.stderr, flush=True)
-    sys.stdout.flush()
-    os._exit(TEMPORARY_FAILURE)
+    try:
+        print(message, file=sys.stderr, flush=True)
+        sys.stdout.flush()
+    finally:  # even if nobody reads the pipe any more
+        os._exit(TEMPORARY_FAILURE)
