@@ -38,6 +38,8 @@ def transfer(model, vocabulary, source, source_vocabulary):
         new, old = getattr(model, name), getattr(source, name)
         if type(new) is not type(old):
             raise _different(name, type(new).__name__, type(old).__name__)
+        if getattr(new, "tied_to", None) is not None and old.tied_to is None:  # one table cannot hold both
+            raise _different(name, "tied to the input", "not tied")
         own, its = (list(getattr(part, "tables", ())) for part in (new, old))
         if own and id(own[0]) not in tables:  # tied ones are copied once
             _copy_words(new, old, ids, _spaces(old, transposed=name == "word_output"))
@@ -52,8 +54,9 @@ def transfer(model, vocabulary, source, source_vocabulary):
     if len(weights) != len(source_weights):
         raise _different("number of weights", len(weights), len(source_weights))
     same_words = vocabulary.words == source_vocabulary.words
+    of_words = {id(weight) for part in (model.word_input, model.word_output) for weight in part.weights}
     for weight, its in zip(weights, source_weights):
-        if not same_words and its.shape[:1] == (len(source_vocabulary),):
+        if not same_words and id(weight) in of_words and its.shape[:1] == (len(source_vocabulary),):
             raise ValueError(
                 f"{weight.path} has rows for words in an unknown order: keep the vocabulary of the source."
             )

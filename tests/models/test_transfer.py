@@ -58,12 +58,18 @@ def test_an_untied_output_keeps_its_logits():
     source, model = system("ASM"), system("ASM")
     randomize(model, seed=5)
     transfer(model, NEW, source, OLD)
-    head, tail = source.word_output.tables[0], source.word_output.tables[1]
-    projection = numpy(source.word_output.projections[1].value)
-    moved = OLD.words.index("w3") - 5
-    expected = numpy(tail.value)[moved] @ projection.T
-    np.testing.assert_allclose(numpy(model.word_output.tables[0].value)[4], expected, rtol=1e-4, atol=1e-5)
-    assert head.shape[1] == len(expected) and softmax_weights(model.word_output)
+    hidden = np.random.default_rng(0).normal(size=(3, 8))
+
+    def logits(output, id):
+        tables, projections = softmax_weights(output)[:2]
+        band = np.searchsorted(output.boundaries[1:], id, side="right")
+        projected = hidden if projections[band] is None else hidden @ projections[band]
+        return projected @ tables[band][id - output.boundaries[band]]
+
+    for word in ("<unk>", "w3", "w1", "w9"):  # w3 moves
+        expected = logits(source.word_output, OLD.words.index(word))
+        found = logits(model.word_output, NEW.words.index(word))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_biases_and_a_table_that_bands_share_follow_their_words():
@@ -88,6 +94,19 @@ def test_biases_and_a_table_that_bands_share_follow_their_words():
             row = numpy(source.word_input.tables[0].value)[old]
             np.testing.assert_array_equal(numpy(new.word_input.tables[0].value)[id], row)
     np.testing.assert_array_equal(numpy(new.word_output.class_bias.value), numpy(source.word_output.class_bias.value))
+
+
+def test_sizes_of_the_body_may_be_those_of_the_vocabulary():
+    assert transfer(language_model(ffn_dim=20), NEW, language_model(ffn_dim=20), OLD) == 18
+
+
+def test_a_tied_model_does_not_start_from_an_untied_one():
+    with pytest.raises(ValueError, match="The word_output is tied to the input here, and not tied there"):
+        transfer(system("SM-T"), OLD, system("SM", output_dim=4), OLD)
+    source, model = system("SM-T"), system("SM", output_dim=4)
+    transfer(model, OLD, source, OLD)  # each of its tables gets the one that was tied
+    tokens = np.array([[4, 9, 17]])
+    np.testing.assert_allclose(model.log_probs(tokens), source.log_probs(tokens), atol=1e-6)
 
 
 def test_models_of_other_sizes_are_refused():

@@ -21,7 +21,7 @@ def language_model(vocabulary_size=VOCABULARY, **kwargs):
     return model
 
 
-def system(name, dtype=None, zero_padding=True):
+def system(name, dtype=None, zero_padding=True, output_dim=None):
     """Returns SM, SM-T, ASM, ASM-T or CNN with a thousand weights, the same on every backend.
 
     ASM-T is a softmax whose bands are slices of the input's table, with biases.
@@ -31,7 +31,7 @@ def system(name, dtype=None, zero_padding=True):
     else:
         words = WordEmbedding(VOCABULARY, 4, dtype=dtype)
     plain, tied = name.startswith("SM"), name.endswith("-T")
-    output_dim = 4 if plain or tied else None
+    output_dim = output_dim or (4 if plain or tied else None)
     body = transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2, output_dim=output_dim, dtype=dtype)
     softmax = AdaptiveSoftmax(
         VOCABULARY,
