@@ -30,9 +30,10 @@ def with_check(callbacks):
 
 
 def raise_if_outside(tracker, vocabulary_size, consequence):
-    """Raises a ValueError if a metric has counted ids outside the vocabulary; waits for the device."""
+    """Raises a ValueError if a metric has counted ids outside the vocabulary, and resets it; waits for the device."""
     outside = int(ops.convert_to_numpy(tracker.total))
     if outside:
+        tracker.reset_state()  # so that later batches are not refused for these
         raise ValueError(
             f"The batches must hold ids from 0 to {vocabulary_size - 1}, except for targets of weight 0: encode the "
             "text with the vocabulary of the model, or give ignored targets the weight 0. "

@@ -1,4 +1,5 @@
 import functools
+import inspect
 
 import keras
 from keras import ops
@@ -98,12 +99,13 @@ class WordModel(keras.Model):
         self.optimizer.build(self.trainable_variables)
 
     def fit(self, *args, **kwargs):
-        if kwargs.get("class_weight") is not None:
+        arguments = _with_check(super().fit, args, kwargs)
+        if arguments.get("class_weight") is not None:
             raise ValueError("Keras reads targets of two axes as one-hot: pass `sample_weight`, not `class_weight`.")
-        return super().fit(*args, **{**kwargs, "callbacks": with_check(kwargs.get("callbacks"))})
+        return super().fit(**arguments)
 
     def evaluate(self, *args, **kwargs):
-        return super().evaluate(*args, **{**kwargs, "callbacks": with_check(kwargs.get("callbacks"))})
+        return super().evaluate(**_with_check(super().evaluate, args, kwargs))
 
     def train_on_batch(self, *args, **kwargs):
         result = super().train_on_batch(*args, **kwargs)
@@ -145,6 +147,13 @@ class WordModel(keras.Model):
         config = {key: value for key, value in config.items() if key not in REQUIRES}
         word_output = keras.saving.deserialize_keras_object(config["word_output"], custom_objects=custom_objects)
         return super().from_config({**config, "word_output": word_output}, custom_objects)
+
+
+def _with_check(method, args, kwargs):
+    """Returns the arguments of a method of Keras by name, with an `OutsideIds` among the callbacks."""
+    arguments = inspect.signature(method).bind(*args, **kwargs).arguments
+    more = arguments.pop("kwargs", {})
+    return {**arguments, **more, "callbacks": with_check(arguments.get("callbacks"))}
 
 
 class _MaskOf(keras.layers.Layer):

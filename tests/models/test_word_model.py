@@ -171,8 +171,24 @@ def test_targets_outside_the_vocabulary_are_counted():
     for method in (model.evaluate, model.train_on_batch, model.test_on_batch):
         with pytest.raises(ValueError, match="Received: 2 ids outside"):
             method(tokens, outside)
+    for method in (model.train_on_batch, model.test_on_batch):
+        method(tokens, targets)  # is not refused for what came before
     logs = model.fit(batches(outside, weights * (np.arange(LENGTH) != 2)), **good).history
     assert set(logs) == {"loss", "perplexity", "val_loss", "val_perplexity"}
+
+
+def test_arguments_may_be_given_by_position_as_in_keras():
+    tokens, targets, _ = batch(4)
+    model, calls = compile(word_model(), "sgd"), []
+    counts = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: calls.append("epoch"))
+    model.fit(tokens, targets, 4, 2, 0, [counts])
+    counts = keras.callbacks.LambdaCallback(on_test_end=lambda *_: calls.append("test"))
+    model.evaluate(tokens, targets, 4, 0, None, None, [counts])
+    assert calls == ["epoch", "epoch", "test"]
+    with pytest.raises(ValueError, match="Received: 4 ids outside"):
+        model.fit(tokens, np.where(np.arange(LENGTH) == 2, VOCABULARY, targets), 4, 1, 0, counts)
+    with pytest.raises(ValueError, match="pass `sample_weight`"):
+        model.fit(tokens, targets, 4, 1, 0, None, 0.0, None, True, {0: 1.0})
 
 
 def test_class_weights_are_refused():
