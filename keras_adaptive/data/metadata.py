@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_adaptive.data.text.characters import UNITS
 from keras_adaptive.data.text.words import TOKENIZERS
+from keras_adaptive.files import reading
 
 SPLITS = ("train", "valid", "test")
 DTYPES = ("uint16", "int32")  # of token ids; nothing else is written
@@ -36,6 +37,10 @@ def _is_count(value):
     return type(value) is int and 0 <= value <= _MOST
 
 
+def _is_positive(value):
+    return _is_count(value) and value > 0
+
+
 def _is_file_name(value):
     return isinstance(value, str) and re.fullmatch(r"[^/\\:\0]+", value) and value not in (".", "..")
 
@@ -45,6 +50,7 @@ def _is_hexadecimal(digits):
 
 
 COUNT = Field("a whole number, not negative", _is_count)
+POSITIVE = Field("a whole number, at least 1", _is_positive)
 FILE = Field("the name of a file in the folder of the corpus", _is_file_name)
 SHA256 = Field("64 hexadecimal digits", _is_hexadecimal(64))
 CRC32 = Field("8 hexadecimal digits", _is_hexadecimal(8))
@@ -79,10 +85,8 @@ def read_metadata(path):
         ValueError: If the file is no JSON, or a field is missing or is not what `prepare` writes. The message names
             the file, the field and what was expected.
     """
-    try:
+    with reading(path, "a file of JSON", "Put it back, or prepare the corpus again."):
         metadata = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON ({error}). Put it back, or prepare the corpus again.") from None
     _check(path, "", metadata, RUN)
     own = UNITS.get(metadata["tokenizer"])
     if (metadata["unit"] in UNITS.values() or own) and metadata["unit"] != own:
@@ -92,6 +96,8 @@ def read_metadata(path):
         if metadata["unit"] == "sub-word":
             _check(path, "", metadata, OF_SUBWORDS)
         for split in SPLITS:
+            if "bytes" in metadata["splits"][split]:  # an earlier version did not write it
+                _check(path, f"splits.{split}.bytes", metadata["splits"][split]["bytes"], POSITIVE)
             _check_counts(path, f"splits.{split}", metadata["splits"][split])
             _check_shards(path, f"splits.{split}", metadata["splits"][split], metadata)
     return metadata

@@ -50,6 +50,7 @@ ATTACKS = [
         "splits.train.tokens": [-1, 0, 4, 2.0, BIG, "5", None, ...],
         "splits.train.lines": [-1, BIG, 10**15, 6, None, [], ...],
         "splits.test.unknown": [-1, BIG, 10**15, 6, "many", ...],
+        "splits.test.bytes": [0, -1, 2.5, BIG, True, "9", None],
         "splits.train.shards": [None, [], 3],
         "splits.train.shards.tokens": [None, [], {}, "a", [3], [None]],
         "splits.train.shards.chars": [[]],
@@ -118,8 +119,14 @@ def test_what_is_no_object_of_json_is_named(tmp_path, text):
 
 def test_bytes_that_are_no_text_are_named(tmp_path):
     (tmp_path / "corpus.json").write_bytes(b"\xff\xfe{}")
-    with pytest.raises(ValueError, match="corpus.json is no JSON"):
+    with pytest.raises(ValueError, match="corpus.json is not a file of JSON, or is damaged"):
         load_corpus(tmp_path)
+
+
+def test_a_device_is_not_read(tmp_path):
+    (tmp_path / "corpus.json").symlink_to("/dev/zero")
+    with pytest.raises(ValueError, match="corpus.json is not .* .it is a folder or a device. Put it back"):
+        read_metadata(tmp_path / "corpus.json")
 
 
 def test_what_prepare_writes_is_read(corpora):
