@@ -8,6 +8,7 @@ from keras_adaptive.data.batches.token_stream import cut, stream_bounds
 from keras_adaptive.data.text.characters import begins_character, is_white_space
 from keras_adaptive.metrics import loss_by_frequency
 
+SEGMENT = 512  # tokens of a row to compute at a time
 CHUNK = 1 << 22  # tokens in memory at a time
 LONGEST = 1 << 14  # tokens of a window, if its cost grows with the square of them
 PAIRS = 1 << 28  # pairs of tokens of a batch of such windows
@@ -60,7 +61,7 @@ def word_losses_of_streams(model, corpus, split, block, streams=1, report=None):
         model: A `LanguageModel` whose body's state needs no length.
         corpus: A `Corpus`.
         split: "train", "valid" or "test".
-        block: Number of tokens of a stream to compute at a time.
+        block: Number of tokens of a stream to compute at a time, at most 512.
         streams: Number of parts of the text that are read side by side, which is faster. Each begins without a state.
         report: As in `word_losses`, of blocks.
 
@@ -75,7 +76,7 @@ def word_losses_of_streams(model, corpus, split, block, streams=1, report=None):
     bounds = stream_bounds(len(tokens), streams)
     inputs, targets, weights = cut(tokens, bounds[:-1], bounds[1:], int(np.diff(bounds).max()))
     model.body.initial_state(streams)  # raises if it needs a length, since it cannot read any text on and on
-    nll = model.nll(inputs, targets, segment=block, report=report)[weights > 0].astype("float64")
+    nll = model.nll(inputs, targets, segment=min(block, SEGMENT), report=report)[weights > 0].astype("float64")
     return _of_words(nll, corpus, split)
 
 
