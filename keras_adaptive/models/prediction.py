@@ -122,6 +122,8 @@ class Prediction(keras.Model):
             hidden, state = self(tokens, state=state)
             return *measure(hidden, targets), state
 
+        if segment < 1:
+            raise ValueError(f"`segment` must be at least 1 token. Received: segment={segment}.")
         step = self._compiled(("segments", name), step, [2])
         state, parts = self.body.initial_state(*tokens.shape), []
         for start in range(0, tokens.shape[1], segment):
@@ -157,6 +159,7 @@ class Prediction(keras.Model):
         if sampler not in (None, *SAMPLERS):
             return self._generate_by(sampler, prompt, length, (temperature, top_k, top_p, stop))
         if sampler:
+            _check_sampler(sampler, temperature, top_k, top_p)
             temperature = 0 if sampler == "greedy" else temperature
             top_k = 5 if sampler == "top_k" and top_k is None else top_k
             top_p = 0.1 if sampler == "top_p" and top_p is None else top_p
@@ -258,6 +261,21 @@ class Prediction(keras.Model):
 
     def _compiled(self, key, function, donate_argnums=()):
         return self._functions.get(key, lambda: compiled(function, self.variables, donate_argnums))
+
+
+def _check_sampler(sampler, temperature, top_k, top_p):
+    """Raises a ValueError if a sampler's name contradicts the other arguments."""
+    holds = {
+        "`top_k`": top_k is None or sampler == "top_k",
+        "`top_p`": top_p is None or sampler == "top_p",
+        "`temperature`": temperature in (0, 1) if sampler == "greedy" else temperature != 0,
+    }
+    if not all(holds.values()):
+        wrong = next(name for name in holds if not holds[name])
+        raise ValueError(
+            f"The sampler {sampler!r} contradicts {wrong}: leave out one of the two. "
+            f"Received: temperature={temperature}, top_k={top_k}, top_p={top_p}."
+        )
 
 
 def _check_length(length):

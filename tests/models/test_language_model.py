@@ -106,6 +106,14 @@ def test_score_gives_log_probabilities_and_ranks_in_any_segments(model):
     np.testing.assert_allclose(best, np.take_along_axis(every, ids, axis=-1), atol=5e-6)
 
 
+@pytest.mark.parametrize("segment", [0, -1])
+def test_a_segment_without_tokens_is_refused(model, segment):
+    tokens, targets, _ = batch(2)
+    for call in (model.nll, model.score, lambda *given, segment: model.alternatives(*given, 2, segment=segment)):
+        with pytest.raises(ValueError, match=f"`segment` must be at least 1 token. Received: segment={segment}"):
+            call(tokens, targets, segment=segment)
+
+
 def test_samplers_of_keras_hub(model):
     samplers, prompt = pytest.importorskip("keras_hub").samplers, batch(3)[0][:, :2]
     greedy = model.generate(prompt, 3, temperature=0)
@@ -163,6 +171,19 @@ def test_a_row_ends_with_its_stop_word(model):
         ({"top_p": 1.1}, "Received: top_p=1.1"),
         ({"stop": VOCABULARY}, "`stop` must be an id from 0 to 19. Received: stop=20"),
         ({"sampler": "best"}, "one of greedy, random, top_k, top_p, beam, contrastive, .* Received: 'best'"),
+        *(
+            ({"sampler": sampler, name: value}, f"sampler '{sampler}' contradicts `{name}`: leave .*{name}={value}")
+            for sampler, name, value in [
+                ("greedy", "temperature", 0.5),
+                ("greedy", "top_k", 3),
+                ("greedy", "top_p", 0.5),
+                ("random", "temperature", 0),
+                ("random", "top_k", 3),
+                ("random", "top_p", 0.5),
+                ("top_k", "top_p", 0.5),
+                ("top_p", "top_k", 3),
+            ]
+        ),
         ({"sampler": "beam", "top_p": 0.5}, "leave out .* Received: 1.0, None, 0.5, None"),
     ],
 )
