@@ -65,7 +65,7 @@ def reading(path, kind, mend):
         if os.path.exists(path) and not os.path.isfile(path):
             raise ValueError("it is a folder or a device")
         yield
-    except ModuleNotFoundError:
+    except (ModuleNotFoundError, MemoryError):  # say nothing about the file
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a place outside of a file

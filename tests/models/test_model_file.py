@@ -173,6 +173,15 @@ def test_any_change_of_a_config_is_read_or_refused(saved, tmp_path):
             assert message.startswith(f"{path} is not a saved LanguageModel") and len(message) < 500
 
 
+def test_a_lack_of_memory_is_no_damage(saved, monkeypatch):
+    def load(*args, **kwargs):
+        raise MemoryError("Unable to allocate 745. GiB")
+
+    monkeypatch.setattr(keras.saving, "load_model", load)
+    with pytest.raises(MemoryError, match="^Unable to allocate 745. GiB"):
+        read_language_model(saved[1])
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"global_clipnorm": 1e9}, {"learning_rate": keras.optimizers.schedules.CosineDecay(1.0, 1_000_000)}],
