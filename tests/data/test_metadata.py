@@ -125,7 +125,7 @@ def test_bytes_that_are_no_text_are_named(tmp_path):
 
 def test_a_device_is_not_read(tmp_path):
     (tmp_path / "corpus.json").symlink_to("/dev/zero")
-    with pytest.raises(ValueError, match="corpus.json is not .* .it is a folder or a device. Put it back"):
+    with pytest.raises(ValueError, match="corpus.json is not .* .it is a folder or a device.. Put it back"):
         read_metadata(tmp_path / "corpus.json")
 
 
