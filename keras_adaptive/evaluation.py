@@ -74,10 +74,17 @@ def word_losses_of_streams(model, corpus, split, block, streams=1, report=None):
     corpus.verify(split)
     tokens = corpus.tokens(split)
     bounds = stream_bounds(len(tokens), streams)
-    inputs, targets, weights = cut(tokens, bounds[:-1], bounds[1:], int(np.diff(bounds).max()))
-    model.body.initial_state(streams)  # raises if it needs a length, since it cannot read any text on and on
-    nll = model.nll(inputs, targets, segment=min(block, SEGMENT), report=report)[weights > 0].astype("float64")
-    return _of_words(nll, corpus, split)
+    sizes, segment = np.diff(bounds), min(block, SEGMENT)
+    longest = int(sizes.max())
+    places = range(0, longest, segment)
+    cuts = (cut(tokens, bounds[:-1] + place, bounds[1:], min(segment, longest - place))[:2] for place in places)
+    parts = []
+    for part in model.nll_of_segments(cuts, streams):
+        parts.append(part)
+        if report:
+            report(len(parts), len(places))
+    inside = np.arange(longest) < sizes[:, None]
+    return _of_words(np.concatenate(parts, axis=1)[inside].astype("float64"), corpus, split)
 
 
 def _of_words(nll, corpus, split):

@@ -38,6 +38,20 @@ class Prediction(keras.Model):
         function = self._compiled("nll", lambda x, y: self.word_output.nll(self(x, training=False), y))
         return ops.convert_to_numpy(function(tokens, targets))
 
+    def nll_of_segments(self, segments, rows):
+        """Yields the negative log-likelihoods of segments, each of which continues the rows of the one before.
+
+        Args:
+            segments: Iterable of `(tokens, targets)`, as in `nll`. It may make one at a time.
+            rows: Number of rows of each.
+
+        Yields:
+            A NumPy array (rows, length of the segment), float32.
+        """
+        pairs = ((self._ids(tokens, "tokens"), self._ids(targets, "targets")) for tokens, targets in segments)
+        measure = lambda *given: [self.word_output.nll(*given)]  # noqa: E731
+        return (part[0] for part in self._measured("nll", measure, pairs, self.body.initial_state(rows)))
+
     def log_probs(self, tokens):
         """Returns the log-probability of every word at every position.
 
@@ -117,21 +131,27 @@ class Prediction(keras.Model):
         """Returns the arrays (batch, length) that `measure(hidden, targets)` returns, in segments of the rows."""
         tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
         check_same_shape(targets, tokens.shape, "targets", "`tokens`")
+        if segment < 1:
+            raise ValueError(f"`segment` must be at least 1 token. Received: segment={segment}.")
+        slices = [slice(start, start + segment) for start in range(0, tokens.shape[1], segment)]
+        pairs, parts = ((tokens[:, part], targets[:, part]) for part in slices), []
+        for part in self._measured(name, measure, pairs, self.body.initial_state(*tokens.shape)):
+            parts.append(part)
+            if report:
+                report(len(parts), len(slices))
+        return tuple(np.concatenate(segments, axis=1) for segments in zip(*parts))
+
+    def _measured(self, name, measure, pairs, state):
+        """Yields the lists of arrays that `measure(hidden, targets)` returns, for pairs `(tokens, targets)`."""
 
         def step(tokens, targets, state):
             hidden, state = self(tokens, state=state)
             return *measure(hidden, targets), state
 
-        if segment < 1:
-            raise ValueError(f"`segment` must be at least 1 token. Received: segment={segment}.")
         step = self._compiled(("segments", name), step, [2])
-        state, parts = self.body.initial_state(*tokens.shape), []
-        for start in range(0, tokens.shape[1], segment):
-            *part, state = step(tokens[:, start : start + segment], targets[:, start : start + segment], state)
-            parts.append(list(map(ops.convert_to_numpy, part)))
-            if report:
-                report(len(parts), -(-tokens.shape[1] // segment))
-        return tuple(np.concatenate(segments, axis=1) for segments in zip(*parts))
+        for tokens, targets in pairs:
+            *part, state = step(tokens, targets, state)
+            yield list(map(ops.convert_to_numpy, part))
 
     def generate(self, prompt, length, temperature=1.0, top_k=None, seed=None, sampler=None, *, top_p=None, stop=None):
         """Continues prompts one word at a time, each drawn from the exact distribution.

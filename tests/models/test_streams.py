@@ -6,14 +6,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 
+from keras_adaptive import evaluation
 from keras_adaptive.callbacks import backup
 from tests.support.streams import BATCHES, ROWS, STEPS, batches, stream_model, text
-from tests.support.tiny import largest_difference
+from tests.support.tiny import VOCABULARY, largest_difference
 from tests.support.toy_body import ToyBody
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +47,25 @@ def test_rows_continue_where_the_batch_before_ended():
     found = fitted(compiled(), batches())
     np.testing.assert_allclose(found, whole, rtol=2e-5)
     assert np.abs(np.array(alone) - whole)[1:].min() > 1e-4
+
+
+@pytest.mark.parametrize("rows, block", [(1, 3), (3, 3), (1, 10**9)])
+def test_a_text_is_read_a_segment_at_a_time(monkeypatch, rows, block):
+    """However large the block: memory does not grow with the text. Streams differ in length by a token."""
+    tokens = np.random.default_rng(2).integers(4, VOCABULARY, 17).astype("int32")
+    read = lambda split: tokens  # noqa: E731
+    corpus = SimpleNamespace(verify=read, tokens=read, words=read, word_starts=lambda split: np.arange(17))
+    cut, lengths, reports, model = evaluation.cut, [], [], stream_model()
+    monkeypatch.setattr(evaluation, "SEGMENT", 4)
+    monkeypatch.setattr(evaluation, "cut", lambda *given: lengths.append(given[-1]) or cut(*given))
+    report = lambda *numbers: reports.append(numbers)  # noqa: E731
+    nll, words = evaluation.word_losses_of_streams(model, corpus, "test", block, rows, report)
+    inputs, bounds = np.append(2, tokens), np.arange(rows + 1) * 17 // rows
+    whole = [model.nll(inputs[None, a:b], tokens[None, a:b])[0] for a, b in zip(bounds, bounds[1:])]
+    np.testing.assert_allclose(nll, np.concatenate(whole), rtol=2e-5)
+    np.testing.assert_array_equal(words, tokens)
+    assert max(lengths) == min(block, 4) and sum(lengths) == -(-17 // rows)
+    assert reports == [(number + 1, len(lengths)) for number in range(len(lengths))]
 
 
 def test_rows_that_begin_anew_start_from_nothing():
