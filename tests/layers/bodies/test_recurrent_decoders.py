@@ -146,13 +146,12 @@ def test_zoneout_keeps_cells_and_weight_drop_thins_the_input_matrix():
 
 def test_dropout_of_the_input_between_layers_and_of_the_hidden_states():
     x = vectors()
-    for place in range(3):
-        rates = [0.0] * 3
-        rates[place] = 0.5
-        body = built(QRNNDecoder(2, 5, 3, dropout=rates, output_gate=False))
+    places = [[0.5 * (place == other) for other in range(3)] for place in range(3)]
+    bodies = [built(QRNNDecoder(2, 5, 3, dropout=rates, output_gate=False)) for rates in places]
+    outputs = runner(lambda x: [body.step(x, body.initial_state(ROWS), training=True)[0] for body in bodies])(x)
+    for place, (rates, body, output) in enumerate(zip(places, bodies, outputs, strict=True)):
         drops = [body._drop_input, body._drop_between, body._drop_output]
         assert [drop.rate for drop in drops] == rates
-        run = runner(lambda x, body=body: body.step(x, body.initial_state(ROWS), training=True)[0])
         ones = np.ones((ROWS, LENGTH, (INPUT_DIM, 5, 3)[place]), "float32")
         mask = numpy(VariationalDropout(0.5, seed=drops[place].seed)(ones, training=True))
         y = x
@@ -160,7 +159,7 @@ def test_dropout_of_the_input_between_layers_and_of_the_hidden_states():
             y = y * mask if place == number else y
             z, f = np.split(sums(y, layer), 2, axis=-1)
             y = oracle.forget_mult(np.tanh(z), oracle.sigmoid(f), np.zeros((ROWS, layer.units)))
-        close(run(x), y * mask if place == 2 else y)
+        close(output, y * mask if place == 2 else y)
 
 
 def test_penalties_are_of_dropped_activations_and_of_changes_before_dropout():
