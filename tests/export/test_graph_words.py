@@ -6,8 +6,12 @@ from hypothesis import strategies as st
 
 from keras_adaptive.data import TOKENIZERS
 from keras_adaptive.export.graph_words import graph_words
+from tests.support.backends import BACKEND
 
-tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+if BACKEND != "tensorflow":
+    pytest.skip("exported graphs are TensorFlow's", allow_module_level=True)
+
+import tensorflow as tf  # noqa: E402
 
 CORPORA = Path(__file__).parents[3] / "shared" / "data"
 LINES = [
