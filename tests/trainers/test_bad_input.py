@@ -84,7 +84,7 @@ def test_flags_that_cannot_train_leave_no_run(corpus, tmp_path, arguments, match
 
 
 def test_an_error_before_the_first_update_gives_the_folder_back(corpus, tmp_path, monkeypatch):
-    arguments = [*SHRUNK, f"--data_dir={corpus.data_dir}", f"--run_dir={tmp_path}/run", "--notensorboard"]
+    arguments = [*SHRUNK, f"--data_dir={corpus.data_dir}", f"--run_dir={tmp_path}/run"]
 
     def begins_and_fails(model, backup, batches, every, epochs, valid, callbacks):
         for callback in callbacks:

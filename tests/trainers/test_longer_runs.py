@@ -27,7 +27,7 @@ def corpora(tmp_path_factory):
 
 
 def trained(run_dir, corpus, *flags):
-    call(train, *SHRUNK, "--notensorboard", *flags, f"--data_dir={corpus}", f"--run_dir={run_dir}")
+    call(train, *SHRUNK, *flags, f"--data_dir={corpus}", f"--run_dir={run_dir}")
     return RunFolder(run_dir)
 
 

@@ -39,7 +39,7 @@ def corpus(tmp_path_factory):
 def trained(corpus, tmp_path_factory):
     keras.utils.set_random_seed(1)
     run_dir = tmp_path_factory.mktemp("runs") / "run"
-    call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={run_dir}")
+    call(train, *SHRUNK, "--tensorboard", f"--data_dir={corpus}", f"--run_dir={run_dir}")
     return run_dir
 
 
