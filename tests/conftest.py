@@ -35,11 +35,19 @@ def pytest_report_header():
 
 # What does not depend on the backend: scripts/test.sh runs it on the first backend only.
 ONCE = [
+    "callbacks/test_stop_on_signal.py::test_the_message",
+    "callbacks/test_stop_on_signal.py::test_two_signals",
+    "callbacks/test_terminate_on_hang.py",
     "data",
     "distribution/test_lost_process.py",
     "fairseq/test_hostile_files.py",
+    "layers/bodies/test_recurrent_decoders.py::test_sizes_of",
+    "layers/bodies/test_recurrent_decoders.py::test_values_that",
+    "layers/bodies/test_recurrent_decoders.py::test_what_makes_no_sense",
+    "layers/outputs/test_ties.py::test_a_copy_is_tied",
     "metrics/test_frequency_bins.py",
     "models/test_model_file.py",
+    "models/test_parameter_counts.py",
     "models/test_transfer.py",
     "ops/test_bands.py",
     "scripts/benchmarks/peers",
@@ -59,9 +67,14 @@ ONCE = [
     "trainers/test_longer_runs.py",
     "trainers/test_plot.py",
     "trainers/test_prepare.py",
+    "trainers/test_programs.py::test_bad_flags",
     "trainers/test_progress.py",
     "trainers/test_run_folder.py",
     "trainers/test_sharded_corpus.py",
+    "trainers/test_stream_programs.py::test_averages",
+    "trainers/test_stream_programs.py::test_bad_flags",
+    "trainers/test_stream_programs.py::test_streams_are_not_divided",
+    "trainers/test_stream_programs.py::test_summary_counts",
     "trainers/test_subword_programs.py",
 ]
 # What starts processes, by file or test; the slowest ones, so that they do not begin last.
