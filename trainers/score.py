@@ -78,8 +78,11 @@ def count_lines():
         return None
     total = 0
     for name in FLAGS.input:
+        last = b"\n"
         with open(name, "rb") as source:
-            total += sum(1 for _ in source)
+            while block := source.read(2**20):  # a line may be longer than the memory
+                total, last = total + block.count(b"\n"), block[-1:]
+        total += last != b"\n"
     return total
 
 
@@ -132,10 +135,11 @@ def score(model, targets, inputs):
     to its length.
     """
     rows = [(np.append(EOS, own[:-1]), ids) for own, ids in zip(inputs, targets)]
-    short = [row for row in rows if len(row[1]) <= SEGMENT]
+    longest = min(SEGMENT, model.body.max_length or SEGMENT)
+    short = [row for row in rows if len(row[1]) <= longest]
     together = iter(score_rows(model, short) if short else [])
     for row in rows:
-        yield next(together) if len(row[1]) <= SEGMENT else score_long(model, *row)
+        yield next(together) if len(row[1]) <= longest else score_long(model, *row)
 
 
 def score_rows(model, rows):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive import evaluation
+from keras_adaptive.layers import CausalAttention, LearnedPositions, TransformerBlock, TransformerDecoder
 from keras_adaptive.models import LanguageModel
 from tests.support.programs import parsed
 from tests.support.tiny import VOCABULARY, language_model
@@ -74,6 +75,28 @@ def test_a_long_line_is_read_in_windows_that_overlap(small, line):
         expected = -model.nll(*(ids[None, begin:stop] for ids in line))[0, start - begin :]
         np.testing.assert_allclose(log_probs[start:stop], expected, atol=5e-6)
     np.testing.assert_allclose(short, log_probs[:3], atol=5e-6)
+
+
+def test_a_line_longer_than_the_body_reads_is_read_in_windows(line):
+    parts = language_model()
+    block = TransformerBlock(12, CausalAttention(2))
+    body = TransformerDecoder([block], 8, positions=LearnedPositions(8))
+    model = LanguageModel(parts.word_input, body, parts.word_output)
+    with parsed(score, "--run_dir=none"):
+        ((log_probs, _),) = score.score(model, [line[1]], [line[1]])
+    for start, stop in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 21)):
+        begin = max(stop - 8, 0)
+        expected = -model.nll(*(ids[None, begin:stop] for ids in line))[0, start - begin :]
+        np.testing.assert_allclose(log_probs[start:stop], expected, atol=5e-6)
+
+
+@pytest.mark.parametrize(
+    "content, lines", [(b"", 0), (b"a", 1), (b"a\n", 1), (b"a\n\nb", 3), (b"a" * 2**20 + b"\n", 1)], ids=range(5)
+)
+def test_lines_are_counted_without_their_contents(tmp_path, content, lines):
+    (tmp_path / "text").write_bytes(content)
+    with parsed(score, "--run_dir=none", f"--input={tmp_path}/text"):
+        assert score.count_lines() == lines
 
 
 def test_a_body_with_a_state_of_fixed_size_reads_a_whole_line(small, line):
