@@ -123,7 +123,7 @@ class Experiment:
         if self.settings["updates"] <= done or self.differences(other).keys() - of_schedule:
             return False
         rate, other_rate = self.schedule(), other.schedule()
-        return all(rate(update) == other_rate(update) for update in {*range(0, done, max(1, done // 1000)), done - 1})
+        return all(rate(update) == other_rate(update) for update in range(done))
 
     def _values(self):
         """Returns the parts and settings by name; folders have whole paths."""
@@ -140,6 +140,11 @@ class Experiment:
             )
         if frozen and self.settings["init_from"] is None:
             raise ValueError("--freeze keeps weights of a trained run: pass --init_from=RUN too.")
+        if self.settings["tie_words"] and len({"input", "output"}.intersection(frozen)) == 1:
+            raise ValueError(
+                "--freeze needs both input and output, or neither, where they share their words: pass "
+                f"--freeze=input,output, or --notie_words. Received: --freeze={self.settings['freeze']}."
+            )
         for name in frozen:
             getattr(model, FREEZABLE[name]).trainable = False
         if not model.trainable_variables:

@@ -89,12 +89,15 @@ class RunFolder:
             self._compare_text(corpus)
             if self._validations() > 1 and not self.has_checkpoints:
                 raise ValueError(f"{self.path} has no checkpoints to resume from: pass another --run_dir.")
-            if experiment.lengthens(Experiment.of_run(self)):
-                self._write("flags.txt", experiment.flags_text())
             return
         if (subwords := corpus.subwords()) is not None:
             subwords.save(self._file("merges.txt"))
         self.write(experiment.flags_text(), corpus.vocabulary, corpus.metadata)
+
+    def lengthen(self, experiment):
+        """Writes the flags of an experiment that lengthens the run over those of the run."""
+        if experiment.lengthens(Experiment.of_run(self)):
+            self._write("flags.txt", experiment.flags_text())
 
     def _validations(self):
         """Returns the number of validations in the log. A training can be killed between the first and its save."""

@@ -93,11 +93,11 @@ def main():
     board, corpus = check(chosen), open_corpus(chosen)
     train = chosen.batches(corpus.tokens("train"))
     valid = chosen.batches(corpus.tokens("valid"), shuffle=False)
-    strategy = distribution.start(FLAGS.strategy, FLAGS.model_devices)
+    strategy = start()
     check_rows(strategy, chosen.settings, train.stream_rows)
     check_memory(unallocated(lambda: chosen.model(corpus.vocabulary)))
     run = RunFolder(FLAGS.run_dir)
-    with strategy.scope(), all_processes(strategy):
+    with strategy.scope(), all_processes(strategy.processes > 1):
         model = new_model(chosen, corpus.vocabulary, train.stream_rows)
         if chosen.settings["init_from"] and not run.has_checkpoints:
             start_from(RunFolder(chosen.settings["init_from"]), model, corpus.vocabulary, strategy)
@@ -106,13 +106,19 @@ def main():
         print_result(chosen, run, updates)
 
 
+def start():
+    """Returns the started strategy; a process that never arrives is a lost one."""
+    with all_processes(FLAGS.strategy != "none"):
+        return distribution.start(FLAGS.strategy, FLAGS.model_devices)
+
+
 @contextlib.contextmanager
-def all_processes(strategy):
+def all_processes(several):
     """Ends this process with a status of its own where another one is lost, whatever error that is."""
     try:
         yield
     except Exception as error:
-        if strategy.processes == 1 or not (reason := distribution.lost_process(error)):
+        if not several or not (reason := distribution.lost_process(error)):
             raise
         end_at_once(f"train: another process was lost ({reason}). Run the same command again in every process.")
 
@@ -149,6 +155,12 @@ def check(chosen):
         raise ValueError(
             "--updates must be a multiple of --evaluate_every, since a run ends with a validation. "
             f"Received: --updates={updates} --evaluate_every={every}."
+        )
+    patience = chosen.settings.get("average_after")
+    if patience is not None and 0 < FLAGS.patience <= patience + 1:
+        raise ValueError(
+            f"--patience must be 0 or above {patience + 1}, the value of --average_after plus 1: training would end "
+            f"before an update is averaged. Received: --patience={FLAGS.patience} --average_after={patience}."
         )
     if FLAGS.model_devices and FLAGS.strategy != "model_parallel":
         raise ValueError("--model_devices belongs to --strategy=model_parallel: leave it out, or choose that.")
@@ -245,6 +257,8 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
     with claimed, alive, StopOnSignal(backup, strategy.largest) as stop:
         if not backup.restore(model) and writes:
             path.unlink(missing_ok=True)  # its updates are lost
+        if writes:
+            run.lengthen(chosen)  # a checkpoint that cannot be restored leaves the run as it was
         check_same_checkpoint(strategy, backup)
         strategy.synchronize(model)
         speed = Throughput(train.tokens_per_epoch / len(train), lambda: settings["updates"] - backup.update)

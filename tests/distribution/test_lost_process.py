@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,20 +45,32 @@ OTHERS = [
 @pytest.mark.parametrize("message", LOST)
 def test_a_lost_process_is_one_line_and_a_status_of_its_own(message, monkeypatch, capsys):
     monkeypatch.setattr(os, "_exit", sys.exit)
-    with pytest.raises(SystemExit) as ended, train.all_processes(distribution.Strategy(processes=2)):
+    with pytest.raises(SystemExit) as ended, train.all_processes(True):
         raise RuntimeError(message)
     assert ended.value.code == 75
     printed = capsys.readouterr().err
     assert printed.startswith("train: another process was lost (") and len(printed.splitlines()) == 1
     assert len(printed) < 350
-    with pytest.raises(RuntimeError, match=re.escape(message)), train.all_processes(distribution.Strategy()):
+    with pytest.raises(RuntimeError, match=re.escape(message)), train.all_processes(False):
         raise RuntimeError(message)
+
+
+@pytest.mark.parametrize("strategy, expected", [("none", RuntimeError), ("ddp", SystemExit)])
+def test_a_process_that_never_arrives_is_lost_too(strategy, expected, monkeypatch):
+    def begin(*arguments):
+        raise RuntimeError("Timed out after 1801 seconds waiting for clients. 1/2 clients joined.")
+
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr(distribution, "start", begin)
+    monkeypatch.setattr(train, "FLAGS", SimpleNamespace(strategy=strategy, model_devices=0))
+    with pytest.raises(expected):
+        train.start()
 
 
 @pytest.mark.parametrize("error", OTHERS, ids=str)
 def test_other_errors_stay(error):
     with pytest.raises(type(error), match=re.escape(str(error))):
-        with train.all_processes(distribution.Strategy(processes=2)):
+        with train.all_processes(True):
             raise error
 
 

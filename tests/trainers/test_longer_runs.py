@@ -1,6 +1,8 @@
 """Runs that end early, go on for longer than planned, or start from the weights of another."""
 
 import json
+import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -58,6 +60,12 @@ def test_a_run_is_lengthened_bit_for_bit(whole, corpora, tmp_path, capsys):
     with pytest.raises(ValueError, match=r"other flags: --updates=6 \(was 3\)\. .* change none of its learning rates"):
         trained(tmp_path / "run", corpora[0])
     assert run.flags()["updates"] == "3"
+    damaged = RunFolder(shutil.copytree(run.path, tmp_path / "damaged"))
+    for path in damaged.checkpoints.iterdir():
+        path.write_bytes(b"PK")
+    with pytest.raises(ValueError, match="checkpoint"), pytest.warns(UserWarning, match="is damaged and left out"):
+        trained(damaged.path, corpora[0], "--period=3")
+    assert damaged.flags()["updates"] == "3"
     trained(tmp_path / "run", corpora[0], "--period=3")
     assert "update 3 of 6, epoch 2 of 2" in capsys.readouterr().out
     assert (run.flags()["updates"], run.flags()["period"]) == ("6", "3")
@@ -83,6 +91,14 @@ def test_only_more_updates_at_the_same_rates_lengthen(flags, lengthens):
     assert Experiment.of_arguments(flags).lengthens(Experiment.of_arguments(["--updates=100"])) == lengthens
 
 
+def test_a_step_between_any_two_updates_is_compared():
+    first, second = (
+        Experiment.of_arguments(["--schedule=step_decay", f"--decay_at={at}", f"--updates={updates}"])
+        for at, updates in ((1001, 5_000), (1003, 10_000))
+    )
+    assert not second.lengthens(first)
+
+
 def test_patience_ends_a_run(corpora, tmp_path, capsys):
     still = ["--max_rate=1e-30", "--min_rate=0", "--warmup_rate=0", "--evaluate_every=1"]
     for patience, update in ((1, 2), (1, 2), (2, 3)):  # the same command changes nothing, and more patience goes on
@@ -90,6 +106,17 @@ def test_patience_ends_a_run(corpora, tmp_path, capsys):
         printed = capsys.readouterr().out
         assert f"Trained {update} updates, of 6: {patience} validations brought no lower loss; best" in printed
         assert [one["update"] for one in records(run) if "val_loss" in one] == list(range(1, update + 1))
+
+
+def test_patience_that_ends_a_run_before_averages_is_refused(monkeypatch):
+    chosen = Experiment.of_arguments(["--optimizer=averaged_sgd", "--evaluate_every=10", "--updates=20"])
+    values = {"run_dir": "run", "model_devices": 0, "tensorboard": False}
+    for patience in (0, 7, 6):
+        monkeypatch.setattr(train, "FLAGS", SimpleNamespace(patience=patience, **values))
+        if patience != 6:
+            train.check(chosen)
+    with pytest.raises(ValueError, match="--patience must be 0 or above 6, .* --patience=6 --average_after=5"):
+        train.check(chosen)
 
 
 def test_a_run_starts_from_another_on_other_words(whole, corpora, tmp_path, capsys):
@@ -116,6 +143,8 @@ def test_a_run_starts_from_another_on_other_words(whole, corpora, tmp_path, caps
         (["--freeze=body"], "pass --init_from=RUN too"),
         (["--init_from={run}", "--freeze=head"], "--freeze must be one of input, body and output, .* --freeze=head"),
         (["--init_from={run}", "--freeze=input,body,output"], "leaves nothing to train"),
+        (["--init_from={run}", "--freeze=output"], "--freeze needs both input and output, .* --freeze=output"),
+        (["--init_from={run}", "--freeze=input,body"], "--freeze needs both .* --freeze=input,body"),
         (["--init_from={run}", "--ffn_dim=64"], "parts and sizes only: pass its flags. The shape of .* 64"),
         (["--init_from={run}", "--dim=32"], "of the word vectors of .* is .32, 8. here, and .16, 4. there"),
         (["--init_from={run}", "--input=word", "--output=softmax", "--cutoffs="], "belongs to --input=adaptive"),
