@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import math
 import os
 import re
 import shutil
@@ -23,11 +24,29 @@ def commit(path):
     _flush_names(os.path.dirname(path))
 
 
+def json_text(value, **options):
+    """Returns a value as JSON; null takes the place of numbers that are not finite, which JSON cannot hold.
+
+    Args:
+        value: Numbers, strings, lists, tuples and dicts.
+        **options: Arguments of `json.dumps`.
+    """
+    return json.dumps(_finite(value), allow_nan=False, **options)
+
+
+def _finite(value):
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write_json(path, value):
     """Writes a value as JSON, the whole file or nothing, and makes the folders above it."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with writing(path):
-        Path(partial(path)).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        Path(partial(path)).write_text(json_text(value, indent=1) + "\n", encoding="utf-8")
         commit(path)
 
 

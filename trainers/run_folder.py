@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import json
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ from keras_adaptive.data import (
     load_subwords,
     read_metadata,
 )
-from keras_adaptive.files import check_new_folder, commit, flush, partial, reading, writing
+from keras_adaptive.files import check_new_folder, commit, flush, json_text, partial, reading, writing
 from keras_adaptive.models import read_language_model
 from trainers.experiment import Experiment, plain
 
@@ -125,7 +124,7 @@ class RunFolder:
         """
         with writing(self.path):
             vocabulary.save(self._file("vocabulary.txt"))
-            self._file("corpus.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")
+            self._file("corpus.json").write_text(json_text(metadata, indent=2), encoding="utf-8")
             flush(self.path)
             self._write("flags.txt", flags_text)
 
@@ -277,7 +276,7 @@ class RunFolder:
 
     def write_json(self, name, value):
         """Writes a result into the folder, whole or not at all."""
-        return self._write(name, json.dumps(value, indent=2) + "\n")
+        return self._write(name, json_text(value, indent=2) + "\n")
 
     def _write(self, name, text):
         path = self._file(name)

@@ -8,7 +8,6 @@ in which every token sees at least the 1,024 tokens before it, unless the body's
 echo "The function returns a list ." | python -m trainers.score --run_dir=runs/quickstart
 """
 
-import json
 import math
 import os
 import queue
@@ -20,7 +19,7 @@ from absl import flags
 
 from keras_adaptive.data import EOS, PAD
 from keras_adaptive.evaluation import state_grows
-from keras_adaptive.files import read_text_lines
+from keras_adaptive.files import json_text, read_text_lines
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
 from trainers.progress import Progress
@@ -184,7 +183,7 @@ def as_record(tokens, ids, scores, boundaries, words, vocabulary):
         "ranks": ranks.tolist(),
         "bands": np.searchsorted(boundaries[1:-1], ids, side="right").tolist(),
         "log_prob": float(log_probs.sum()),
-        "perplexity": value if math.isfinite(value) else None,
+        "perplexity": value,
         "unknown": vocabulary.unknown(tokens),
     }
     if others:
@@ -207,12 +206,12 @@ def print_table(number, record):
             line += f"  (entropy {record['entropies'][place]:.4f}; {best})"
         print(line)
     counted = f"{len(tokens)} tokens" if words == len(tokens) else f"{words} words in {len(tokens)} tokens"
-    value = math.inf if record["perplexity"] is None else record["perplexity"]
-    print(f"line {number}: log-probability {record['log_prob']:.4f}, {counted}, perplexity {value:.2f}\n", flush=True)
+    log_prob, value = record["log_prob"], record["perplexity"]
+    print(f"line {number}: log-probability {log_prob:.4f}, {counted}, perplexity {value:.2f}\n", flush=True)
 
 
 def print_json(record):
-    print(json.dumps(record, ensure_ascii=False), flush=True)
+    print(json_text(record, ensure_ascii=False), flush=True)
 
 
 if __name__ == "__main__":

@@ -100,3 +100,9 @@ def test_the_description_of_the_corpus_is_checked(run):
     path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer": "bert"}))
     with pytest.raises(ValueError, match="`tokenizer` of .*run/corpus.json must be one of .* Received: 'bert'"):
         RunFolder(run.path).tokenizer  # noqa: B018
+
+
+def test_results_hold_null_in_place_of_numbers_that_are_not_finite(tmp_path):
+    value = {"loss": float("nan"), "rows": [(1, float("inf"))], "name": "inf", "tokens": 2, "rate": 0.5}
+    text = RunFolder(tmp_path).write_json("result.json", value).read_text()
+    assert json.loads(text, parse_constant=pytest.fail) == {**value, "loss": None, "rows": [[1, None]]}
