@@ -102,7 +102,7 @@ def test_validation_and_evaluation_carry_the_state(trained, corpus, capsys):
     assert abs(nll.mean() / whole.mean() - 1) > 1e-5  # the streams begin without a state
     call(evaluate, f"--run_dir={trained}", "--model=last", "--blocks_of=tokens", "--block=8")
     assert json.loads((trained / "evaluation_valid.json").read_text())["loss"] != pytest.approx(whole.mean(), rel=1e-5)
-    with pytest.raises(ValueError, match="--context belongs to --blocks_of=tokens|lines"):
+    with pytest.raises(ValueError, match=r"--context belongs to --blocks_of=tokens\|lines"):
         call(evaluate, f"--run_dir={trained}", "--context=3")
 
 
@@ -122,7 +122,7 @@ def test_an_analysis_carries_the_state_too(trained, tmp_path):
         (["--bptt=4"], "bptt"),
         (["--batch_size=98"], r"from 1 to the number of tokens \(96\). Received: batch_size=98"),
         (["--micro_batches=3"], "--batch_size must be a multiple of .* --batch_size=4 --micro_batches=3"),
-        (["--length=5"], "--length belongs to --batching=blocks|sentences"),
+        (["--length=5"], r"--length belongs to --batching=blocks\|sentences"),
         (
             ["--body=transformer", "--num_heads=2", "--ffn_dim=8", "--num_blocks=1"],
             "--batching=streams needs a --body that carries its state .* Received: --body=transformer. Choose another",
