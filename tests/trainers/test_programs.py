@@ -18,10 +18,12 @@ import pytest
 
 from keras_adaptive.data import load_corpus, prepare
 from keras_adaptive.evaluation import word_losses
+from tests.support.backends import BACKEND
 from tests.support.programs import ask, call
 from tests.support.quickstart import SHRUNK
 from tests.support.text import write_zipf
 from trainers import evaluate, generate, score, train
+from trainers.experiment import Experiment
 from trainers.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +53,16 @@ def test_training_leaves_everything_that_follows_needs(trained):
     names = {path.name for path in trained.iterdir()}
     assert {"flags.txt", "vocabulary.txt", "corpus.json", "log.jsonl", "best.keras", "last.keras"} <= names
     assert any((trained / "tensorboard").iterdir())
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow's graphs alone change the order of sums")
+def test_a_new_model_keeps_the_order_of_sums_in_graphs(trained):
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": True})
+    sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs="]
+    train.new_model(Experiment.of_arguments(sizes), RunFolder(trained).vocabulary(), None)
+    assert tf.config.optimizer.get_experimental_options()["arithmetic_optimization"] is False
 
 
 def test_log_has_every_update_with_its_rate(trained):
