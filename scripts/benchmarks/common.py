@@ -73,9 +73,12 @@ def cutoffs():
 
 
 def build(**arguments):
-    """Returns the `transformer_lm` of the model's flags, with random weights and these other arguments."""
+    """Returns the `transformer_lm` of the model's flags, with these other arguments and the same random weights."""
+    import keras
+
     from keras_adaptive.models import transformer_lm
 
+    keras.utils.set_random_seed(1)
     sizes = {name: FLAGS[name].value for name in ("dim", "num_blocks", "num_heads", "ffn_dim")}
     return transformer_lm(FLAGS.vocabulary_size, **{**sizes, "cutoffs": cutoffs(), **arguments})
 
