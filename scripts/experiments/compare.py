@@ -27,6 +27,7 @@ from absl import flags
 from keras_adaptive.files import read_json_lines, write_json
 from scripts.experiments import systems
 from trainers import command_line
+from trainers.experiment import Experiment
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
@@ -65,8 +66,8 @@ def main():
 def pairs(names):
     """Returns the systems and seeds that the flags ask for: a list of (name, seed)."""
     more = [tuple(seed.rsplit(":", 1)) for seed in FLAGS.seeds if ":" in seed]
-    common = [seed for seed in FLAGS.seeds if ":" not in seed]
-    found = list(dict.fromkeys([(name, seed) for name in names for seed in common] + more))
+    shared = [seed for seed in FLAGS.seeds if ":" not in seed]
+    found = list(dict.fromkeys([(name, seed) for name in names for seed in shared] + more))
     if unknown := sorted({name for name, _ in found} - set(names)):
         raise ValueError(f"--seeds must be of {', '.join(names)}. Received: {', '.join(unknown)}.")
     return found
@@ -74,8 +75,12 @@ def pairs(names):
 
 def train(system, run_dir, *arguments):
     """Trains a system, or resumes it, with these flags of trainers.train on top."""
-    common = [f"--flagfile={FLAGS.common}"] if FLAGS.common else []
-    call("-m", "trainers.train", *common, *system, f"--run_dir={run_dir}", *arguments)
+    call("-m", "trainers.train", *common(), *system, f"--run_dir={run_dir}", *arguments)
+
+
+def common():
+    """Returns the arguments of trainers.train that all systems share."""
+    return [f"--flagfile={FLAGS.common}"] if FLAGS.common else []
 
 
 def lengths(system, run_dir, trial_dir):
@@ -96,7 +101,8 @@ def updates_in_time(system, run_dir, trial_dir):
     if (run_dir / "flags.txt").exists():
         return int(RunFolder(run_dir).flags()["updates"])
     trial = [f"--updates={TRIAL_UPDATES}", f"--evaluate_every={TRIAL_UPDATES}", "--log_every=1", "--notensorboard"]
-    train(system, trial_dir, "--seed=1", *trial)
+    warmup = ["--warmup=0"] if "warmup" in Experiment.of_arguments([*common(), *system]).settings else []
+    train(system, trial_dir, "--seed=1", *trial, *warmup)
     seconds = [record["seconds"] for record in read_json_lines(trial_dir / "log.jsonl") if "loss" in record]
     update = statistics.median(end - start for start, end in zip(seconds, seconds[1:]))
     return max(int(60 * FLAGS.minutes / update) // FLAGS.validations, 1) * FLAGS.validations

@@ -95,6 +95,7 @@ def test_minutes_become_updates_by_a_trial_and_a_begun_run_keeps_its_number(text
     trial, training = trainings(text, tmp_path, programs, "--minutes=0.5", "--validations=4")
     assert (trial["run_dir"], trial["updates"]) == (f"{tmp_path}/trial_adp_t", str(TRIAL_UPDATES))
     assert (training["run_dir"], training["updates"]) == (f"{tmp_path}/adp_t_1", "60")  # 30 s at 0.5 s
+    assert trial["warmup"] == "0" and "warmup" not in training  # a warm-up may be longer than the trial
     assert training["evaluate_every"] == "15" and training["data_dir"] == f"{text}/words"
     (tmp_path / "adp_t_1" / "flags.txt").write_text("--updates=48\n")
     monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)
