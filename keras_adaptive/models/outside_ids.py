@@ -1,5 +1,7 @@
 """Ids outside the vocabulary, which steps count on the device and the host reports as an error."""
 
+import functools
+
 import keras
 from keras import ops
 
@@ -27,6 +29,18 @@ def with_check(callbacks):
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks  # of `fit`, which has one
     return [*keras.tree.flatten(callbacks or []), OutsideIds()]
+
+
+def checked(method):
+    """Returns a method of a model, such as `train_on_batch`, that ends with `model.check_ids()`."""
+
+    @functools.wraps(method)
+    def call(model, *args, **kwargs):
+        result = method(model, *args, **kwargs)
+        model.check_ids()
+        return result
+
+    return call
 
 
 def raise_if_outside(tracker, vocabulary_size, consequence):

@@ -10,7 +10,7 @@ from keras_adaptive.backend.replicas import averaged_by_keras, on_each_replica, 
 from keras_adaptive.layers.outputs.output import token_weights
 from keras_adaptive.layers.regularization.seeds import micro_batch
 from keras_adaptive.metrics.perplexity import Perplexity
-from keras_adaptive.models.outside_ids import raise_if_outside
+from keras_adaptive.models.outside_ids import checked, raise_if_outside
 from keras_adaptive.models.stream_state import StreamState
 from keras_adaptive.ops.bands import count_outside
 from keras_adaptive.ops.global_norm import global_norm
@@ -73,15 +73,8 @@ class TrainingStep(keras.Model):
         consequence = "Updates with such ids changed no weight."
         raise_if_outside(self.outside_tracker, self.vocabulary_size, consequence)
 
-    def train_on_batch(self, *args, **kwargs):
-        result = super().train_on_batch(*args, **kwargs)
-        self.check_ids()
-        return result
-
-    def test_on_batch(self, *args, **kwargs):
-        result = super().test_on_batch(*args, **kwargs)
-        self.check_ids()
-        return result
+    train_on_batch = checked(keras.Model.train_on_batch)
+    test_on_batch = checked(keras.Model.test_on_batch)
 
     def compile(self, optimizer="rmsprop", *, micro_batches=1, stream_rows=None, **kwargs):
         """Configures training as `keras.Model.compile` does, without a loss and metrics: the model has its own.

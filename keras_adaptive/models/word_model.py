@@ -7,7 +7,7 @@ from keras import ops
 from keras_adaptive.layers.outputs.output import token_weights
 from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.language_model import REQUIRES
-from keras_adaptive.models.outside_ids import raise_if_outside, with_check
+from keras_adaptive.models.outside_ids import checked, raise_if_outside, with_check
 from keras_adaptive.ops.bands import count_outside
 
 
@@ -107,15 +107,8 @@ class WordModel(keras.Model):
     def evaluate(self, *args, **kwargs):
         return super().evaluate(**_with_check(super().evaluate, args, kwargs))
 
-    def train_on_batch(self, *args, **kwargs):
-        result = super().train_on_batch(*args, **kwargs)
-        self.check_ids()
-        return result
-
-    def test_on_batch(self, *args, **kwargs):
-        result = super().test_on_batch(*args, **kwargs)
-        self.check_ids()
-        return result
+    train_on_batch = checked(keras.Model.train_on_batch)
+    test_on_batch = checked(keras.Model.test_on_batch)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         weights = token_weights(y, sample_weight, _mask_of()(y_pred))
