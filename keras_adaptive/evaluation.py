@@ -1,17 +1,26 @@
 """Evaluation of a language model on a corpus, word by word."""
 
+import string
+
 import keras
 import numpy as np
 
 from keras_adaptive.data import EOS, UNITS, ContextWindows
 from keras_adaptive.data.batches.token_stream import cut, stream_bounds
 from keras_adaptive.data.text.characters import begins_character, is_white_space
-from keras_adaptive.metrics import loss_by_frequency
+from keras_adaptive.metrics import (
+    loss_by_frequency,
+    positions_after,
+    probability_by_length,
+    probability_by_position,
+)
 
 SEGMENT = 512  # tokens of a row to compute at a time
 CHUNK = 1 << 22  # tokens in memory at a time
 LONGEST = 1 << 14  # tokens of a window, if its cost grows with the square of them
 PAIRS = 1 << 28  # pairs of tokens of a batch of such windows
+POSITIONS = 20  # of which probabilities are returned
+LETTERS = 12  # of the longest words of which probabilities are returned
 
 
 def word_losses(model, corpus, split, block, context, batch_size, by_lines=False, report=None):
@@ -116,10 +125,10 @@ def lengths(corpus, split):
     """
     facts, unit = corpus.metadata["splits"][split], corpus.metadata["unit"]
     found = {"byte": facts["bytes"]} if "bytes" in facts else {}  # an earlier version did not write it
-    if unit not in UNITS.values():
+    if not is_of_characters(corpus):
         return {**found, "word": len(corpus.words(split))}
     words, tokens = corpus.vocabulary.words, corpus.tokens(split)
-    spaces = np.array([is_white_space(word, unit) for word in words])
+    spaces = _white_space(corpus)
     counts, number, after_space = np.zeros(len(words), np.int64), 0, True
     for start in range(0, len(tokens), CHUNK):
         ids = np.asarray(tokens[start : start + CHUNK])
@@ -137,3 +146,61 @@ def by_frequency(nll, words, corpus, edges=None):
     The words may differ from the scored words: they may be the words before them.
     """
     return loss_by_frequency(nll, words, corpus.word_vocabulary.counts, edges)
+
+
+def is_of_characters(corpus):
+    """Returns whether the tokens of a corpus are characters or bytes, not words or sub-words."""
+    return corpus.metadata["unit"] in UNITS.values()
+
+
+def _white_space(corpus):
+    """Returns whether each token of the vocabulary of characters or bytes separates words, (vocabulary,) bool."""
+    return np.array([is_white_space(word, corpus.metadata["unit"]) for word in corpus.vocabulary.words])
+
+
+def by_position(nll, words, corpus):
+    """Returns the mean probability of the right token by its position in the word or after *The*.
+
+    In a corpus of characters or bytes, the position is that of the character or byte in its word. Words lie between
+    white space; the end of a line is white space. In a corpus of words or sub-words, the position is the number of
+    words since the last *The*, which approximates the start of a sentence, as "the" does not. The count continues after
+    the end of the sentence and of the line, which is a word.
+
+    Reference:
+        Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 1.
+
+    Args:
+        nll, words: What `word_losses` returns.
+        corpus: Their `Corpus`.
+
+    Returns:
+        `probability_by_position` of the first 20 positions; an empty list if no word follows a *The*.
+    """
+    if is_of_characters(corpus):
+        spaces = _white_space(corpus)[words]
+        return probability_by_position(nll[~spaces], positions_after(spaces)[~spaces], POSITIONS)
+    vocabulary = corpus.word_vocabulary
+    begins = (words == vocabulary.encode(["The"])) & ("The" in vocabulary)
+    first = 1 + np.argmax(begins) if begins.any() else len(words)
+    return probability_by_position(nll[first:], positions_after(begins[first:]), POSITIONS)
+
+
+def by_length(nll, words, corpus):
+    """Returns the mean probability of each character of the words of each length, and of the white space after them.
+
+    A word is two or more of the letters A to Z and a to z between white space; the end of a line is white space.
+
+    Reference:
+        Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 2.
+
+    Args:
+        nll, words: What `word_losses` returns.
+        corpus: Their `Corpus`.
+
+    Returns:
+        `probability_by_length` of words of at most 12 letters; an empty list for a corpus of words or sub-words.
+    """
+    if not is_of_characters(corpus):
+        return []
+    letters = np.isin(corpus.vocabulary.words, list(string.ascii_letters))
+    return probability_by_length(nll, _white_space(corpus)[words], letters[words], LETTERS)

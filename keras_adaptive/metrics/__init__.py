@@ -1,3 +1,6 @@
 from keras_adaptive.metrics.frequency_bins import loss_by_frequency as loss_by_frequency
 from keras_adaptive.metrics.perplexity import Perplexity as Perplexity
 from keras_adaptive.metrics.perplexity import perplexity as perplexity
+from keras_adaptive.metrics.positions import positions_after as positions_after
+from keras_adaptive.metrics.positions import probability_by_length as probability_by_length
+from keras_adaptive.metrics.positions import probability_by_position as probability_by_position
