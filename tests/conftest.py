@@ -60,6 +60,7 @@ ONCE = [
     "test_evaluation.py",
     "test_package.py",
     "test_structure.py",
+    "trainers/test_analysis_pictures.py",
     "trainers/test_analyze.py",
     "trainers/test_bad_input.py",
     "trainers/test_character_programs.py",

@@ -1,0 +1,114 @@
+"""Pictures of trainers.analyze: what is drawn for an analysis made by hand."""
+
+import matplotlib.pyplot as plt
+import pytest
+
+from trainers.plots import STYLE
+from trainers.plots import analysis as plots
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def example(runs, differing=("tail_dropout",), values=None):
+    """An analysis of so many runs."""
+
+    def one(number):
+        bins = [
+            {"low": low, "high": high, "tokens": 10 * (place + 1), "nll": 9.0 - 2 * place + number / 10}
+            for place, (low, high) in enumerate(((1, 10), (10, 100), (100, 1000)))
+        ]
+        points = [{"length": 64, "context": context, "perplexity": 100 - context + number} for context in (32, 0)]
+        return {
+            "name": f"a_run_with_a_long_name_{number}",
+            "settings": dict.fromkeys(differing, str(values[number] if values else number / 10)),
+            "words": {"valid": 60, "test": 60},
+            "perplexity": {"valid": 100 + number, "test": 110 - 2 * number},
+            "by_frequency": bins,
+            "by_previous": bins,
+            "contexts": points,
+        }
+
+    return {"split": "valid", "differing": list(differing), "runs": [one(number) for number in range(runs)]}
+
+
+def lines(axes):
+    return {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+
+
+def texts(legend):
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_losses_are_drawn_for_each_run_and_above_the_best():
+    figure = plots.plot_losses(example(2), "by_frequency", "the word")
+    top, middle, bottom = figure.axes
+    assert lines(top) == {
+        "a_run_with_a_long_name_0 (100.00)": [[0, 9.0], [1, 7.0], [2, 5.0]],
+        "a_run_with_a_long_name_1 (101.00)": [[0, 9.1], [1, 7.1], [2, 5.1]],
+    }
+    assert [line.get_ydata().tolist() for line in middle.lines] == [[0] * 3, pytest.approx([0.1] * 3)]
+    assert [bar.get_height() for bar in bottom.patches] == pytest.approx([1 / 6, 2 / 6, 3 / 6])
+    assert [tick.get_text() for tick in bottom.get_xticklabels()] == ["1 –\n9", "10 –\n99", "100 –\n999"]
+    assert texts(figure.legends[0]) == list(lines(top))
+
+
+def test_a_bin_that_a_run_does_not_have_is_left_out():
+    analysis = example(2)
+    analysis["runs"][0]["by_frequency"] = analysis["runs"][0]["by_frequency"][1:]
+    top, middle, bottom = plots.plot_losses(analysis, "by_frequency", "the word").axes
+    assert [len(line.get_xdata()) for line in top.lines] == [2, 3]
+    assert [line.get_xdata().tolist() for line in middle.lines] == [[1, 2], [1, 2]]
+    assert bottom.patches[0].get_height() == 0
+
+
+def test_contexts_are_drawn_in_order():
+    figure = plots.plot_contexts(example(2))
+    drawn = lines(figure.axes[0])
+    assert drawn["a_run_with_a_long_name_1"] == [[0, 101], [32, 69]]
+    assert texts(figure.legends[0])[-1] == "64 tokens at a time"
+
+
+def test_eight_runs_are_told_apart_and_fit():
+    analysis = example(8)
+    for figure in (
+        plots.plot_losses(analysis, "by_previous", "the previous word"),
+        plots.plot_contexts(analysis),
+    ):
+        styles = {(line.get_color(), line.get_marker()) for line in figure.axes[0].lines[:8]}
+        assert len(styles) == 8
+        with plt.rc_context(STYLE):
+            figure.set_layout_engine("constrained")
+            figure.canvas.draw()
+        box = figure.legends[0].get_window_extent()
+        assert 0 <= box.x0 and box.x1 <= figure.bbox.x1
+        assert not any(box.overlaps(axes.get_tightbbox()) for axes in figure.axes)
+
+
+def test_perplexities_stand_side_by_side():
+    axes = plots.plot_perplexity(example(2)).axes[0]
+    assert [[bar.get_width() for bar in bars] for bars in axes.containers] == [[100, 101], [110, 108]]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == [
+        "a_run_with_a_long_name_0\ntail_dropout=0.0",
+        "a_run_with_a_long_name_1\ntail_dropout=0.1",
+    ]
+
+
+def test_perplexity_against_the_one_number_that_differs():
+    figure = plots.plot_flag(example(3, values=["0.3", "0.1", "0.2"]))
+    assert lines(figure.axes[0]) == {
+        "validation": [[0.1, 101], [0.2, 102], [0.3, 100]],
+        "test": [[0.1, 108], [0.2, 106], [0.3, 110]],
+    }
+    assert figure.axes[0].get_xscale() == "linear"
+    assert plots.plot_flag(example(3, values=["16", "32", "128"])).axes[0].get_xscale() == "log"
+
+
+@pytest.mark.parametrize(
+    "analysis", [example(2, ("dim", "seed")), example(1, ()), example(2, ("cutoffs",), ["8", "8,12"])]
+)
+def test_there_is_no_such_picture_otherwise(analysis):
+    assert plots.numbers(analysis) is None
