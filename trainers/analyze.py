@@ -8,14 +8,18 @@ The program prints a table of the runs, the best first, and writes analysis.json
   frequency of the word before them;
 - contexts.png: perplexity against context. Windows are as long as in training, or --lengths, and are cut between
   tokens, not lines; the context is the beginning of a window, which is read and not scored;
-- perplexity.png: the runs side by side, and perplexity_by_FLAG.png if they differ in the number of one flag only.
+- perplexity.png: the runs side by side, and perplexity_by_FLAG.png if they differ in the number of one flag only;
+- probability_by_position.png: the probability of the right word by its position after *The*, or of the right character
+  by its position in the word; and probability_by_length.png: the same for words of each length, for characters only.
 
-The runs must have the same text. Each run's folder keeps its losses (losses_*.npz), so that a second call evaluates
-only new runs and windows.
+Runs of characters or bytes are compared in bits per character or byte instead of perplexity, in bits.png and
+bits_by_FLAG.png. The runs must have the same text. Each run's folder keeps its losses (losses_*.npz), so that a second
+call evaluates only new runs and windows.
 """
 
 import functools
 import hashlib
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +38,7 @@ from trainers.run_folder import RunFolder
 FLAGS = flags.FLAGS
 SPLITS = ("valid", "test")
 EDGES = [0, *(10**power for power in range(9))]  # the same for all runs; bins without a word are left out
+PERPLEXITY, BITS = {"name": "perplexity", "digits": 2}, {"name": "bits", "digits": 4}  # of words, of characters
 RECIPE = ("unit", "tokenizer", "min_count")  # how the text of a corpus became words
 
 
@@ -158,15 +163,19 @@ def analyze(run, split, pairs):
     return {
         "name": run.name,
         "path": str(run.folder.path),
+        "unit": run.corpus.metadata["unit"] if evaluation.is_of_characters(run.corpus) else "word",
         "settings": run.settings(),
         "parameters": int(parameters),
         **training(run.folder.path / "log.jsonl"),
         "words": {one: len(losses.nll) for one, losses in plain.items()},
         "loss": {one: float(losses.nll.mean()) for one, losses in plain.items()},
+        "bits": {one: float(losses.nll.mean()) / math.log(2) for one, losses in plain.items()},
         "perplexity": {one: perplexity(losses.nll.mean()) for one, losses in plain.items()},
         "perplexity_of_known": {one: perplexity_of_known(losses) for one, losses in plain.items()},
         "by_frequency": evaluation.by_frequency(nll, words, run.corpus, EDGES),
         "by_previous": evaluation.by_frequency(nll, previous, run.corpus, EDGES),
+        "by_position": evaluation.by_position(nll, words, run.corpus),
+        "by_length": evaluation.by_length(nll, words, run.corpus),
         "contexts": [by_context(losses_of, split, *pair) for pair in pairs],
     }
 
@@ -180,9 +189,10 @@ def perplexity_of_known(losses):
 
 
 def by_context(losses_of, split, length, context):
-    """Returns the perplexity in windows of `length` tokens, the first `context` of which are not scored."""
+    """Returns the losses in windows of `length` tokens, the first `context` of which are not scored."""
     loss = float(losses_of(split, length - context, context).nll.mean())
-    return {"length": length, "context": context, "loss": loss, "perplexity": perplexity(loss)}
+    figures = {"loss": loss, "bits": loss / math.log(2), "perplexity": perplexity(loss)}
+    return {"length": length, "context": context, **figures}
 
 
 def training(log):
@@ -193,17 +203,19 @@ def training(log):
 
 
 def compare(runs, split):
-    """Returns the runs, best first, with the names of the settings in which they differ."""
+    """Returns the runs, best first, with the names of the settings in which they differ and what measures them."""
     for run in runs[1:]:
         if run["words"] != runs[0]["words"]:
             raise ValueError(
                 f"{run['path']} has other words than {runs[0]['path']} ({run['words']} and {runs[0]['words']}), so "
-                "their perplexities cannot be compared: prepare both corpora with one --tokenizer."
+                "their losses cannot be compared: prepare both corpora with one --tokenizer and --unit."
             )
     names = sorted({name for run in runs for name in run["settings"]})
     differing = [name for name in names if len({run["settings"].get(name) for run in runs}) > 1]
+    unit = runs[0]["unit"]
     return {
         "split": split,
+        "measure": {"unit": unit, **(PERPLEXITY if unit == "word" else BITS)},
         "differing": differing,
         "runs": sorted(runs, key=lambda run: run["perplexity"][split]),
     }
@@ -211,11 +223,12 @@ def compare(runs, split):
 
 def table(analysis):
     """Returns the comparison as lines of text."""
+    measure, digits = analysis["measure"]["name"], analysis["measure"]["digits"]
     rows = [["run", *analysis["differing"], "parameters", "tokens", "seconds", *SPLITS]]
     for run in analysis["runs"]:
         settings = [run["settings"].get(name) or "–" for name in analysis["differing"]]
         numbers = ["–" if run[name] is None else f"{run[name]:,.0f}" for name in ("parameters", "tokens", "seconds")]
-        rows.append([run["name"], *settings, *numbers, *(f"{run['perplexity'][one]:,.2f}" for one in SPLITS)])
+        rows.append([run["name"], *settings, *numbers, *(f"{run[measure][one]:,.{digits}f}" for one in SPLITS)])
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
 
@@ -237,7 +250,8 @@ def main(*paths):
     analysis = compare([analyze(run, FLAGS.split, pair) for run, pair in zip(runs, pairs)], FLAGS.split)
     folder = Path(FLAGS.output_dir)
     write_json(folder / "analysis.json", analysis)
-    print(*table(analysis), "perplexities in blocks of the length of training, or in streams", sep="\n")
+    measure = "{name} per {unit}".format(**analysis["measure"])
+    print(*table(analysis), f"{measure}, in blocks of the length of training or in streams", sep="\n")
     print(*draw_analysis(analysis, folder), folder / "analysis.json", sep="\n")
 
 

@@ -1,5 +1,7 @@
 """Pictures of trainers.analyze: what is drawn for an analysis made by hand."""
 
+import itertools
+
 import matplotlib.pyplot as plt
 import pytest
 
@@ -13,7 +15,11 @@ def close_figures():
     plt.close("all")
 
 
-def example(runs, differing=("tail_dropout",), values=None):
+WORDS = {"name": "perplexity", "unit": "word", "digits": 2}
+CHARACTERS = {"name": "bits", "unit": "character", "digits": 4}
+
+
+def example(runs, differing=("tail_dropout",), values=None, measure=WORDS):
     """An analysis of so many runs."""
 
     def one(number):
@@ -21,18 +27,28 @@ def example(runs, differing=("tail_dropout",), values=None):
             {"low": low, "high": high, "tokens": 10 * (place + 1), "nll": 9.0 - 2 * place + number / 10}
             for place, (low, high) in enumerate(((1, 10), (10, 100), (100, 1000)))
         ]
-        points = [{"length": 64, "context": context, "perplexity": 100 - context + number} for context in (32, 0)]
+        points = [
+            {"length": 64, "context": context, "perplexity": 100 - context + number, "bits": 2 - context / 100}
+            for context in (32, 0)
+        ]
         return {
             "name": f"a_run_with_a_long_name_{number}",
             "settings": dict.fromkeys(differing, str(values[number] if values else number / 10)),
             "words": {"valid": 60, "test": 60},
             "perplexity": {"valid": 100 + number, "test": 110 - 2 * number},
+            "bits": {"valid": 1.25 + number / 10, "test": 1.5},
             "by_frequency": bins,
             "by_previous": bins,
             "contexts": points,
+            "by_position": [{"position": 1, "probability": 0.5}, {"position": 3, "probability": 0.75 - number / 4}],
+            "by_length": [
+                {"length": 2, "probability": [0.5, 0.75, 1.0]},
+                {"length": 4, "probability": [0.25, 0.5, 0.5, 1.0 - number / 4, 0.5]},
+            ],
         }
 
-    return {"split": "valid", "differing": list(differing), "runs": [one(number) for number in range(runs)]}
+    every = [one(number) for number in range(runs)]
+    return {"split": "valid", "measure": measure, "differing": list(differing), "runs": every}
 
 
 def lines(axes):
@@ -77,6 +93,7 @@ def test_eight_runs_are_told_apart_and_fit():
     for figure in (
         plots.plot_losses(analysis, "by_previous", "the previous word"),
         plots.plot_contexts(analysis),
+        plots.plot_positions(analysis),
     ):
         styles = {(line.get_color(), line.get_marker()) for line in figure.axes[0].lines[:8]}
         assert len(styles) == 8
@@ -112,3 +129,73 @@ def test_perplexity_against_the_one_number_that_differs():
 )
 def test_there_is_no_such_picture_otherwise(analysis):
     assert plots.numbers(analysis) is None
+
+
+def test_the_right_word_by_its_position():
+    figure = plots.plot_positions(example(2))
+    (axes,) = figure.axes
+    assert lines(axes) == {
+        "a_run_with_a_long_name_0 (100.00)": [[1, 0.5], [3, 0.75]],
+        "a_run_with_a_long_name_1 (101.00)": [[1, 0.5], [3, 0.5]],
+    }
+    assert axes.get_title() == "Probability of the right word by position after The, valid"
+
+
+def test_a_run_without_the_is_left_out_and_keeps_the_styles_of_the_others():
+    analysis = example(3)
+    before = plots.plot_positions(analysis).axes[0].lines[2].get_color()
+    analysis["runs"][1]["by_position"] = []
+    first, last = plots.plot_positions(analysis).axes[0].lines
+    assert last.get_color() == before and last.get_ydata().tolist() == [0.5, 0.25]
+
+
+def test_words_of_each_length_have_a_line_and_runs_a_panel():
+    figure = plots.plot_lengths(example(3, measure=CHARACTERS))
+    first, second, third, empty = figure.axes
+    assert lines(second) == {
+        "2 letters": [[1, 0.5], [2, 0.75], [3, 1.0]],
+        "4 letters": [[1, 0.25], [2, 0.5], [3, 0.5], [4, 0.75], [5, 0.5]],
+    }
+    assert third.get_title() == "a_run_with_a_long_name_2 (1.4500)" and not empty.get_visible()
+    assert texts(figure.legends[0]) == ["2 letters", "4 letters"]
+    with plt.rc_context(STYLE):
+        figure.set_layout_engine("constrained")
+        figure.canvas.draw()
+    boxes = [axes.get_tightbbox() for axes in (first, second, third)]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    assert not any(figure.legends[0].get_window_extent().overlaps(box) for box in boxes)
+
+
+def test_characters_are_measured_in_bits():
+    analysis = example(2, measure=CHARACTERS)
+    top, _, shares = plots.plot_losses(analysis, "by_frequency", "the character").axes
+    assert list(lines(top)) == ["a_run_with_a_long_name_0 (1.2500)", "a_run_with_a_long_name_1 (1.3500)"]
+    assert (top.get_ylabel(), shares.get_ylabel()) == ("loss (nats per character)", "share of characters")
+    (axes,) = plots.plot_contexts(analysis).axes
+    assert lines(axes)["a_run_with_a_long_name_0"] == [[0, 2.0], [32, pytest.approx(1.68)]]
+    assert (axes.get_title(), axes.get_ylabel()) == ("Bits by context, valid", "bits per character")
+    (axes,) = plots.plot_perplexity(analysis).axes
+    assert [[bar.get_width() for bar in bars] for bars in axes.containers] == [[1.25, 1.35], [1.5, 1.5]]
+    assert [text.get_text() for text in axes.texts] == ["1.2500", "1.3500", "1.5000", "1.5000"]
+    assert axes.get_xlabel() == "bits per character"
+    (axes,) = plots.plot_flag(analysis).axes
+    assert lines(axes)["validation"] == [[0.0, 1.25], [0.1, 1.35]] and axes.get_ylabel() == "bits per character"
+    (axes,) = plots.plot_positions(analysis).axes
+    assert axes.get_title() == "Probability of the right character by position in the word, valid"
+
+
+@pytest.mark.parametrize(
+    "measure, key, names",
+    [
+        (WORDS, "by_length", ["perplexity", "perplexity_by_tail_dropout", "probability_by_position"]),
+        (CHARACTERS, "nothing", ["bits", "bits_by_tail_dropout", "probability_by_position", "probability_by_length"]),
+        (WORDS, "by_position", ["perplexity", "perplexity_by_tail_dropout", "probability_by_length"]),
+    ],
+)
+def test_pictures_are_named_after_what_they_show(tmp_path, monkeypatch, measure, key, names):
+    monkeypatch.setattr(plots, "draw", lambda plot, path: plot())
+    analysis = example(2, measure=measure)
+    for run in analysis["runs"]:
+        run[key] = []
+    drawn = [path.stem for path in plots.draw_analysis(analysis, tmp_path)]
+    assert drawn == ["loss_by_frequency", "loss_by_previous", "contexts", *names]

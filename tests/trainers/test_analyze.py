@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive import evaluation
-from keras_adaptive.data import EOS, UNK, prepare
+from keras_adaptive.data import EOS, SPLITS, UNK, prepare
 from keras_adaptive.models import transformer_lm
 from tests.support import programs
 from tests.support.programs import call
@@ -141,6 +141,43 @@ def test_the_previous_word_is_the_one_before(tmp_path, evaluations, monkeypatch)
     (result,) = analysis_of(tmp_path / "out", run)["runs"]
     assert as_dict(result["by_frequency"]) == {1: (1, 16.0), 10: (1, 4.0), 100: (1, 2.0), 1000: (2, 4.5)}
     assert as_dict(result["by_previous"]) == {1: (1, 1.0), 10: (1, 8.0), 100: (1, 4.0), 1000: (2, 9.0)}
+
+
+@pytest.mark.parametrize(
+    "units, measure, by_position, by_length",
+    [
+        (
+            ["characters", "bytes"],
+            {"name": "bits", "unit": "character", "digits": 4},
+            {1: 0.6, 2: 1 / 3, 3: 1 / 3},
+            {2: [1 / 5, 1 / 6, 1 / 7], 3: [1, 1 / 2, 1 / 3, 1 / 4]},
+        ),
+        (["whitespace"], {"name": "perplexity", "unit": "word", "digits": 2}, {1: 1 / 2, 2: 1 / 3}, {}),
+    ],
+)
+def test_positions_and_bits(tmp_path, evaluations, monkeypatch, capsys, units, measure, by_position, by_length):
+    """The token at place i of `The at` and the end of the line has the probability 1 / (i + 1)."""
+    (tmp_path / "text").mkdir()
+    for split in SPLITS:
+        (tmp_path / "text" / f"{split}.txt").write_text("The at")
+    corpora = [prepare(tmp_path / "text", tmp_path / unit, tokenizer=unit, min_count=1) for unit in units]
+    tokens = len(corpora[0].tokens("valid"))
+    nll = np.log(np.arange(1.0, tokens + 1))
+    monkeypatch.setattr(evaluation, "word_losses", lambda _, corpus, split, *__, **___: (nll, corpus.tokens(split)))
+    analysis = analysis_of(
+        tmp_path / "out", *(make_run(tmp_path / f"run_{corpus.data_dir.name}", corpus) for corpus in corpora)
+    )
+    assert analysis["measure"] == measure
+    for run in analysis["runs"]:
+        assert run["bits"] == dict.fromkeys(["valid", "test"], pytest.approx(nll.mean() / math.log(2)))
+        assert [one["bits"] for one in run["contexts"]] == [pytest.approx(run["bits"]["valid"])] * 4
+        assert {one["position"]: one["probability"] for one in run["by_position"]} == pytest.approx(by_position)
+        found = {one["length"]: one["probability"] for one in run["by_length"]}
+        assert found == {length: pytest.approx(means) for length, means in by_length.items()}
+    value = "{:,.{}f}".format(analysis["runs"][0][measure["name"]]["valid"], measure["digits"])
+    *_, last, footer, path = capsys.readouterr().out.splitlines()
+    assert last.split()[-2:] == [value, value]
+    assert footer.startswith(f"{measure['name']} per {measure['unit']}, in blocks")
 
 
 def test_bins_make_up_the_whole(analysed):

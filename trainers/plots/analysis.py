@@ -1,6 +1,8 @@
 """Pictures of trainers.analyze, for comparing runs."""
 
+import functools
 import itertools
+import math
 
 import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -8,6 +10,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from trainers.plots import MUTED, VALID, bin_label, draw
 
 COLORS = plt.colormaps["tab10"].colors
+LENGTH_COLORS = plt.colormaps["viridis"]  # of words, from short to long
 MARKERS = "os^Dv<>P"
 DASHES = ("-", "--", ":", "-.")
 SPLITS = {"valid": ("validation", VALID), "test": ("test", MUTED)}
@@ -27,20 +30,35 @@ def legend_below(figure, axes):
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=9)
 
 
-def label(run, split):
-    return f"{run['name']} ({run['perplexity'][split]:,.2f})"
+def measured(analysis):
+    """Returns what the runs are compared by: "perplexity per word", or "bits per character"."""
+    return "{name} per {unit}".format(**analysis["measure"])
+
+
+def results(analysis):
+    """Returns the {split: value} of each run."""
+    return [run[analysis["measure"]["name"]] for run in analysis["runs"]]
+
+
+def shown(analysis, value):
+    return f"{value:,.{analysis['measure']['digits']}f}"
+
+
+def labels(analysis):
+    values = [shown(analysis, result[analysis["split"]]) for result in results(analysis)]
+    return [f"{run['name']} ({value})" for run, value in zip(analysis["runs"], values)]
 
 
 def plot_losses(analysis, key, words):
     """Plots the loss in each bin of `run[key]`, its difference to the best run, and the share of words in the bin."""
-    runs, split = analysis["runs"], analysis["split"]
+    runs, split, unit = analysis["runs"], analysis["split"], analysis["measure"]["unit"]
     bins = [{one["low"]: one for one in run[key]} for run in runs]
     lows = sorted(set().union(*bins))
     figure, axes = plt.subplots(3, figsize=(8, 8), sharex=True, height_ratios=[3, 2, 1])
-    for number, (run, own) in enumerate(zip(runs, bins)):
+    for number, (label, own) in enumerate(zip(labels(analysis), bins)):
         losses = [(place, own[low]["nll"]) for place, low in enumerate(lows) if low in own]
         above = [(place, loss - bins[0][lows[place]]["nll"]) for place, loss in losses if lows[place] in bins[0]]
-        axes[0].plot(*zip(*losses), label=label(run, split), **line(number))
+        axes[0].plot(*zip(*losses), label=label, **line(number))
         axes[1].plot(*zip(*above), **line(number))
     shares = [bins[0][low]["tokens"] / runs[0]["words"][split] if low in bins[0] else 0 for low in lows]
     bars = axes[2].bar(range(len(lows)), shares, color=MUTED)
@@ -50,46 +68,47 @@ def plot_losses(analysis, key, words):
     axes[2].grid(axis="x", visible=False)
     every = {low: one for own in bins for low, one in own.items()}
     axes[2].set_xticks(range(len(lows)), [bin_label(every[low]).replace("– ", "–\n") for low in lows])
-    axes[0].set(title=f"Loss by frequency of {words}, {split}", ylabel="loss (nats per word)")
+    axes[0].set(title=f"Loss by frequency of {words}, {split}", ylabel=f"loss (nats per {unit})")
     axes[1].set(ylabel="above the best run")
-    axes[2].set(ylabel="share of words", xlabel=f"occurrences of {words} in the training text")
+    axes[2].set(ylabel=f"share of {unit}s", xlabel=f"occurrences of {words} in the training text")
     legend_below(figure, axes[0])
     return figure
 
 
 def plot_contexts(analysis):
-    """Plots perplexity against context, a line for each run and each length of windows."""
+    """Plots perplexity, or bits, against context, a line for each run and each length of windows."""
+    measure = analysis["measure"]["name"]
     lengths = sorted({one["length"] for run in analysis["runs"] for one in run["contexts"]})
     dashes = dict(zip(lengths, itertools.cycle(DASHES)))
     figure, axes = plt.subplots(figsize=(8, 5.5))
     for number, run in enumerate(analysis["runs"]):
         name = run["name"]
         for length in sorted({one["length"] for one in run["contexts"]}):
-            points = sorted((one["context"], one["perplexity"]) for one in run["contexts"] if one["length"] == length)
+            points = sorted((one["context"], one[measure]) for one in run["contexts"] if one["length"] == length)
             axes.plot(*zip(*points), linestyle=dashes[length], label=name, **line(number))
             name = None  # in the legend once
     for length in lengths:
         axes.plot([], color="black", linestyle=dashes[length], label=f"{length:,} tokens at a time")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(title=f"Perplexity by context, {analysis['split']}", ylabel="perplexity per word")
+    axes.set(title=f"{measure.capitalize()} by context, {analysis['split']}", ylabel=measured(analysis))
     axes.set(xlabel="context: previous tokens, of those read at a time, that are not scored")
     legend_below(figure, axes)
     return figure
 
 
 def plot_perplexity(analysis):
-    """Plots the perplexities of the runs side by side, the best on top."""
+    """Plots the perplexities, or bits, of the runs side by side, the best on top."""
     runs = analysis["runs"]
     figure, axes = plt.subplots(figsize=(8, 1.6 + 0.6 * len(runs)))
     for shift, (split, (text, color)) in zip((-0.2, 0.2), SPLITS.items()):
         places = [place + shift for place in range(len(runs))]
-        bars = axes.barh(places, [run["perplexity"][split] for run in runs], 0.4, color=color, label=text)
-        axes.bar_label(bars, fmt="{:,.2f}", padding=3, fontsize=9)
+        bars = axes.barh(places, [result[split] for result in results(analysis)], 0.4, color=color, label=text)
+        axes.bar_label(bars, fmt=functools.partial(shown, analysis), padding=3, fontsize=9)
     axes.set_yticks(range(len(runs)), [described(run, analysis["differing"]) for run in runs])
     axes.invert_yaxis()
     axes.margins(x=0.12)
     axes.grid(axis="y", visible=False)
-    axes.set(title="Perplexity", xlabel="perplexity per word")
+    axes.set(title=analysis["measure"]["name"].capitalize(), xlabel=measured(analysis))
     legend_below(figure, axes)
     return figure
 
@@ -110,35 +129,84 @@ def numbers(analysis):
 
 
 def plot_flag(analysis):
-    """Plots perplexity against the only flag that differs."""
+    """Plots perplexity, or bits, against the only flag that differs."""
     (flag,), values = analysis["differing"], numbers(analysis)
     figure, axes = plt.subplots(figsize=(8, 5))
     for split, (text, color) in SPLITS.items():
-        points = sorted(zip(values, (run["perplexity"][split] for run in analysis["runs"])))
+        points = sorted(zip(values, (result[split] for result in results(analysis))))
         axes.plot(*zip(*points), "o-", color=color, linewidth=1.3, markersize=5, label=text)
-    for value, run in zip(values, analysis["runs"]):
-        for one, place in zip(sorted(run["perplexity"].values()), (-14, 6)):  # points, below and above the two lines
-            axes.annotate(f"{one:,.2f}", (value, one), (0, place), textcoords="offset points", ha="center", fontsize=9)
+    for value, result in zip(values, results(analysis)):
+        for one, place in zip(sorted(result.values()), (-14, 6)):  # points, below and above the two lines
+            text = shown(analysis, one)
+            axes.annotate(text, (value, one), (0, place), textcoords="offset points", ha="center", fontsize=9)
     if 0 < 8 * min(values) <= max(values):
         axes.set_xscale("log")
         axes.set_xticks(values, [f"{value:g}" for value in values], minor=False)
         axes.set_xticks([], minor=True)
     axes.margins(y=0.15)
-    axes.set(title=f"Perplexity by {flag}", xlabel=f"--{flag}", ylabel="perplexity per word")
+    name = analysis["measure"]["name"]
+    axes.set(title=f"{name.capitalize()} by {flag}", xlabel=f"--{flag}", ylabel=measured(analysis))
     legend_below(figure, axes)
+    return figure
+
+
+def plot_positions(analysis):
+    """Plots the probability of the right token against its position, a line for each run."""
+    unit = analysis["measure"]["unit"]
+    place = "after The" if unit == "word" else "in the word"
+    figure, axes = plt.subplots(figsize=(8, 5))
+    for number, (run, label) in enumerate(zip(analysis["runs"], labels(analysis))):
+        if run["by_position"]:
+            points = [(one["position"], one["probability"]) for one in run["by_position"]]
+            axes.plot(*zip(*points), label=label, **line(number))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_ylim(bottom=0)
+    axes.set(title=f"Probability of the right {unit} by position {place}, {analysis['split']}")
+    axes.set(xlabel=f"position of the {unit} {place}", ylabel="mean probability")
+    legend_below(figure, axes)
+    return figure
+
+
+def plot_lengths(analysis):
+    """Plots the probability of the right character by position, for each run a panel with a line for each length."""
+    runs, unit = analysis["runs"], analysis["measure"]["unit"]
+    columns = min(2, len(runs))
+    rows = math.ceil(len(runs) / columns)
+    figure, panels = plt.subplots(rows, columns, figsize=(8, 1.5 + 3.5 * rows), sharex=True, sharey=True, squeeze=False)
+    longest = max(one["length"] for run in runs for one in run["by_length"])
+    for axes, run, label in zip(panels.flat, runs, labels(analysis)):
+        for one in run["by_length"]:
+            style = {"color": LENGTH_COLORS(one["length"] / (longest + 1)), "linewidth": 1.3, "markersize": 4}
+            places = range(1, one["length"] + 2)
+            axes.plot(places, one["probability"], "o-", label=f"{one['length']} letters", **style)
+        axes.set_title(label, fontsize=10)
+        axes.set_xlabel("position in the word; the last is the white space", fontsize=9)
+        axes.tick_params(labelbottom=True)
+    for axes in panels.flat[len(runs) :]:
+        axes.set_visible(False)
+    panels[0, 0].set_ylim(bottom=0)
+    panels[0, 0].xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.suptitle(f"Probability of the right {unit} in words of each length, {analysis['split']}")
+    figure.supylabel("mean probability", fontsize=10)
+    legend_below(figure, panels[0, 0])
     return figure
 
 
 def draw_analysis(analysis, folder):
     """Draws every picture into the folder, and returns their paths."""
+    measure, unit = analysis["measure"]["name"], analysis["measure"]["unit"]
     pictures = {
-        "loss_by_frequency": lambda: plot_losses(analysis, "by_frequency", "the word"),
-        "loss_by_previous": lambda: plot_losses(analysis, "by_previous", "the previous word"),
+        "loss_by_frequency": lambda: plot_losses(analysis, "by_frequency", f"the {unit}"),
+        "loss_by_previous": lambda: plot_losses(analysis, "by_previous", f"the previous {unit}"),
         "contexts": lambda: plot_contexts(analysis),
-        "perplexity": lambda: plot_perplexity(analysis),
+        measure: lambda: plot_perplexity(analysis),
     }
     if numbers(analysis):
-        pictures[f"perplexity_by_{analysis['differing'][0]}"] = lambda: plot_flag(analysis)
+        pictures[f"{measure}_by_{analysis['differing'][0]}"] = lambda: plot_flag(analysis)
+    if any(run["by_position"] for run in analysis["runs"]):
+        pictures["probability_by_position"] = lambda: plot_positions(analysis)
+    if any(run["by_length"] for run in analysis["runs"]):
+        pictures["probability_by_length"] = lambda: plot_lengths(analysis)
     paths = [folder / f"{name}.png" for name in pictures]
     for path, plot in zip(paths, pictures.values()):
         draw(plot, path)
