@@ -1,0 +1,91 @@
+"""Pictures of a search: importances of hyper-parameters, and heat maps of pairs of them.
+
+As figures 3 and 4 of Merity et al. 2018, whose heat maps are triangulated surfaces.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from trainers import plots
+
+CELLS = 5  # along each axis of a heat map
+MOST_IMPORTANT = 3  # hyper-parameters, whose pairs are drawn by default
+
+
+def draw_search(found, folder, pairs=None):
+    """Draws both pictures into a folder.
+
+    Args:
+        found: What `search.analyze` returns.
+        folder: Path of the folder.
+        pairs: List of pairs of names; by default all pairs of the most important hyper-parameters.
+    """
+    names = list(found["importances"])[:MOST_IMPORTANT]
+    pairs = pairs or [(first, second) for i, first in enumerate(names) for second in names[i + 1 :]]
+    plots.draw(plot_importances, folder / "importances.png", found)
+    if pairs:
+        plots.draw(plot_heat_maps, folder / "heat_maps.png", found, pairs)
+
+
+def plot_importances(found):
+    """Plots the importances as bars, with the range of the forests of resampled trials."""
+    rows = found["importances"]
+    means, lows, highs = (np.array([row[key] for row in rows.values()]) for key in ("mean", "low", "high"))
+    figure, axes = plt.subplots(figsize=(8, 1.2 + 0.4 * len(rows)))
+    axes.barh(range(len(rows)), means, color=plots.TRAIN)
+    axes.hlines(range(len(rows)), lows, highs, color="black", linewidth=1)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.set(
+        title=f"Importance for the valid perplexity: {len(found['trials'])} trials, out-of-bag R² {found['r2']:.2f}",
+        xlabel="importance in a random forest; lines: 80 % of forests of resampled trials",
+        xlim=(0, None),
+    )
+    return figure
+
+
+def plot_heat_maps(found, pairs):
+    """Plots the mean perplexity and the number of trials in the cells of each pair of hyper-parameters."""
+    columns = min(len(pairs), 3)
+    rows = -(-len(pairs) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(4.5 * columns, 0.8 + 3.6 * rows), squeeze=False)
+    maps = [cell_means(found, *pair) for pair in pairs]
+    low, high = (bound([bound(means) for means, _ in maps]) for bound in (np.nanmin, np.nanmax))
+    for axis, pair, (means, counts) in zip(axes.flat, pairs, maps):
+        (left, right), (bottom, top) = (found["space"][name] for name in pair)
+        extent = (left, right, bottom, top)
+        image = axis.imshow(
+            means.T, origin="lower", extent=extent, aspect="auto", cmap="viridis_r", vmin=low, vmax=high
+        )
+        for (i, j), count in np.ndenumerate(counts):
+            place = left + (i + 0.5) * (right - left) / CELLS, bottom + (j + 0.5) * (top - bottom) / CELLS
+            text = f"{means[i, j]:,.0f}\n({count:.0f})" if count else "–"
+            dark = count and means[i, j] > (low + high) / 2
+            axis.text(*place, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+        axis.grid(visible=False)
+        axis.set(xlabel=pair[0], ylabel=pair[1])
+    for axis in axes.flat[len(pairs) :]:
+        axis.set_axis_off()
+    figure.colorbar(image, ax=axes, label="mean validation perplexity")
+    figure.suptitle("Mean validation perplexity (and number of trials) by pairs of hyper-parameters", fontsize=10)
+    return figure
+
+
+def cell_means(found, first, second, cells=CELLS):
+    """Returns the mean perplexity of the trials in every cell of two hyper-parameters, and the number of trials.
+
+    Args:
+        found: What `search.analyze` returns.
+        first: Name of the hyper-parameter of axis 0.
+        second: Name of the hyper-parameter of axis 1.
+        cells: Number of cells along each axis.
+
+    Returns:
+        `(means, counts)`, two arrays (cells, cells). The mean is NaN in cells without a trial.
+    """
+    trials, bounds = found["trials"], [found["space"][name] for name in (first, second)]
+    places = [[trial["hyper_parameters"][name] for trial in trials] for name in (first, second)]
+    counts, *_ = np.histogram2d(*places, cells, bounds)
+    sums, *_ = np.histogram2d(*places, cells, bounds, weights=[trial["bounded"] for trial in trials])
+    return np.where(counts, sums / np.maximum(counts, 1), np.nan), counts

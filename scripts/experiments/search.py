@@ -1,0 +1,234 @@
+"""Trains with random hyper-parameters, and asks a random forest which of them matter (Merity et al. 2018, section 5.2).
+
+    python -m trainers.prepare --source=FOLDER --data_dir=data/mine
+    python -m scripts.experiments.search --flagfile=configs/searches/books.flags --data_dir=data/mine \\
+        --trials=60 --output_dir=runs/search
+
+The flags are the ones of trainers.train, and --space names the hyper-parameters that vary and their ranges. Dropout
+rates end at 0.9 by default, not at 1 as in the paper: with 1 nothing is left, and the flags refuse it. All trials train
+on as many tokens as the flags say: a trial with another --bptt than the flags has fewer or more --updates than they,
+and --evaluate_every, --decay_at, --warmup and --period change in the same ratio.
+
+The same command resumes where it stopped and trains only what is missing; more --trials add trials. Several commands at
+once share the trials: each is a process, and trains one trial at a time. Trial N has the run folder trial_N in
+--output_dir, and Optuna's study.db holds the hyper-parameters and the validation perplexity of all. The command that
+finds all trials trained writes search.json, importances.png and heat_maps.png; trials that diverged are in there
+without a perplexity, and the forest sees the highest perplexity of the others in its place.
+"""
+
+import contextlib
+import math
+import shutil
+from pathlib import Path
+
+import keras
+from absl import flags
+
+from keras_adaptive.files import write_json
+from keras_adaptive.metrics import perplexity
+from scripts.benchmarks import common
+from trainers import command_line, train
+from trainers.experiment import NOT_COMPARED, Experiment, row_length
+from trainers.run_folder import RunFolder
+
+FLAGS = flags.FLAGS
+SPACE = [
+    *(f"{name}_dropout:0:0.9" for name in ("weight", "hidden", "vector", "embedding", "output")),
+    *("bptt:30:120", "num_layers:1:5", "units:50:250", "dim:50:250"),
+]
+IN_UPDATES = ("warmup", "period", "decay_at")  # settings that are numbers of updates
+
+
+def define_flags():
+    train.define_flags()
+    flags.FLAGS.set_default("tensorboard", False)
+    flags.DEFINE_list("space", SPACE, "Hyper-parameters that vary: NAME:LOW:HIGH, with commas between them.")
+    flags.DEFINE_integer("trials", 60, "Number of trials.", lower_bound=2)
+    flags.DEFINE_string("output_dir", "runs/search", "Folder of the study, of the runs, and of results and pictures.")
+    flags.DEFINE_list("pairs", None, "Pairs to draw heat maps of, such as bptt:dim; by default of the most important.")
+    flags.DEFINE_string("results", None, "JSON file to write, from a working tree without changes; not search.json.")
+
+
+def main():
+    study, forest, plot_search = optional_modules()
+    common.check_results()
+    space = study.read_space(FLAGS.space)
+    pairs = read_pairs(space)
+    base = check(space)
+    corpus = train.open_corpus(base)
+    shared = study.SharedStudy(FLAGS.output_dir, space, base.settings["seed"], settings(base, corpus))
+    commit = common.machine()["commit"]
+    while train_trial(shared, base, commit):
+        pass
+    with shared.locked():
+        trials, missing = shared.results()
+        if missing:
+            return print(f"{missing} trials are with other commands, the last of which writes the results.", flush=True)
+        found = analyze(forest.importances, trials, space, len(corpus.vocabulary))
+        print_results(found)
+        path = Path(FLAGS.results or f"{FLAGS.output_dir}/search.json")
+        write_json(path, found)
+        plot_search.draw_search(found, path.parent, pairs)
+        print(f"Written to {path}, beside importances.png and heat_maps.png", flush=True)
+
+
+def optional_modules():
+    """Returns the modules that need packages of the extra `search`, before any work that would need them later."""
+    try:
+        from scripts.experiments import forest, plot_search, study
+    except ModuleNotFoundError as error:
+        package = error.name.partition(".")[0]
+        if package not in ("optuna", "sklearn"):
+            raise
+        raise ModuleNotFoundError(
+            f'The search needs Optuna and scikit-learn: pip install "keras_adaptive[search]". Missing: {package}.'
+        ) from None
+    return study, forest, plot_search
+
+
+def read_pairs(space):
+    """Returns the pairs of --pairs, None if there is no such flag."""
+    if FLAGS.pairs is None:
+        return None
+    pairs = [tuple(pair.split(":")) for pair in FLAGS.pairs]
+    if wrong := [":".join(pair) for pair in pairs if len(pair) != 2 or not set(pair) <= set(space)]:
+        raise ValueError(f"--pairs must be NAME:NAME of {', '.join(space)}. Received: {', '.join(wrong)}.")
+    return pairs
+
+
+def check(space):
+    """Returns the experiment of the flags; raises a ValueError if the ends of the space cannot be trained."""
+    if FLAGS.run_dir or FLAGS.summary:
+        raise ValueError("--run_dir and --summary are of trainers.train: leave them out, and pass --output_dir.")
+    base = Experiment.of_flags()
+    for end in ("low", "high"):
+        with given(run_dir=FLAGS.output_dir, **{name: getattr(one, end) for name, one in space.items()}):
+            train.check(Experiment.of_flags())
+    return base
+
+
+@contextlib.contextmanager
+def given(**values):
+    """Gives flags these values while the context lasts, as if they were on the command line."""
+    before = {name: (FLAGS[name].value, FLAGS[name].present) for name in values}
+    try:
+        for name, value in values.items():
+            FLAGS[name].parse(value)
+        yield
+    except flags.Error as error:
+        raise ValueError(f"--space has a value that a flag refuses: {error}.") from None
+    finally:
+        for name, (value, present) in before.items():
+            FLAGS[name].value, FLAGS[name].present = value, present
+
+
+def settings(base, corpus):
+    """Returns what all trials of a study share: the flags, the space and the text."""
+    lines = (line.split("=", 1) for line in base.flags_text().splitlines())
+    shared = {name: value for name, value in lines if name.removeprefix("--") not in NOT_COMPARED}
+    texts = {f"the {split} text": corpus.metadata["splits"][split]["sha256"] for split in ("train", "valid")}
+    return {**shared, "--space": ",".join(FLAGS.space), **texts}
+
+
+def train_trial(shared, base, commit):
+    """Trains a trial, or resumes it, and stores its result; returns whether there was one left to train."""
+    with shared.claimed(FLAGS.trials, commit=commit) as trial:
+        if trial is None:
+            return False
+        run = RunFolder(Path(FLAGS.output_dir, f"trial_{trial.number}"))
+        listed = " ".join(f"--{name}={value:.4g}" for name, value in trial.hyper_parameters.items())
+        print(f"== trial {trial.number} of {FLAGS.trials}: {listed}", flush=True)
+        with given(run_dir=str(run.path), **trial.hyper_parameters):
+            with given(**lengths(base.settings, Experiment.of_flags().settings)):
+                shared.tell(trial, best_perplexity(run))
+        shutil.rmtree(run.checkpoints, ignore_errors=True)  # a trial with a result does not resume
+    return True
+
+
+def lengths(base, trial):
+    """Returns the settings with which a trial trains on as many tokens as the experiment of the flags.
+
+    Args:
+        base: Settings of the experiment of the flags.
+        trial: Settings of the trial.
+    """
+    ratio = base["batch_size"] * row_length(base) / (trial["batch_size"] * row_length(trial))
+    every = max(round(ratio * base["evaluate_every"]), 1)
+    found = {"evaluate_every": every, "updates": base["updates"] // base["evaluate_every"] * every}
+    for name in IN_UPDATES:
+        if name in base:
+            found[name] = scaled(base[name], ratio)
+    return found
+
+
+def scaled(value, ratio):
+    return [scaled(one, ratio) for one in value] if isinstance(value, list) else round(ratio * value)
+
+
+def best_perplexity(run):
+    """Trains and returns the best validation perplexity; infinity if training diverged."""
+    keras.backend.clear_session()
+    try:
+        train.main()
+    except FloatingPointError as error:
+        print(error, flush=True)
+        return math.inf
+    return perplexity(train.best_loss(run.path / "log.jsonl"))
+
+
+def analyze(importances, trials, space, words):
+    """Returns the results of a search, a dict for JSON.
+
+    Args:
+        importances: `forest.importances`.
+        trials: List of what `SharedStudy.results` returns.
+        space: Dict of the distributions.
+        words: Size of the vocabulary, which is the perplexity of a uniform guess.
+    """
+    bounded = bound([trial["perplexity"] for trial in trials], words)
+    trials = [{**trial, "bounded": value} for trial, value in zip(trials, bounded)]
+    points = [[trial["hyper_parameters"][name] for name in space] for trial in trials]
+    means, lows, highs, r2 = importances(points, bounded)
+    rows = {name: {"mean": means[i], "low": lows[i], "high": highs[i]} for i, name in enumerate(space)}
+    return {
+        "machine": common.machine(),
+        "settings": dict(line[2:].split("=", 1) for line in Experiment.of_flags().flags_text().splitlines()),
+        "space": {name: [one.low, one.high] for name, one in space.items()},
+        "words": words,
+        "failed": sum(value >= words for value in (trial["perplexity"] for trial in trials)),
+        "r2": r2,
+        "importances": dict(sorted(rows.items(), key=lambda row: -row[1]["mean"])),
+        "trials": trials,
+    }
+
+
+def bound(perplexities, words):
+    """Returns the perplexities that the forest sees.
+
+    A trial has failed if its perplexity is infinite, or at least the number of words, the perplexity of a uniform
+    guess. It gets the highest perplexity of the others: so it stays among the worst, and does not drown the differences
+    of the others in the squared error.
+
+    Raises:
+        ValueError: If all trials have failed.
+    """
+    learned = [value for value in perplexities if value < words]
+    if not learned:
+        raise ValueError("No trial has learned anything: pass a lower --max_rate or more --updates.")
+    return [value if value < words else max(learned) for value in perplexities]
+
+
+def print_results(found):
+    best = min(found["trials"], key=lambda trial: trial["bounded"])
+    print(f"\n{len(found['trials'])} trials, of which {found['failed']} have learned nothing.", end=" ")
+    print(f"The best is trial {best['trial']}: valid perplexity {best['perplexity']:.2f}.")
+    print(f"Out-of-bag R² of the forest: {found['r2']:.2f}. Importances, and 80 % of forests of resampled trials:\n")
+    rows = found["importances"].items()
+    common.print_table(
+        ["", "importance", "low", "high"],
+        [[name, *(f"{row[key]:.3f}" for key in ("mean", "low", "high"))] for name, row in rows],
+    )
+
+
+if __name__ == "__main__":
+    command_line.run(main, define_flags)

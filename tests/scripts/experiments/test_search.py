@@ -1,0 +1,241 @@
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+from absl import flags
+
+from keras_adaptive.data import prepare
+from scripts.experiments import forest, plot_search, search, study
+from tests.support.programs import call, parsed
+from tests.support.text import write_zipf
+from trainers import train
+
+SPACE = ["weight_dropout:0:0.9", "bptt:5:20", "dim:8:16"]
+MODEL = ["--input=word", "--output=softmax", "--use_bias", "--body=qrnn", "--num_layers=1", "--units=8", "--dim=8"]
+TRAINING = ["--batching=streams", "--bptt=10", "--batch_size=2", "--updates=4", "--evaluate_every=2"]
+FLAGS = [*MODEL, *TRAINING, "--optimizer=adam", "--schedule=step_decay", "--decay_at=2", "--max_rate=0.01"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = write_zipf(tmp_path_factory.mktemp("text"), words=30)
+    return prepare(folder, folder / "corpus", min_count=1).data_dir
+
+
+@pytest.fixture
+def command(corpus, tmp_path, monkeypatch):
+    """Returns a function that runs the program with more flags and small forests; `output` is its folder."""
+    monkeypatch.setattr(forest, "TREES", 10)
+    monkeypatch.setattr(forest, "RESAMPLED_TREES", 1)
+
+    def run(*more):
+        call(search, *FLAGS, f"--data_dir={corpus}", f"--space={','.join(SPACE)}", f"--output_dir={tmp_path}", *more)
+
+    run.output = tmp_path
+    return run
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Stands in for training: the list of the trials' flags; the perplexity is 10 and ten times the weight dropout."""
+    calls = []
+
+    def fake():
+        values = {name: flags.FLAGS[name].value for name in ("run_dir", "weight_dropout", "bptt", "dim", "updates")}
+        calls.append(values)
+        folder = search.Path(values["run_dir"])
+        (folder / "checkpoints").mkdir(parents=True)
+        losses = [9.0, math.log(10 + 10 * values["weight_dropout"])]
+        (folder / "log.jsonl").write_text("".join(f'{{"val_loss": {loss}}}\n' for loss in losses))
+
+    monkeypatch.setattr(train, "main", fake)
+    return calls
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    """Stands in for the pictures: the list of the arguments of `draw_search`."""
+    calls = []
+    monkeypatch.setattr(plot_search, "draw_search", lambda *arguments: calls.append(arguments))
+    return calls
+
+
+def opened(folder, texts=SPACE, seed=1, **settings):
+    return study.SharedStudy(folder, study.read_space(texts), seed, settings)
+
+
+def test_a_trial_is_drawn_from_its_number_and_the_seed():
+    space = study.read_space(["units:1:1000", "dropout:0.1:0.2"])
+    drawn = [study.draw(space, 1, number) for number in range(50)]
+    assert [study.draw(space, 1, number) for number in (49, 7)] == [drawn[49], drawn[7]]
+    assert study.draw(space, 2, 7) != drawn[7]
+    units, rates = ([one[name] for one in drawn] for name in ("units", "dropout"))
+    assert all(isinstance(one, int) and 1 <= one <= 1000 for one in units) and len(set(units)) > 40
+    assert 0.1 <= min(rates) < 0.12 and 0.18 < max(rates) <= 0.2
+
+
+@pytest.mark.parametrize("text", ["bptt", "bptt:5", "bptt:5:x", "bptt:5.5:9", "bptt:9:5", "width:1:2", "cutoffs:1:2"])
+def test_a_range_that_makes_no_sense(text):
+    with pytest.raises(ValueError, match=f"--space must be NAME:LOW:HIGH.*bptt.*Received: {text}."):
+        study.read_space(["dim:8:16", text])
+
+
+@pytest.mark.parametrize("texts", [[], ["dim:8:16", "dim:8:32"]])
+def test_a_space_names_every_hyper_parameter_once(texts):
+    with pytest.raises(ValueError, match="--space must name"):
+        study.read_space(texts)
+
+
+def test_processes_share_the_trials_and_one_that_was_killed_is_trained_again(tmp_path):
+    """Two studies of one folder stand in for two processes: their locks are as foreign to each other."""
+    first, second = opened(tmp_path), opened(tmp_path)
+    with first.claimed(3, commit="a") as one, second.claimed(3, commit="b") as other:
+        assert (one.number, other.number) == (0, 1)
+        second.tell(other, math.inf)
+        assert second.results()[1] == 1
+    with second.claimed(3, commit="b") as again, first.claimed(3, commit="a") as third:
+        assert again == one and third.number == 2
+        with opened(tmp_path).claimed(3) as none:
+            assert none is None
+        first.tell(third, 3.0)
+        second.tell(again, 2.0)
+    with first.claimed(3) as none:
+        assert none is None
+    results, missing = opened(tmp_path).results()
+    assert missing == 0
+    assert [(one["trial"], one["perplexity"], one["commit"]) for one in results] == [
+        (0, 2.0, "a"),
+        (1, math.inf, "b"),
+        (2, 3.0, "a"),
+    ]
+    assert [one["hyper_parameters"] for one in results] == [study.draw(first.space, 1, number) for number in range(3)]
+
+
+def test_a_study_keeps_the_settings_that_it_began_with(tmp_path):
+    opened(tmp_path, **{"--updates": "4", "--seed": "1"})
+    with pytest.raises(ValueError, match=r"other settings: --dtype=x \(was None\), --updates=5 \(was 4\)\. Pass"):
+        opened(tmp_path, **{"--updates": "5", "--seed": "1", "--dtype": "x"})
+
+
+def test_the_forest_finds_the_order_of_a_known_function(monkeypatch):
+    points = np.random.default_rng(1).uniform(size=(60, 3))
+    values = 4 * (points[:, 2] - 0.5) ** 2 + 0.5 * points[:, 0]
+    monkeypatch.setattr(forest, "TREES", 60)
+    monkeypatch.setattr(forest, "RESAMPLED_TREES", 10)
+    means, lows, highs, r2 = forest.importances(points, values, resamples=5)
+    assert list(np.argsort(means)) == [1, 0, 2] and means.sum() == pytest.approx(1)
+    assert (lows <= highs).all() and lows[2] > highs[0] and 0.5 < r2 < 1
+    _, _, _, of_noise = forest.importances(points, np.random.default_rng(2).normal(size=60), resamples=1)
+    assert of_noise < 0.2
+
+
+def test_a_trial_that_failed_is_among_the_worst():
+    assert search.bound([3.0, math.inf, 7.0, 30.0, 29.0], words=30) == [3.0, 29.0, 7.0, 29.0, 29.0]
+    with pytest.raises(ValueError, match="No trial has learned anything"):
+        search.bound([math.inf, 30.0], words=30)
+
+
+def test_the_means_of_cells():
+    places = [(0.0, 5, 1.0), (0.1, 9, 3.0), (0.9, 9, 8.0), (0.4, 21, 2.0)]
+    trials = [{"hyper_parameters": {"rate": a, "bptt": b}, "bounded": value} for a, b, value in places]
+    found = {"trials": trials, "space": {"rate": [0.0, 0.9], "bptt": [5, 21]}}
+    means, counts = plot_search.cell_means(found, "rate", "bptt", cells=2)
+    np.testing.assert_array_equal(counts, [[2, 1], [1, 0]])
+    np.testing.assert_array_equal(means, [[2.0, 2.0], [8.0, np.nan]])
+
+
+def test_trials_train_on_as_many_tokens():
+    base = {"batch_size": 4, "bptt": 60, "updates": 300, "evaluate_every": 100, "decay_at": [150, 225], "warmup": 0}
+    half = {"updates": 150, "evaluate_every": 50, "decay_at": [75, 112], "warmup": 0}
+    assert search.lengths(base, {**base, "bptt": 120}) == half
+    assert search.lengths(base, {**base, "batch_size": 1})["updates"] == 1200
+    assert search.lengths(base, {**base, "bptt": 60000})["updates"] == 3
+
+
+def test_a_search_resumes_and_grows(command, trained, monkeypatch, capsys):
+    fake, stops = train.main, [True, False]
+
+    def stopped():
+        if len(trained) == 2 and stops.pop(0):
+            raise SystemExit(143)
+        if flags.FLAGS.run_dir.endswith("trial_1"):
+            trained.append(None)
+            raise FloatingPointError("It has diverged.")
+        fake()
+
+    monkeypatch.setattr(train, "main", stopped)
+    with pytest.raises(SystemExit):
+        command("--trials=4")
+    assert len(trained) == 2 and not (command.output / "search.json").exists()
+    command("--trials=4")
+    command("--trials=6", "--pairs=bptt:dim,dim:weight_dropout")
+    assert len(trained) == 6
+    found = json.loads((command.output / "search.json").read_text())
+    assert [one["trial"] for one in found["trials"]] == list(range(6)) and found["failed"] == 1
+    assert found["trials"][1]["perplexity"] is None
+    learned = [one for one in found["trials"] if one["perplexity"]]
+    assert found["trials"][1]["bounded"] == max(one["perplexity"] for one in learned)
+    for one, values in zip(learned, filter(None, trained)):
+        hyper_parameters = one["hyper_parameters"]
+        assert hyper_parameters.items() <= values.items()
+        assert one["perplexity"] == pytest.approx(10 + 10 * hyper_parameters["weight_dropout"])
+        assert values["updates"] == 2 * max(round(2 * 10 / hyper_parameters["bptt"]), 1)
+        assert not search.Path(values["run_dir"], "checkpoints").exists()
+    assert list(found["importances"])[0] == "weight_dropout" and found["space"]["bptt"] == [5, 20]
+    assert {path.name for path in command.output.glob("*.png")} == {"importances.png", "heat_maps.png"}
+    assert "6 trials, of which 1 have learned nothing" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"holds a search of other settings: --max_rate=0.02 \(was 0.01\)"):
+        command("--trials=6", "--max_rate=0.02")
+
+
+def test_the_results_are_left_to_the_command_that_trains_the_last_trial(command, corpus, trained, pictures, capsys):
+    command("--trials=2")
+    capsys.readouterr()
+    with parsed(search, *FLAGS, f"--data_dir={corpus}", f"--space={','.join(SPACE)}"):
+        experiment = search.Experiment.of_flags()
+        shared = search.settings(experiment, train.open_corpus(experiment))
+    with opened(command.output, **shared).claimed(3) as trial:
+        command("--trials=3")
+    assert trial.number == 2 and len(trained) == 2
+    assert "1 trials are with other commands" in capsys.readouterr().out
+    command("--trials=3")
+    assert len(trained) == 3
+
+
+def test_two_trials_are_trained(command, pictures):
+    command("--trials=2")
+    found = json.loads((command.output / "search.json").read_text())
+    assert all(5 < one["perplexity"] < 40 and "commit" in one for one in found["trials"])
+    assert len(list(command.output.glob("trial_?/best.keras"))) == 2 and len(pictures) == 1
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (["--space=num_heads:1:2"], "--num_heads belongs to --body=transformer"),
+        (["--space=bptt:2:9"], "--space has a value that a flag refuses: .*--bptt=2"),
+        (["--space=weight_dropout:0:1"], "--space has a value that a flag refuses: .*--weight_dropout=1"),
+        (["--pairs=bptt:units"], "--pairs must be NAME:NAME of weight_dropout, bptt, dim. Received: bptt:units"),
+        (["--pairs=bptt"], "--pairs must be NAME:NAME"),
+        (["--run_dir=x"], "--run_dir and --summary are of trainers.train"),
+        (["--updates=3"], "--updates must be a multiple of --evaluate_every"),
+        (["--data_dir="], "--data_dir is missing"),
+    ],
+)
+def test_bad_flags_are_refused_before_any_work(command, trained, given, message):
+    with pytest.raises(ValueError, match=message):
+        command(*given)
+    assert trained == [] and not list(command.output.iterdir())
+
+
+@pytest.mark.parametrize("package, module", [("optuna", "study"), ("sklearn", "forest")])
+def test_a_missing_package_is_named(command, monkeypatch, package, module):
+    monkeypatch.delitem(sys.modules, f"scripts.experiments.{module}")
+    monkeypatch.delattr(sys.modules["scripts.experiments"], module)
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError, match=rf'pip install "keras_adaptive\[search\]". Missing: {package}'):
+        command()
