@@ -111,7 +111,7 @@ finish() {
 
 # keras-nlp, whose samplers and tokenizer are compared with, without its dependencies: they would bring the full
 # tensorflow, gigabytes in the very folder of tensorflow-cpu, which is all that they need.
-stage environment make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,tensorboard,test]" \
+stage environment make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,search,tensorboard,test]" \
   keras-nlp keras-hub regex tensorflow-text
 ((failed)) && finish
 stage style style

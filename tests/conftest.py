@@ -83,7 +83,8 @@ ONCE = [
 # What starts processes, by file or test; the slowest ones, so that they do not begin last.
 PROCESSES = [
     "distribution/test_strategies.py",
-    "scripts/experiments",
+    "scripts/experiments/test_compare.py",
+    "scripts/experiments/test_fault_injection.py",
     "scripts/benchmarks/test_benchmarks.py",
     "scripts/benchmarks/test_serving.py",
     "scripts/benchmarks/peers",
