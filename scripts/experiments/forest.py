@@ -21,7 +21,7 @@ def importances(points, values, resamples=20, seed=1):
         seed: Seed of the forests and of the resamples.
 
     Returns:
-        `(means, lows, highs, r2)`: arrays (coordinates) of the importances and of the 10th and 90th percentiles of the
+        `(shares, lows, highs, r2)`: arrays (coordinates) of the importances and of the 10th and 90th percentiles of the
         resamples, and the out-of-bag R² of the forest: 1 if it predicts points that it has not seen, 0 or less if the
         mean of all values predicts them as well.
 

@@ -16,7 +16,7 @@ def draw_search(found, folder, pairs=None):
     """Draws both pictures into a folder.
 
     Args:
-        found: What `search.analyze` returns.
+        found: Dict of `search.analyze`.
         folder: Path of the folder.
         pairs: List of pairs of names; by default all pairs of the most important hyper-parameters.
     """
@@ -30,9 +30,9 @@ def draw_search(found, folder, pairs=None):
 def plot_importances(found):
     """Plots the importances as bars, with the range of the forests of resampled trials."""
     rows = found["importances"]
-    means, lows, highs = (np.array([row[key] for row in rows.values()]) for key in ("mean", "low", "high"))
+    shares, lows, highs = ([row[key] for row in rows.values()] for key in ("importance", "low", "high"))
     figure, axes = plt.subplots(figsize=(8, 1.2 + 0.4 * len(rows)))
-    axes.barh(range(len(rows)), means, color=plots.TRAIN)
+    axes.barh(range(len(rows)), shares, color=plots.TRAIN)
     axes.hlines(range(len(rows)), lows, highs, color="black", linewidth=1)
     axes.set_yticks(range(len(rows)), rows)
     axes.invert_yaxis()
@@ -76,7 +76,7 @@ def cell_means(found, first, second, cells=CELLS):
     """Returns the mean perplexity of the trials in every cell of two hyper-parameters, and the number of trials.
 
     Args:
-        found: What `search.analyze` returns.
+        found: Dict of `search.analyze`.
         first: Name of the hyper-parameter of axis 0.
         second: Name of the hyper-parameter of axis 1.
         cells: Number of cells along each axis.

@@ -1,19 +1,21 @@
-"""Trains with random hyper-parameters, and asks a random forest which of them matter (Merity et al. 2018, section 5.2).
+"""Trains with random hyper-parameters, and ranks these by a random forest (Merity et al. 2018, section 5.2).
 
     python -m trainers.prepare --source=FOLDER --data_dir=data/mine
-    python -m scripts.experiments.search --flagfile=configs/searches/books.flags --data_dir=data/mine \\
+    python -m scripts.experiments.search --flagfile=configs/books_search/awd_qrnn.flags --data_dir=data/mine \\
         --trials=60 --output_dir=runs/search
 
-The flags are the ones of trainers.train, and --space names the hyper-parameters that vary and their ranges. Dropout
-rates end at 0.9 by default, not at 1 as in the paper: with 1 nothing is left, and the flags refuse it. All trials train
-on as many tokens as the flags say: a trial with another --bptt than the flags has fewer or more --updates than they,
-and --evaluate_every, --decay_at, --warmup and --period change in the same ratio.
+The program takes the flags of trainers.train. --space names the hyper-parameters that vary, and their ranges. The
+default is the paper's space, cut to small models; dropout rates end at 0.9, since nothing is left at the paper's 1. All
+trials train on as many tokens as the flags say: where --bptt is twice the --bptt of the flags, --updates,
+--evaluate_every, --decay_at, --warmup and --period are half of them.
 
-The same command resumes where it stopped and trains only what is missing; more --trials add trials. Several commands at
-once share the trials: each is a process, and trains one trial at a time. Trial N has the run folder trial_N in
---output_dir, and Optuna's study.db holds the hyper-parameters and the validation perplexity of all. The command that
-finds all trials trained writes search.json, importances.png and heat_maps.png; trials that diverged are in there
-without a perplexity, and the forest sees the highest perplexity of the others in its place.
+The same command resumes where it stopped and trains only what is missing; a higher --trials adds trials. Several
+commands at once share the trials: each is one process, which trains one trial at a time. A trial whose process was
+killed is resumed by the next process that looks for one.
+
+--output_dir holds Optuna's study.db and the run folder trial_N of trial N. The command that trains the last trial
+writes search.json, importances.png and heat_maps.png. A trial that has diverged, or is no better than a uniform guess,
+is in search.json too; the forest and the heat maps give it the highest perplexity of the other trials.
 """
 
 import contextlib
@@ -46,7 +48,7 @@ def define_flags():
     flags.DEFINE_integer("trials", 60, "Number of trials.", lower_bound=2)
     flags.DEFINE_string("output_dir", "runs/search", "Folder of the study, of the runs, and of results and pictures.")
     flags.DEFINE_list("pairs", None, "Pairs to draw heat maps of, such as bptt:dim; by default of the most important.")
-    flags.DEFINE_string("results", None, "JSON file to write, from a working tree without changes; not search.json.")
+    flags.DEFINE_string("results", None, "File to write in place of search.json, from a working tree without changes.")
 
 
 def main():
@@ -63,8 +65,9 @@ def main():
     with shared.locked():
         trials, missing = shared.results()
         if missing:
-            return print(f"{missing} trials are with other commands, the last of which writes the results.", flush=True)
-        found = analyze(forest.importances, trials, space, len(corpus.vocabulary))
+            return print(f"Other commands train the last {missing} trials, and write the results.", flush=True)
+        found = {"machine": common.machine(), "settings": settings(base, corpus)}
+        found |= analyze(forest.importances, trials, space, len(corpus.vocabulary))
         print_results(found)
         path = Path(FLAGS.results or f"{FLAGS.output_dir}/search.json")
         write_json(path, found)
@@ -177,7 +180,7 @@ def best_perplexity(run):
 
 
 def analyze(importances, trials, space, words):
-    """Returns the results of a search, a dict for JSON.
+    """Returns what the trials of a search tell, a dict for JSON.
 
     Args:
         importances: `forest.importances`.
@@ -185,20 +188,18 @@ def analyze(importances, trials, space, words):
         space: Dict of the distributions.
         words: Size of the vocabulary, which is the perplexity of a uniform guess.
     """
-    bounded = bound([trial["perplexity"] for trial in trials], words)
-    trials = [{**trial, "bounded": value} for trial, value in zip(trials, bounded)]
+    perplexities = [trial["perplexity"] for trial in trials]
+    bounded = bound(perplexities, words)
     points = [[trial["hyper_parameters"][name] for name in space] for trial in trials]
-    means, lows, highs, r2 = importances(points, bounded)
-    rows = {name: {"mean": means[i], "low": lows[i], "high": highs[i]} for i, name in enumerate(space)}
+    shares, lows, highs, r2 = importances(points, bounded)
+    rows = {name: {"importance": shares[i], "low": lows[i], "high": highs[i]} for i, name in enumerate(space)}
     return {
-        "machine": common.machine(),
-        "settings": dict(line[2:].split("=", 1) for line in Experiment.of_flags().flags_text().splitlines()),
         "space": {name: [one.low, one.high] for name, one in space.items()},
         "words": words,
-        "failed": sum(value >= words for value in (trial["perplexity"] for trial in trials)),
+        "failed": sum(value >= words for value in perplexities),
         "r2": r2,
-        "importances": dict(sorted(rows.items(), key=lambda row: -row[1]["mean"])),
-        "trials": trials,
+        "importances": dict(sorted(rows.items(), key=lambda row: -row[1]["importance"])),
+        "trials": [{**trial, "bounded": value} for trial, value in zip(trials, bounded)],
     }
 
 
@@ -226,7 +227,7 @@ def print_results(found):
     rows = found["importances"].items()
     common.print_table(
         ["", "importance", "low", "high"],
-        [[name, *(f"{row[key]:.3f}" for key in ("mean", "low", "high"))] for name, row in rows],
+        [[name, *(f"{row[key]:.3f}" for key in ("importance", "low", "high"))] for name, row in rows],
     )
 
 

@@ -199,7 +199,7 @@ def test_the_results_are_left_to_the_command_that_trains_the_last_trial(command,
     with opened(command.output, **shared).claimed(3) as trial:
         command("--trials=3")
     assert trial.number == 2 and len(trained) == 2
-    assert "1 trials are with other commands" in capsys.readouterr().out
+    assert "Other commands train the last 1 trials" in capsys.readouterr().out
     command("--trials=3")
     assert len(trained) == 3
 
