@@ -43,7 +43,7 @@ IN_UPDATES = ("warmup", "period", "decay_at")  # settings that are numbers of up
 
 def define_flags():
     train.define_flags()
-    flags.FLAGS.set_default("tensorboard", False)
+    FLAGS.set_default("tensorboard", False)
     flags.DEFINE_list("space", SPACE, "Hyper-parameters that vary: NAME:LOW:HIGH, with commas between them.")
     flags.DEFINE_integer("trials", 60, "Number of trials.", lower_bound=2)
     flags.DEFINE_string("output_dir", "runs/search", "Folder of the study, of the runs, and of results and pictures.")
@@ -52,18 +52,18 @@ def define_flags():
 
 
 def main():
-    study, forest, plot_search = optional_modules()
+    shared_study, forest, plot_search = optional_modules()
     common.check_results()
-    space = study.read_space(FLAGS.space)
+    space = shared_study.read_space(FLAGS.space)
     pairs = read_pairs(space)
     base = check(space)
     corpus = train.open_corpus(base)
-    shared = study.SharedStudy(FLAGS.output_dir, space, base.settings["seed"], settings(base, corpus))
+    study = shared_study.SharedStudy(FLAGS.output_dir, space, base.settings["seed"], settings(base, corpus))
     commit = common.machine()["commit"]
-    while train_trial(shared, base, commit):
+    while train_trial(study, base, commit):
         pass
-    with shared.locked():
-        trials, missing = shared.results()
+    with study.locked():
+        trials, missing = study.results()
         if missing:
             return print(f"Other commands train the last {missing} trials, and write the results.", flush=True)
         found = {"machine": common.machine(), "settings": settings(base, corpus)}
@@ -78,7 +78,7 @@ def main():
 def optional_modules():
     """Returns the modules that need packages of the extra `search`, before any work that would need them later."""
     try:
-        from scripts.experiments import forest, plot_search, study
+        from scripts.experiments import forest, plot_search, shared_study
     except ModuleNotFoundError as error:
         package = error.name.partition(".")[0]
         if package not in ("optuna", "sklearn"):
@@ -86,7 +86,7 @@ def optional_modules():
         raise ModuleNotFoundError(
             f'The search needs Optuna and scikit-learn: pip install "keras_adaptive[search]". Missing: {package}.'
         ) from None
-    return study, forest, plot_search
+    return shared_study, forest, plot_search
 
 
 def read_pairs(space):
@@ -133,17 +133,17 @@ def settings(base, corpus):
     return {**shared, "--space": ",".join(FLAGS.space), **texts}
 
 
-def train_trial(shared, base, commit):
+def train_trial(study, base, commit):
     """Trains a trial, or resumes it, and stores its result; returns whether there was one left to train."""
-    with shared.claimed(FLAGS.trials, commit=commit) as trial:
+    with study.claimed(FLAGS.trials, commit=commit) as trial:
         if trial is None:
             return False
         run = RunFolder(Path(FLAGS.output_dir, f"trial_{trial.number}"))
-        listed = " ".join(f"--{name}={value:.4g}" for name, value in trial.hyper_parameters.items())
+        listed = " ".join(f"--{name}={value:.4g}" for name, value in trial.params.items())
         print(f"== trial {trial.number} of {FLAGS.trials}: {listed}", flush=True)
-        with given(run_dir=str(run.path), **trial.hyper_parameters):
+        with given(run_dir=str(run.path), **trial.params):
             with given(**lengths(base.settings, Experiment.of_flags().settings)):
-                shared.tell(trial, best_perplexity(run))
+                study.tell(trial, best_perplexity(run))
         shutil.rmtree(run.checkpoints, ignore_errors=True)  # a trial with a result does not resume
     return True
 
@@ -159,8 +159,8 @@ def lengths(base, trial):
     every = max(round(ratio * base["evaluate_every"]), 1)
     found = {"evaluate_every": every, "updates": base["updates"] // base["evaluate_every"] * every}
     for name in IN_UPDATES:
-        if name in base:
-            found[name] = scaled(base[name], ratio)
+        if name in trial:
+            found[name] = scaled(trial[name], ratio)
     return found
 
 

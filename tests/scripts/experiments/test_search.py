@@ -7,7 +7,7 @@ import pytest
 from absl import flags
 
 from keras_adaptive.data import prepare
-from scripts.experiments import forest, plot_search, search, study
+from scripts.experiments import forest, plot_search, search, shared_study
 from tests.support.programs import call, parsed
 from tests.support.text import write_zipf
 from trainers import train
@@ -63,14 +63,14 @@ def pictures(monkeypatch):
 
 
 def opened(folder, texts=SPACE, seed=1, **settings):
-    return study.SharedStudy(folder, study.read_space(texts), seed, settings)
+    return shared_study.SharedStudy(folder, shared_study.read_space(texts), seed, settings)
 
 
 def test_a_trial_is_drawn_from_its_number_and_the_seed():
-    space = study.read_space(["units:1:1000", "dropout:0.1:0.2"])
-    drawn = [study.draw(space, 1, number) for number in range(50)]
-    assert [study.draw(space, 1, number) for number in (49, 7)] == [drawn[49], drawn[7]]
-    assert study.draw(space, 2, 7) != drawn[7]
+    space = shared_study.read_space(["units:1:1000", "dropout:0.1:0.2"])
+    drawn = [shared_study.draw(space, 1, number) for number in range(50)]
+    assert [shared_study.draw(space, 1, number) for number in (49, 7)] == [drawn[49], drawn[7]]
+    assert shared_study.draw(space, 2, 7) != drawn[7]
     units, rates = ([one[name] for one in drawn] for name in ("units", "dropout"))
     assert all(isinstance(one, int) and 1 <= one <= 1000 for one in units) and len(set(units)) > 40
     assert 0.1 <= min(rates) < 0.12 and 0.18 < max(rates) <= 0.2
@@ -79,13 +79,13 @@ def test_a_trial_is_drawn_from_its_number_and_the_seed():
 @pytest.mark.parametrize("text", ["bptt", "bptt:5", "bptt:5:x", "bptt:5.5:9", "bptt:9:5", "width:1:2", "cutoffs:1:2"])
 def test_a_range_that_makes_no_sense(text):
     with pytest.raises(ValueError, match=f"--space must be NAME:LOW:HIGH.*bptt.*Received: {text}."):
-        study.read_space(["dim:8:16", text])
+        shared_study.read_space(["dim:8:16", text])
 
 
 @pytest.mark.parametrize("texts", [[], ["dim:8:16", "dim:8:32"]])
 def test_a_space_names_every_hyper_parameter_once(texts):
     with pytest.raises(ValueError, match="--space must name"):
-        study.read_space(texts)
+        shared_study.read_space(texts)
 
 
 def test_processes_share_the_trials_and_one_that_was_killed_is_trained_again(tmp_path):
@@ -96,7 +96,7 @@ def test_processes_share_the_trials_and_one_that_was_killed_is_trained_again(tmp
         second.tell(other, math.inf)
         assert second.results()[1] == 1
     with second.claimed(3, commit="b") as again, first.claimed(3, commit="a") as third:
-        assert again == one and third.number == 2
+        assert (again.number, again.params, third.number) == (one.number, one.params, 2)
         with opened(tmp_path).claimed(3) as none:
             assert none is None
         first.tell(third, 3.0)
@@ -110,13 +110,21 @@ def test_processes_share_the_trials_and_one_that_was_killed_is_trained_again(tmp
         (1, math.inf, "b"),
         (2, 3.0, "a"),
     ]
-    assert [one["hyper_parameters"] for one in results] == [study.draw(first.space, 1, number) for number in range(3)]
+    assert [one["hyper_parameters"] for one in results] == [
+        shared_study.draw(first.space, 1, number) for number in range(3)
+    ]
 
 
 def test_a_study_keeps_the_settings_that_it_began_with(tmp_path):
     opened(tmp_path, **{"--updates": "4", "--seed": "1"})
     with pytest.raises(ValueError, match=r"other settings: --dtype=x \(was None\), --updates=5 \(was 4\)\. Pass"):
         opened(tmp_path, **{"--updates": "5", "--seed": "1", "--dtype": "x"})
+
+
+def test_a_damaged_study_is_named(tmp_path):
+    (tmp_path / "study.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(ValueError, match="study.db is not a study of Optuna, or is damaged .*another --output_dir"):
+        opened(tmp_path)
 
 
 def test_the_forest_finds_the_order_of_a_known_function(monkeypatch):
@@ -150,6 +158,7 @@ def test_trials_train_on_as_many_tokens():
     base = {"batch_size": 4, "bptt": 60, "updates": 300, "evaluate_every": 100, "decay_at": [150, 225], "warmup": 0}
     half = {"updates": 150, "evaluate_every": 50, "decay_at": [75, 112], "warmup": 0}
     assert search.lengths(base, {**base, "bptt": 120}) == half
+    assert search.lengths(base, {**base, "batch_size": 1, "warmup": 7})["warmup"] == 28
     assert search.lengths(base, {**base, "batch_size": 1})["updates"] == 1200
     assert search.lengths(base, {**base, "bptt": 60000})["updates"] == 3
 
@@ -216,6 +225,7 @@ def test_two_trials_are_trained(command, pictures):
     [
         (["--space=num_heads:1:2"], "--num_heads belongs to --body=transformer"),
         (["--space=bptt:2:9"], "--space has a value that a flag refuses: .*--bptt=2"),
+        (["--space=weight_dropout:nan:0.5"], "--space has a value that a flag refuses: .*--weight_dropout=nan"),
         (["--space=weight_dropout:0:1"], "--space has a value that a flag refuses: .*--weight_dropout=1"),
         (["--pairs=bptt:units"], "--pairs must be NAME:NAME of weight_dropout, bptt, dim. Received: bptt:units"),
         (["--pairs=bptt"], "--pairs must be NAME:NAME"),
@@ -230,7 +240,7 @@ def test_bad_flags_are_refused_before_any_work(command, trained, given, message)
     assert trained == [] and not list(command.output.iterdir())
 
 
-@pytest.mark.parametrize("package, module", [("optuna", "study"), ("sklearn", "forest")])
+@pytest.mark.parametrize("package, module", [("optuna", "shared_study"), ("sklearn", "forest")])
 def test_a_missing_package_is_named(command, monkeypatch, package, module):
     monkeypatch.delitem(sys.modules, f"scripts.experiments.{module}")
     monkeypatch.delattr(sys.modules["scripts.experiments"], module)

@@ -6,7 +6,6 @@ only, so that they are the same however many processes draw them, and in whateve
 
 import contextlib
 from pathlib import Path
-from typing import NamedTuple
 
 import filelock
 import numpy as np
@@ -14,19 +13,13 @@ import optuna
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
+from keras_adaptive.files import reading
 from trainers.parts import HYPERPARAMETERS
 
 DISTRIBUTIONS = {float: FloatDistribution, int: IntDistribution}
 FILE = "study.db"
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
-class Trial(NamedTuple):
-    """Hyper-parameters that a process has claimed."""
-
-    number: int
-    hyper_parameters: dict
 
 
 def read_space(texts):
@@ -82,10 +75,10 @@ class SharedStudy:
         self.seed = seed
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.locked():
-            url = f"sqlite:///{self.folder.resolve() / FILE}"
-            storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 60}})
-            self._study = optuna.create_study(storage=storage, study_name="search", load_if_exists=True)
-            begun = self._study.user_attrs.get("settings")
+            with reading(self.folder / FILE, "a study of Optuna", "Pass another --output_dir."):
+                storage = optuna.storages.RDBStorage(f"sqlite:///{self.folder.resolve() / FILE}")
+                self._study = optuna.create_study(storage=storage, study_name="search", load_if_exists=True)
+                begun = self._study.user_attrs.get("settings")
             if begun is None:
                 self._study.set_user_attr("settings", settings)
             else:
@@ -113,7 +106,7 @@ class SharedStudy:
             **attributes: What the study keeps with a new trial.
 
         Yields:
-            A `Trial`; None if there is none.
+            A trial of Optuna, with its `number` and `params`; None if there is none.
         """
         with contextlib.ExitStack() as locks:
             with self.locked():
@@ -124,16 +117,14 @@ class SharedStudy:
         begun = self._study.get_trials(deepcopy=False)
         for trial in begun:
             if trial.state == TrialState.RUNNING and trial.number < trials and self._lock(trial.number, locks):
-                return Trial(trial.number, trial.params)
+                return trial
         number = len(begun)
         if number >= trials or not self._lock(number, locks):
             return None
         values = draw(self.space, self.seed, number)
-        drawn = optuna.trial.create_trial(
-            state=TrialState.RUNNING, params=values, distributions=self.space, user_attrs=attributes
-        )
-        self._study.add_trial(drawn)
-        return Trial(number, values)
+        drawn = {"params": values, "distributions": self.space, "user_attrs": attributes}
+        self._study.add_trial(optuna.trial.create_trial(state=TrialState.RUNNING, **drawn))
+        return self._study.get_trials(deepcopy=False)[number]
 
     def _lock(self, number, locks):
         """Returns whether no other process has this trial, which is then this one's until `locks` are closed."""
