@@ -136,7 +136,8 @@ class SharedStudy:
 
     def tell(self, trial, value):
         """Stores the result of a trial: a number that may be infinite."""
-        self._study.tell(trial.number, value)
+        with self.locked():
+            self._study.tell(trial.number, value)
 
     def results(self):
         """Returns the trials with a result, as dicts, by their numbers, and the number of trials without one."""
