@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.fused_adam import FusedAdam
 from keras_adaptive.backend.replicas import call_if
 
 
@@ -23,7 +24,7 @@ def apply_gradients(optimizer, gradients, trainable, finite):
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if scales:
         gradients = [*gradients[:-1], ops.where(finite, gradients[-1], float("nan"))]
-        updater = _view(optimizer, inner_optimizer=_updater(optimizer.inner_optimizer))
+        updater = _view(optimizer, type(optimizer), inner_optimizer=_updater(optimizer.inner_optimizer))
     else:
         updater = _updater(optimizer)
     if keras.config.backend() == "jax":
@@ -35,16 +36,21 @@ def apply_gradients(optimizer, gradients, trainable, finite):
 
 
 def _updater(optimizer):
-    """Returns a view of the optimizer that neither clips again nor, under TensorFlow, sums over replicas again."""
-    return _view(optimizer, global_clipnorm=None, _all_reduce_sum_gradients=list)
+    """Returns a view of the optimizer that neither clips again nor, under TensorFlow, sums over replicas again.
+
+    Keras' own Adam steps by a kernel of the backend.
+    """
+    own = isinstance(optimizer, keras.optimizers.Adam) and type(optimizer).__module__.startswith("keras.")
+    kind = FusedAdam if own else type(optimizer)
+    return _view(optimizer, kind, global_clipnorm=None, _all_reduce_sum_gradients=list)
 
 
-def _view(optimizer, **attributes):
-    """Returns an object of the same class with the same variables, and other attributes.
+def _view(optimizer, kind, **attributes):
+    """Returns an object of the class `kind` with the same variables, and other attributes.
 
     The optimizer itself is left alone: under `MirroredStrategy` the threads of all replicas use it at the same time.
     """
-    view = object.__new__(type(optimizer))
+    view = object.__new__(kind)
     view.__dict__.update(optimizer.__dict__, **attributes)
     return view
 

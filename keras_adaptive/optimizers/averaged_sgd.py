@@ -1,7 +1,7 @@
 import keras
 from keras import ops
 
-from keras_adaptive.optimizers.l2_adam import with_penalty
+from keras_adaptive.backend.fused_adam import with_penalty
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")

@@ -1,9 +1,10 @@
 import keras
-from keras import ops
+
+from keras_adaptive.backend.fused_adam import FusedAdam
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class L2Adam(keras.optimizers.Adam):
+class L2Adam(FusedAdam):
     """Adam with an L2 penalty on the weights, added to the gradient after clipping.
 
     The penalty passes through the moments of Adam, as the `weight_decay` of `torch.optim.Adam` does. The `weight_decay`
@@ -34,14 +35,5 @@ class L2Adam(keras.optimizers.Adam):
         super().__init__(learning_rate, **kwargs)
         self.l2 = l2
 
-    def update_step(self, gradient, variable, learning_rate):
-        super().update_step(with_penalty(gradient, variable, self.l2), variable, learning_rate)
-
     def get_config(self):
         return {**super().get_config(), "l2": self.l2}
-
-
-def with_penalty(gradient, variable, l2):
-    """Returns the gradient of the loss plus half of `l2` times the squared norm of the variable."""
-    gradient = ops.cast(gradient, variable.dtype)
-    return ops.add(gradient, ops.multiply(ops.stop_gradient(ops.convert_to_tensor(variable)), l2)) if l2 else gradient

@@ -1,6 +1,8 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.fused_step import fused_step
+
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class NAG(keras.optimizers.Optimizer):
@@ -84,38 +86,25 @@ class NAG(keras.optimizers.Optimizer):
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         if keras.config.backend() == "torch":
-            self._torch_update_step(grads, trainable_variables, learning_rate)
+            fused_step(self, grads, trainable_variables, learning_rate, (self.momentums,), self._torch_kernel)
         else:
             super()._backend_update_step(grads, trainable_variables, learning_rate)
 
-    def _torch_update_step(self, grads, variables, learning_rate):
-        """Updates all variables in one pass over memory; the kernel ignores strides and gets contiguous tensors."""
-        import torch
+    def _torch_kernel(self, parameters, gradients, buffers, learning_rate):
         from torch.optim.sgd import sgd
 
-        fused = []
-        with torch.no_grad():
-            for gradient, variable in zip(grads, variables, strict=True):
-                buffer = self.momentums[self._get_variable_index(variable)].value
-                if variable.value.is_contiguous() and buffer.is_contiguous():
-                    gradient = gradient.to(buffer.dtype).contiguous()
-                    fused.append((variable.value, gradient, buffer))
-                else:
-                    self.update_step(gradient, variable, learning_rate)
-            if fused:
-                parameters, gradients, buffers = (list(tensors) for tensors in zip(*fused, strict=True))
-                sgd(
-                    parameters,
-                    gradients,
-                    buffers,
-                    fused=True,
-                    lr=ops.convert_to_tensor(learning_rate),
-                    momentum=self.momentum,
-                    nesterov=self.momentum > 0,
-                    dampening=0.0,
-                    weight_decay=0.0,
-                    maximize=False,
-                )
+        sgd(
+            parameters,
+            gradients,
+            buffers,
+            fused=True,
+            lr=learning_rate,
+            momentum=self.momentum,
+            nesterov=self.momentum > 0,
+            dampening=0.0,
+            weight_decay=0.0,
+            maximize=False,
+        )
 
     def get_config(self):
         return {**super().get_config(), "momentum": self.momentum}

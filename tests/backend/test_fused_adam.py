@@ -1,0 +1,92 @@
+"""Keras' Adam and its relatives by the kernels of the backends: the steps of Keras."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_adaptive.backend.fused_adam import FusedAdam
+from keras_adaptive.backend.optimizer_step import apply_gradients
+from tests.support.backends import BACKEND
+from tests.support.steps import apply
+
+OPTIMIZERS = {
+    "Adam": lambda: keras.optimizers.Adam(0.1),
+    "other moments": lambda: keras.optimizers.Adam(0.1, beta_1=0.5, beta_2=0.6, epsilon=0.1),
+    "AMSGrad": lambda: keras.optimizers.Adam(0.1, beta_2=0.6, amsgrad=True),
+    "AdamW": lambda: keras.optimizers.AdamW(0.1, weight_decay=0.5),
+}
+
+
+class Twice(keras.optimizers.Adam):
+    """An Adam of the user, with steps of its own."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        super().update_step(gradient, variable, 2 * learning_rate)
+
+
+def trained(take, optimizer):
+    """Returns the variables after five updates by `take(optimizer, gradients, variables)`."""
+    rng = np.random.default_rng(1)
+    variables = [keras.Variable(rng.normal(size=shape)) for shape in ((3, 2), (5,))]
+    optimizer.build(variables)
+    for _ in range(5):
+        take(optimizer, [rng.normal(size=variable.shape).astype("float32") for variable in variables], variables)
+    return [variable.numpy() for variable in variables], optimizer
+
+
+def by_keras(optimizer, gradients, variables):
+    apply(optimizer, variables, gradients)
+
+
+def by_the_kernel(optimizer, gradients, variables):
+    apply_gradients(optimizer, [ops.convert_to_tensor(one) for one in gradients], variables, ops.convert_to_tensor(True))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_and_slots_are_the_ones_of_keras(name):
+    expected, optimizer = trained(by_keras, OPTIMIZERS[name]())
+    reached, fused = trained(by_the_kernel, OPTIMIZERS[name]())
+    for one, other in zip(reached, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
+    for one, other in zip(fused.variables, optimizer.variables, strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-5, atol=1e-7)
+
+
+def test_an_optimizer_of_the_user_keeps_its_steps():
+    expected, _ = trained(by_keras, Twice(0.1))
+    reached, _ = trained(by_the_kernel, Twice(0.1))
+    np.testing.assert_allclose(reached[0], expected[0], rtol=1e-6)
+
+
+@pytest.mark.skipif(BACKEND == "jax", reason="XLA fuses the operations of Keras")
+def test_one_kernel_takes_the_step(monkeypatch):
+    calls = []
+    if BACKEND == "torch":
+        import torch as module
+
+        name = "_fused_adam_"
+    else:
+        from tensorflow import raw_ops as module
+
+        name = "ResourceApplyAdam"
+    kernel = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *args, **kwargs: calls.append(kernel(*args, **kwargs)))
+    trained(by_the_kernel, keras.optimizers.Adam(0.1))
+    assert len(calls) == (5 if BACKEND == "torch" else 10)  # torch's takes all variables
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="the layout in memory is torch's")
+def test_a_layout_that_the_kernel_does_not_take():
+    import torch
+
+    def run(transposed):
+        variable = keras.Variable(np.arange(6.0).reshape(2, 3))
+        if transposed:
+            variable.value.data = variable.value.data.t().contiguous().t()
+        optimizer = FusedAdam(0.1)
+        for _ in range(2):
+            optimizer.apply([torch.arange(6.0).reshape(2, 3)], [variable])
+        return variable.numpy()
+
+    np.testing.assert_allclose(run(True), run(False), rtol=1e-6)
