@@ -54,6 +54,7 @@ ONCE = [
     "scripts/benchmarks/peers",
     "scripts/benchmarks/test_plot.py",
     "scripts/benchmarks/test_preparation.py",
+    "scripts/benchmarks/test_recurrent_step.py",
     "scripts/benchmarks/test_systems.py",
     "scripts/experiments",
     "test_configs.py",

@@ -26,7 +26,7 @@ def define_flags():
 
 
 def main():
-    from trainers.experiment import Experiment
+    from trainers.experiment import Experiment, row_length
 
     shared = [f"--flagfile={FLAGS.common}"] if FLAGS.common else []
     turns, parameters, settings = {}, {}, {}
@@ -34,20 +34,24 @@ def main():
         experiment = Experiment.of_arguments([*shared, *arguments])
         turns[name], parameters[name] = training(experiment)
         settings[name] = {**experiment.parts, **experiment.settings}
-    tokens = {name: one["batch_size"] * one["length"] for name, one in settings.items()}
+    tokens = {name: one["batch_size"] * row_length(one) for name, one in settings.items()}
     results = report(common.time_interleaved(turns, FLAGS.repeats, timed=True), parameters, tokens)
     common.save(("backend",), {"systems": settings}, candidates=results)
 
 
 def training(experiment):
-    """Returns the function that trains a new model of the experiment for a few updates, and its parameters."""
+    """Returns the function that trains a new model of the experiment for a few updates, and its parameters.
+
+    All batches of streams have the same length, so that no turn compiles.
+    """
     from keras_adaptive.data import load_corpus
 
     corpus = load_corpus(experiment.settings["data_dir"])
     model = experiment.model(corpus.vocabulary)
-    model.compile(experiment.optimizer(), micro_batches=experiment.settings["micro_batches"])
-    batches = experiment.batches(corpus.tokens("train")).batches(0)
-    data = ((tokens, targets) for tokens, targets, _ in batches)
+    batches = experiment.batches(corpus.tokens("train"), shuffle=experiment.parts["batching"] != "streams")
+    micro_batches = experiment.settings["micro_batches"]
+    model.compile(experiment.optimizer(), micro_batches=micro_batches, stream_rows=batches.stream_rows)
+    data = ((tokens, targets) for tokens, targets, _ in batches.batches(0))
     return fit_turn(model, data), model.count_params()
 
 

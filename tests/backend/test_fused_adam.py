@@ -40,7 +40,9 @@ def by_keras(optimizer, gradients, variables):
 
 
 def by_the_kernel(optimizer, gradients, variables):
-    apply_gradients(optimizer, [ops.convert_to_tensor(one) for one in gradients], variables, ops.convert_to_tensor(True))
+    apply_gradients(
+        optimizer, [ops.convert_to_tensor(one) for one in gradients], variables, ops.convert_to_tensor(True)
+    )
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
