@@ -20,7 +20,7 @@ def value_and_gradients(function, arguments, trainable, others):
     Returns:
         `((value, auxiliary), gradients)` with one dense gradient per trainable variable, zeros where the value does
         not depend on it. Gradients of embeddings are dense too, so that their norms and sums have the same meaning
-        on every backend.
+        on every backend. The gradients share no memory with other tensors, so that torch may write into them.
     """
     return _BACKENDS[keras.config.backend()](lambda: function(*arguments), trainable, others)
 
@@ -40,8 +40,12 @@ def _torch(function, trainable, others):
 
     value, auxiliary = function()
     sources = [variable.value for variable in trainable]
-    gradients = torch.autograd.grad(value, sources, allow_unused=True)
-    gradients = [torch.zeros_like(s) if g is None else g for s, g in zip(sources, gradients)]
+    for source in sources:
+        source.grad = None
+    value.backward(inputs=sources)  # unlike `torch.autograd.grad`, it never returns one tensor twice
+    gradients = [torch.zeros_like(source) if source.grad is None else source.grad for source in sources]
+    for source in sources:
+        source.grad = None
     return keras.tree.map_structure(ops.stop_gradient, (value, auxiliary)), gradients
 
 

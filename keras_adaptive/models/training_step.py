@@ -13,7 +13,7 @@ from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.outside_ids import checked, raise_if_outside
 from keras_adaptive.models.stream_state import StreamState
 from keras_adaptive.ops.bands import count_outside
-from keras_adaptive.ops.global_norm import global_norm
+from keras_adaptive.ops.global_norm import global_norm, scaled
 
 OWN_METRICS = ("loss", "metrics", "weighted_metrics")
 
@@ -258,8 +258,7 @@ class TrainingStep(keras.Model):
         bound = getattr(self.optimizer, "inner_optimizer", self.optimizer).global_clipnorm
         if not bound:
             return gradients
-        factor = bound / ops.maximum(norm, bound)
-        return [gradient * ops.cast(factor, gradient.dtype) for gradient in gradients]
+        return scaled(gradients, bound / ops.maximum(norm, bound))
 
     def _track(self, loss, words, count):
         self.loss_tracker.update_state(loss, sample_weight=count)

@@ -15,3 +15,10 @@ def global_norm(tensors):
 
         return torch.nn.utils.get_total_norm(tensors)
     return ops.sqrt(sum(ops.sum(ops.square(tensor)) for tensor in tensors))
+
+
+def scaled(tensors, factor):
+    """Returns the tensors times a scalar. torch writes into the given tensors, to need no memory of their size."""
+    if keras.config.backend() == "torch":
+        return [tensor.mul_(factor) for tensor in tensors]
+    return [tensor * ops.cast(factor, tensor.dtype) for tensor in tensors]

@@ -1,5 +1,7 @@
 """Cross-entropy of a linear layer without its logits: the primitive of every word loss."""
 
+import itertools
+
 import keras
 from keras import ops
 
@@ -53,6 +55,52 @@ def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_ro
     return custom_vjp(forward, backward)(*arguments)
 
 
+def sliced_cross_entropy(terms, table, boundaries, weights, bias=None):
+    """Computes the sum of `linear_cross_entropy` over slices of one table, one slice after the other.
+
+    The gradients of the slices are parts of one gradient of the table. Slices that are taken from the table one by one
+    would each get a gradient of its size, padded with zeros, and the sum of these.
+
+    Args:
+        terms: List of a dict for each slice: its `x`, `targets`, `extra_logits` and `chunk_rows`.
+        table: Float tensor (classes, dim).
+        boundaries: Increasing integers `(0, …, classes)`: the first class of each slice, then the number of classes.
+        weights: Float tensor (rows,), the same for all slices.
+        bias: Float tensor (classes,), by default none.
+
+    Returns:
+        A float32 scalar with the gradients of `linear_cross_entropy`.
+    """
+
+    def forward(*flat):
+        whole, weights, own = keras.tree.pack_sequence_as(arguments, flat)
+        sums = [ops.empty(one.shape, "float32") for one in whole] if keras.config.backend() == "torch" else None
+        total, of_slices, of_own = 0.0, [], []
+        for (low, high), term, (x, targets, *extra) in zip(itertools.pairwise(boundaries), terms, own, strict=True):
+            table, *bias = (one[low:high] for one in whole)
+            x, own_sums = with_dependencies(x, total), sums and [one[low:high] for one in sums]
+            inputs = x, table, targets, weights, bias, extra, term["chunk_rows"]
+            nll, (of_x, *rest) = _chunked(*inputs, with_gradients=True, sums=own_sums)
+            total = total + ops.sum(nll * weights)
+            of_slices.append(rest[: len(whole)])
+            of_own += [of_x, *rest[len(whole) :]]
+        of_whole = sums or [ops.concatenate(parts) for parts in zip(*of_slices)]
+        return total, (*of_whole, *of_own)
+
+    def backward(gradients, upstream):
+        gradients = iter(_scaled(gradients, upstream))
+        return [dtype and ops.cast(next(gradients), dtype) for dtype in dtypes]
+
+    given = [_arguments(term["x"], table, term["targets"], weights, bias, term["extra_logits"]) for term in terms]
+    (_, table, _, weights, *rest), split, _ = given[0]
+    own = [[tensors[0], tensors[2], *split(tensors[4:])[1]] for tensors, split, _ in given]
+    arguments = [[table, *split(rest)[0]], weights, own]
+    flat = keras.tree.flatten(arguments)
+    constant = [weights, *(tensors[1] for tensors in own)]
+    dtypes = [None if any(one is other for other in constant) else _dtype(one) for one in flat]
+    return custom_vjp(forward, backward)(*flat)
+
+
 def linear_nll(x, table, targets, extra_logits=None, chunk_rows=None, bias=None):
     """Returns the cross-entropy of every row, with the same bound on memory: for evaluation.
 
@@ -90,7 +138,7 @@ def _arguments(x, table, targets, weights, bias, extra_logits):
     if extra_logits is not None:
         tensors.append(ops.cast(extra_logits, "float32"))
     count = 0 if bias is None else 1
-    dtypes = [keras.backend.standardize_dtype(tensor.dtype) for tensor in (x, table)] + ["float32"] * 2
+    dtypes = [_dtype(x), _dtype(table), "float32", "float32"]
     return tensors, lambda rest: (rest[:count], rest[count:]), dtypes
 
 
@@ -107,19 +155,29 @@ def _arrange(gradients, dtypes):
     return [gradient_x, gradient_table, None, None, *rest]
 
 
-def _chunked(x, table, targets, weights, bias, extra, chunk_rows, with_gradients):
-    """Returns the nll (rows,) and, if asked, the gradients of Σ weight·nll with respect to x, table, bias and extra."""
+def _dtype(tensor):
+    return keras.backend.standardize_dtype(tensor.dtype)
+
+
+def _chunked(x, table, targets, weights, bias, extra, chunk_rows, with_gradients, sums=None):
+    """Returns the nll (rows,) and, if asked, the gradients of Σ weight·nll with respect to x, table, bias and extra.
+
+    Under torch the gradients of table and bias are written into `sums`, if given; their values before do not matter.
+    """
     columns = table.shape[0] + sum(logits.shape[-1] for logits in extra)
     active = (targets >= 0) & (targets < columns) & (weights != 0)
     chunk_rows = chunk_rows or default_chunk_rows(x.shape[0], columns, table.shape[1] if with_gradients else 0)
     of_rows, of_table = ((targets, x, *extra), (table, *bias)) if with_gradients else ((targets,), ())
-    outputs, carry = ([ops.zeros(ops.shape(t), "float32") for t in tensors] for tensors in (of_rows, of_table))
-    dtype = keras.backend.standardize_dtype(x.dtype)
+    outputs = [ops.zeros(ops.shape(one), "float32") for one in of_rows]
+    carry = sums or [ops.zeros(ops.shape(one), "float32") for one in of_table]
+    dtype = _dtype(x)
     if keras.config.backend() == "torch":
         body = _torch_chunk(table, bias, dtype, with_gradients)
     else:
         axis = 0 if keras.config.backend() == "jax" and chunk_rows < ROWS_FIRST else 1
         body = _chunk(table, bias, dtype, with_gradients, axis)
+    if sums and not active.any():  # no chunk will write
+        carry = [one.zero_() for one in sums]
     outputs, carry = over_active_rows(body, active, (x, targets, weights, *extra), outputs, carry, chunk_rows)
     nll, *of_rows = outputs
     return nll, (*of_rows[:1], *carry, *of_rows[1:])
@@ -247,6 +305,7 @@ def _torch_chunk(table, bias, dtype, with_gradients):
     def body(inputs, live, carry):
         nonlocal buffer
         x, target, weight, *extra = inputs
+        kept = 0 if buffer is None else 1  # factor of the sums, which the first chunk overwrites
         if buffer is None:  # the first chunk is the largest
             columns = classes + sum(part.shape[1] for part in extra)
             buffer = torch.empty(len(x), columns, dtype=torch.float32, device=x.device)
@@ -268,12 +327,14 @@ def _torch_chunk(table, bias, dtype, with_gradients):
             return [nll], carry
         d_logits = logits.exp_().scatter_add_(1, target, logits.new_full((1, 1), -1.0).expand(len(x), 1))
         for total in carry[1:]:
-            total.addmv_(words.T, weight[:, 0])
+            total.addmv_(words.T, weight[:, 0], beta=kept)
         words, scaled = words.to(wide.dtype), (weight * x).to(wide.dtype)
         if wide.dtype == torch.float32:
-            carry[0].addmm_(words.T, scaled)
-        else:
+            carry[0].addmm_(words.T, scaled, beta=kept)
+        elif kept:
             carry[0].add_(words.T @ scaled)
+        else:
+            carry[0].copy_(words.T @ scaled)
         return [nll, weight * (words @ wide), *(weight * d_logits[:, classes:] for _ in extra)], carry
 
     return body

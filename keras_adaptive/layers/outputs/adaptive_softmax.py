@@ -13,9 +13,9 @@ from keras_adaptive.ops.linear_cross_entropy import (
     default_chunk_rows,
     linear_cross_entropy,
     linear_nll,
+    sliced_cross_entropy,
 )
 from keras_adaptive.ops.long_rows import draw, top_k
-from keras_adaptive.ops.split_rows import split_rows
 from keras_adaptive.ops.update_rows import update_rows
 
 TAIL_CHUNKS = 16  # a tail's chunk is at most this fraction of the batch, since few of its rows belong to the tail
@@ -191,8 +191,12 @@ class AdaptiveSoftmax(TiedOutput):
         return self.boundaries[band + 1] - self.boundaries[band]
 
     def compute_total_nll(self, x, targets, weights, training):
+        terms = self._terms(x, targets, training)
+        if not self._reduces:
+            terms = [term._asdict() for term in terms]
+            return sliced_cross_entropy(terms, self.tables[0], self.boundaries, weights, self.bias)
         total = 0.0
-        for term in self._terms(x, targets, training):
+        for term in terms:
             term = term._replace(x=with_dependencies(term.x, total))  # one band after the other
             total = total + linear_cross_entropy(weights=weights, **term._asdict())
         return total
@@ -290,8 +294,8 @@ class AdaptiveSoftmax(TiedOutput):
         tail = sum(ops.cast(targets >= low, "int32") for low in bounds[1:-1]) if self.tails else 0
         head = ops.where(targets < bounds[1], targets, bounds[1] - 1 + tail)
         head = ops.where(targets < bounds[-1], head, -1)
-        tables = self.tables if self._reduces else split_rows(self.tables[0], bounds)
-        biases = [None] * len(tables) if self.bias is None else split_rows(self.bias, bounds)
+        tables = self.tables if self._reduces else self._slices(self.tables[0])
+        biases = [None] * len(tables) if self.bias is None else self._slices(self.bias)
         classes = self._class_logits(x) if self.tails else None
         yield _Term(self._project(x, 0), tables[0], head, classes, bias=biases[0])
         rows = x.shape[0]
@@ -307,6 +311,9 @@ class AdaptiveSoftmax(TiedOutput):
                 chunk_rows=chunk_rows,
                 bias=biases[band],
             )
+
+    def _slices(self, variable):
+        return [self._slice(variable, band) for band in range(self.tails + 1)]
 
     def _slice(self, variable, band):
         return ops.convert_to_tensor(variable)[self.boundaries[band] : self.boundaries[band + 1]]

@@ -1,0 +1,46 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from keras_adaptive.ops import linear_cross_entropy
+from keras_adaptive.ops.linear_cross_entropy import sliced_cross_entropy
+from tests.support.backends import MODES, value_and_gradients
+
+ROWS, DIM, BOUNDARIES = 9, 4, (0, 3, 7, 8)
+TARGETS = np.array([[0, 2, 4, 3, 1, 0, 4, 3, 2], [-1, -1, 3, -1, 0, 1, 3, -1, -1], [-1] * ROWS])  # none in the last
+WEIGHTS = np.linspace(0, 1, ROWS).astype("float32")
+
+
+def terms_of(x, extra):
+    """Returns the terms of three slices: a head with two further columns, a tail, and a tail without targets."""
+    rows = [x, x * x, x + 1]
+    return [
+        {"x": one, "targets": targets, "extra_logits": None if number else extra, "chunk_rows": 4}
+        for number, (one, targets) in enumerate(zip(rows, TARGETS, strict=True))
+    ]
+
+
+def one_by_one(x, extra, table, *bias):
+    places = itertools.pairwise(BOUNDARIES)
+    return sum(
+        linear_cross_entropy(table=table[low:high], weights=WEIGHTS, bias=bias[0][low:high] if bias else None, **term)
+        for term, (low, high) in zip(terms_of(x, extra), places, strict=True)
+    )
+
+
+def in_one(x, extra, table, *bias):
+    return sliced_cross_entropy(terms_of(x, extra), table, BOUNDARIES, WEIGHTS, *bias)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("biased", [False, True])
+def test_it_is_the_sum_over_slices_that_are_taken_one_by_one(mode, biased):
+    random = np.random.default_rng(5)
+    shapes = [(ROWS, DIM), (ROWS, 2), (BOUNDARIES[-1], DIM), *[BOUNDARIES[-1:]] * biased]
+    arrays = [random.normal(size=shape).astype("float32") for shape in shapes]
+    (value, gradients), (expected, of_each) = (value_and_gradients(one, arrays, mode) for one in (in_one, one_by_one))
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    for gradient, other in zip(gradients, of_each, strict=True):
+        np.testing.assert_allclose(gradient, other, rtol=1e-5, atol=1e-6)
+    assert not gradients[2][7:].any()  # of the slice without targets
