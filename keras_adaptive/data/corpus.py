@@ -140,6 +140,11 @@ class Corpus:
         vocabulary = Vocabulary.load(path)
         if vocabulary.sha256 != self.metadata[name]["sha256"]:
             raise ValueError(f"{path} is not the vocabulary of these tokens. Prepare the corpus again.")
+        if (size := self.metadata[name]["size"]) != len(vocabulary):
+            raise ValueError(
+                f"`{name}.size` of {self.data_dir / 'corpus.json'} must be {len(vocabulary)}, the words of {path.name} "
+                f"and the special ones. Received: {size}. Put the file back, or prepare the corpus again."
+            )
         train = self.metadata["splits"]["train"]
         vocabulary.counts[[EOS, UNK]] = train["lines"], train[unknown]
         return vocabulary

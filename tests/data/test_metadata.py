@@ -1,6 +1,7 @@
 """What is refused of a `corpus.json` from outside: a table of attacks, a line each."""
 
 import json
+import shutil
 import zlib
 
 import numpy as np
@@ -97,6 +98,17 @@ def refused(corpus, folder, place, value):
         assert "prepare the corpus again" in message
         field = place.removesuffix(".0").removesuffix(".0")
         assert place.split(".")[-1] in message or field in message
+
+
+OTHER_SIZES = [("vocabulary.size", 9), ("vocabulary.size", 0), ("words.size", 9), ("words.size", 2**40)]
+
+
+@pytest.mark.parametrize("place, value", OTHER_SIZES)
+def test_a_size_that_is_not_that_of_the_file_is_named(corpora, tmp_path, place, value):
+    folder = shutil.copytree(corpora[1].data_dir, tmp_path / "pieces")
+    (folder / "corpus.json").write_text(json.dumps(changed(corpora[1].metadata, place, value)))
+    with pytest.raises(ValueError, match=f"`{place}` of {folder}/corpus.json must be .* Received: {value}. Put the"):
+        load_corpus(folder).word_vocabulary  # noqa: B018
 
 
 @pytest.mark.parametrize("tokenizer", ["characters", "bytes", "words"])
