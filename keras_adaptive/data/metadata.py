@@ -15,6 +15,7 @@ from keras_adaptive.files import reading
 SPLITS = ("train", "valid", "test")
 DTYPES = ("uint16", "int32")  # of token ids; nothing else is written
 _MOST = 2**53  # larger counts would not be exact in JSON
+_MOST_BYTES = 1 << 20  # of text for each token: far more than words and the spaces between them have
 
 
 class Field(NamedTuple):
@@ -41,6 +42,10 @@ def _is_positive(value):
     return _is_count(value) and value > 0
 
 
+def _is_share(value):
+    return type(value) in (int, float) and 0 <= value <= 1
+
+
 def _is_file_name(value):
     return isinstance(value, str) and re.fullmatch(r"[^/\\:\0]+", value) and value not in (".", "..")
 
@@ -51,6 +56,8 @@ def _is_hexadecimal(digits):
 
 COUNT = Field("a whole number, not negative", _is_count)
 POSITIVE = Field("a whole number, at least 1", _is_positive)
+SHARE = Field("a number from 0 to 1", _is_share)
+TEXT = Field("a text", lambda value: isinstance(value, str))
 FILE = Field("the name of a file in the folder of the corpus", _is_file_name)
 SHA256 = Field("64 hexadecimal digits", _is_hexadecimal(64))
 CRC32 = Field("8 hexadecimal digits", _is_hexadecimal(8))
@@ -61,10 +68,18 @@ RUN = {
     "tokenizer": one_of(*TOKENIZERS),
     "unit": one_of("word", "sub-word", *UNITS.values()),
 }  # what the programs need of a run that was converted
+MIN_COUNT = Field("a whole number or null", lambda value: value is None or _is_count(value))
 VOCABULARY = {"size": COUNT, "sha256": SHA256}
-SPLIT = {"tokens": COUNT, "lines": COUNT, "unknown": COUNT}
+SPLIT = {"tokens": COUNT, "lines": COUNT, "unknown": COUNT, "unknown_share": SHARE, "sha256": SHA256}
 SHARD = {"file": FILE, "bytes": COUNT, "crc32": CRC32}
-CORPUS = {**RUN, "vocabulary": VOCABULARY, "dtype": DTYPE, "splits": dict.fromkeys(SPLITS, SPLIT)}
+CORPUS = {
+    **RUN,
+    "source": TEXT,
+    "min_count": MIN_COUNT,
+    "vocabulary": VOCABULARY,
+    "dtype": DTYPE,
+    "splits": dict.fromkeys(SPLITS, SPLIT),
+}
 OF_SUBWORDS = {
     "merges": {"number": COUNT, "sha256": SHA256},
     "words": {**VOCABULARY, "dtype": DTYPE},
@@ -91,7 +106,7 @@ def read_metadata(path):
     own = UNITS.get(metadata["tokenizer"])
     if (metadata["unit"] in UNITS.values() or own) and metadata["unit"] != own:
         raise _wrong(path, "unit", metadata["unit"], f"{own or 'word or sub-word'}, as `tokenizer` says")
-    if metadata.keys() & (CORPUS.keys() - RUN.keys()):
+    if metadata.keys() & {"vocabulary", "dtype", "splits"}:
         _check(path, "", metadata, CORPUS)
         if metadata["unit"] == "sub-word":
             _check(path, "", metadata, OF_SUBWORDS)
@@ -104,10 +119,13 @@ def read_metadata(path):
 
 
 def _check_counts(path, name, split):
-    """Checks that no count of a split exceeds its tokens: each line and each word has one at least."""
+    """Checks the counts of a split against its tokens: each line and each word has at least one."""
     for key in ("lines", "unknown", "words", "unknown_words"):
         if split.get(key, 0) > split["tokens"]:
             raise _wrong(path, f"{name}.{key}", split[key], f"at most {split['tokens']:,}, the tokens")
+    most = _MOST_BYTES * split["tokens"]
+    if split.get("bytes", 0) > most:
+        raise _wrong(path, f"{name}.bytes", split["bytes"], f"at most {most:,}, a megabyte a token")
 
 
 def _check_shards(path, name, split, metadata):
