@@ -38,7 +38,12 @@ def main():
     checkpoint = read_checkpoint(FLAGS.checkpoint)
     options, model = resolve(checkpoint), build_language_model(checkpoint, vocabulary)
     settings["length"] = int(options["tokens_per_sample"])
-    metadata = {"source": settings["checkpoint"], "tokenizer": "whitespace", "unit": "word"}
+    metadata = {
+        "source": settings["checkpoint"],
+        "tokenizer": "whitespace",
+        "unit": "word",
+        "vocabulary": {"size": len(vocabulary), "sha256": vocabulary.sha256},
+    }
     with complete_or_absent(FLAGS.run_dir) as folder:
         flags_text = "".join(f"--{name}={value}\n" for name, value in settings.items())
         RunFolder(folder).write(flags_text, vocabulary, metadata)

@@ -203,7 +203,7 @@ class RunFolder:
         """
         path = self._existing("vocabulary.txt")
         vocabulary = Vocabulary.load(path)
-        known = self._metadata.get("vocabulary")  # a converted run has none
+        known = self._metadata.get("vocabulary")  # a run that an earlier version converted has none
         if known is not None and known["sha256"] != vocabulary.sha256:
             raise ValueError(f"{path} is not the vocabulary of this run any more: put the right one back.")
         return vocabulary

@@ -131,9 +131,10 @@ class Corpus:
 
     def _read_metadata(self):
         path = self.data_dir / "corpus.json"
-        if not path.is_file():
+        metadata = read_metadata(path) if path.is_file() else {}
+        if "splits" not in metadata:  # as in the folder of a converted run
             raise ValueError(f"{self.data_dir} holds no corpus. Make one with `python -m trainers.prepare`.")
-        return read_metadata(path)
+        return metadata
 
     def _read_vocabulary(self, name, unknown):
         path = self.data_dir / f"{name}.txt"
@@ -176,6 +177,6 @@ def load_subwords(folder, metadata):
         return None
     path = Path(folder, "merges.txt")
     subwords = Subwords.load(path)
-    if subwords.sha256 != metadata["merges"]["sha256"]:
+    if subwords.sha256 != metadata.get("merges", {}).get("sha256"):
         raise ValueError(f"{path} holds the merges of another corpus. Put the right one back, or make it again.")
     return subwords

@@ -80,8 +80,9 @@ CORPUS = {
     "dtype": DTYPE,
     "splits": dict.fromkeys(SPLITS, SPLIT),
 }
+MERGES = {"number": COUNT, "sha256": SHA256}
 OF_SUBWORDS = {
-    "merges": {"number": COUNT, "sha256": SHA256},
+    "merges": MERGES,
     "words": {**VOCABULARY, "dtype": DTYPE},
     "splits": dict.fromkeys(SPLITS, {"words": COUNT, "unknown_words": COUNT}),
 }
@@ -91,7 +92,8 @@ def read_metadata(path):
     """Reads a `corpus.json` and checks every field that the package uses.
 
     Args:
-        path: Path of the file, of a corpus or of a run. A run of a converted model has only a tokenizer and a unit.
+        path: Path of the file, of a corpus or of a run. A run of a converted model has only a tokenizer, a unit and,
+            unless an earlier version wrote it, a vocabulary.
 
     Returns:
         The contents, a dict.
@@ -106,7 +108,10 @@ def read_metadata(path):
     own = UNITS.get(metadata["tokenizer"])
     if (metadata["unit"] in UNITS.values() or own) and metadata["unit"] != own:
         raise _wrong(path, "unit", metadata["unit"], f"{own or 'word or sub-word'}, as `tokenizer` says")
-    if metadata.keys() & {"vocabulary", "dtype", "splits"}:
+    for name, fields in {"vocabulary": VOCABULARY, "merges": MERGES}.items():
+        if name in metadata:
+            _check(path, name, metadata[name], fields)
+    if metadata.keys() & {"dtype", "splits"}:
         _check(path, "", metadata, CORPUS)
         if metadata["unit"] == "sub-word":
             _check(path, "", metadata, OF_SUBWORDS)

@@ -150,10 +150,22 @@ def test_what_prepare_writes_is_read(corpora):
         assert read_metadata(corpus.data_dir / "corpus.json") == corpus.metadata
 
 
-def test_a_converted_run_has_only_a_tokenizer_and_a_unit(tmp_path):
-    facts = {"source": "model.pt", "tokenizer": "whitespace", "unit": "word"}
-    (tmp_path / "corpus.json").write_text(json.dumps(facts))
-    assert read_metadata(tmp_path / "corpus.json") == facts
+CONVERTED = {"source": "model.pt", "tokenizer": "whitespace", "unit": "word"}
+
+
+@pytest.mark.parametrize("more", [{}, {"vocabulary": {"size": 8, "sha256": "0" * 64}}], ids=["version 0.1", "now"])
+def test_a_converted_run_has_no_text(tmp_path, more):
+    (tmp_path / "corpus.json").write_text(json.dumps({**CONVERTED, **more}))
+    assert read_metadata(tmp_path / "corpus.json") == {**CONVERTED, **more}
+    with pytest.raises(ValueError, match=f"{tmp_path} holds no corpus. Make one"):
+        load_corpus(tmp_path)
+
+
+@pytest.mark.parametrize("more", [{"vocabulary": 3}, {"vocabulary": {"size": 8}}, {"merges": None}, {"dtype": "int32"}])
+def test_a_field_of_a_converted_run_that_is_not_what_we_write_is_named(tmp_path, more):
+    (tmp_path / "corpus.json").write_text(json.dumps({**CONVERTED, **more}))
+    with pytest.raises(ValueError, match=f"{tmp_path}/corpus.json (must be an object|has no `)"):
+        read_metadata(tmp_path / "corpus.json")
 
 
 @pytest.mark.parametrize("dtype, outside", [("uint16", 8), ("uint16", 65535), ("int32", -1), ("int32", 2**31 - 1)])

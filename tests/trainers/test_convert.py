@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,18 @@ def test_the_folder_without_a_corpus(tmp_path, corpus, capsys):
     assert run.corpus(corpus).vocabulary.sha256 == run.vocabulary().sha256
     with pytest.raises(ValueError, match="was converted without a corpus: pass --data_dir"):
         call(evaluate, f"--run_dir={tmp_path}/run")
+
+
+def test_another_vocabulary_of_the_same_size_is_refused(run_dir, tmp_path):
+    run = RunFolder(shutil.copytree(run_dir, tmp_path / "run"))
+    path = run.path / "vocabulary.txt"
+    path.write_bytes(b"!" + path.read_bytes())
+    with pytest.raises(ValueError, match="vocabulary.txt is not the vocabulary of this run any more"):
+        run.vocabulary()
+    metadata = json.loads((run.path / "corpus.json").read_text())
+    del metadata["vocabulary"]  # as version 0.1 wrote it
+    (run.path / "corpus.json").write_text(json.dumps(metadata))
+    assert RunFolder(run.path).vocabulary().words[4].startswith("!")
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
