@@ -256,10 +256,16 @@ class RunFolder:
         """Loads the best or the last model of the run.
 
         Raises:
-            ValueError: If there is no such model, its file is damaged, or one of its weights is not finite.
+            ValueError: If there is no such model, its file is damaged or of another run, or one of its weights is not
+                finite.
         """
         path = self.model_file(name)
         model = read_language_model(path)
+        if model.vocabulary_size != (words := len(self.vocabulary())):
+            raise ValueError(
+                f"{path} is the model of another run: it has {model.vocabulary_size:,} words, and vocabulary.txt of "
+                f"this run {words:,}. Put the right one back."
+            )
         if weight := non_finite(model.weights):
             raise ValueError(
                 f"The weight {weight} in {path} is not finite, and its answers would mean nothing: train again with a "

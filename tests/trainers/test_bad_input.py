@@ -248,6 +248,16 @@ DAMAGE = {
         generate,
         "best.keras is not a saved LanguageModel, or is damaged",
     ),
+    "model: of another run": (
+        lambda run: language_model(vocabulary_size=16).save(run / "best.keras"),
+        generate,
+        "best.keras is the model of another run: it has 16 words, and vocabulary.txt of this run 80",
+    ),
+    "model: more words than those of the run": (
+        lambda run: language_model(vocabulary_size=160).save(run / "best.keras"),
+        evaluate,
+        "best.keras is the model of another run: it has 160 words",
+    ),
     "model: a device": (linked("best.keras"), generate, "best.keras is not a saved .* a folder or a device"),
     "log: a list": (written("log.jsonl", b"[]\n"), plot, "log.jsonl:1: not a JSON object"),
     "log: zeros": (edited("log.jsonl", b"loss", b"\0\0\0\0"), plot, "log.jsonl:1: not a JSON object"),
