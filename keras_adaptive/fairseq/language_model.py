@@ -1,3 +1,4 @@
+from keras_adaptive.backend.checks import non_finite
 from keras_adaptive.backend.unallocated import unallocated
 from keras_adaptive.data import Vocabulary
 from keras_adaptive.fairseq.checkpoint import read_checkpoint
@@ -28,8 +29,8 @@ def load_language_model(checkpoint, dictionary):
 
     Raises:
         ValueError: If the file is not such a checkpoint, holds more than tensors, plain containers and
-            `argparse.Namespace`, uses an option that is not supported, has tensors that do not match its options, or
-            belongs to a dictionary of another size.
+            `argparse.Namespace`, uses an option that is not supported, has tensors that do not match its options or
+            are not finite, or belongs to a dictionary of another size.
         ModuleNotFoundError: If torch is not installed.
 
     Example:
@@ -61,6 +62,10 @@ def build_language_model(checkpoint, vocabulary):
     check_weights(unallocated(lambda: build_model(options, vocabulary)), checkpoint.weights)
     model = build_model(options, vocabulary)
     load_weights(model, checkpoint.weights)
+    if weight := non_finite(model.weights):
+        raise ValueError(
+            f"The checkpoint must have finite weights: train again. Received: infinity or NaN in {weight}."
+        )
     return model
 
 

@@ -173,7 +173,7 @@ def _untied(tensors, weights):
     values, names = {}, []
     for tensor in tensors:
         for variable, value in tensor.split(weights[tensor.name]):
-            if not np.array_equal(values.setdefault(id(variable), value), value):
+            if not np.array_equal(values.setdefault(id(variable), value), value, equal_nan=True):
                 names.append(tensor.name)
     return names
 

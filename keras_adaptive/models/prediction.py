@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_adaptive import generation
-from keras_adaptive.backend.checks import check_same_shape
+from keras_adaptive.backend.checks import check_same_shape, non_finite
 from keras_adaptive.backend.compiled import compiled
 from keras_adaptive.ops.bands import check_ids
 from keras_adaptive.special_words import PAD
@@ -89,7 +89,12 @@ class Prediction(keras.Model):
             filepath: Path to write to.
             *args: As in `keras.Model.export`.
             **kwargs: As in `keras.Model.export`.
+
+        Raises:
+            ValueError: If a weight is not finite. Nothing is written then.
         """
+        if weight := non_finite(self.weights):
+            raise ValueError(f"A model to export must have finite weights. Received: infinity or NaN in {weight}.")
         return self._next_word().export(filepath, *args, **kwargs)
 
     def _next_word(self):

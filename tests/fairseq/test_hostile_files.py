@@ -130,6 +130,16 @@ def shared(size, times=30):
     return {f"y{number}": tensor for number in range(times)}
 
 
+NOT_FINITE = {"NaN": float("nan"), "infinity": float("-inf")}
+
+
+@pytest.mark.parametrize("kind", NOT_FINITE)
+def test_a_weight_that_is_not_finite_is_named(read, load, tmp_path, kind):
+    read["model"]["decoder.layers.1.fc1.weight"][3, 1] = NOT_FINITE[kind]
+    torch.save(read, tmp_path / "model.pt")
+    refused(load, tmp_path / "model.pt", "must have finite weights. Received: infinity or NaN in .*block_1/")
+
+
 @pytest.mark.parametrize("kind", CONTENTS)
 def test_other_contents_are_named(read, load, tmp_path, kind):
     torch.save(CONTENTS[kind](read), tmp_path / "model.pt")

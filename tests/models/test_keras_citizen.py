@@ -54,6 +54,14 @@ def test_export_writes_what_predict_computes(model, tmp_path):
     np.testing.assert_allclose(np.asarray(loaded.serve(tokens)), model.predict(tokens, verbose=0), atol=5e-6)
 
 
+def test_a_model_that_is_not_finite_is_not_exported(tmp_path):
+    model = language_model()
+    model.word_output.class_table.assign(np.nan * model.word_output.class_table.value)
+    with pytest.raises(ValueError, match="must have finite weights. Received: infinity or NaN in .*class_table"):
+        model.export(tmp_path / "model", verbose=False)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("copy", ["clone_model", "from_config", "model_from_json"])
 def test_copies_are_language_models_of_their_own(model, copy):
     tokens, targets, _ = batch(4)
