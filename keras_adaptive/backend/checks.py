@@ -32,6 +32,12 @@ def check_rows(state, rows):
             )
 
 
+def check_number_of_layers(number, name, most=1000):
+    """Raises a ValueError if a number of layers is so large that making them would take minutes."""
+    if number > most:
+        raise ValueError(f"`{name}` must be at most {most}. Received: {name}={number}.")
+
+
 def non_finite(variables):
     """Returns the path of the first variable of floats that holds infinity or NaN, `None` if all are finite."""
     for variable in variables:

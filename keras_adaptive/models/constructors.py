@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from keras_adaptive.backend.checks import check_number_of_layers
 from keras_adaptive.layers.bodies.causal_attention import CausalAttention
 from keras_adaptive.layers.bodies.sinusoidal_positions import SinusoidalPositions
 from keras_adaptive.layers.bodies.transformer_block import TransformerBlock
@@ -86,6 +87,7 @@ def transformer(
     >>> tuple(body(np.ones((1, 6, 32), "float32")).shape)
     (1, 6, 32)
     """
+    check_number_of_layers(num_blocks, "num_blocks")
     blocks = [
         TransformerBlock(
             ffn_dim,

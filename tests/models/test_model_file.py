@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_adaptive.data import SPECIAL_WORDS
 from keras_adaptive.models import read_language_model
 from tests.support.tiny import language_model, largest_difference
 
@@ -130,6 +131,32 @@ def test_a_file_of_other_members_is_named(saved, tmp_path, kind):
 def test_a_config_that_is_not_that_of_the_weights_is_named(saved, tmp_path, name, value):
     pack(tmp_path / "best.keras", with_config(saved[1], put(name, value)))
     refused(tmp_path / "best.keras")
+
+
+def body(name, **config):
+    """A change of the config to another body."""
+    part = {"class_name": name, "registered_name": f"keras_adaptive>{name}", "config": config}
+    return lambda whole: whole["config"].update(body={**whole["config"]["body"], **part})
+
+
+CHAR_CNN = {
+    "class_name": "CharCNN",
+    "registered_name": "keras_adaptive>CharCNN",
+    "config": {"words": [*SPECIAL_WORDS, "a"], "output_dim": 8, "filters": [1], "highways": 2000},
+}
+DEEP = {  # a small file of so many layers that counting their weights would take minutes
+    "num_layers": body("LSTMDecoder", num_layers=2000, units=1, output_dim=8),
+    "num_blocks": body("TransformerDecoder", num_blocks=2000, dim=8, ffn_dim=1, num_heads=1),
+    "highways": lambda whole: whole["config"].update(word_input=CHAR_CNN),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_layers_without_end_are_not_made(saved, tmp_path, name):
+    pack(tmp_path / "best.keras", {**with_config(saved[1], DEEP[name]), "x": bytes(10**5)})
+    with pytest.raises(ValueError, match="best.keras is not a saved LanguageModel") as raised:
+        read_language_model(tmp_path / "best.keras")
+    assert f"`{name}` must be at most 1" in str(raised.value.__cause__)
 
 
 def test_a_model_of_another_class_is_named(tmp_path):

@@ -1,6 +1,7 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.checks import check_number_of_layers
 from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.bodies.learned_positions import LearnedPositions
 from keras_adaptive.layers.bodies.sinusoidal_positions import SinusoidalPositions
@@ -187,5 +188,6 @@ def _from_version_0_1(config):
     names = ("ffn_dim", "num_heads", "attention_dropout", "relu_dropout", "activation", "normalize_first")
     block = policy | {name: config.pop(name) for name in names if name in config}
     block["dropout"] = config.get("dropout", 0.0)
-    numbers = range(config.pop("num_blocks"))
-    return {**config, "blocks": [TransformerBlock.from_config({**block, "name": f"block_{i}"}) for i in numbers]}
+    number = config.pop("num_blocks")
+    check_number_of_layers(number, "num_blocks")
+    return {**config, "blocks": [TransformerBlock.from_config({**block, "name": f"block_{i}"}) for i in range(number)]}

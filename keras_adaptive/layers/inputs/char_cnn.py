@@ -5,6 +5,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_adaptive.backend.checks import check_number_of_layers
 from keras_adaptive.backend.compiled import compiled, constant
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.inputs.input import Input
@@ -86,6 +87,7 @@ class CharCNN(Input):
         self.vocabulary_size = len(self.words)
         self.boundaries = (0, self.vocabulary_size)
         self.output_dim = output_dim
+        check_number_of_layers(highways, "highways", most=100)
         self.highways = highways
         self.char_dim = char_dim
         self.filters = tuple(filters)

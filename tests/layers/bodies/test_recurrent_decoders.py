@@ -213,6 +213,7 @@ def test_the_forget_gates_of_an_lstm_start_open():
     "make, arguments, message",
     [
         (LSTMDecoder, {"num_layers": 0}, "`num_layers` must be at least 1. Received: num_layers=0"),
+        (QRNNDecoder, {"num_layers": 10**7}, "`num_layers` must be at most 1000. Received: num_layers=10000000"),
         (QRNNDecoder, {"units": 0}, "`units` must be at least 1"),
         (LSTMDecoder, {"output_dim": -1}, "`output_dim` must be at least 1"),
         (LSTMDecoder, {"projection_dim": 0}, "`projection_dim` must be at least 1, or None"),
