@@ -1,13 +1,6 @@
 """Public corpora on which language models are compared: their mirrors and their published counts."""
 
 import functools
-import gzip
-import hashlib
-import math
-import shutil
-import tarfile
-import zipfile
-import zlib
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -16,8 +9,8 @@ import numpy as np
 
 from keras_adaptive.data.corpus import SPLITS
 from keras_adaptive.data.preparation.prepare import check_units, is_free, prepare
+from keras_adaptive.data.sources.archives import check_sum, unpack
 from keras_adaptive.data.sources.downloads import download
-from keras_adaptive.files import complete_or_absent
 
 _BYTES = {"bytes": 1, "tokens": 16, "lines": 1000}  # at most in a text for each that is published
 
@@ -133,8 +126,6 @@ PUBLIC_CORPORA = {
         tokenizer="bytes",
     ),
 }
-_CHUNK = 1 << 20  # bytes in memory at a time
-_BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
 
 
 def prepare_public(
@@ -219,7 +210,7 @@ def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
             failures.append(_failure(url, error, report))
             continue
         try:
-            _check_sum(archives[url], public.archive_sums.get(archives[url].name) if checksums else None)
+            check_sum(archives[url], public.archive_sums.get(archives[url].name) if checksums else None)
             report(f"Unpacking {archives[url]}")
             sums = public.text_sums if checksums else {}
             return unpack(archives[url], public.members, texts, sums, public.sizes, public.most_bytes)
@@ -242,69 +233,6 @@ def _named(name):
     return PUBLIC_CORPORA[name]
 
 
-def unpack(archive, members, folder, sums=None, sizes=None, most=math.inf):
-    """Writes the texts of a zip or tar archive: the given members only, under fixed names.
-
-    Args:
-        archive: Path of a zip or tar file, compressed or not.
-        members: Dict from split to the names of its members, in order. An archive may prefix them with folders.
-        folder: Folder to make, with `train.txt`, `valid.txt` and `test.txt`; it appears complete or not at all.
-        sums: Dict from split to the published SHA-1 of its text; a split without one is not compared. Optional.
-        sizes: Dict from split to the bytes of its text, if the members are those of one text, `all`, that holds all
-            splits one after the other.
-        most: Number of bytes that the archive may unpack to.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ValueError: If the file is not a zip or tar archive, is damaged, lacks a member, or unpacks to more than `most`
-            bytes, or a text has another checksum.
-    """
-    wanted = [name for names in members.values() for name in names]
-    with complete_or_absent(folder) as new:
-        pieces = {name: new / str(number) for number, name in enumerate(wanted)}
-        try:
-            _extract(archive, pieces, most)
-        except _BROKEN as error:
-            raise ValueError(f"{archive} is not a zip or tar archive, or is damaged: {error}") from error
-        missing = [name for name in wanted if not pieces[name].exists()]
-        if missing:
-            raise ValueError(f"{archive} lacks {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else ""))
-        for split, names in members.items():
-            _join([pieces[name] for name in names], new / f"{split}.txt")
-            _check_sum(new / f"{split}.txt", (sums or {}).get(split))
-        if sizes:
-            _divide(new / "all.txt", sizes)
-    return folder
-
-
-def _divide(text, sizes):
-    """Divides a text into those of the splits; it must be as long as they are together."""
-    if text.stat().st_size != sum(sizes.values()):
-        raise ValueError(f"{text.name} must have {sum(sizes.values()):,} bytes. Received: {text.stat().st_size:,}")
-    with open(text, "rb") as source:
-        for split, size in sizes.items():
-            with open(text.with_name(f"{split}.txt"), "wb") as target:
-                for start in range(0, size, _CHUNK):
-                    target.write(source.read(min(_CHUNK, size - start)))
-    text.unlink()
-
-
-def _check_sum(path, published):
-    """Raises a ValueError if a file has another SHA-1 or SHA-256 than the published one, if there is one."""
-    if published is None:
-        return
-    algorithm = {40: "sha1", 64: "sha256"}[len(published)]
-    with open(path, "rb") as file:
-        found = hashlib.file_digest(file, algorithm).hexdigest()
-    if found != published:
-        raise ValueError(
-            f"{path.name} must have the published {algorithm} {published}: it is damaged or another file. Take another "
-            f"mirror, or pass --nochecksums to accept it. Received: {found}"
-        )
-
-
 def _fetch_archive(url, archive, report, most):
     if archive.is_file():
         report(f"Taking {archive}, which is there already")
@@ -317,65 +245,6 @@ def _failure(url, error, report):
     line = f"{url}: {' '.join(str(error).split())}"
     report(line)
     return line
-
-
-class _Bound:
-    """Number of bytes that an archive may still unpack to."""
-
-    def __init__(self, archive, most):
-        self.archive, self.most, self.left = archive, most, most
-
-    def take(self, number):
-        self.left -= number
-        if self.left < 0:
-            raise ValueError(f"{self.archive} unpacks to more than {self.most:,} bytes: it is not the published one")
-
-
-class _Bounded(NamedTuple):
-    """File of an archive whose bytes count towards the bound."""
-
-    source: object
-    bound: _Bound
-
-    def read(self, size):
-        data = self.source.read(size)
-        self.bound.take(len(data))
-        return data
-
-
-def _extract(archive, pieces, most):
-    """Writes every member whose name ends in one of `pieces` to its path."""
-    bound = _Bound(archive, most)
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as file:
-            for member in file.infolist():
-                _write_piece(member.filename, functools.partial(file.open, member), pieces, bound)
-    else:
-        with tarfile.open(archive) as file:
-            for member in file:
-                open_member = functools.partial(file.extractfile, member)
-                if not (member.isfile() and _write_piece(member.name, open_member, pieces, bound)):
-                    bound.take(member.size)  # is read to get to the next one
-            tail = _Bounded(file.fileobj, bound)
-            while tail.read(1 << 20):  # gzip compares its checksum at the very end
-                pass
-
-
-def _write_piece(name, open_member, pieces, bound):
-    """Returns whether a member is wanted, after writing it."""
-    piece = next((piece for piece in pieces if f"/{name}".endswith(f"/{piece}")), None)
-    if piece:
-        with open_member() as source, open(pieces[piece], "wb") as target:
-            shutil.copyfileobj(_Bounded(source, bound), target)
-    return piece is not None
-
-
-def _join(pieces, path):
-    with open(path, "wb") as file:
-        for piece in pieces:
-            with open(piece, "rb") as source:
-                shutil.copyfileobj(source, file)
-            piece.unlink()
 
 
 def _check_counts(public, texts, corpus):
