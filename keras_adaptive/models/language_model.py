@@ -2,6 +2,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.checks import check_rows
+from keras_adaptive.models.outside_ids import check_class_weight
 from keras_adaptive.models.prediction import Cache, Prediction
 from keras_adaptive.models.training_step import TrainingStep
 
@@ -114,11 +115,7 @@ class LanguageModel(TrainingStep, Prediction):
         return LanguageModel(word_input, self.body, word_output)
 
     def fit(self, x=None, y=None, **kwargs):
-        if kwargs.get("class_weight") is not None:
-            raise ValueError(
-                "`class_weight` weighs labels, and a language model has one target per token: pass `sample_weight`, a "
-                "weight per target. Received: class_weight."
-            )
+        check_class_weight(kwargs)
         return super().fit(self._checked(x, "tokens"), self._checked(y, "targets"), **kwargs)
 
     def evaluate(self, x=None, y=None, **kwargs):

@@ -1,6 +1,10 @@
-"""Ids outside the vocabulary, which steps count on the device and the host reports as an error."""
+"""Checks of what a model of words is trained on.
+
+Steps count the ids outside the vocabulary on the device, and the host reports them as an error.
+"""
 
 import functools
+import inspect
 
 import keras
 from keras import ops
@@ -32,15 +36,29 @@ def with_check(callbacks):
 
 
 def checked(method):
-    """Returns a method of a model, such as `train_on_batch`, that ends with `model.check_ids()`."""
+    """Returns a method of a model, such as `train_on_batch`, that refuses class weights and checks the ids at its end.
+
+    The ids are checked by `model.check_ids()`.
+    """
+    signature = inspect.signature(method)
 
     @functools.wraps(method)
     def call(model, *args, **kwargs):
+        check_class_weight(signature.bind(model, *args, **kwargs).arguments)
         result = method(model, *args, **kwargs)
         model.check_ids()
         return result
 
     return call
+
+
+def check_class_weight(arguments):
+    """Raises a ValueError if arguments, given by name, hold a `class_weight`: Keras would read the ids as one-hot."""
+    if arguments.get("class_weight") is not None:
+        raise ValueError(
+            "`class_weight` weighs labels, and a model of words has one target per token: pass `sample_weight`, a "
+            "weight per target. Received: class_weight."
+        )
 
 
 def raise_if_outside(tracker, vocabulary_size, consequence):

@@ -7,7 +7,7 @@ from keras import ops
 from keras_adaptive.layers.outputs.output import token_weights
 from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.language_model import REQUIRES
-from keras_adaptive.models.outside_ids import checked, raise_if_outside, with_check
+from keras_adaptive.models.outside_ids import check_class_weight, checked, raise_if_outside, with_check
 from keras_adaptive.ops.bands import count_outside
 
 
@@ -100,8 +100,7 @@ class WordModel(keras.Model):
 
     def fit(self, *args, **kwargs):
         arguments = _with_check(super().fit, args, kwargs)
-        if arguments.get("class_weight") is not None:
-            raise ValueError("Keras reads targets of two axes as one-hot: pass `sample_weight`, not `class_weight`.")
+        check_class_weight(arguments)
         return super().fit(**arguments)
 
     def evaluate(self, *args, **kwargs):

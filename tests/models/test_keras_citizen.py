@@ -94,8 +94,9 @@ def test_what_would_be_silently_wrong_is_refused(model):
     with pytest.raises(NotImplementedError, match="cannot be quantized"):
         model.quantize("int8")
     model.compile("sgd")
-    with pytest.raises(ValueError, match="`class_weight` weighs labels"):
-        model.fit(tokens, targets, class_weight={0: 1.0})
+    for method in (model.fit, model.train_on_batch):
+        with pytest.raises(ValueError, match="`class_weight` weighs labels"):
+            method(tokens, targets, class_weight={0: 1.0})
     for own in ({"loss": "mse"}, {"metrics": ["accuracy"]}, {"weighted_metrics": ["accuracy"]}):
         with pytest.raises(ValueError, match=f"leave out `{next(iter(own))}`"):
             model.compile("sgd", **own)

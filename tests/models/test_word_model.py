@@ -193,5 +193,9 @@ def test_arguments_may_be_given_by_position_as_in_keras():
 
 def test_class_weights_are_refused():
     tokens, targets, _ = batch(4)
+    model = compile(word_model(), "sgd")
+    for method in (model.fit, model.train_on_batch):
+        with pytest.raises(ValueError, match="pass `sample_weight`"):
+            method(tokens, targets, class_weight={0: 1.0})
     with pytest.raises(ValueError, match="pass `sample_weight`"):
-        compile(word_model(), "sgd").fit(tokens, targets, class_weight={0: 1.0})
+        model.train_on_batch(tokens, targets, None, {0: 1.0})
