@@ -80,6 +80,10 @@ class Prediction(keras.Model):
         """
         return self._next_word().predict(self._checked(x, "tokens"), **kwargs)
 
+    def predict_on_batch(self, x):
+        """Returns what `predict` does, of a single batch."""
+        return self._next_word().predict_on_batch(self._checked(x, "tokens"))
+
     def export(self, filepath, *args, **kwargs):
         """Exports what `predict` computes, as `keras.Model.export` does.
 

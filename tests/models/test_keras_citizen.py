@@ -40,8 +40,10 @@ def test_predict_gives_the_log_probabilities_of_the_next_word(model):
     expected = model.log_probs(tokens)[:, -1]
     np.testing.assert_allclose(model.predict(tokens, batch_size=2, verbose=0), expected, atol=5e-6)
     np.testing.assert_allclose(np.exp(expected).sum(axis=-1), 1.0, rtol=1e-5)
-    with pytest.raises(ValueError, match="`tokens` must be ids from 0 to 19"):
-        model.predict(tokens + VOCABULARY)
+    np.testing.assert_allclose(model.predict_on_batch(tokens), expected, atol=5e-6)
+    for method in (model.predict, model.predict_on_batch):
+        with pytest.raises(ValueError, match="`tokens` must be ids from 0 to 19"):
+            method(tokens + VOCABULARY)
 
 
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras exports no SavedModel from torch")
