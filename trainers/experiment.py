@@ -8,7 +8,7 @@ from absl import flags
 
 from keras_adaptive.models.constructors import assemble
 from trainers import command_line, flagfiles
-from trainers.parts import GENERAL, HYPERPARAMETERS, NUMBER, PARTS, ROLES, TIES
+from trainers.parts import GENERAL, HYPERPARAMETERS, NOT_OF_UNTIED, NUMBER, PARTS, ROLES, TIES
 
 # Not compared when a run resumes: the corpus may move (its vocabulary is compared), and the devices may change.
 NOT_COMPARED = {"data_dir", "vocabulary_size", "micro_batches"}
@@ -45,11 +45,11 @@ class Experiment:
         Raises:
             ValueError: If a flag was given that no chosen part takes.
         """
-        parts = {role: values[role].value for role in PARTS}
+        chosen = cls._of_values(values)
         for name in HYPERPARAMETERS:
-            if values[name].present and not _takes(parts, name):
-                raise ValueError(_belongs(name, parts))
-        return cls(parts, {name: values[name].value for name in _taken(parts)})
+            if values[name].present and name not in chosen.settings:
+                raise ValueError(_not_taken(name, chosen.parts, chosen.settings["tie_words"]))
+        return chosen
 
     @classmethod
     def of_arguments(cls, arguments):
@@ -70,8 +70,12 @@ class Experiment:
             values = _parse([f"--{name}={value}" for name, value in run.flags().items()])
         except ValueError as error:
             raise ValueError(f"{run.path}/flags.txt is no longer that of a run: {error}. Put the file back.") from None
+        return cls._of_values(values)
+
+    @classmethod
+    def _of_values(cls, values):
         parts = {role: values[role].value for role in PARTS}
-        return cls(parts, {name: values[name].value for name in _taken(parts)})
+        return cls(parts, {name: values[name].value for name in _taken(parts, values["tie_words"].value)})
 
     def model(self, vocabulary):
         """Returns the `LanguageModel` for a `Vocabulary`, with random weights.
@@ -153,7 +157,7 @@ class Experiment:
     def _maker(self, role, offered=None):
         """Returns the maker of the chosen part with all its arguments, except for the ones that `assemble` adds."""
         part = PARTS[role][self.parts[role]]
-        taken = {name: self.settings[name] for name in part.takes.split()}
+        taken = {name: self.settings[name] for name in part.takes.split() if name in self.settings}
         given = {name: offered[name] for name in part.offered.split() if name != "tied_to"}
         return functools.partial(part.make, **taken, **given)
 
@@ -242,9 +246,10 @@ def _parse(arguments):
     return values
 
 
-def _taken(parts):
+def _taken(parts, tied):
     """Returns the names of the general settings and of the hyper-parameters that the chosen parts take."""
-    return [*GENERAL, *(name for name in HYPERPARAMETERS if _takes(parts, name))]
+    unused = (TIES.get((parts["input"], parts["output"]), "") if tied else NOT_OF_UNTIED).split()
+    return [*GENERAL, *(name for name in HYPERPARAMETERS if _takes(parts, name) and name not in unused)]
 
 
 def _takes(parts, name):
@@ -257,7 +262,11 @@ def _takers(name):
     return " and ".join(f"--{role}={'|'.join(keys)}" for role, keys in takers.items() if keys)
 
 
-def _belongs(name, parts):
+def _not_taken(name, parts, tied):
+    """Returns why the chosen parts do not take a hyper-parameter."""
+    if _takes(parts, name):
+        chosen = "--input={input} --output={output}".format(**parts)
+        return f"--{name} is not used with {chosen} --tie_words={tied}. Leave --{name} out, or choose others."
     roles = [role for role in PARTS if any(name in part.takes.split() for part in PARTS[role].values())]
     received = " ".join(f"--{role}={parts[role]}" for role in roles)
     return f"--{name} belongs to {_takers(name)}. Received: {received}. Leave --{name} out, or choose such a part."

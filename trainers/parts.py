@@ -234,8 +234,9 @@ ROLES = {  # role: (default, help)
     "optimizer": ("nag", "Optimizer: Nesterov's accelerated gradient, Adam, or SGD that ends in averages (NT-ASGD)."),
     "schedule": ("cosine_restarts", "Learning rate: cosine annealing after a linear warm-up, or steps down."),
 }
-# Pairs of --input and --output that can share word vectors.
-TIES = {("adaptive", "adaptive"), ("word", "adaptive"), ("word", "softmax")}
+# Pairs of --input and --output that can share word vectors, with the hyper-parameters that they do not use if they do.
+TIES = {("adaptive", "adaptive"): "", ("word", "adaptive"): "factor tie_projections", ("word", "softmax"): ""}
+NOT_OF_UNTIED = "tie_projections"  # what no pair uses without ties
 
 DIM, NUMBER = 2**16, 2**31 - 1  # the most: a slip of a finger ends at once, not when the memory is full
 RATE = (0.0, 1.0)
@@ -247,7 +248,7 @@ HYPERPARAMETERS = {
     "dim": HyperParameter(int, 256, "Dimension of the hidden states.", (4, DIM)),
     "cutoffs": HyperParameter(list, [4000, 16000], "First id of every band but the first; empty for one band."),
     "factor": HyperParameter(
-        int, 4, "Ratio of the dimensions of one band and the next; not used if --input=word is tied.", (1, DIM)
+        int, 4, "Ratio of the dimensions of one band and the next; not with --input=word if it is tied.", (1, DIM)
     ),
     "highways": HyperParameter(int, 1, "Number of highway layers.", (0, 100)),
     "filters": HyperParameter(list, list(FILTERS), "Number of convolution filters of the widths 1, 2, …"),
@@ -296,7 +297,7 @@ HYPERPARAMETERS = {
     "tail_dropout": HyperParameter(float, 0.0, "Dropout rate of the tails' projected hidden states.", DROPOUT),
     "input_dropout": HyperParameter(float, 0.0, "Dropout rate of the hidden states before the output.", DROPOUT),
     "tie_projections": HyperParameter(
-        bool, True, "Whether input and output share the tails' projections; only with --tie_words."
+        bool, True, "Whether input and output share the tails' projections; only with --tie_words and --input=adaptive."
     ),
     "use_bias": HyperParameter(bool, False, "Whether every word and every tail of the output has a bias."),
     "length": HyperParameter(int, 128, "Number of tokens of a block, or of the longest sentence.", (1, 2**20)),

@@ -92,6 +92,16 @@ def test_every_hyper_parameter_has_a_taker_and_one_meaning():
         (["--body=lstm", "--hidden_dropout=1"], "hidden_dropout"),
         (["--body=qrnn", "--window=3"], "window"),
         (["--body=qrnn", "--temporal_penalty=-1"], "temporal_penalty"),
+        (
+            ["--notie_words", "--tie_projections"],
+            "--tie_projections is not used with --input=adaptive --output=adaptive --tie_words=False. Leave",
+        ),
+        (["--notie_words", "--notie_projections"], "--tie_projections is not used with"),
+        (
+            ["--input=word", "--tie_projections"],
+            "--tie_projections is not used with --input=word --output=adaptive --tie_words=True. Leave",
+        ),
+        (["--input=word", "--factor=4"], "--factor is not used with"),
         (["--highways=1"], "--highways belongs to --input=char_cnn. Received: --input=adaptive"),
         (["--cutoffs=a,b"], "must be integers with commas"),
         (["--dim=3"], "dim"),
@@ -213,7 +223,18 @@ class Run:
         return dict(line.removeprefix("--").split("=", 1) for line in self.text.splitlines())
 
 
-@pytest.mark.parametrize("arguments", [[], PLAIN, ["--input=char_cnn", "--notie_words", "--filters=1,2"]], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        PLAIN,
+        ["--input=char_cnn", "--notie_words", "--filters=1,2"],
+        ["--input=word"],
+        ["--input=word", "--notie_words", "--factor=2"],
+        ["--notie_projections"],
+    ],
+    ids=str,
+)
 def test_a_run_holds_what_its_parts_take_and_gives_the_experiment_again(arguments):
     chosen = Experiment.of_arguments([*arguments, "--data_dir=/data", "--dim=32", "--min_rate=0.0001"])
     text = chosen.flags_text()
@@ -221,6 +242,16 @@ def test_a_run_holds_what_its_parts_take_and_gives_the_experiment_again(argument
     assert Experiment.of_arguments(text.splitlines()) == chosen  # nothing in it that no part takes
     assert ("--momentum=" in text) == ("--optimizer=nag" in text)
     assert ("--filters=" in text) == ("--input=char_cnn" in text)
+    assert ("--tie_projections=" in text) == ("--input=adaptive" in text and "--tie_words=True" in text)
+
+
+@pytest.mark.parametrize("arguments", [["--notie_words"], ["--input=word"]], ids=str)
+def test_a_run_may_hold_settings_that_its_ties_leave_unused(arguments):
+    chosen = Experiment.of_arguments(arguments)
+    old = Experiment.of_run(Run(chosen.flags_text() + "--factor=4\n--tie_projections=True\n"))
+    assert old == chosen and not chosen.differences(old)
+    sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs=10,20"]
+    assert Experiment.of_arguments([*arguments, *sizes]).model(words(40)).word_output.tie_projections
 
 
 def test_a_run_of_0_1_is_read_without_what_its_parts_do_not_take():
