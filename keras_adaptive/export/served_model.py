@@ -116,8 +116,12 @@ class ServedModel:
             length = tf.identity(length)
         batch, longest = tf.unstack(tf.shape(ids))
         shortest, total = tf.minimum(tf.reduce_min(lengths), longest), longest + length
-        state = self.body.initial_state(batch, total)
-        _, state = self.body.step(self._vectors(tokens[:, : shortest - 1], ids[:, : shortest - 1]), state)
+        first, state = shortest - 1, self.body.initial_state(batch, total)
+
+        def prefilled():
+            return self.body.step(self._vectors(tokens[:, :first], ids[:, :first]), state)[1]
+
+        state = tf.cond(first > 0, prefilled, lambda: state)  # a recurrent body has no step of no tokens
         room = [[0, 0], [0, length]]
         tokens, ids = tf.pad(tokens, room), tf.pad(ids, room)
 
@@ -133,7 +137,6 @@ class ServedModel:
             return place, token, id, state, written.write(place, id)
 
         written = tf.TensorArray(tf.int32, total, element_shape=[None])
-        first = shortest - 1
         start = (first, tokens[:, first], ids[:, first], state, written)
         written = tf.while_loop(lambda place, *_: place < total - 1, step, start, parallel_iterations=1)[-1]
         places = lengths[:, None] + tf.range(length)

@@ -7,9 +7,12 @@ from keras_adaptive.data import EOS, TOKENIZERS, UNITS, Subwords, Vocabulary, jo
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.saved_model import in_dtype
 from keras_adaptive.export.served_model import ServedModel
+from keras_adaptive.layers import AdaptiveSoftmax, LSTMDecoder, QRNNDecoder, WordEmbedding
+from keras_adaptive.models import LanguageModel
 from tests.support.backends import BACKEND
 from tests.support.tiny import WORDS as TINY_WORDS
 from tests.support.tiny import language_model, system
+from tests.support.weights import randomize
 
 on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModels are made on TensorFlow")
 
@@ -90,3 +93,25 @@ def test_characters_and_bytes(tokenizer):
     assert ids.to_list()[1] == [] and min(ids.to_list()[0]) > 3
     assert text.join(ids[:1]).numpy()[0].decode() == line
     assert text.join([[*ids.to_list()[0], EOS]]).numpy()[0].decode() == f"{line}\n"
+
+
+@on_tensorflow
+@pytest.mark.parametrize(
+    "body, tokenizer", [(LSTMDecoder(2, 5, 4), "characters"), (QRNNDecoder(2, 5, 4, window=2), "bytes")]
+)
+def test_recurrent_bodies_read_lines_that_may_be_empty(body, tokenizer):
+    lines = ["", "ab"]
+    vocabulary = Vocabulary.from_counts(dict.fromkeys(TOKENIZERS[tokenizer]("abcdefg "), 1))
+    model = LanguageModel(WordEmbedding(len(vocabulary), 4), body, AdaptiveSoftmax(len(vocabulary), (6,)))
+    randomize(model)
+    score, generate = (trace(model, GraphText(vocabulary, tokenizer), name) for name in ("score", "generate"))
+    ids = [np.array([EOS, *vocabulary.encode(TOKENIZERS[tokenizer](line))], "int32") for line in lines]
+    scores = score(lines)
+    for row, prompt in enumerate(ids):
+        nll = model.nll(prompt[None], np.append(prompt[1:], EOS)[None])
+        np.testing.assert_allclose(scores["log_probs"][row, : len(prompt)], -nll[0], atol=1e-5)
+    greedy = {"length": 6, "temperature": 0.0, "top_k": 0, "seed": 1}
+    expected = [vocabulary.decode(new) for new in model.generate(ids, 6, 0)]
+    for some in (slice(None), slice(1), slice(1, None)):  # the shortest line is empty, all are, none is
+        tokens = generate(lines[some], **greedy)["tokens"].numpy()
+        assert [[token.decode() for token in row] for row in tokens] == expected[some]
