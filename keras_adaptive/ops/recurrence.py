@@ -123,6 +123,7 @@ def forget_mult(z, f, c):
         `f` multiplies the new value.
     """
     z, f = (ops.transpose(ops.cast(one, "float32"), (1, 0, 2)) for one in (z, f))
+    c = ops.convert_to_tensor(c)
     return ops.transpose(custom_vjp(_forget_mult_forward, _forget_mult_backward)(z, f, c), (1, 0, 2))
 
 

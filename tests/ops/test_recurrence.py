@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_adaptive.ops import forget_mult, lstm
 from tests.support import oracle
-from tests.support.backends import MODES, runner, value_and_gradients
+from tests.support.backends import MODES, numpy, runner, value_and_gradients
 
 BATCH, TIME, INPUT, UNITS, OUTPUT = 3, 5, 4, 6, 2
 
@@ -50,6 +50,11 @@ def test_values_and_gradients_of_all_arguments_are_those_of_the_oracle(function,
     np.testing.assert_allclose(found[0], formula(*arguments), rtol=1e-5)
     for gradient, expected in zip(found[1], oracle.gradients(formula, arguments), strict=True):
         np.testing.assert_allclose(gradient, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+
+
+def test_the_arguments_may_be_arrays():
+    arguments = pooling_arguments()
+    np.testing.assert_allclose(numpy(forget_mult(*arguments)), oracle.forget_mult(*arguments), atol=1e-6)
 
 
 @pytest.mark.parametrize("projected", [False, True])

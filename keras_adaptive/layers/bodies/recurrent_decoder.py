@@ -60,6 +60,7 @@ class RecurrentDecoder(Body):
         return [layer.initial_state(batch_size) for layer in self.recurrent_layers]
 
     def step(self, x, state, training=False):
+        state = keras.tree.map_structure(ops.convert_to_tensor, state)
         for tensor in keras.tree.flatten(state):
             check_same_shape(tensor, (x.shape[0], *tensor.shape[1:]), "state", f"a batch of {x.shape[0]} rows")
         y, new_states = ops.cast(x, self.compute_dtype), []

@@ -194,6 +194,14 @@ def test_the_state_is_float32_under_mixed_precision(body):
     np.testing.assert_array_equal(state[0][1 if isinstance(body, LSTMDecoder) else 0], 257)
 
 
+@pytest.mark.parametrize("body", [LSTMDecoder(2, 5, 3), QRNNDecoder(2, 5, 3, window=2)], ids=["lstm", "qrnn"])
+def test_a_state_may_be_arrays(body):
+    body, x = built(body), vectors()
+    first, state = body.step(x[:, :4], numpy(body.initial_state(ROWS)))
+    rest, _ = body.step(x[:, 4:], numpy(state))
+    np.testing.assert_allclose(numpy(ops.concatenate([first, rest], axis=1)), numpy(body(x)), atol=1e-6)
+
+
 def test_a_state_of_another_batch_is_refused():
     body = built(LSTMDecoder(1, 5, 3))
     with pytest.raises(ValueError, match=r"`state` must have the shape \(2, 3\) of a batch of 2 rows.*\(1, 3\)"):
