@@ -16,6 +16,7 @@ class L2Adam(FusedAdam):
 
     Args:
         learning_rate: As in `keras.optimizers.Adam`.
+        epsilon: As in `keras.optimizers.Adam`, with the default of `torch.optim.Adam`, which the published code uses.
         l2: Factor of every weight, biases included, in its gradient.
         **kwargs: The other arguments of `keras.optimizers.Adam`.
 
@@ -29,10 +30,10 @@ class L2Adam(FusedAdam):
     ```
     """
 
-    def __init__(self, learning_rate=0.001, *, l2=0.0, **kwargs):
+    def __init__(self, learning_rate=0.001, *, epsilon=1e-8, l2=0.0, **kwargs):
         if l2 < 0:
             raise ValueError(f"`l2` must not be negative. Received: l2={l2}. The published models use 1.2e-6.")
-        super().__init__(learning_rate, **kwargs)
+        super().__init__(learning_rate, epsilon=epsilon, **kwargs)
         self.l2 = l2
 
     def get_config(self):

@@ -17,22 +17,23 @@ def test_the_penalty_passes_through_the_moments_after_clipping():
         (found,) = apply(optimizer, [variable], [gradient])
         gradient = gradient * min(1, bound / np.linalg.norm(gradient)) + l2 * weight
         first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
-        weight = weight - 0.1 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t) * first / (np.sqrt(second) + 1e-7)
+        weight = weight - 0.1 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t) * first / (np.sqrt(second) + 1e-8)
         np.testing.assert_allclose(found, weight, rtol=1e-4, atol=1e-5)  # Keras corrects the bias in float32
 
 
 def test_without_a_penalty_it_is_adam():
     gradients = np.random.default_rng(1).normal(size=(4, 3))
     ends = []
-    for optimizer in (L2Adam(0.1), keras.optimizers.Adam(0.1)):
+    for optimizer in (L2Adam(0.1), keras.optimizers.Adam(0.1, epsilon=1e-8)):
         variable = keras.Variable(np.ones(3))
         ends.append([apply(optimizer, [variable], [gradient]) for gradient in gradients][-1][0])
     np.testing.assert_allclose(*ends, rtol=1e-6)
 
 
-def test_the_config_holds_the_penalty():
-    copy = keras.optimizers.deserialize(keras.optimizers.serialize(L2Adam(0.1, l2=0.5)))
-    assert type(copy) is L2Adam and copy.l2 == 0.5
+@pytest.mark.parametrize("given, epsilon", [({}, 1e-8), ({"epsilon": 1e-7}, 1e-7)])  # the default is that of torch
+def test_the_config_holds_the_penalty_and_epsilon(given, epsilon):
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(L2Adam(0.1, l2=0.5, **given)))
+    assert type(copy) is L2Adam and copy.l2 == 0.5 and copy.epsilon == epsilon
 
 
 def test_a_negative_penalty_is_refused():
