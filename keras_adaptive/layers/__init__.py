@@ -18,6 +18,7 @@ from keras_adaptive.layers.outputs.output import Output as Output
 from keras_adaptive.layers.regularization.activation_regularization import (
     ActivationRegularization as ActivationRegularization,
 )
+from keras_adaptive.layers.regularization.embedding_dropout import EmbeddingDropout as EmbeddingDropout
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout as SeededDropout
 from keras_adaptive.layers.regularization.temporal_activation_regularization import (
     TemporalActivationRegularization as TemporalActivationRegularization,

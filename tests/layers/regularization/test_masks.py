@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_adaptive.layers import SeededDropout, VariationalDropout, WeightDrop, WordEmbedding
-from keras_adaptive.layers.regularization.embedding_dropout import EmbeddingDropout
+from keras_adaptive.layers import EmbeddingDropout, SeededDropout, VariationalDropout, WeightDrop, WordEmbedding
 from keras_adaptive.layers.regularization.seeds import micro_batch
 from tests.support.backends import MODES, gradient_function, runner, weight_gradients
 from tests.support.weights import randomize, value
