@@ -40,10 +40,10 @@ def command(corpus, tmp_path, monkeypatch):
 @pytest.fixture
 def trained(monkeypatch):
     """Stands in for training: the list of the trials' flags; the perplexity is 10 and ten times the weight dropout."""
-    calls = []
+    calls, names = [], [text.split(":")[0] for text in SPACE]
 
     def fake():
-        values = {name: flags.FLAGS[name].value for name in ("run_dir", "weight_dropout", "bptt", "dim", "updates")}
+        values = {name: flags.FLAGS[name].value for name in (*names, "run_dir", "updates", "decay_at")}
         calls.append(values)
         folder = search.Path(values["run_dir"])
         (folder / "checkpoints").mkdir(parents=True)
@@ -165,6 +165,7 @@ def test_trials_train_on_as_many_tokens():
 
 def test_a_search_resumes_and_grows(command, trained, monkeypatch, capsys):
     fake, stops = train.main, [True, False]
+    long = ["--updates=400", "--evaluate_every=200", "--decay_at=200"]
 
     def stopped():
         if len(trained) == 2 and stops.pop(0):
@@ -176,10 +177,10 @@ def test_a_search_resumes_and_grows(command, trained, monkeypatch, capsys):
 
     monkeypatch.setattr(train, "main", stopped)
     with pytest.raises(SystemExit):
-        command("--trials=4")
+        command("--trials=4", *long)
     assert len(trained) == 2 and not (command.output / "search.json").exists()
-    command("--trials=4")
-    command("--trials=6", "--pairs=bptt:dim,dim:weight_dropout")
+    command("--trials=4", *long)
+    command("--trials=6", *long, "--pairs=bptt:dim,dim:weight_dropout")
     assert len(trained) == 6
     found = json.loads((command.output / "search.json").read_text())
     assert [one["trial"] for one in found["trials"]] == list(range(6)) and found["failed"] == 1
@@ -190,13 +191,14 @@ def test_a_search_resumes_and_grows(command, trained, monkeypatch, capsys):
         hyper_parameters = one["hyper_parameters"]
         assert hyper_parameters.items() <= values.items()
         assert one["perplexity"] == pytest.approx(10 + 10 * hyper_parameters["weight_dropout"])
-        assert values["updates"] == 2 * max(round(2 * 10 / hyper_parameters["bptt"]), 1)
+        every = round(200 * 10 / hyper_parameters["bptt"])
+        assert (values["updates"], values["decay_at"]) == (2 * every, [every])
         assert not search.Path(values["run_dir"], "checkpoints").exists()
     assert list(found["importances"])[0] == "weight_dropout" and found["space"]["bptt"] == [5, 20]
     assert {path.name for path in command.output.glob("*.png")} == {"importances.png", "heat_maps.png"}
     assert "6 trials, of which 1 have learned nothing" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"holds a search of other settings: --max_rate=0.02 \(was 0.01\)"):
-        command("--trials=6", "--max_rate=0.02")
+        command("--trials=6", *long, "--max_rate=0.02")
 
 
 def test_the_results_are_left_to_the_command_that_trains_the_last_trial(command, corpus, trained, pictures, capsys):
