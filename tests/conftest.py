@@ -1,6 +1,7 @@
 """What every test shares: quiet backends, a fresh Keras session and seed per test, the golden numbers."""
 
 import gc
+import importlib.metadata
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import hypothesis  # noqa: E402
-import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
@@ -30,7 +30,7 @@ class Golden(NamedTuple):
 
 
 def pytest_report_header():
-    return f"keras {keras.__version__} on {keras.backend.backend()}"
+    return f"keras {importlib.metadata.version('keras')}, KERAS_BACKEND={os.environ.get('KERAS_BACKEND', '')}"
 
 
 # What does not depend on the backend: scripts/test.sh runs it on the first backend only.
@@ -139,6 +139,8 @@ def place(item, table):
 @pytest.fixture(autouse=True)
 def fresh_keras():
     """Every test starts from the same names, seed and dtype policy, whatever ran before it."""
+    import keras  # not at the top: the process that hands out the tests to others needs no backend
+
     keras.backend.clear_session(free_memory=False)
     keras.config.set_dtype_policy("float32")
     keras.utils.set_random_seed(1)
