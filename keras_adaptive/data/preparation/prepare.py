@@ -85,7 +85,7 @@ def prepare(
     if processes < 1:
         raise ValueError(f"`processes` must be positive. Received: {processes}")
     free = is_free(data_dir)  # an error before the work
-    texts = {split: _find(folder, split) for split in SPLITS}
+    texts = {split: find_text(folder, split) for split in SPLITS}
     recipe = {
         "tokenizer": tokenizer,
         "unit": "sub-word" if subwords else UNITS.get(tokenizer, "word"),
@@ -139,7 +139,12 @@ def check_units(tokenizer, subwords, vocabulary):
         raise ValueError("A corpus of sub-words makes its own vocabulary: pass `subwords` or `vocabulary`, not both.")
 
 
-def _find(folder, split):
+def find_text(folder, split):
+    """Returns the path of the text of a split in a folder.
+
+    Raises:
+        ValueError: If it is missing or empty.
+    """
     paths = [Path(folder, name.format(split)) for name in _NAMES]
     path = next(filter(Path.is_file, paths), None)
     if path is None:

@@ -47,7 +47,7 @@ def unpack(archive, members, folder, sums=None, sizes=None, most=math.inf):
             raise ValueError(f"{archive} lacks {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else ""))
         for split, names in members.items():
             _join([pieces[name] for name in names], new / f"{split}.txt")
-            check_sum(new / f"{split}.txt", (sums or {}).get(split))
+            check_sum((sums or {}).get(split), new / f"{split}.txt")
         if sizes:
             _divide(new / "all.txt", sizes)
     return folder
@@ -65,16 +65,19 @@ def _divide(text, sizes):
     text.unlink()
 
 
-def check_sum(path, published):
-    """Raises a ValueError if a file has another SHA-1 or SHA-256 than the published one, if there is one."""
+def check_sum(published, *paths):
+    """Raises a ValueError if files, one after the other, have another SHA-1 or SHA-256 than the published, if any."""
     if published is None:
         return
     algorithm = {40: "sha1", 64: "sha256"}[len(published)]
-    with open(path, "rb") as file:
-        found = hashlib.file_digest(file, algorithm).hexdigest()
-    if found != published:
+    digest = hashlib.new(algorithm)
+    for path in paths:
+        with open(path, "rb") as file:
+            hashlib.file_digest(file, lambda: digest)
+    if (found := digest.hexdigest()) != published:
+        names = ", ".join(path.name for path in paths)
         raise ValueError(
-            f"{path.name} must have the published {algorithm} {published}: it is damaged or another file. Take another "
+            f"{names} must have the published {algorithm} {published}: it is damaged or another file. Take another "
             f"mirror, or pass --nochecksums to accept it. Received: {found}"
         )
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from keras_adaptive.data.corpus import SPLITS
-from keras_adaptive.data.preparation.prepare import check_units, is_free, prepare
+from keras_adaptive.data.preparation.prepare import check_units, find_text, is_free, prepare
 from keras_adaptive.data.sources.archives import check_sum, unpack
 from keras_adaptive.data.sources.downloads import download
 
@@ -193,12 +193,14 @@ def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
         The folder in `download_dir` with `train.txt`, `valid.txt` and `test.txt`.
 
     Raises:
-        ValueError: If there is no corpus of this name.
+        ValueError: If there is no corpus of this name, or texts that are there already have another checksum.
         OSError: If no mirror has the archive. The message names all of them.
     """
     public = _named(name)
     texts = Path(download_dir, name)
     if texts.is_dir():
+        if checksums:
+            _check_kept(public, texts)
         return texts
     archives = {url: Path(download_dir, Path(urlsplit(url).path).name or name) for url in mirrors or public.mirrors}
     there = {archive for archive in archives.values() if archive.is_file()}
@@ -210,7 +212,7 @@ def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
             failures.append(_failure(url, error, report))
             continue
         try:
-            check_sum(archives[url], public.archive_sums.get(archives[url].name) if checksums else None)
+            check_sum(public.archive_sums.get(archives[url].name) if checksums else None, archives[url])
             report(f"Unpacking {archives[url]}")
             sums = public.text_sums if checksums else {}
             return unpack(archives[url], public.members, texts, sums, public.sizes, public.most_bytes)
@@ -224,6 +226,15 @@ def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
         f"No mirror gave {name}: {'; '.join(failures)}. Download it by hand to {next(iter(archives.values()))} and run "
         "this again, or pass --source=FOLDER with the unpacked texts."
     )
+
+
+def _check_kept(public, texts):
+    """Raises a ValueError if texts of an earlier call, or texts put there by hand, have other checksums."""
+    try:
+        for name, published in public.text_sums.items():
+            check_sum(published, *(find_text(texts, split) for split in (SPLITS if name == "all" else [name])))
+    except ValueError as error:
+        raise ValueError(f"{error} {texts} was there already: remove it to download it.") from None
 
 
 def _named(name):

@@ -59,6 +59,26 @@ def test_a_text_of_another_checksum_is_refused_whatever_its_archive(site, tmp_pa
     assert read(fetch_texts("tiny", tmp_path / "other", [bad], checksums=False))["valid"] == b"the god\n\n"
 
 
+@pytest.mark.parametrize("of", ["each", "all"])
+def test_texts_that_were_there_are_compared_too(tmp_path, tiny, of):
+    """The texts of enwik8 have one checksum together."""
+    parts = [TEXTS[split] for split in SPLITS]
+    each = dict(zip(SPLITS, parts)) if of == "each" else {"all": b"".join(parts)}
+    tiny(text_sums={name: hashlib.sha1(text).hexdigest() for name, text in each.items()})
+    texts = tmp_path / "tiny"
+    texts.mkdir()
+    for split, text in TEXTS.items():
+        (texts / f"{split}.txt").write_bytes(text)
+    assert fetch_texts("tiny", tmp_path) == texts
+    (texts / "valid.txt").write_bytes(b"the god\n\n")  # of the same length and counts
+    with pytest.raises(ValueError, match=f"valid.txt.* must have the published sha1 .* {texts} was there already: rem"):
+        fetch_texts("tiny", tmp_path)
+    assert fetch_texts("tiny", tmp_path, checksums=False) == texts
+    (texts / "valid.txt").unlink()
+    with pytest.raises(ValueError, match=f"valid.txt is missing. .* {texts} was there already: remove"):
+        fetch_texts("tiny", tmp_path)
+
+
 def test_the_published_checksums_belong_to_archives_and_splits():
     for public in PUBLIC_CORPORA.values():
         names = {Path(urlsplit(mirror).path).name for mirror in public.mirrors}
