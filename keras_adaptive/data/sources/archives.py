@@ -13,6 +13,14 @@ from typing import NamedTuple
 from keras_adaptive.files import complete_or_absent
 
 _CHUNK = 1 << 20  # bytes in memory at a time
+_LONGEST_HEADER = 1 << 20  # bytes
+_IN_MEMORY = {
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+}  # types of headers whose contents tarfile reads as a whole
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
 
 
@@ -41,7 +49,8 @@ def unpack(archive, members, folder, sums=None, sizes=None, most=math.inf):
         try:
             _extract(archive, pieces, most)
         except _BROKEN as error:
-            raise ValueError(f"{archive} is not a zip or tar archive, or is damaged: {error}") from error
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{archive} is not a zip or tar archive, or is damaged: {reason}") from error
         missing = [name for name in wanted if not pieces[name].exists()]
         if missing:
             raise ValueError(f"{archive} lacks {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else ""))
@@ -106,6 +115,22 @@ class _Bounded(NamedTuple):
         return data
 
 
+class _Header(tarfile.TarInfo):
+    """Header of a member, whose own contents (a long name, the fields of pax) are read into memory."""
+
+    @classmethod
+    def frombuf(cls, buf, encoding, errors):
+        header = super().frombuf(buf, encoding, errors)
+        if header.type == tarfile.GNUTYPE_SPARSE:
+            raise tarfile.ReadError("a sparse member, which no published archive has")
+        in_memory = header.type in _IN_MEMORY
+        if header.size < 0 or in_memory and header.size > _LONGEST_HEADER:
+            raise tarfile.ReadError(
+                f"a header of {header.size:,} bytes, where at most {_LONGEST_HEADER:,} are expected"
+            )
+        return header
+
+
 def _extract(archive, pieces, most):
     """Writes every member whose name ends in one of `pieces` to its path."""
     bound = _Bound(archive, most)
@@ -114,8 +139,9 @@ def _extract(archive, pieces, most):
             for member in file.infolist():
                 _write_piece(member.filename, functools.partial(file.open, member), pieces, bound)
     else:
-        with tarfile.open(archive) as file:
+        with tarfile.open(archive, tarinfo=_Header) as file:
             for member in file:
+                bound.take(tarfile.BLOCKSIZE)  # of the header
                 open_member = functools.partial(file.extractfile, member)
                 if not (member.isfile() and _write_piece(member.name, open_member, pieces, bound)):
                     bound.take(member.size)  # is read to get to the next one

@@ -192,6 +192,7 @@ BOMBS = {
     "zip": zipped({**NAMED, "wiki.train.tokens": BOMB}),
     "tar": tarred({**NAMED, "wiki.train.tokens": BOMB}),
     "tar of others": tarred({"others": BOMB, **NAMED}),
+    "tar of empty members": tarred({**{f"empty/{number}": b"" for number in range(200)}, **NAMED}),
     "tail": gzip.compress(tarred(NAMED, "w") + BOMB),
 }
 
@@ -202,6 +203,35 @@ def test_a_bomb_is_not_unpacked(tmp_path, kind):
     assert len(BOMBS[kind]) < 10_000
     with pytest.raises(ValueError, match="archive unpacks to more than 100,000 bytes: it is not the published one"):
         unpack(tmp_path / "archive", MEMBERS, tmp_path / "texts", most=100_000)
+    assert files_in(tmp_path) == {"archive"}
+
+
+def headed(kind, size, stored=None):
+    """The archive after a header of a kind, which says that `size` bytes follow."""
+    header = tarfile.TarInfo("header")
+    header.type, header.size = kind, size
+    contents = bytes(abs(size) if stored is None else stored)
+    return gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + contents + tarred(NAMED, "w"))
+
+
+HEADERS = {
+    "a long name": headed(tarfile.GNUTYPE_LONGNAME, 1 << 21),
+    "a long link": headed(tarfile.GNUTYPE_LONGLINK, 1 << 21),
+    "fields of pax": headed(tarfile.XHDTYPE, 1 << 21),
+    "global fields of pax": headed(tarfile.XGLTYPE, 1 << 40, 0),
+    "fields of Solaris": headed(tarfile.SOLARIS_XHDTYPE, 1 << 21),
+    "a negative size": headed(tarfile.GNUTYPE_LONGNAME, -512),
+    "a sparse member": headed(tarfile.GNUTYPE_SPARSE, 0),
+}
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("kind", HEADERS)
+def test_a_header_without_end_is_not_read(tmp_path, kind, first):
+    before = b"" if first else gzip.compress(tarred({"others": b""}, "w")[: tarfile.BLOCKSIZE])
+    (tmp_path / "archive").write_bytes(before + HEADERS[kind])
+    with pytest.raises(ValueError, match="archive is not a .*(a header of -?[0-9,]+ bytes, where|a sparse member)"):
+        unpack(tmp_path / "archive", MEMBERS, tmp_path / "texts")
     assert files_in(tmp_path) == {"archive"}
 
 
