@@ -1,5 +1,6 @@
 """Files and folders that exist completely or not at all, even if the process or the machine stops."""
 
+import codecs
 import contextlib
 import errno
 import json
@@ -125,13 +126,14 @@ def _reason(error):
     return text if type(error) is ValueError else f"{type(error).__name__}: {text}"
 
 
-def read_text_lines(source, name=None, longest=1 << 24):
-    """Yields the lines of a binary file or pipe as texts without their ends.
+def read_text_lines(source, name=None, longest=1 << 24, keeps_mark=False):
+    """Yields the lines of a binary file or pipe as texts without their ends, the first without a byte order mark.
 
     Args:
         source: The open file.
         name: Its name, for messages. Optional.
         longest: Number of bytes of the longest line, so that a device such as /dev/zero does not fill the memory.
+        keeps_mark: Whether the byte order mark is text, as in a corpus of bytes, and not a trace of some editors.
 
     Raises:
         ValueError: If a line is not UTF-8 or too long. The message holds its number.
@@ -140,6 +142,8 @@ def read_text_lines(source, name=None, longest=1 << 24):
         where = f"Line {number} of {name}" if name else f"Line {number}"
         if len(line) == longest:
             raise ValueError(f"{where} is longer than {longest:,} bytes: break it into lines.")
+        if number == 1 and not keeps_mark:
+            line = line.removeprefix(codecs.BOM_UTF8)
         try:
             yield line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:

@@ -39,7 +39,7 @@ def define_flags():
 def main():
     run = RunFolder(FLAGS.run_dir)
     vocabulary, tokenize = run.vocabulary(), run.tokenize()
-    prompts = [tokenize(text) for text in read_prompts()]
+    prompts = [tokenize(text) for text in read_prompts(run.keeps_mark)]
     unknown = list(dict.fromkeys(word for tokens in prompts for word in vocabulary.unknown(tokens)))
     if unknown:
         way = "by their bytes" if FLAGS.open_vocabulary else "as <unk>"
@@ -75,12 +75,12 @@ def stop_id(vocabulary):
     return int(vocabulary.encode([FLAGS.stop])[0])
 
 
-def read_prompts():
+def read_prompts(keeps_mark):
     """Returns the lines of --input, or --prompt."""
     if not FLAGS.input:
         return [FLAGS.prompt]
     with open(FLAGS.input, "rb") as source:
-        return list(read_text_lines(source, FLAGS.input))
+        return list(read_text_lines(source, FLAGS.input, keeps_mark=keeps_mark))
 
 
 if __name__ == "__main__":

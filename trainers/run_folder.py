@@ -220,6 +220,11 @@ class RunFolder:
         """Name of the tokenizer that split the training text into words."""
         return self._metadata["tokenizer"]
 
+    @property
+    def keeps_mark(self):
+        """Whether a byte order mark at the beginning of a text is text, as in training."""
+        return self.tokenizer == "bytes"
+
     def subwords(self):
         """Returns the `Subwords` of the training text, None if its tokens are words."""
         return load_subwords(self.path, self._metadata)

@@ -49,7 +49,7 @@ LONGEST = 2048  # tokens of a window, if the cost of a token grows with the toke
 def main():
     run, total = RunFolder(FLAGS.run_dir), count_lines()
     vocabulary, tokenize = run.vocabulary(), run.tokenize()
-    lines, extra = ([*tokenize(line), "</s>"] for line in read_lines()), None
+    lines, extra = ([*tokenize(line), "</s>"] for line in read_lines(keeps_mark=run.keeps_mark)), None
     if FLAGS.open_vocabulary:
         lines = list(lines)
         extra = list(dict.fromkeys(word for tokens in lines for word in vocabulary.unknown(tokens)))
@@ -85,7 +85,7 @@ def count_lines():
     return total
 
 
-def read_lines():
+def read_lines(keeps_mark=False):
     """Yields the lines of --input or of the standard input.
 
     Raises:
@@ -93,7 +93,7 @@ def read_lines():
     """
     for name in FLAGS.input or [None]:
         with open(name, "rb") if name else standard_input() as source:
-            yield from read_text_lines(source, name)
+            yield from read_text_lines(source, name, keeps_mark=keeps_mark)
 
 
 def standard_input():

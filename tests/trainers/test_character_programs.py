@@ -49,6 +49,16 @@ def test_every_character_is_scored(run_dir, monkeypatch, capsys):
     assert scored["unknown"] == [] and scored["words"] == len(scored["tokens"])
 
 
+def test_the_mark_of_editors_is_text_in_bytes_only(run_dir, monkeypatch, capsys):
+    monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO("\ufeffthe\n\ufeff\n".encode()))
+    call(score, f"--run_dir={run_dir}", "--format=json")
+    texts = [
+        "".join(RunFolder(run_dir).join(json.loads(line)["tokens"])) for line in capsys.readouterr().out.splitlines()
+    ]
+    assert texts == ["\ufeffthe\n" if RunFolder(run_dir).keeps_mark else "the\n", "\ufeff\n"]  # no mark amid a text
+    assert RunFolder(run_dir).keeps_mark == (RunFolder(run_dir).tokenizer == "bytes")
+
+
 def test_generated_characters_are_joined_as_they_are(run_dir, capsys):
     call(generate, f"--run_dir={run_dir}", f"--prompt={LINE}", "--length=20", "--seed=1")
     run, out = RunFolder(run_dir), capsys.readouterr().out

@@ -177,7 +177,7 @@ def test_score_answers_each_line_before_the_next_one_comes():
 
 
 def test_generate_continues_the_prompts_of_a_file(trained, tmp_path, capsys):
-    (tmp_path / "prompts.txt").write_text("w1\n\nw2 w3 w1\n")
+    (tmp_path / "prompts.txt").write_text("\ufeffw1\n\nw2 w3 w1\n")  # with the mark of some editors
     options = [f"--run_dir={trained}", "--length=4", "--temperature=0"]
     call(generate, *options, f"--input={tmp_path}/prompts.txt", "--batch_size=2")
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -1,3 +1,4 @@
+import codecs
 import hashlib
 import itertools
 import reprlib
@@ -76,6 +77,8 @@ class Vocabulary:
         known = set(words)
         with open(path, "rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(LONGEST), b""), 1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)  # of some editors, no part of the word
                 word, count, overwrite = _parse(line, f"{path}:{number}")
                 left -= count
                 if left < 0:

@@ -101,6 +101,11 @@ def test_load_names_file_and_line(tmp_path, text, message):
         Vocabulary.load(tmp_path / "v.txt")
 
 
+def test_the_mark_of_editors_is_no_part_of_the_first_word(tmp_path):
+    (tmp_path / "v.txt").write_text("\ufeffthe 9\n\ufeffcat 2\n", encoding="utf-8")
+    assert Vocabulary.load(tmp_path / "v.txt").words[4:] == ["the", "\ufeffcat"]
+
+
 def test_a_line_may_overwrite_a_word(tmp_path):
     """As fairseq reads it: the first id stays, and nothing has it any more."""
     text = b"the 9\ncat 2\n</s> 1 #fairseq:overwrite\nthe 1 #fairseq:overwrite\ndog 0 #fairseq:overwrite\n"
