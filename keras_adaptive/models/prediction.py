@@ -1,5 +1,7 @@
 """Prediction with a language model, from NumPy arrays of ids to NumPy arrays."""
 
+import itertools
+
 import keras
 import numpy as np
 from keras import ops
@@ -33,10 +35,12 @@ class Prediction(keras.Model):
         if segment is not None:
             measure = lambda *given: [self.word_output.nll(*given)]  # noqa: E731
             return self._in_segments("nll", measure, tokens, targets, segment, report)[0]
-        tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
-        check_same_shape(targets, tokens.shape, "targets", "`tokens`")
+        tokens, targets = self._pair(tokens, targets)
         function = self._compiled("nll", lambda x, y: self.word_output.nll(self(x, training=False), y))
-        return ops.convert_to_numpy(function(tokens, targets))
+        found = ops.convert_to_numpy(function(tokens, targets))
+        if report:
+            report(1, 1)
+        return found
 
     def nll_of_segments(self, segments, rows):
         """Yields the negative log-likelihoods of segments, each of which continues the rows of the one before.
@@ -48,7 +52,7 @@ class Prediction(keras.Model):
         Yields:
             A NumPy array (rows, length of the segment), float32.
         """
-        pairs = ((self._ids(tokens, "tokens"), self._ids(targets, "targets")) for tokens, targets in segments)
+        pairs = itertools.starmap(self._pair, segments)
         measure = lambda *given: [self.word_output.nll(*given)]  # noqa: E731
         return (part[0] for part in self._measured("nll", measure, pairs, self.body.initial_state(rows)))
 
@@ -138,8 +142,7 @@ class Prediction(keras.Model):
 
     def _in_segments(self, name, measure, tokens, targets, segment, report=None):
         """Returns the arrays (batch, length) that `measure(hidden, targets)` returns, in segments of the rows."""
-        tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
-        check_same_shape(targets, tokens.shape, "targets", "`tokens`")
+        tokens, targets = self._pair(tokens, targets)
         if segment < 1:
             raise ValueError(f"`segment` must be at least 1 token. Received: segment={segment}.")
         slices = [slice(start, start + segment) for start in range(0, tokens.shape[1], segment)]
@@ -287,6 +290,12 @@ class Prediction(keras.Model):
         if ids.ndim != 2 or not ids.size:
             raise ValueError(f"`{name}` must have shape (batch, length), neither of them 0. Received: {ids.shape}.")
         return ids
+
+    def _pair(self, tokens, targets):
+        """Returns the ids of tokens and of their targets after checking both."""
+        tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
+        check_same_shape(targets, tokens.shape, "targets", "`tokens`")
+        return tokens, targets
 
     def _compiled(self, key, function, donate_argnums=()):
         return self._functions.get(key, lambda: compiled(function, self.variables, donate_argnums))

@@ -171,3 +171,10 @@ def test_a_killed_training_resumes_bit_identically(tmp_path):
     resumed, whole = (json.loads(done.stdout.splitlines()[-1]) for done in (resumed, whole))
     assert resumed["from"] == 2 and whole["from"] == 0
     assert resumed["variables"] == whole["variables"]
+
+
+@pytest.mark.parametrize("wrong", [np.s_[:2], np.s_[:, 1:]], ids=str)
+def test_segments_whose_targets_have_another_shape_are_refused(wrong):
+    tokens, targets = np.full((2, 3, 6), 5, "int32")
+    with pytest.raises(ValueError, match=r"`targets` must have the shape \(3, 6\) of `tokens`. Received: "):
+        next(stream_model().nll_of_segments([(tokens, targets[wrong])], 3))
