@@ -18,7 +18,7 @@ from keras_adaptive.metrics import (
 SEGMENT = 512  # tokens of a row to compute at a time
 CHUNK = 1 << 22  # tokens in memory at a time
 LONGEST = 1 << 14  # tokens of a window, if its cost grows with the square of them
-PAIRS = 1 << 28  # pairs of tokens of a batch of such windows
+PAIRS = 1 << 25  # pairs of tokens at a time in such windows: 1 GiB of scores, in float32, of 8 heads
 POSITIONS = 20  # of which probabilities are returned
 LETTERS = 12  # of the longest words of which probabilities are returned
 
@@ -32,8 +32,9 @@ def word_losses(model, corpus, split, block, context, batch_size, by_lines=False
         model: A `LanguageModel`.
         corpus: A `Corpus`.
         split: "train", "valid" or "test".
-        block, context, batch_size, by_lines: As in `ContextWindows`. Long windows are evaluated in smaller batches.
-        report: Function of the numbers of batches done and of all batches, called after each. Optional.
+        block, context, batch_size, by_lines: As in `ContextWindows`. Long windows are evaluated in smaller batches, and
+            in segments.
+        report: Function of the numbers of tokens scored and of all tokens, called after each step. Optional.
 
     Returns:
         `(nll, words)`: the losses in nats, (words,) float64 in the order of the text, and the ids of the words in
@@ -43,21 +44,30 @@ def word_losses(model, corpus, split, block, context, batch_size, by_lines=False
         ValueError: If a file of the split is missing or has changed, or a window is too long for attention.
     """
     corpus.verify(split)
-    windows = ContextWindows(corpus.tokens(split), block, context, batch_size=batch_size, by_lines=by_lines)
+    windows = ContextWindows(corpus.tokens(split), block, context, by_lines=by_lines)
+    longest, rows = windows.longest, min(batch_size, len(windows))
+    segment = SEGMENT if longest > SEGMENT else None
     if state_grows(model.body):
-        longest = windows.longest
         if longest > LONGEST:
             raise ValueError(
                 f"A window may have {LONGEST:,} tokens, since attention takes time and memory with the square of them: "
                 "pass a smaller block or context, and blocks of tokens if a line is longer than that. "
                 f"Received: windows of up to {longest:,} tokens."
             )
-        windows.batch_size = min(batch_size, max(1, PAIRS // longest**2))
-    nll = []
-    for number, batch in enumerate(windows, 1):
-        nll.append(losses(model, *batch))
-        if report:
-            report(number, len(windows))
+        segment = segment if longest**2 > PAIRS else None  # a whole window at a time is faster
+        rows = min(rows, max(1, PAIRS // (longest * (segment or longest))))
+    windows.batch_size = rows
+    nll, done = [], 0
+    for inputs, targets, weights in windows:
+        scored = weights > 0
+        count = np.count_nonzero(scored)
+
+        def step(part, parts, done=done, count=count):
+            if report:
+                report(done + count * part // parts, len(windows.tokens))
+
+        nll.append(model.nll(inputs, targets, segment, step)[scored].astype("float64"))
+        done += count
     return _of_words(np.concatenate(nll), corpus, split)
 
 
@@ -105,11 +115,6 @@ def state_grows(body):
     """Returns whether the state of a body, and with it the cost of a token, grows with the text, as in attention."""
     sizes = [[tuple(part.shape) for part in keras.tree.flatten(body.initial_state(1, length))] for length in (1, 2)]
     return sizes[0] != sizes[1]
-
-
-def losses(model, inputs, targets, weights):
-    """Returns the losses of the scored tokens of a batch of windows, float64 in the order of the text."""
-    return model.nll(inputs, targets)[weights > 0].astype("float64")
 
 
 def lengths(corpus, split):

@@ -103,7 +103,7 @@ class Run:
                 if kept["of"] == of:
                     return WordLosses(*(kept[name] for name in WordLosses._fields))
         print(f"Evaluating for {path}", flush=True)
-        report = Progress(f"batches of {path.name}")
+        report = Progress(f"{'blocks' if carried else 'tokens'} of {path.name}")
         if carried:
             how = split, block, FLAGS.batch_size, report
             nll_and_words = evaluation.word_losses_of_streams(inference(), self.corpus, *how)

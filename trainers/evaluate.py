@@ -57,7 +57,7 @@ def main():
         nll, words = word_losses_of_streams(model, corpus, *how, report)
     else:
         how = block, FLAGS.context, FLAGS.batch_size or 16, blocks_of == "lines"
-        nll, words = word_losses(model, corpus, FLAGS.split, *how, Progress(f"batches of {FLAGS.split}"))
+        nll, words = word_losses(model, corpus, FLAGS.split, *how, Progress(f"tokens of {FLAGS.split}"))
     loss, bits = float(nll.mean()), float(nll.sum()) / math.log(2)
     result = {
         "split": FLAGS.split,

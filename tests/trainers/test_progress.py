@@ -129,8 +129,24 @@ def test_windows_of_attention_are_bounded(monkeypatch):
     monkeypatch.setattr(evaluation, "PAIRS", 300)  # two windows of 12 tokens
     found, _ = evaluation.word_losses(model, Corpus(), "valid", 8, 4, 8, report=lambda *at: reported.append(at))
     np.testing.assert_allclose(found, expected, atol=5e-6)
-    assert reported == [(1, 3), (2, 3), (3, 3)]
+    assert reported == [(16, 40), (32, 40), (40, 40)]
     monkeypatch.setattr(evaluation, "LONGEST", 20)
     for block, by_lines in ((21, False), (1_000_000, False), (8, True)):
         with pytest.raises(ValueError, match="A window may have 20 tokens, .* Received: windows of up to [234]"):
             evaluation.word_losses(model, Corpus(), "valid", block, 0, 8, by_lines)
+
+
+@pytest.mark.parametrize("body, rows", [(ToyBody(8), 2), (None, 1)], ids=["state of fixed size", "attention"])
+def test_long_windows_are_read_in_segments(monkeypatch, body, rows):
+    """However large the block, memory is bounded: by few tokens at a time, and by no more rows than windows."""
+    parts, read, reported = language_model(), [], []
+    model = LanguageModel(parts.word_input, body or parts.body, parts.word_output)
+    expected, _ = evaluation.word_losses(model, Corpus(), "valid", 20, 0, 8)
+    monkeypatch.setattr(evaluation, "SEGMENT", 8)
+    monkeypatch.setattr(evaluation, "PAIRS", 20 * 8)
+    nll_of = type(model.word_output).nll
+    nll = lambda output, hidden, targets: read.append(tuple(targets.shape)) or nll_of(output, hidden, targets)  # noqa: E731
+    monkeypatch.setattr(type(model.word_output), "nll", nll)
+    found, _ = evaluation.word_losses(model, Corpus(), "valid", 20, 0, 8, report=lambda *at: reported.append(at))
+    np.testing.assert_allclose(found, expected, atol=5e-6)
+    assert set(read) == {(rows, 8), (rows, 4)} and len(reported) == 6 // rows and reported[-1] == (40, 40)
