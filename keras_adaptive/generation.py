@@ -5,6 +5,8 @@ from keras import ops
 
 from keras_adaptive.special_words import PAD
 
+SEGMENT = 512  # tokens of a prompt to read at a time, since attention compares each with all tokens before it
+
 
 def stream(step, state, prompts, length, seed=None, stop=None):
     """Yields arrays (batch,) of ids that continue the prompts, until each is `length` words longer or has ended.
@@ -24,6 +26,11 @@ def stream(step, state, prompts, length, seed=None, stop=None):
     random = np.random.default_rng(seed)
     lengths = [len(prompt) for prompt in prompts]
     tokens = np.stack([prompt[: min(lengths)] for prompt in prompts])
+    *begins, last = range(0, min(lengths), SEGMENT)
+    unused = ops.zeros((2, len(prompts)), "float32")
+    for begin in begins:
+        _, state = step(ops.convert_to_tensor(tokens[:, begin : begin + SEGMENT]), state, unused)
+    tokens = tokens[:, last:]
     ended = np.zeros(len(prompts), bool)
     for place in range(min(lengths), max(lengths) + length):
         uniform = random.random((2, len(prompts)), dtype="float32")
@@ -55,8 +62,9 @@ def by_sampler(sampler, step, initial_state, prompt, length):
     """
     size = prompt.shape[1]
     state, read = initial_state(len(prompt), size + length), []
-    if size > 1:
-        _, hidden, state = step(ops.convert_to_tensor(prompt[:, :-1]), state)
+    for begin in range(0, size - 1, SEGMENT):
+        part = prompt[:, begin : min(begin + SEGMENT, size - 1)]
+        _, hidden, state = step(ops.convert_to_tensor(part), state)
         read.append(hidden)
     _, hidden, _ = step(ops.convert_to_tensor(prompt[:, -1:]), state)  # the sampler adds it to the state itself
     hidden = ops.concatenate([*read, hidden], axis=1)

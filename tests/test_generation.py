@@ -1,4 +1,5 @@
 import numpy as np
+from keras import ops
 
 from keras_adaptive import generation
 from tests.support.backends import numpy
@@ -23,6 +24,34 @@ def test_the_prompt_goes_in_at_once_and_every_word_once():
     for number, (tokens, state, _) in enumerate(calls[1:], 1):
         np.testing.assert_array_equal(tokens, words[number - 1][:, None])
         assert state == 2 + number
+
+
+def test_a_long_prompt_goes_in_by_segments(monkeypatch):
+    """And the draws are those of a prompt that goes in at once."""
+    whole, parts, prompt = [], [], np.arange(14, dtype="int32").reshape(2, 7)
+    expected = list(generation.stream(counting(whole), 0, prompt, length=3, seed=1))
+    monkeypatch.setattr(generation, "SEGMENT", 3)
+    words = list(generation.stream(counting(parts), 0, prompt, length=3, seed=1))
+    np.testing.assert_array_equal(words, expected)
+    assert [tokens.shape[1] for tokens, *_ in parts] == [3, 3, 1, 1, 1]
+    np.testing.assert_array_equal(np.concatenate([tokens for tokens, *_ in parts[:3]], axis=1), prompt)
+    np.testing.assert_array_equal([uniform for *_, uniform in parts[2:]], [uniform for *_, uniform in whole])
+
+
+def test_a_sampler_gets_a_long_prompt_by_segments(monkeypatch):
+    read, prompt = [], np.arange(8, dtype="int32")[None]
+
+    def step(tokens, state):
+        read.append(tokens.shape[1])
+        return None, ops.cast(tokens, "float32")[..., None], state
+
+    def sampler(next_word, tokens, cache, index, hidden_states):
+        np.testing.assert_array_equal(numpy(hidden_states)[0, :index, 0], prompt[0])
+        return tokens
+
+    monkeypatch.setattr(generation, "SEGMENT", 3)
+    assert generation.by_sampler(sampler, step, lambda *_: 0, prompt, 2).shape == (1, 2)
+    assert read == [3, 3, 1, 1]
 
 
 def test_draws_follow_the_seed_and_differ_between_rows_and_steps():
