@@ -5,7 +5,16 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_adaptive.layers import LSTMDecoder, QRNNDecoder, SeededDropout, VariationalDropout, WeightDrop
+from keras_adaptive.layers import (
+    AdaptiveSoftmax,
+    LSTMDecoder,
+    QRNNDecoder,
+    SeededDropout,
+    VariationalDropout,
+    WeightDrop,
+    WordEmbedding,
+)
+from keras_adaptive.models import LanguageModel
 from tests.support import oracle
 from tests.support.backends import numpy, runner, weight_gradients
 from tests.support.weights import randomize, value
@@ -27,52 +36,49 @@ def built(body):
     return body
 
 
-def split_nll(hidden, targets, table, bias, tail_vectors, tail_bias, splits):
-    """−log p of a softmax of bands of one table, whose tails' columns in the head are reversed."""
-    starts, ends = splits, [*splits[1:], len(table)]
-    head = ops.matmul(hidden, ops.transpose(ops.concatenate([table[: splits[0]], tail_vectors])))
-    head = ops.log_softmax(head + ops.concatenate([bias[: splits[0]], tail_bias]))
-    log_probs = [head[..., : splits[0]]]
-    for number, (start, end) in enumerate(zip(starts, ends), 1):
-        tail = ops.log_softmax(ops.matmul(hidden, ops.transpose(table[start:end])) + bias[start:end])
-        log_probs.append(tail + head[..., -number : head.shape[-1] - number + 1])
-    return -ops.take_along_axis(ops.concatenate(log_probs, axis=-1), targets[..., None], axis=-1)
-
-
 def test_published_awd_lstm(golden):
+    """The whole model: its objective, with both penalties, and the gradient of every weight."""
     arrays, config = golden("awd_lstm")
-    inner, (_, dim) = config["layer_sizes"][0][1], config["layer_sizes"][-1]
+    words, inner, dim = config["vocab"], config["layer_sizes"][0][1], config["emb"]
+    table = WordEmbedding(words, dim)
     body = LSTMDecoder(config["layers"], inner, dim, activation_penalty=2.0, temporal_penalty=1.0)
-    body.build((None, None, config["emb"]))
-    variables, names = [], []
+    softmax = AdaptiveSoftmax(words, config["splits"], tied_to=table, use_bias=True)
+    model = LanguageModel(table, body, softmax)
+    known = {  # published name: our variable, and what maps the published array to ours
+        "encoder.weight": (table.tables[0], np.asarray),
+        "decoder.bias": (softmax.bias, np.asarray),
+        "criterion.tail_vectors": (softmax.class_table, np.flipud),  # published: the first tail is the last column
+        "criterion.tail_bias": (softmax.class_bias, np.flipud),
+    }
     for number, layer in enumerate(body.recurrent_layers):
-        read = lambda kind, name, number=number: arrays[f"{kind}/rnns.{number}.{name}_l0"]  # noqa: E731
-        layer.kernel.assign(read("param", "weight_ih").T)
-        layer.recurrent_kernel.assign(read("param", "weight_hh").T)
-        layer.bias.assign(read("param", "bias_ih") + read("param", "bias_hh"))
-        variables += [layer.kernel, layer.recurrent_kernel, layer.bias]
-        names += [f"rnns.{number}.{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih")]
+        known[f"rnns.{number}.weight_ih_l0"] = layer.kernel, np.transpose
+        known[f"rnns.{number}.weight_hh_l0"] = layer.recurrent_kernel, np.transpose
+        known[f"rnns.{number}.bias_ih_l0"] = layer.bias, np.asarray
+    for name, (variable, ours) in known.items():
+        variable.assign(ours(arrays[f"param/{name}"]))
+    for number, layer in enumerate(body.recurrent_layers):
+        layer.bias.assign_add(arrays[f"param/rnns.{number}.bias_hh_l0"])
+    assert len(known) == len(model.trainable_variables)
     state = [(arrays[f"in/h0_{i}"][0], arrays[f"in/c0_{i}"][0]) for i in range(config["layers"])]
     state = keras.tree.map_structure(ops.convert_to_tensor, state)
     ids, targets = arrays["in/ids"].T.astype("int32"), arrays["in/targets"].reshape(LENGTH, -1).T.astype("int32")
-    outputs = ["encoder.weight", "decoder.bias", "criterion.tail_vectors", "criterion.tail_bias"]
 
-    def loss(table, *softmax):
-        # Published: the embedding has the padding index −1, so that its last word gets no gradient from the input.
-        x = ops.take(ops.concatenate([table[:-1], ops.stop_gradient(table[-1:])]), ids, axis=0)
-        hidden, _ = body.step(x, state, training=True)
-        return ops.mean(split_nll(hidden, targets, table, *softmax, config["splits"])) + sum(body.losses)
-
-    hidden, last = runner(body.step)(arrays["param/encoder.weight"][ids], state)
+    hidden, last = runner(lambda ids, state: model(ids, state=state))(ids, state)
     close(np.swapaxes(hidden, 0, 1), arrays["out/raw_2"])
     for number, (h, c) in enumerate(last):
         close(h, arrays[f"out/h_{number}"][0])
         close(c, arrays[f"out/c_{number}"][0])
-    found, gradients = weight_gradients(loss, variables, [arrays[f"param/{name}"] for name in outputs])
+
+    shares = np.full(ids.shape, 1 / ids.size, "float32")
+    objective = lambda: model._objective(ids, targets, shares, state, 1.0)[0]  # noqa: E731
+    found, gradients = weight_gradients(objective, [variable for variable, _ in known.values()])
     assert found == pytest.approx(arrays["out/loss"] + arrays["out/ar"] + arrays["out/tar"], rel=1e-6)
-    for name, gradient in zip([*names, *outputs], gradients, strict=True):
-        expected = arrays[f"grad/{name}"]
-        close(gradient, expected.T if "weight_" in name else expected)
+    for (name, (_, ours)), gradient in zip(known.items(), gradients, strict=True):
+        expected = ours(arrays[f"grad/{name}"])
+        if name == "encoder.weight":  # published: the padding index −1, so that the last word has no input gradient
+            assert words - 1 in ids
+            gradient, expected = gradient[:-1], expected[:-1]
+        close(gradient, expected)
 
 
 def test_published_qrnn(golden):
