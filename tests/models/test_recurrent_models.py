@@ -6,10 +6,11 @@ import pytest
 
 from keras_adaptive.layers import AdaptiveSoftmax, LSTMDecoder, QRNNDecoder, WordEmbedding
 from keras_adaptive.models import LanguageModel
-from tests.support.backends import BACKEND, numpy
+from tests.support import oracle
+from tests.support.backends import BACKEND, numpy, runner, weight_gradients
 from tests.support.streams import ROWS, batches, text
 from tests.support.tiny import VOCABULARY, largest_difference
-from tests.support.weights import randomize
+from tests.support.weights import randomize, softmax_weights, value
 
 
 def recurrent_model(body=LSTMDecoder, dtype=None, **kwargs):
@@ -52,6 +53,51 @@ def test_penalties_of_a_stream_are_added_to_its_loss():
     np.testing.assert_allclose(penalties, np.cumsum(expected) / np.arange(1, len(expected) + 1), rtol=1e-4)
     found = model.evaluate((one for one in batches()), steps=len(expected), verbose=0, return_dict=True)
     assert found["loss"] == pytest.approx(np.log(found["perplexity"]), rel=1e-6)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_awd_qrnn_is_that_of_the_oracle_in_a_segment_that_continues_another(tied):
+    """The objective with both penalties, the gradient of every weight, and the state; gradients end at the segment."""
+    penalties, cutoffs, dim = (2.0, 0.5), (6, 13), 3
+    words = WordEmbedding(VOCABULARY, dim)
+    strengths = dict(zip(("activation_penalty", "temporal_penalty"), penalties))
+    body = QRNNDecoder(2, 4, dim if tied else 4, window=2, **strengths)
+    softmax = AdaptiveSoftmax(VOCABULARY, cutoffs, None, tied_to=words if tied else None, use_bias=True)
+    model = LanguageModel(words, body, softmax)
+    randomize(model)
+    variables = model.trainable_variables
+    stream = np.random.default_rng(0).integers(0, VOCABULARY, (2, 11)).astype("int32")
+    (first, tokens), targets = (stream[:, :5], stream[:, 5:10]), stream[:, 6:]
+
+    def oracle_hidden(tokens, state, read=value):
+        y, new = read(words.tables[0])[tokens], []
+        for layer, before in zip(body.recurrent_layers, state, strict=True):
+            y, after = oracle.qrnn(y, read(layer.kernel), read(layer.bias), *before)
+            new.append(after)
+        return y, new
+
+    def expected(*arrays):
+        values = {id(variable): array for variable, array in zip(variables, arrays, strict=True)}
+        read = lambda variable: values[id(variable)]  # noqa: E731
+        hidden, _ = oracle_hidden(tokens, state, read)
+        log_probs = oracle.adaptive_log_probs(hidden, *softmax_weights(softmax, read))
+        nll = -np.take_along_axis(log_probs, targets[..., None], axis=-1).mean()
+        changes = hidden[:, 1:] - hidden[:, :-1]
+        return nll + penalties[0] * (hidden**2).mean() + penalties[1] * (changes**2).mean()
+
+    empty = [tuple(np.zeros(part.shape) for part in layer) for layer in numpy(body.initial_state(2))]
+    _, state = oracle_hidden(first, empty)
+    found_state = runner(lambda tokens: model(tokens, state=body.initial_state(2))[1])(first)
+    for found, exact in zip(*map(keras.tree.flatten, (found_state, state)), strict=True):
+        np.testing.assert_allclose(found, exact, atol=1e-6)
+    shares = np.full(tokens.shape, 1 / tokens.size, "float32")
+    carried = keras.tree.map_structure(lambda part: part.astype("float32"), state)
+    objective = lambda: model._objective(tokens, targets, shares, carried, 1.0)[0]  # noqa: E731
+    found, gradients = weight_gradients(objective, variables)
+    arrays = [value(variable) for variable in variables]
+    assert found == pytest.approx(expected(*arrays), rel=1e-6)
+    for gradient, exact in zip(gradients, oracle.gradients(expected, arrays), strict=True):
+        np.testing.assert_allclose(gradient, exact, rtol=0, atol=3e-6 * np.abs(exact).max())
 
 
 def test_a_text_in_segments_has_one_perplexity():

@@ -160,6 +160,14 @@ def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
     return np.stack(outputs, axis=1), h, c
 
 
+def qrnn(x, kernel, bias, c, last=None):
+    """(outputs, the state after them) of a QRNN layer with an output gate; with the `last` input, of window 2."""
+    source = x if last is None else np.concatenate([x, np.concatenate([last[:, None], x[:, :-1]], axis=1)], axis=-1)
+    z, f, o = np.split(source @ kernel + bias, 3, axis=-1)
+    cells = forget_mult(np.tanh(z), sigmoid(f), c)
+    return sigmoid(o) * cells, (cells[:, -1],) if last is None else (cells[:, -1], x[:, -1])
+
+
 def forget_mult(z, f, c):
     """The cells of every step, along the second axis."""
     cells = []
