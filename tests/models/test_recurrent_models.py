@@ -1,9 +1,13 @@
 """Language models with recurrent bodies: penalties, masks of weights and carried states."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
 
+from keras_adaptive.data import EOS
+from keras_adaptive.evaluation import word_losses_of_streams
 from keras_adaptive.layers import AdaptiveSoftmax, LSTMDecoder, QRNNDecoder, WordEmbedding
 from keras_adaptive.models import LanguageModel
 from tests.support import oracle
@@ -98,6 +102,31 @@ def test_an_awd_qrnn_is_that_of_the_oracle_in_a_segment_that_continues_another(t
     assert found == pytest.approx(expected(*arrays), rel=1e-6)
     for gradient, exact in zip(gradients, oracle.gradients(expected, arrays), strict=True):
         np.testing.assert_allclose(gradient, exact, rtol=0, atol=3e-6 * np.abs(exact).max())
+
+
+SEGMENTS = (1, 7, 70, 150)  # of which the last is the whole text
+
+
+@pytest.mark.parametrize(
+    "body, options", [(LSTMDecoder, {}), (LSTMDecoder, {"projection_dim": 5}), (QRNNDecoder, {"window": 2})]
+)
+def test_a_text_in_segments_and_in_streams_has_one_loss(body, options):
+    model = recurrent_model(body, **options)
+    stream = np.random.default_rng(0).integers(0, VOCABULARY, (1, SEGMENTS[-1] + 1)).astype("int32")
+    stream[0, 0] = EOS
+    text = types.SimpleNamespace(  # a corpus
+        tokens=lambda split: stream[0, 1:],
+        words=lambda split: stream[0, 1:],
+        word_starts=lambda split: np.arange(SEGMENTS[-1]),
+        verify=lambda split: None,
+    )
+    whole = float(model.nll(stream[:, :-1], stream[:, 1:]).astype("float64").mean())
+    for segment in SEGMENTS:
+        nll = model.nll(stream[:, :-1], stream[:, 1:], segment=segment)
+        assert float(nll.astype("float64").mean()) == pytest.approx(whole, rel=1e-6)
+        if segment > 1:  # 1 takes most of the time
+            of_streams, _ = word_losses_of_streams(model, text, "valid", segment)
+            assert float(of_streams.mean()) == pytest.approx(whole, rel=1e-6)
 
 
 def test_a_text_in_segments_has_one_perplexity():
