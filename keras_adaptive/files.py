@@ -160,14 +160,19 @@ def check_new_folder(folder):
     """Raises a ValueError, before any work, if a finished folder could not be renamed to `folder`.
 
     Anything but a new path or an empty folder of its own is refused: a folder cannot replace a link, the working
-    directory or a mounted disk.
+    directory or a mounted disk, and nothing can be made in a file or in a folder that is read-only.
     """
+    above = os.path.dirname(os.path.abspath(folder))
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
     reasons = {
         "an empty name": not os.fspath(folder),
         "a link": os.path.islink(folder),
         "the working directory": os.path.realpath(folder) == os.path.realpath("."),
         "a mounted disk": os.path.ismount(folder),
         "a file": os.path.isfile(folder),
+        "in something that is no folder": not os.path.isdir(above),
+        "in a folder that cannot be written": not os.access(above, os.W_OK),
     }
     found = [reason for reason, holds in reasons.items() if holds]
     if found:

@@ -247,11 +247,12 @@ def main(*paths):
 
     runs = open_runs(paths)
     pairs = [windows(run, integers("lengths"), integers("contexts")) for run in runs]
-    analysis = compare([analyze(run, FLAGS.split, pair) for run, pair in zip(runs, pairs)], FLAGS.split)
     folder = Path(FLAGS.output_dir)
-    write_json(folder / "analysis.json", analysis)
+    folder.mkdir(parents=True, exist_ok=True)  # before the work, since it may be no folder
+    analysis = compare([analyze(run, FLAGS.split, pair) for run, pair in zip(runs, pairs)], FLAGS.split)
     measure = "{name} per {unit}".format(**analysis["measure"])
-    print(*table(analysis), f"{measure}, in blocks of the length of training or in streams", sep="\n")
+    print(*table(analysis), f"{measure}, in blocks of the length of training or in streams", sep="\n", flush=True)
+    write_json(folder / "analysis.json", analysis)
     print(*draw_analysis(analysis, folder), folder / "analysis.json", sep="\n")
 
 

@@ -73,7 +73,6 @@ def main():
         "model": FLAGS.model,
         "by_frequency": by_frequency(nll, words, corpus),
     }
-    path = run.write_json(f"evaluation_{FLAGS.split}.json", result)
     counted = "{words:,} words in {tokens:,} tokens" if corpus.merges_sha256 else "{tokens:,} tokens"
     print(
         (
@@ -83,6 +82,7 @@ def main():
     )
     measures = [f"{value:.4f} per {name[9:]}" for name, value in result.items() if name.startswith("bits_per_")]
     print(f"Bits of the same text: {', '.join(measures)}")
+    path = run.write_json(f"evaluation_{FLAGS.split}.json", result)  # at the end: the folder may be read-only
     print(f"Written to {path}")
 
 

@@ -104,6 +104,21 @@ def test_an_error_before_the_first_update_gives_the_folder_back(corpus, tmp_path
     assert (run.path / "flags.txt").exists() and (run.path / "log.jsonl").exists()  # what was trained stays
 
 
+def test_a_result_that_cannot_be_written_is_printed_first(finished, tmp_path, capsys):
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "evaluation_valid.json").mkdir()
+    refused(evaluate, f"--run_dir={run}", match="Is a directory.*evaluation_valid.json")
+    printed = capsys.readouterr().out
+    assert "valid perplexity" in printed and "Bits of the same text" in printed and "Written" not in printed
+
+
+def test_a_folder_of_an_analysis_that_cannot_be_made_is_refused_before_the_work(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(analyze, "analyze", lambda *_: pytest.fail("The work began."))
+    refused(analyze, finished, "--output_dir=/dev/null", match="File exists: '/dev/null'")
+    (tmp_path / "file").write_text("")
+    refused(analyze, finished, f"--output_dir={tmp_path}/file/new", match="Not a directory: .*file/new'")
+
+
 READING = [
     (generate, ["--length=0"], "length=0: 0 is not"),
     (generate, ["--input=/dev/zero"], "Line 1 of /dev/zero is longer than"),
@@ -129,6 +144,8 @@ NO_FOLDER = {
     "a link to nothing": "link",
     "a link to an empty folder": "empty",
     "a file": "file",
+    "in a file": "file/new",
+    "deep in a device": "/dev/null/new/data",
 }
 
 
