@@ -38,7 +38,7 @@ def apply_gradients(optimizer, gradients, trainable, finite):
 def _updater(optimizer):
     """Returns a view of the optimizer that neither clips again nor, under TensorFlow, sums over replicas again.
 
-    Keras' own Adam steps by a kernel of the backend.
+    Keras' own Adam becomes a `FusedAdam`.
     """
     own = isinstance(optimizer, keras.optimizers.Adam) and type(optimizer).__module__.startswith("keras.")
     kind = FusedAdam if own else type(optimizer)
