@@ -21,6 +21,7 @@ KINDS = {  # cutoffs, arguments of the softmax, arguments of the embedding that 
     "tied, plain": ((), {}, {}),
     "no reduction": ((5, 12, 19), {"factor": None, "use_bias": True}, None),
     "tied, no reduction": ((5, 12), {}, "words"),
+    "tied, no reduction, biases": ((5, 9, 15), {"use_bias": True}, "words"),
     "tied, plain, biases": ((), {"use_bias": True}, "words"),
 }
 TARGETS = {

@@ -1,0 +1,122 @@
+"""What every output must do, whatever it is made of. A new output is one more line of OUTPUTS.
+
+All relations are about one output's own log-probabilities, which the tests of each output compare with an oracle.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_adaptive import layers
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, Output, WordEmbedding
+from tests.support.backends import runner
+from tests.support.draws import check_draws
+from tests.support.weights import randomize
+
+VOCABULARY, DIM, CUTOFFS = 20, 8, (5, 9, 15)
+K, DRAWS = 8, 20_000
+EVERY = np.arange(VOCABULARY, dtype="int32")
+TARGETS = np.array([[0, 4, 5, 8, 9], [14, 15, 19, -1, VOCABULARY]], "int32")  # of all bands, and outside of them
+WEIGHTS = np.linspace(0, 2, 10, dtype="float32").reshape(2, 5)
+INSIDE = (TARGETS >= 0) & (TARGETS < VOCABULARY)
+
+
+def tied(make_embedding, *arguments, **kwargs):
+    return AdaptiveSoftmax(VOCABULARY, *arguments, tied_to=make_embedding(VOCABULARY, DIM), **kwargs)
+
+
+OUTPUTS = {
+    "adaptive": partial(AdaptiveSoftmax, VOCABULARY, CUTOFFS, factor=2),
+    "adaptive, tied": partial(tied, partial(AdaptiveEmbedding, cutoffs=CUTOFFS, factor=2), CUTOFFS),
+    "plain": partial(AdaptiveSoftmax, VOCABULARY, ()),
+    "one table, tied, biases": partial(tied, WordEmbedding, CUTOFFS, use_bias=True),
+}
+
+
+class Case(NamedTuple):
+    layer: Output
+    log_probs: np.ndarray  # of the hidden states, (2, 5, vocabulary)
+    found: dict  # what the other methods return
+
+
+@pytest.fixture(scope="module", params=OUTPUTS)
+def output(request):
+    """All methods in one function, which compiles once."""
+    random = np.random.default_rng(1)
+    hidden, uniform = random.normal(size=(2, 5, DIM)).astype("float32"), random.random((2, DRAWS)).astype("float32")
+    layer = OUTPUTS[request.param](dtype="float32")
+    layer.build((None, None, DIM))
+    randomize(layer)
+
+    def methods(hidden, uniform, targets, weights, every):
+        first = hidden[:1, :1]
+        return {
+            "nll": layer.nll(hidden, targets),
+            "total_nll": layer.total_nll(hidden, targets, weights),
+            "training_loss": layer.training_loss(hidden, targets, weights, training=True),
+            "score": layer.score(ops.repeat(first, VOCABULARY, axis=1), every),
+            "rank": layer.rank(hidden, targets),
+            "top_k": layer.top_k(hidden, K),
+            "sorted": layer.top_k(hidden, VOCABULARY),
+            "drawn": layer.sample_with(ops.repeat(first, DRAWS, axis=1), uniform[:, None]),
+            "greedy": layer.sample_with(hidden, ops.reshape(uniform[:, :10], (2, 2, 5)), temperature=0),
+        }
+
+    found = runner(methods)(hidden, uniform, TARGETS, WEIGHTS, EVERY[None])
+    return Case(layer, runner(layer.log_probs)(hidden), found)
+
+
+def test_it_is_an_output(output):
+    assert isinstance(output.layer, Output)
+    assert output.layer.vocabulary_size == output.layer.boundaries[-1] == VOCABULARY
+    assert output.log_probs.shape == (*TARGETS.shape, VOCABULARY) and output.log_probs.dtype == "float32"
+    np.testing.assert_allclose(np.exp(output.log_probs).sum(axis=-1), 1.0, atol=1e-5)
+
+
+def test_the_nll_of_targets_is_minus_their_log_probability(output):
+    assert output.found["nll"].dtype == "float32"
+    np.testing.assert_allclose(output.found["nll"], nll(output.log_probs), atol=5e-6)
+
+
+@pytest.mark.parametrize("name", ["total_nll", "training_loss"])
+def test_losses_are_weighted_sums(output, name):
+    """Without dropout. Targets outside the vocabulary add nothing."""
+    np.testing.assert_allclose(output.found[name], np.sum(WEIGHTS * nll(output.log_probs)), atol=5e-5)
+
+
+def test_scores_are_log_probabilities_and_ranks(output):
+    """Of every word after the first hidden state, and ranks of all targets."""
+    log_probs, ranks = output.found["score"]
+    np.testing.assert_allclose(log_probs[0], output.log_probs[0, 0], atol=5e-6)
+    places = np.argsort(np.argsort(-output.log_probs, axis=-1), axis=-1) + 1
+    np.testing.assert_array_equal(ranks[0], places[0, 0])
+    np.testing.assert_array_equal(output.found["rank"], np.where(INSIDE, at_targets(places), 1))
+
+
+@pytest.mark.parametrize("name, k", [("top_k", K), ("sorted", VOCABULARY)])
+def test_the_best_words_are_the_best_of_all(output, name, k):
+    log_probs, ids = output.found[name]
+    order = np.argsort(-output.log_probs, axis=-1)[..., :k]
+    np.testing.assert_array_equal(ids, order)
+    np.testing.assert_allclose(log_probs, np.take_along_axis(output.log_probs, order, axis=-1), atol=5e-6)
+
+
+def test_words_are_drawn_by_their_probabilities(output):
+    check_draws(output.found["drawn"][0], np.exp(output.log_probs[0, 0].astype("float64")))
+    np.testing.assert_array_equal(output.found["greedy"], output.log_probs.argmax(axis=-1))
+
+
+def at_targets(values):
+    return np.take_along_axis(values, np.where(INSIDE, TARGETS, 0)[..., None], axis=-1)[..., 0]
+
+
+def nll(log_probs):
+    return np.where(INSIDE, -at_targets(log_probs), 0.0)
+
+
+def test_every_output_is_here():
+    public = {layer for layer in vars(layers).values() if isinstance(layer, type) and issubclass(layer, Output)}
+    assert public - {Output} <= {type(make()) for make in OUTPUTS.values()}
