@@ -27,6 +27,7 @@ from absl import flags
 
 from keras_adaptive import distribution
 from keras_adaptive.backend.any_length import of_any_length
+from keras_adaptive.backend.optimizer_step import inner_optimizer
 from keras_adaptive.backend.unallocated import number_of_values, unallocated
 from keras_adaptive.callbacks import (
     SGDR,
@@ -44,6 +45,7 @@ from keras_adaptive.data import load_corpus
 from keras_adaptive.files import read_json_lines
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.models.transfer import transfer
+from keras_adaptive.optimizers import AveragedSGD
 from trainers import command_line, experiment, resume, summary
 from trainers.experiment import Experiment
 from trainers.progress import TrainingLines
@@ -249,7 +251,8 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
     log = TrainLog(path, FLAGS.log_every, run.path / "tensorboard" if writes and board else None)
     finite = TerminateOnNonFinite(FLAGS.max_skipped)
     models = Checkpoint(run.path, writes=writes, patience=FLAGS.patience or None)
-    averaging = [NonMonotonicAveraging()] if chosen.parts["optimizer"] == "averaged_sgd" else []
+    averages = isinstance(inner_optimizer(model.optimizer), AveragedSGD)
+    averaging = [NonMonotonicAveraging()] if averages else []
     stateful = [log, finite, models, *averaging]
     backup = Backup(run.checkpoints, FLAGS.save_every or None, FLAGS.keep, stateful, writes)
     claimed = run.claimed(chosen, corpus) if writes else contextlib.nullcontext()

@@ -35,6 +35,12 @@ def apply_gradients(optimizer, gradients, trainable, finite):
         call_if(finite, updater.apply, gradients, trainable)
 
 
+def inner_optimizer(optimizer):
+    """Returns the optimizer that a `LossScaleOptimizer` wraps, or the given optimizer if it is another one."""
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    return optimizer.inner_optimizer if scales else optimizer
+
+
 def _updater(optimizer):
     """Returns a view of the optimizer that neither clips again nor, under TensorFlow, sums over replicas again.
 

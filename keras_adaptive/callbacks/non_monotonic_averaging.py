@@ -2,6 +2,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_adaptive.backend.optimizer_step import inner_optimizer
+from keras_adaptive.optimizers.averaged_sgd import AveragedSGD
+
 
 class NonMonotonicAveraging(keras.callbacks.Callback):
     """Averages the weights of an `AveragedSGD` from the moment that validation no longer improves (NT-ASGD).
@@ -43,11 +46,10 @@ class NonMonotonicAveraging(keras.callbacks.Callback):
 
     @property
     def _optimizer(self):
-        optimizer = self.model.optimizer
-        return getattr(optimizer, "inner_optimizer", optimizer)
+        return inner_optimizer(self.model.optimizer)
 
     def on_train_begin(self, logs=None):
-        if not hasattr(self._optimizer, "begin_averaging"):
+        if not isinstance(self._optimizer, AveragedSGD):
             raise ValueError(
                 "`NonMonotonicAveraging` needs an `AveragedSGD`. Received: an optimizer of class "
                 f"{type(self._optimizer).__name__}. Compile the model with an `AveragedSGD`."

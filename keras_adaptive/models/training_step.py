@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_adaptive.backend.checks import check_equal
 from keras_adaptive.backend.gradients import value_and_gradients
-from keras_adaptive.backend.optimizer_step import apply_gradients
+from keras_adaptive.backend.optimizer_step import apply_gradients, inner_optimizer
 from keras_adaptive.backend.replicas import averaged_by_keras, on_each_replica, replica_count, sum_over_replicas
 from keras_adaptive.layers.outputs.output import token_weights
 from keras_adaptive.layers.regularization.seeds import micro_batch
@@ -99,7 +99,7 @@ class TrainingStep(keras.Model):
                     f"A LanguageModel has its own loss and metrics: leave out `{name}`. Received: {kwargs[name]}."
                 )
         optimizer = self._with_loss_scale(optimizer)
-        if getattr(optimizer, "inner_optimizer", optimizer).gradient_accumulation_steps:
+        if inner_optimizer(optimizer).gradient_accumulation_steps:
             raise ValueError(
                 "A LanguageModel accumulates gradients by itself: leave out the optimizer's "
                 "`gradient_accumulation_steps`, make the batch as large as the update, and pass "
@@ -255,7 +255,7 @@ class TrainingStep(keras.Model):
 
     def _clipped(self, gradients, norm):
         """Returns the gradients, scaled so that their global norm is at most the optimizer's `global_clipnorm`."""
-        bound = getattr(self.optimizer, "inner_optimizer", self.optimizer).global_clipnorm
+        bound = inner_optimizer(self.optimizer).global_clipnorm
         if not bound:
             return gradients
         return scaled(gradients, bound / ops.maximum(norm, bound))

@@ -34,21 +34,17 @@ def transfer(model, vocabulary, source, source_vocabulary):
     known = np.array([word in source_vocabulary for word in words])
     ids = np.where(known, source_vocabulary.encode(words), -1)
     tables, source_tables = {}, {}
-    for name in ("word_input", "body", "word_output"):
-        new, old = getattr(model, name), getattr(source, name)
-        if type(new) is not type(old):
-            raise _different(name, type(new).__name__, type(old).__name__)
-        if getattr(new, "tied_to", None) is not None and old.tied_to is None:  # one table cannot hold both
-            raise _different(name, "tied to the input", "not tied")
-        own, its = (list(getattr(part, "tables", ())) for part in (new, old))
+    _check_parts(model, source)
+    for new, old in ((model.word_input, source.word_input), (model.word_output, source.word_output)):
+        own, its = list(new.tables), list(old.tables)
         if own and id(own[0]) not in tables:  # tied ones are copied once
-            _copy_words(new, old, ids, _spaces(old, transposed=name == "word_output"))
-        biases = [getattr(part, "bias", None) for part in (new, old)]
-        if all(bias is not None for bias in biases):
-            _copy_biases(*biases, ids)
-            own, its = [*own, biases[0]], [*its, biases[1]]
+            _copy_words(new, old, ids, _spaces(old, transposed=new is model.word_output))
         tables |= {id(table): table for table in own}
         source_tables |= {id(table): table for table in its}
+    biases = model.word_output.bias, source.word_output.bias
+    if all(bias is not None for bias in biases):
+        _copy_biases(*biases, ids)
+        tables[id(biases[0])], source_tables[id(biases[1])] = biases
     weights = [weight for weight in model.weights if id(weight) not in tables]
     source_weights = [weight for weight in source.weights if id(weight) not in source_tables]
     if len(weights) != len(source_weights):
@@ -65,6 +61,16 @@ def transfer(model, vocabulary, source, source_vocabulary):
     for weight, its in zip(weights, source_weights):
         weight.assign(its.value)
     return int(known.sum())
+
+
+def _check_parts(model, source):
+    """Raises a ValueError if the parts of two models are of other classes, or only the second one is untied."""
+    for name in ("word_input", "body", "word_output"):
+        new, old = (type(getattr(one, name)) for one in (model, source))
+        if new is not old:
+            raise _different(name, new.__name__, old.__name__)
+    if model.word_output.tied_to is not None and source.word_output.tied_to is None:  # one table cannot hold both
+        raise _different("word_output", "tied to the input", "not tied")
 
 
 def _copy_words(layer, source, ids, spaces):
@@ -102,7 +108,7 @@ def _copy_biases(bias, its_bias, ids):
 
 def _spaces(layer, transposed):
     """Returns the projection of each band as a matrix (dim_i, dim), or the identity."""
-    projections = list(getattr(layer, "projections", ())) or [None]
+    projections = list(layer.projections) or [None]
     matrices = []
     for table, projection in zip(layer.tables, projections):
         matrix = np.eye(table.shape[1]) if projection is None else ops.convert_to_numpy(projection.value)

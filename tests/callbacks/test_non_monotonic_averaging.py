@@ -128,7 +128,14 @@ def test_a_file_holds_the_averages_and_training_continues_from_the_weights(tmp_p
 
 
 def test_another_optimizer_is_refused():
+    class Other(keras.optimizers.SGD):
+        patience = 5
+
+        def begin_averaging(self):
+            raise AssertionError
+
     model = one_weight()
-    model.compile("sgd", loss="mse")
-    with pytest.raises(ValueError, match="needs an `AveragedSGD`. Received: an optimizer of class SGD"):
-        fit(model, 1, [NonMonotonicAveraging()])
+    for name, optimizer in (("SGD", "sgd"), ("Other", Other())):
+        model.compile(optimizer, loss="mse")
+        with pytest.raises(ValueError, match=f"needs an `AveragedSGD`. Received: an optimizer of class {name}"):
+            fit(model, 1, [NonMonotonicAveraging()])

@@ -9,6 +9,7 @@ from keras_adaptive.models import LanguageModel, transformer
 from keras_adaptive.models.transfer import transfer
 from tests.support.backends import numpy
 from tests.support.tiny import language_model, system
+from tests.support.toy_body import ToyBody
 from tests.support.weights import embedding_weights, randomize, softmax_weights
 
 # 20 ids, of which 5 are in the head. In the new vocabulary w3 and w0 change places, and two words are new.
@@ -118,3 +119,14 @@ def test_models_of_other_sizes_are_refused():
         transfer(language_model(ffn_dim=16), OLD, language_model(), OLD)
     with pytest.raises(ValueError, match="The word_input is AdaptiveEmbedding here, and CharCNN there"):
         transfer(language_model(), OLD, system("CNN"), OLD)
+
+
+def test_a_model_of_another_body_is_refused_before_any_word_is_copied():
+    source, model = language_model(), language_model()
+    randomize(source, seed=5)
+    model.body = ToyBody(8)
+    before = model.get_weights()
+    with pytest.raises(ValueError, match="The body is ToyBody here, and TransformerDecoder there"):
+        transfer(model, OLD, source, OLD)
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(new, old)

@@ -15,6 +15,7 @@ class Input(keras.layers.Layer):
             single band.
         tables: List of the variables with a vector for each word, if there are any: an output can be tied to them, and
             devices can share them.
+        projections: List of a variable (dim_i, output_dim) per table, or empty where vectors are not projected.
         max_bytes: Number of bytes that are read of a spelling, `None` if words are known by their ids alone.
 
     Input shape:
@@ -39,7 +40,7 @@ class Input(keras.layers.Layer):
     (1, 2, 4)
     """
 
-    tables = ()
+    tables = projections = ()
     max_bytes = None
 
     def call(self, ids):

@@ -23,6 +23,9 @@ class Output(keras.layers.Layer):
         vocabulary_size: Number of classes.
         boundaries: Tuple of the first id of every band and, last, of `vocabulary_size`.
         tables: List of the variables with a vector for each word, if there are any: devices can share them.
+        projections: List of a variable (hidden_dim, dim_i) per table, `None` where there is none; or empty.
+        bias: Variable (vocabulary_size,) with the bias of each word, or `None`.
+        tied_to: The `Input` whose tables these are, or `None`.
 
     Call arguments:
         hidden: (…, hidden_dim).
@@ -37,11 +40,13 @@ class Output(keras.layers.Layer):
     `compile` alone, never to this layer: pass `weights` instead, or use `keras_adaptive.models.WordModel`.
     """
 
-    tables = ()
+    tables = projections = ()
+    bias = None
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
+        self.tied_to = None  # not an attribute of the class, which would hide layers that torch keeps elsewhere
 
     def call(
         self,

@@ -26,7 +26,7 @@ class TiedOutput(Output):
 
     @trainable.setter
     def trainable(self, value):
-        tied = getattr(self, "tied_to", None)
+        tied = getattr(self, "tied_to", None)  # which the constructor of Keras' layer does not know yet
         before = [] if tied is None else [(part, part.trainable) for part in (tied, *tied.variables)]
         keras.layers.Layer.trainable.fset(self, value)  # sets `tied_to` too, which Keras takes for a part
         for part, trainable in before:
