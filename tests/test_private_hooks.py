@@ -5,16 +5,20 @@ training clips depends on none of them.
 """
 
 import ast
+import functools
 import inspect
 from pathlib import Path
 
 import keras
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "keras_adaptive"
+ROOT = Path(__file__).parents[1]
+SOURCES = [path for folder in ("keras_adaptive", "trainers") for path in sorted((ROOT / folder).rglob("*.py"))]
 BACKEND = keras.config.backend()
 # Names of functions and attributes of our own classes that Keras uses for its own classes.
 OURS = {"_buffers", "_dtype", "_metrics", "_version"}
+
+BY_STRING = {"getattr", "setattr", "hasattr", "delattr"}
 
 # name: (object that must have it, why it is used, backends that have it)
 HOOKS = {
@@ -53,6 +57,16 @@ HOOKS = {
         "A copied output replaces the copy of the embedding that it was made with.",
         {"tensorflow", "jax", "torch"},
     ),
+    "replace_tracked_value": (
+        keras.layers.Dense(1)._tracker,
+        "The method of a tracker that replaces that copy, which would otherwise be trained and saved too.",
+        {"tensorflow", "jax", "torch"},
+    ),
+    "input_tensors": (
+        keras.layers.Dense(1)(keras.Input((1,)))._keras_history.operation._inbound_nodes[0],
+        "The inputs of such a call, from which the search goes on.",
+        {"tensorflow", "jax", "torch"},
+    ),
     "_post_build": (
         keras.layers.Dense(1),
         "After that torch lists the parameters of the layer again.",
@@ -68,14 +82,35 @@ def test_keras_has_the_hook(name):
     assert hasattr(owner, name) == (BACKEND in backends)
 
 
-def private_names(path):
-    """The private attributes of a file's code that neither the file nor the package defines."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    defined = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    return {name for name in used | defined if name.startswith("_") and not name.startswith("__")}
+def is_private(name):
+    return name.startswith("_") and not name.startswith("__")
 
 
+def private_names(source):
+    """Returns the private names that code uses or defines, and the names that it asks of private attributes.
+
+    Names are those of attributes, also as strings for `getattr` and its like, of keyword arguments, since they may
+    become attributes, of functions and of classes.
+    """
+    nodes = list(ast.walk(ast.parse(source)))
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+    names = {node.attr for node in attributes}
+    names |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    names |= {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg}
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BY_STRING:
+            names |= {one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    names = {name for name in names if is_private(name)}
+    return names | {node.attr for node in attributes if owner_of(node) in names & names_of_keras()}
+
+
+def owner_of(node):
+    """Returns the attribute that an attribute is asked of, as `_nodes` in `x._nodes[0].inputs`, or None."""
+    owner = node.value.value if isinstance(node.value, ast.Subscript) else node.value
+    return owner.attr if isinstance(owner, ast.Attribute) else None
+
+
+@functools.cache
 def names_of_keras():
     owners = [
         keras.Model,
@@ -87,12 +122,46 @@ def names_of_keras():
     owners += [keras.random.SeedGenerator, keras.optimizers.LossScaleOptimizer]
     instances = [keras.layers.Dense(1), keras.Input((1,)), keras.optimizers.SGD()]
     names = set().union(*(dir(one) for one in [*owners, *(type(one) for one in instances), *instances]))
-    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+    return {name for name in names if is_private(name)}
+
+
+def hooks_of(source):
+    """Returns the names in a source that are private to Keras, or asked of what is."""
+    return {name for name in private_names(source) if name in names_of_keras() or not is_private(name)}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "model._tracker",
+        "def _tracker(self): pass",
+        "view(optimizer, _tracker=None)",
+        "getattr(model, '_tracker', None)",
+        "setattr(model, '_tracker', 1)",
+        "hasattr(model, '_tracker')",
+    ],
+)
+def test_hooks_are_found(line):
+    assert hooks_of(line) == {"_tracker"}
+
+
+def test_what_is_asked_of_a_hook_is_found():
+    assert hooks_of("x._tracker.stored_ids") == {"_tracker", "stored_ids"}
+    assert hooks_of("x._inbound_nodes[0].outputs") == {"_inbound_nodes", "outputs"}
+    assert hooks_of("self._ours_alone.public, x.public, f(public=1), getattr(x, 'public')") == set()
 
 
 def test_no_other_hook_is_used():
-    found = set().union(*(private_names(path) for path in PACKAGE.rglob("*.py"))) & names_of_keras()
-    assert found - set(HOOKS) - OURS == set()
+    sources = [path.read_text(encoding="utf-8") for path in SOURCES]
+    assert set().union(*map(hooks_of, sources)) - set(HOOKS) - OURS == set()
+    assert set(HOOKS) - set().union(*map(private_names, sources)) == set()  # a hook without a use is not needed here
+
+
+def test_a_tracker_replaces_a_layer():
+    layer, old, new = keras.layers.Layer(), keras.layers.Dense(1), keras.layers.Dense(1)
+    layer.part = old
+    layer._tracker.replace_tracked_value("layers", old, new)
+    assert layer._layers == [new]
 
 
 def test_clipping_uses_public_names_only():
