@@ -28,7 +28,7 @@ from absl import flags
 
 from keras_adaptive import evaluation
 from keras_adaptive.data import EOS, UNK
-from keras_adaptive.files import commit, partial, read_json_lines, reading, write_json
+from keras_adaptive.files import commit, partial, read_json_lines, reading, write_json, writing
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
 from trainers.experiment import Experiment, plain
@@ -118,8 +118,9 @@ class Run:
 
 def write_arrays(path, **arrays):
     """Writes an .npz file, whole or not at all."""
-    np.savez(partial(path), **arrays)
-    commit(path)
+    with writing(path):
+        np.savez(partial(path), **arrays)
+        commit(path)
 
 
 def open_runs(paths):

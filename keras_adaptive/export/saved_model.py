@@ -32,6 +32,7 @@ def export_saved_model(
         ValueError: If the backend is not TensorFlow, the folder is not empty, the vocabulary has another size than the
             model, the dtype is another one, `max_length` is below 1 or too large, or a weight is not finite. Nothing is
             written then.
+        OSError: If the folder cannot be written.
 
     Example:
 
@@ -71,7 +72,10 @@ def export_saved_model(
         setattr(module, name, function)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)  # it answers and does not train
     with complete_or_absent(folder) as new:
-        tf.saved_model.save(module, str(new), {**functions, "serving_default": functions["score"]}, options)
+        try:
+            tf.saved_model.save(module, str(new), {**functions, "serving_default": functions["score"]}, options)
+        except tf.errors.OpError as error:  # such as a full disk, which TensorFlow reports as scarce resources
+            raise OSError(f"{folder} cannot be written ({error.message}). Make room, or pass another.") from error
 
 
 def in_dtype(model, dtype):

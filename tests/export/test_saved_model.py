@@ -331,6 +331,20 @@ def test_a_model_that_is_not_finite_is_not_exported(tmp_path):
 
 
 @on_tensorflow
+def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
+    tf = pytest.importorskip("tensorflow")
+
+    def full(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, "variables.data; No space left on device")
+
+    monkeypatch.setattr(tf.saved_model, "save", full)
+    vocabulary = Vocabulary(TINY_WORDS, [0] * len(TINY_WORDS))
+    with pytest.raises(OSError, match=f"{tmp_path}/1 cannot be written .variables.data; No space left on device."):
+        export_saved_model(language_model(), vocabulary, tmp_path / "1")
+    assert not list(tmp_path.iterdir())
+
+
+@on_tensorflow
 def test_the_requests_of_the_readme_have_the_answers_of_the_readme(responses):
     assert [request.get("signature_name") for request, _ in SHOWN] == ["next_words", "score", "generate"]
     for number, (_, written) in enumerate(SHOWN):

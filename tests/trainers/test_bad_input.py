@@ -4,11 +4,14 @@ import json
 import os
 import shutil
 
+import numpy as np
 import pytest
 from absl import flags
 
+from keras_adaptive.data import Vocabulary
 from keras_adaptive.data import prepare as prepare_text
-from keras_adaptive.files import complete_or_absent
+from keras_adaptive.data.text.subwords import Subwords
+from keras_adaptive.files import complete_or_absent, write_json
 from tests.support.programs import ROOT, call
 from tests.support.quickstart import SHRUNK
 from tests.support.text import write_zipf
@@ -305,6 +308,29 @@ def test_a_log_that_has_lost_its_validations_does_not_say_that_training_diverged
     (tmp_path / "log.jsonl").write_text(json.dumps({"loss": 1.0}) + "\n")
     with pytest.raises(ValueError, match="log.jsonl has lost the validations of the run, which is complete"):
         train.print_result(Experiment.of_run(RunFolder(finished)), RunFolder(tmp_path))
+
+
+def draw_nothing(path):
+    from trainers.plots import draw, plt
+
+    draw(plt.figure, path)
+
+
+FULL_DISKS = {
+    "losses.npz": lambda path: analyze.write_arrays(path, nll=np.zeros(9)),
+    "picture.png": draw_nothing,
+    "merges.txt": Subwords([("a", "b")]).save,
+    "vocabulary.txt": Vocabulary.from_counts({"a": 1}).save,
+    "result.json": lambda path: write_json(path, {}),
+}
+
+
+@pytest.mark.parametrize("name", FULL_DISKS)
+def test_a_full_disk_names_the_file(tmp_path, name):
+    for path in (tmp_path / name, tmp_path / f"partial_{name}"):
+        path.symlink_to("/dev/full")
+    with pytest.raises(OSError, match=f"No space left on device: .*{tmp_path}/{name}"):
+        FULL_DISKS[name](tmp_path / name)
 
 
 COMMANDS = [

@@ -16,7 +16,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
 
-from keras_adaptive.files import commit, partial  # noqa: E402
+from keras_adaptive.files import commit, partial, writing  # noqa: E402
 
 TRAIN, VALID, MUTED = "#3b6fb6", "#d1632a", "#6b6b6b"
 STYLE = {
@@ -34,11 +34,11 @@ STYLE = {
 
 def draw(plot, path, *arguments):
     """Writes the figure that `plot(*arguments)` returns into the file `path`, in the style of all pictures."""
-    with plt.rc_context(STYLE):
+    with plt.rc_context(STYLE), writing(path):
         figure = plot(*arguments)
         figure.savefig(partial(path), format=os.path.splitext(path)[1][1:])
         plt.close(figure)
-    commit(path)
+        commit(path)
 
 
 def bin_label(one):

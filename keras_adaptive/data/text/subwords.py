@@ -7,7 +7,7 @@ import reprlib
 
 from keras_adaptive.data.text.characters import BYTES
 from keras_adaptive.data.text.vocabulary import Vocabulary
-from keras_adaptive.files import reading
+from keras_adaptive.files import reading, writing
 from keras_adaptive.special_words import SPECIAL_WORDS
 
 _BATCH = 1 << 16  # number of words that are cut at a time
@@ -83,7 +83,7 @@ class Subwords:
 
     def save(self, path):
         """Writes one merge per line."""
-        with open(path, "wb") as file:
+        with writing(path), open(path, "wb") as file:
             file.write(self._text())
 
     @property

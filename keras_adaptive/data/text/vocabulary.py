@@ -5,6 +5,7 @@ import reprlib
 
 import numpy as np
 
+from keras_adaptive.files import writing
 from keras_adaptive.special_words import SPECIAL_WORDS, UNK
 
 MOST = 2**53  # occurrences of all words together
@@ -94,7 +95,7 @@ class Vocabulary:
 
     def save(self, path):
         """Writes one `word count` per line, without the special words."""
-        with open(path, "wb") as file:
+        with writing(path), open(path, "wb") as file:
             file.write(self._text())
 
     def encode(self, words, extra=()):
