@@ -20,6 +20,7 @@ call evaluates only new runs and windows.
 import functools
 import hashlib
 import math
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ def define_flags():
     flags.DEFINE_enum("split", "valid", SPLITS, "Split to analyze.")
     flags.DEFINE_list("lengths", [], "Tokens of a window, context included; by default the length of training.")
     flags.DEFINE_list("contexts", [], "Tokens of a window that are context; by default 0 to 3 quarters of the window.")
-    flags.DEFINE_integer("batch_size", 16, "Blocks at a time.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", 16, "Blocks at a time.", 1, 2**20)
     flags.DEFINE_string("output_dir", "runs/analysis", "Folder for analysis.json and the pictures.")
 
 
@@ -236,11 +237,11 @@ def table(analysis):
 
 def integers(name):
     """Returns the value of a list flag."""
-    try:
-        return [int(one) for one in FLAGS[name].value]
-    except ValueError:
-        received = ",".join(FLAGS[name].value)
-        raise ValueError(f"--{name} must be numbers of tokens such as 0,128. Received: {received}") from None
+    given = FLAGS[name].value
+    if not all(re.fullmatch("-?[0-9]{1,7}", one) for one in given):
+        received = ",".join(given)[:80]
+        raise ValueError(f"--{name} must be numbers of tokens such as 0,128. Received: {received}")
+    return list(map(int, given))
 
 
 def main(*paths):

@@ -21,6 +21,7 @@ from trainers.progress import Progress
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
+MOST_TOKENS = 2**24  # of a row
 BLOCKS = {"tokens": "tokens", "lines": "tokens in whole lines", "streams": "tokens with the state carried"}
 
 
@@ -35,13 +36,14 @@ def define_flags():
         "Cut blocks of --block tokens, or of the lines that fit in them, or carry the state from block to block; by "
         "default streams for a run of --batching=streams, otherwise tokens.",
     )
-    flags.DEFINE_integer("block", None, "Tokens scored at a time; by default the length of training.", lower_bound=1)
-    flags.DEFINE_integer("context", 0, "Previous tokens that a block may see, which are not scored.", lower_bound=0)
+    flags.DEFINE_integer("block", None, "Tokens scored at a time; by default the length of training.", 1, MOST_TOKENS)
+    flags.DEFINE_integer("context", 0, "Previous tokens that a block may see, which are not scored.", 0, MOST_TOKENS)
     flags.DEFINE_integer(
         "batch_size",
         None,
         "Blocks at a time, by default 16, fewer if they are long; streams, by default 1.",
-        lower_bound=1,
+        1,
+        2**20,
     )
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
 

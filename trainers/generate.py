@@ -23,7 +23,7 @@ def define_flags():
     flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
     flags.DEFINE_string("prompt", "", "Text to continue; it is read as the start of a line.")
     flags.DEFINE_string("input", None, "UTF-8 file with one prompt per line, instead of --prompt.")
-    flags.DEFINE_integer("batch_size", 16, "Prompts of --input at a time.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", 16, "Prompts of --input at a time.", 1, 2**20)
     flags.DEFINE_integer("length", 50, "Words, or pieces of words, to generate.", 1, 10**6)
     temperature = "Below 1 sharpens the distribution, 0 takes the most probable word."
     command_line.define_float("temperature", 1.0, temperature, 0)

@@ -242,6 +242,7 @@ DIM, NUMBER = 2**16, 2**31 - 1  # the most: a slip of a finger ends at once, not
 RATE = (0.0, 1.0)
 LEARNING_RATE = (0.0, 100.0)
 DROPOUT = (0.0, 0.99)  # at 1 nothing would be left
+PENALTY = (0.0, 1000.0)  # of which published models have 1 or 2
 LEAST_NORM = 1e-6  # a gradient cut to less moves no weight in float32
 HYPERPARAMETERS = {
     "input_dim": HyperParameter(int, 0, "Dimension of the (first band's) input word vectors; 0 for --dim.", (0, DIM)),
@@ -286,13 +287,13 @@ HYPERPARAMETERS = {
         float, 0.0, "Probability that a unit of a QRNN keeps its old value in a time step.", DROPOUT
     ),
     "activation_penalty": HyperParameter(
-        float, 0.0, "Factor of the mean square of the hidden states in the loss (AR).", (0.0, None)
+        float, 0.0, "Factor of the mean square of the hidden states in the loss (AR).", PENALTY
     ),
     "temporal_penalty": HyperParameter(
         float,
         0.0,
         "Factor of the mean square of the hidden states' differences over time in the loss (TAR).",
-        (0.0, None),
+        PENALTY,
     ),
     "tail_dropout": HyperParameter(float, 0.0, "Dropout rate of the tails' projected hidden states.", DROPOUT),
     "input_dropout": HyperParameter(float, 0.0, "Dropout rate of the hidden states before the output.", DROPOUT),

@@ -31,7 +31,7 @@ FLAGS = flags.FLAGS
 def define_flags():
     flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
     flags.DEFINE_multi_string("input", [], "UTF-8 file to score, one or more; by default the standard input.")
-    flags.DEFINE_integer("batch_size", 16, "Lines at a time, at most.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", 16, "Lines at a time, at most.", 1, 2**20)
     flags.DEFINE_enum("format", "table", ["table", "json"], "A readable table, or one JSON object per line.")
     flags.DEFINE_bool(
         "open_vocabulary", False, "Read unknown words by their bytes (char_cnn models), after all lines are read."

@@ -48,6 +48,7 @@ from keras_adaptive.models.transfer import transfer
 from keras_adaptive.optimizers import AveragedSGD
 from trainers import command_line, experiment, resume, summary
 from trainers.experiment import Experiment
+from trainers.parts import NUMBER
 from trainers.progress import TrainingLines
 from trainers.run_folder import RunFolder
 
@@ -65,7 +66,7 @@ def define_flags():
     strategies = ["none", *distribution.BACKENDS]
     flags.DEFINE_enum("strategy", "none", strategies, "How several devices train together; see the documentation.")
     flags.DEFINE_integer("model_devices", 0, "Devices that share the word tables of model_parallel; 0 for all.", 0)
-    flags.DEFINE_integer("timeout", 1800, "Seconds without a batch after which one of several processes ends.", 1)
+    flags.DEFINE_integer("timeout", 1800, "Seconds without a batch that end one of several processes.", 1, NUMBER)
     flags.DEFINE_bool("tensorboard", None, "Write the log for TensorBoard too; by default if it is installed.")
     flags.DEFINE_bool("summary", False, "Print parameters and an estimate of the memory, and stop.")
 
@@ -164,6 +165,7 @@ def check(chosen):
             f"--patience must be 0 or above {patience + 1}, the value of --average_after plus 1: training would end "
             f"before an update is averaged. Received: --patience={FLAGS.patience} --average_after={patience}."
         )
+    check_reached(chosen.settings)
     if FLAGS.model_devices and FLAGS.strategy != "model_parallel":
         raise ValueError("--model_devices belongs to --strategy=model_parallel: leave it out, or choose that.")
     chosen.schedule()  # raises on bad rates before anything is written
@@ -173,6 +175,23 @@ def check(chosen):
     if FLAGS.tensorboard is None and not installed:
         print("tensorboard is not installed: log.jsonl is the only log. pip install tensorboard", file=sys.stderr)
     return installed if FLAGS.tensorboard is None else FLAGS.tensorboard
+
+
+def check_reached(settings):
+    """Raises a ValueError if the rate is 0, or training ends before what its flags announce."""
+    updates, validations = settings["updates"], settings["updates"] // settings["evaluate_every"]
+    if not settings["max_rate"]:
+        raise ValueError("--max_rate must be above 0: no weight would change. Received: --max_rate=0.")
+    if (decay_at := settings.get("decay_at")) and decay_at[-1] >= updates:
+        raise ValueError(
+            "--decay_at must be below --updates, or the rate is never divided. "
+            f"Received: --decay_at={experiment.plain(decay_at)} --updates={updates}."
+        )
+    if settings.get("average_after", 0) >= validations:
+        raise ValueError(
+            f"--average_after must be below the number of validations, {validations}, or no update is averaged: pass "
+            f"more --updates or a smaller --evaluate_every. Received: --average_after={settings['average_after']}."
+        )
 
 
 def check_rows(strategy, settings, stream_rows):

@@ -100,9 +100,12 @@ def updates_in_time(system, run_dir, trial_dir):
     """Returns how many updates take --minutes, by a short trial; a run that has begun keeps its number."""
     if (run_dir / "flags.txt").exists():
         return int(RunFolder(run_dir).flags()["updates"])
-    trial = [f"--updates={TRIAL_UPDATES}", f"--evaluate_every={TRIAL_UPDATES}", "--log_every=1", "--notensorboard"]
-    warmup = ["--warmup=0"] if "warmup" in Experiment.of_arguments([*common(), *system]).settings else []
-    train(system, trial_dir, "--seed=1", *trial, *warmup)
+    settings = Experiment.of_arguments([*common(), *system]).settings
+    every = TRIAL_UPDATES // 2 if "average_after" in settings else TRIAL_UPDATES
+    trial = [f"--updates={TRIAL_UPDATES}", f"--evaluate_every={every}", "--log_every=1", "--notensorboard"]
+    early = {"warmup": "0", "decay_at": "", "average_after": "1"}  # which may lie beyond the end of the trial
+    trial += [f"--{name}={value}" for name, value in early.items() if name in settings]
+    train(system, trial_dir, "--seed=1", *trial)
     seconds = [record["seconds"] for record in read_json_lines(trial_dir / "log.jsonl") if "loss" in record]
     update = statistics.median(end - start for start, end in zip(seconds, seconds[1:]))
     return max(int(60 * FLAGS.minutes / update) // FLAGS.validations, 1) * FLAGS.validations

@@ -22,6 +22,9 @@ from trainers.run_folder import RunFolder
 
 REFUSED = (ValueError, OSError, FloatingPointError, flags.Error)  # what `command_line` prints in one line
 HUGE = b"9" * 30
+RECURRENT = ["--body=lstm", "--num_layers=1"]
+STEPS = ["--schedule=step_decay"]
+AVERAGED = ["--optimizer=averaged_sgd"]
 CHAR_CNN = ["--input=char_cnn", "--notie_words"]
 
 
@@ -72,6 +75,10 @@ TRAINING = [
     (["--batch_size=1000000000"], "batch_size=1000000000"),
     (["--seed=99999999999"], "seed=99999999999"),
     (["--updates=10000000000"], "updates=10000000000"),
+    (["--timeout=100000000000"], "timeout=100000000000: 100000000000 is not an integer in the range"),
+    ([*RECURRENT, "--activation_penalty=1e30"], "activation_penalty=1e30: 1e[+]30 is not a number in the range"),
+    ([*RECURRENT, "--temporal_penalty=1e30"], "temporal_penalty=1e30: 1e[+]30 is not a number in the range"),
+    (["--max_rate=0", "--min_rate=0"], "--max_rate must be above 0: no weight would change. Received: --max_rate=0."),
     (["--model_devices=3"], "--model_devices belongs to --strategy=model_parallel"),
     (["--momentum=1"], "`momentum` must be at least 0 and below 1"),
     (["--data_dir=/dev/zero"], "/dev/zero holds no corpus"),
@@ -83,6 +90,21 @@ TRAINING = [
 def test_flags_that_cannot_train_leave_no_run(corpus, tmp_path, arguments, match):
     arguments = [*SHRUNK, f"--data_dir={corpus.data_dir}", f"--run_dir={tmp_path}/run", *arguments]
     refused(train, *arguments, match=match)
+    assert not (tmp_path / "run").exists()
+
+
+NEVER_REACHED = [
+    ([*STEPS, "--max_rate=0"], "--max_rate must be above 0: no weight would change. Received: --max_rate=0."),
+    ([*STEPS, "--decay_at=3,1000"], "--decay_at must be below --updates, .* --decay_at=3,1000 --updates=1000."),
+    ([*AVERAGED, "--average_after=10"], "--average_after must be below the number of validations, 10, or no update"),
+    ([*AVERAGED, "--updates=200"], "--average_after must be below .*, 2, .* Received: --average_after=5."),
+    (["--warmup=1000"], "--warmup must be below --updates"),
+]
+
+
+@pytest.mark.parametrize("arguments, match", NEVER_REACHED, ids=lambda one: repr(one)[:40])
+def test_flags_of_what_training_never_reaches_are_refused(tmp_path, arguments, match):
+    refused(train, *arguments, "--notensorboard", f"--run_dir={tmp_path}/run", match=match)
     assert not (tmp_path / "run").exists()
 
 
@@ -133,12 +155,30 @@ READING = [
     (score, ["--input=/"], "Is a directory: '/'"),
     (evaluate, ["--data_dir=/nowhere"], "/nowhere holds no corpus"),
     (evaluate, ["--block=0"], "block=0: 0 is not"),
+    (evaluate, ["--block=" + "9" * 30], "block=9+: 9+ is not an integer in the range"),
+    (evaluate, ["--context=" + "9" * 30], "context=9+: 9+ is not an integer in the range"),
+    (evaluate, ["--batch_size=" + "9" * 30], "batch_size=9+: 9+ is not an integer in the range"),
+    (score, ["--batch_size=" + "9" * 30], "batch_size=9+: 9+ is not an integer in the range"),
+    (score, ["--alternatives=" + "9" * 30], "--alternatives must be at most 80"),
+    (generate, ["--batch_size=" + "9" * 30], "batch_size=9+: 9+ is not an integer in the range"),
 ]
 
 
 @pytest.mark.parametrize("program, arguments, match", READING, ids=lambda one: repr(one)[:40])
 def test_bad_flags_of_the_other_programs(finished, program, arguments, match):
     refused(program, f"--run_dir={finished}", *arguments, match=match)
+
+
+ANALYZING = [
+    (["--batch_size=" + "9" * 30], "batch_size=9+: 9+ is not an integer in the range"),
+    (["--lengths=" + "9" * 30], "--lengths must be numbers of tokens such as 0,128. Received: 9+$"),
+    (["--contexts=0," + "9" * 5000], "--contexts must be numbers of tokens .* Received: 0,9+$"),
+]
+
+
+@pytest.mark.parametrize("arguments, match", ANALYZING, ids=lambda one: repr(one)[:40])
+def test_bad_flags_of_analyze(finished, arguments, match):
+    refused(analyze, finished, *arguments, match=match)
 
 
 NO_FOLDER = {

@@ -109,7 +109,7 @@ def test_patience_ends_a_run(corpora, tmp_path, capsys):
 
 
 def test_patience_that_ends_a_run_before_averages_is_refused(monkeypatch):
-    chosen = Experiment.of_arguments(["--optimizer=averaged_sgd", "--evaluate_every=10", "--updates=20"])
+    chosen = Experiment.of_arguments(["--optimizer=averaged_sgd", "--evaluate_every=10", "--updates=90"])
     values = {"run_dir": "run", "model_devices": 0, "tensorboard": False}
     for patience in (0, 7, 6):
         monkeypatch.setattr(train, "FLAGS", SimpleNamespace(patience=patience, **values))

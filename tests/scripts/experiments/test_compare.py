@@ -8,6 +8,8 @@ from keras_adaptive.data import prepare
 from scripts.experiments import compare, systems
 from scripts.experiments.compare import TRIAL_UPDATES
 from tests.support.programs import call, parsed
+from trainers import train
+from trainers.experiment import Experiment
 
 FLAGFILES = {
     "common": """# What all systems share
@@ -101,6 +103,24 @@ def test_minutes_become_updates_by_a_trial_and_a_begun_run_keeps_its_number(text
     monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)
     (training,) = trainings(text, tmp_path, programs, "--minutes=0.5", "--validations=4")
     assert (training["updates"], training["evaluate_every"]) == ("48", "12")
+
+
+@pytest.mark.parametrize(
+    "flags, expected",
+    [
+        ("--schedule=step_decay\n--decay_at=2400", {"decay_at": "", "evaluate_every": str(TRIAL_UPDATES)}),
+        ("--optimizer=averaged_sgd", {"average_after": "1", "evaluate_every": str(TRIAL_UPDATES // 2)}),
+    ],
+)
+def test_a_trial_needs_nothing_beyond_its_end(text, tmp_path, programs, flags, expected):
+    (tmp_path / "late.flags").write_text(f"{flags}\n")
+    given = [*arguments(text, "adp_t")[:2], f"--flagfiles={tmp_path}/late.flags", "--minutes=0.5"]
+    with pytest.raises(FileNotFoundError):  # nothing was analyzed
+        call(compare, *given, f"--output_dir={tmp_path}/runs")
+    trial, training = programs[:2]
+    assert expected.items() <= trial.items() and not {"decay_at", "average_after"} & training.keys()
+    with parsed(train, *(f"--{name}={value}" for name, value in trial.items() if name != "notensorboard")):
+        train.check(Experiment.of_flags())
 
 
 def test_the_flags_of_the_system_say_how_long_it_trains(text, tmp_path, programs):
