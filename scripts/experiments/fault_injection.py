@@ -62,7 +62,7 @@ class Training:
     """Process of trainers.train on a run folder."""
 
     def __init__(self, corpus, run_dir, backend):
-        self.run_dir = run_dir
+        self.run_dir, self.size = run_dir, None  # of the log when it was last read
         self.begun, self.start = time.time(), newest(run_dir)[0]
         flags_of_training = [f"--{name}={FLAGS[name].value}" for name in ("updates", "evaluate_every", "save_every")]
         recipe = [f"--flagfile={os.path.abspath(FLAGS.recipe)}"] if FLAGS.recipe else MODEL.split()
@@ -76,8 +76,8 @@ class Training:
             text=True,
         )
 
-    def wait_until(self, condition, *arguments):
-        """Returns whether the condition came true before the process ended."""
+    def wait_until(self, condition, *arguments, pause):
+        """Returns whether the condition came true before the process ended; asks every `pause` seconds."""
         end = time.monotonic() + PATIENCE
         while self.process.poll() is None:
             if condition(*arguments):
@@ -85,17 +85,16 @@ class Training:
             if time.monotonic() > end:
                 self.process.kill()
                 raise TimeoutError(f"Nothing happened for {PATIENCE} s in {self.run_dir}.")
-            time.sleep(0.0005)
+            time.sleep(pause)
         return False
 
     def reached(self, update):
         """Returns whether this process has trained up to this update; lines of earlier processes do not count."""
         log = self.run_dir / "log.jsonl"
-        return (
-            log.exists()
-            and log.stat().st_mtime > self.begun
-            and last_update(self.run_dir) >= max(update, self.start + 1)
-        )
+        if not log.exists() or log.stat().st_mtime <= self.begun or log.stat().st_size == self.size:
+            return False
+        self.size = log.stat().st_size
+        return last_update(self.run_dir) >= max(update, self.start + 1)
 
     def is_saving(self):
         """Returns whether there is a half-written checkpoint."""
@@ -133,9 +132,9 @@ def inject(corpus, folder, backend, moments):
     killed = folder / "killed"
     for number, moment in enumerate(moments, 1):
         training = Training(corpus, killed, backend)
-        alive = training.wait_until(training.reached, moment)
+        alive = training.wait_until(training.reached, moment, pause=0.005)
         if number % 2 == 0:
-            alive = training.wait_until(training.is_saving)
+            alive = training.wait_until(training.is_saving, pause=0.0005)  # it takes milliseconds
         if not alive:
             raise ValueError(f"Training ended before it could be killed:\n{training.finish()}")
         training.kill()

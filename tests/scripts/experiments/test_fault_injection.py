@@ -29,6 +29,18 @@ def test_a_killed_training_ends_as_an_undisturbed_one(tmp_path, shrunk, capsys):
     assert str(row["after update"]) in capsys.readouterr().out
 
 
+def test_a_log_is_read_only_when_it_has_grown(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(fault_injection, "last_update", lambda run_dir: read.append(run_dir) or len(read))
+    training = object.__new__(fault_injection.Training)
+    training.run_dir, training.size, training.begun, training.start = tmp_path, None, 0, 0
+    assert not training.reached(2)  # there is no log
+    for text, expected in (("a", False), ("a", False), ("ab", True)):
+        (tmp_path / "log.jsonl").write_text(text)
+        assert training.reached(2) == expected
+    assert len(read) == 2
+
+
 def test_the_recipe_of_streams_is_an_experiment():
     recipe = Path(fault_injection.__file__).with_name("streams.flags")
     chosen = Experiment.of_arguments([f"--flagfile={recipe}"])
