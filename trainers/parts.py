@@ -9,6 +9,7 @@ new row of `HYPERPARAMETERS`.
 """
 
 import bisect
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -59,6 +60,11 @@ class HyperParameter(NamedTuple):
 
 
 def adaptive_input(*, vocabulary_size, input_dim, dim, cutoffs, factor, **kwargs):
+    if factor == 0:
+        raise ValueError(
+            "--factor=0, no reduction, belongs to --input=word: pass it, or a --factor from 1. "
+            "Received: --input=adaptive --factor=0."
+        )
     return AdaptiveEmbedding(vocabulary_size, input_dim or dim, cutoffs, output_dim=dim, factor=factor, **kwargs)
 
 
@@ -68,6 +74,11 @@ def word_input(*, vocabulary_size, input_dim, dim, embedding_dropout, **kwargs):
 
 def char_cnn_input(*, words, input_dim, dim, highways, filters, **kwargs):
     return CharCNN(words, input_dim or dim, highways=highways, filters=filters, **kwargs)
+
+
+@functools.wraps(AdaptiveSoftmax, updated=())  # it has the same arguments
+def adaptive_softmax(*, factor=4, **kwargs):
+    return AdaptiveSoftmax(factor=factor or None, **kwargs)
 
 
 def plain_softmax(*, vocabulary_size, input_dropout, use_bias, tied_to=None, **kwargs):
@@ -200,7 +211,7 @@ PARTS = {
     },
     "output": {
         "adaptive": Part(
-            AdaptiveSoftmax,
+            adaptive_softmax,
             "cutoffs factor tail_dropout input_dropout tie_projections use_bias",
             "vocabulary_size tied_to",
         ),
@@ -249,7 +260,11 @@ HYPERPARAMETERS = {
     "dim": HyperParameter(int, 256, "Dimension of the hidden states.", (4, DIM)),
     "cutoffs": HyperParameter(list, [4000, 16000], "First id of every band but the first; empty for one band."),
     "factor": HyperParameter(
-        int, 4, "Ratio of the dimensions of one band and the next; not with --input=word if it is tied.", (1, DIM)
+        int,
+        4,
+        "Ratio of the dimensions of one band and the next, or 0 for no reduction (not with --input=adaptive); not "
+        "with --input=word if it is tied.",
+        (0, DIM),
     ),
     "highways": HyperParameter(int, 1, "Number of highway layers.", (0, 100)),
     "filters": HyperParameter(list, list(FILTERS), "Number of convolution filters of the widths 1, 2, …"),

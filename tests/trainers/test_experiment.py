@@ -119,6 +119,16 @@ def test_a_flag_that_no_chosen_part_takes_is_refused_even_with_its_default(argum
         Experiment.of_arguments(arguments)
 
 
+def test_a_factor_of_0_is_no_reduction_of_an_untied_output():
+    bands = ["--output=adaptive", "--cutoffs=10,20", "--factor=0"]
+    chosen = Experiment.of_arguments([*TINY, "--input=word", "--notie_words", "--input_dim=8", *bands])
+    model = chosen.model(words(40))
+    assert model.word_output.factor is None
+    assert [tuple(table.shape) for table in model.word_output.tables] == [(40, 16)]
+    with pytest.raises(ValueError, match="--factor=0, no reduction, belongs to --input=word.*--input=adaptive"):
+        Experiment.of_arguments([*TINY, *bands]).model(words(40))
+
+
 @pytest.mark.parametrize("optimizer", ["nag", "adam"])
 def test_a_bound_that_stops_all_learning_is_refused(optimizer):
     chosen = Experiment.of_arguments([f"--optimizer={optimizer}", "--clip_norm=1e-30"])
