@@ -17,8 +17,8 @@ def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
         h ← o·tanh(c), times `projection` if there is one
 
     The state is float32 whatever the dtype of `x`. The gradients of `recurrent_kernel` and `projection` are one matrix
-    product each, over all steps. torch runs its own kernel where the dtype is float32; on a CPU it has none with a
-    projection.
+    product each, over all steps. torch runs its own kernel where the dtype is float32; with a projection only on a GPU
+    and for an `output_dim` below `units`. TensorFlow and JAX run a loop over the steps on a GPU too, without cuDNN.
 
     Args:
         x: Float tensor (batch, time, input_dim).
@@ -40,7 +40,7 @@ def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
     """
     x, kernel, recurrent_kernel, bias, h, c = map(ops.convert_to_tensor, (x, kernel, recurrent_kernel, bias, h, c))
     extra = () if projection is None else (ops.convert_to_tensor(projection),)
-    if keras.config.backend() == "torch" and x.dtype == h.dtype and (x.is_cuda or not extra):
+    if keras.config.backend() == "torch" and x.dtype == h.dtype and _torch_has_kernel(x, h, c, extra):
         import torch
 
         weights = [kernel.T, recurrent_kernel.T, bias, torch.zeros_like(bias), *(matrix.T for matrix in extra)]
@@ -52,6 +52,11 @@ def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
     gates = ops.reshape(gates, (*ops.shape(x)[:-1], bias.shape[0]))
     y, h, c = custom_vjp(_lstm_forward, _lstm_backward)(gates, recurrent_kernel, h, c, *extra)
     return ops.transpose(y, (1, 0, 2)), h, c
+
+
+def _torch_has_kernel(x, h, c, projection):
+    """Returns whether torch has a kernel for a case; it tells a projection by an output smaller than the cells."""
+    return not projection or (x.is_cuda and h.shape[-1] < c.shape[-1])
 
 
 def _lstm_forward(gates, recurrent_kernel, h, c, *projection):
