@@ -33,6 +33,9 @@ class AdaptiveSoftmax(TiedOutput):
     Without reduction all words have vectors of dimension `hidden_dim`: the bands are slices of one table, and the tails
     have no projections. A softmax tied to a `WordEmbedding` has this form, and an untied one with `factor=None`.
 
+    Every band must hold a word, so that the probabilities of the words add up to 1: the published head keeps the column
+    of a tail without words, and that probability is lost.
+
     A tied softmax uses the variables of the embedding, which files hold once. A copy of a functional model, made by
     `clone_model`, `from_config`, `model_from_json` or `load_model`, ties its softmax to its embedding: to the layer of
     the same name and class among the layers that compute the hidden states. `softmax.trainable = False` freezes the
