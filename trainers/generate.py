@@ -43,7 +43,7 @@ def main():
     unknown = list(dict.fromkeys(word for tokens in prompts for word in vocabulary.unknown(tokens)))
     if unknown:
         way = "by their bytes" if FLAGS.open_vocabulary else "as <unk>"
-        print(f"Not in the vocabulary, read {way}: {' '.join(unknown)}", file=sys.stderr)
+        print(f"Not in the vocabulary, read {way}: {' '.join(map(run.shown, unknown))}", file=sys.stderr)
     extra = unknown if FLAGS.open_vocabulary else None
     model = run.model(FLAGS.model).for_inference(extra)
     how = (FLAGS.length, FLAGS.temperature, FLAGS.top_k)

@@ -21,6 +21,7 @@ from keras_adaptive.data import (
     load_subwords,
     read_metadata,
 )
+from keras_adaptive.data.text.characters import shown
 from keras_adaptive.files import check_new_folder, commit, flush, json_text, partial, reading, writing
 from keras_adaptive.models import read_language_model
 from trainers.experiment import Experiment, plain
@@ -236,6 +237,10 @@ class RunFolder:
         if self._metadata["unit"] == "character":
             return join_characters(tokens)
         return ("\n" if word == "</s>" else f" {word}" for word in tokens)
+
+    def shown(self, token):
+        """Returns a token as it is printed: characters and bytes in quotes."""
+        return shown(token, self._metadata["unit"])
 
     def count_words(self, tokens):
         """Returns the number of words in these tokens."""

@@ -66,7 +66,7 @@ def main():
         for tokens, ids, scores in zip(batch, targets, score(model, targets, inputs)):
             number += 1
             record = as_record(tokens, ids, scores, model.word_output.boundaries, run.count_words(tokens), vocabulary)
-            print_json(record) if FLAGS.format == "json" else print_table(number, record)
+            print_json(record) if FLAGS.format == "json" else print_table(number, record, run.shown)
         if not sys.stdout.isatty():
             report(number, total)
 
@@ -194,15 +194,15 @@ def as_record(tokens, ids, scores, boundaries, words, vocabulary):
     return record
 
 
-def print_table(number, record):
+def print_table(number, record, shown):
     tokens, words = record["tokens"], record["words"]
     for place, token in enumerate(tokens):
         numbers = (record[name][place] for name in ("log_probs", "ranks", "bands"))
-        line = "{:10.4f} {:8} {:3}  ".format(*numbers) + token
+        line = "{:10.4f} {:8} {:3}  ".format(*numbers) + shown(token)
         if token in record["unknown"]:
             line += "  (scored as <unk>)"
         if "alternatives" in record:
-            best = ", ".join(f"{word} {value:.4f}" for word, value in record["alternatives"][place])
+            best = ", ".join(f"{shown(word)} {value:.4f}" for word, value in record["alternatives"][place])
             line += f"  (entropy {record['entropies'][place]:.4f}; {best})"
         print(line)
     counted = f"{len(tokens)} tokens" if words == len(tokens) else f"{words} words in {len(tokens)} tokens"

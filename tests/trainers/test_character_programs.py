@@ -68,6 +68,20 @@ def test_generated_characters_are_joined_as_they_are(run_dir, capsys):
     assert out == LINE + "".join(run.join(tokens)) + "\n"
 
 
+def test_unknown_letters_and_spaces_are_printed_in_quotes(run_dir, monkeypatch, capsys):
+    call(generate, f"--run_dir={run_dir}", "--prompt=cz\t", "--length=1")
+    unit = load_corpus(run_dir.parent / "data").metadata["unit"]
+    first, second = ("b'z'", r"b'\t'") if unit == "byte" else ("'z'", r"'\t'")
+    assert capsys.readouterr().err == f"Not in the vocabulary, read as <unk>: {first} {second}\n"
+    monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(b"cz\t\n"))
+    call(score, f"--run_dir={run_dir}")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(maxsplit=3)[3] for line in lines[1:4]] == [
+        *(f"{token}  (scored as <unk>)" for token in (first, second)),
+        "</s>",
+    ]
+
+
 @pytest.mark.parametrize("flag", ["--subwords=5", "--tokenizer=words"])
 def test_flags_of_words_are_refused(tmp_path, flag):
     with pytest.raises(ValueError, match="belongs to --unit=words. Received: --unit=bytes"):

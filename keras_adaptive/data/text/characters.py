@@ -2,6 +2,8 @@
 
 import itertools
 
+from keras_adaptive.special_words import SPECIAL_WORDS
+
 
 def characters(text):
     """Splits a line into its characters (Unicode code points), spaces included.
@@ -33,6 +35,19 @@ def join_characters(tokens):
 def is_white_space(token, unit):
     """Returns whether a "character", or the symbol of a "byte", separates words; `</s>` does."""
     return token == "</s>" or (token.isspace() if unit == "character" else token in _WHITE_BYTES)
+
+
+def shown(token, unit):
+    """Returns a token as it is printed: a "character", or the symbol of a "byte", in quotes, so that spaces are seen.
+
+    Example:
+
+    >>> shown(" ", "character"), shown("Ġ", "byte"), shown("cat", "word")
+    ("' '", "b' '", 'cat')
+    """
+    if unit not in UNITS.values() or token in SPECIAL_WORDS:
+        return token
+    return repr(bytes([BYTES[token]]) if unit == "byte" and token in BYTES else token)
 
 
 def begins_character(symbol):
