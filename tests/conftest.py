@@ -14,6 +14,8 @@ import hypothesis  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
+from tests.support.processes import forked  # noqa: E402
+
 GOLDEN = Path(__file__).parent / "golden"
 
 hypothesis.settings.register_profile(
@@ -144,6 +146,13 @@ def fresh_keras():
     keras.backend.clear_session(free_memory=False)
     keras.config.set_dtype_policy("float32")
     keras.utils.set_random_seed(1)
+
+
+@pytest.fixture
+def forks():
+    """Processes of `python -m` begin with the package imported."""
+    with forked():
+        yield
 
 
 @pytest.fixture(scope="session")

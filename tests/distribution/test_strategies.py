@@ -15,6 +15,7 @@ from keras_adaptive.models import LanguageModel, transformer
 from scripts.benchmarks.virtual_devices import environments, run_processes
 from tests.support import replicas
 from tests.support.backends import BACKEND
+from tests.support.processes import forked
 from tests.support.programs import call
 from tests.support.text import write_zipf
 from tests.support.tiny import language_model
@@ -47,7 +48,8 @@ def case(request):
 def launch(processes, module, *arguments):
     """The last line that each process of a module prints, in their order."""
     known = environments(BACKEND, processes) if processes > 1 else [{}]
-    printed = run_processes(known, [sys.executable, "-m", module, *map(str, arguments)])
+    with forked():
+        printed = run_processes(known, [sys.executable, "-m", module, *map(str, arguments)])
     return [lines.splitlines()[-1] for lines in printed]
 
 

@@ -156,7 +156,7 @@ def test_a_state_of_another_batch_size_is_refused():
         model(text()[0], state=model.body.initial_state(3))
 
 
-def test_a_killed_training_resumes_bit_identically(tmp_path):
+def test_a_killed_training_resumes_bit_identically(tmp_path, forks):
     """Killed with SIGKILL in mid-stream, the state of the streams comes back with the weights."""
 
     def process(folder, kill_after):

@@ -8,6 +8,7 @@ import pytest
 
 from keras_adaptive.files import read_json_lines
 from tests.support import programs
+from tests.support.processes import forked
 from tests.support.programs import call
 from trainers import plot
 from trainers.plots import run as plots
@@ -173,11 +174,12 @@ def test_the_command(run_dir):
     done = programs.run("-m", "trainers.plot", run_dir)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(run_dir / "surprisal.png")
-    done = programs.run("-m", "trainers.plot", run_dir / "missing")
+    with forked():
+        done = programs.run("-m", "trainers.plot", run_dir / "missing")
+        nothing = programs.run("-m", "trainers.plot")
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("plot: ") and "is not a folder" in done.stderr
-    done = programs.run("-m", "trainers.plot")
-    assert done.returncode == 1 and "Give at least one RUN" in done.stderr and "Traceback" not in done.stderr
+    assert nothing.returncode == 1 and "Give at least one RUN" in nothing.stderr and "Traceback" not in nothing.stderr
 
 
 def test_matplotlib_that_is_missing_is_asked_for_in_one_line(run_dir):

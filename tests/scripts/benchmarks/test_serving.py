@@ -12,7 +12,7 @@ SHORT = "--repeats=2 --batch_sizes=2 --words=3"
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModels are made on TensorFlow")
-def test_it_runs_and_writes_its_figures(tmp_path):
+def test_it_runs_and_writes_its_figures(tmp_path, forks):
     flags = [f"--results={tmp_path / 'results.json'}", *TINY.split(), *SHORT.split()]
     done = programs.run("-m", "scripts.benchmarks.serving", *flags)
     assert done.returncode == 0, done.stderr

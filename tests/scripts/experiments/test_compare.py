@@ -45,7 +45,7 @@ def arguments(text, *names):
     return [f"--data_dir={text}/words", f"--common={text}/common.flags", f"--flagfiles={flagfiles}"]
 
 
-def test_systems_are_trained_and_compared_per_word(text, monkeypatch):
+def test_systems_are_trained_and_compared_per_word(text, monkeypatch, forks):
     """Each in a process of its own; a later command trains only the system that is missing."""
     monkeypatch.chdir(text)
     output = f"--output_dir={text}/runs"

@@ -19,7 +19,7 @@ def shrunk(monkeypatch):
         yield
 
 
-def test_a_killed_training_ends_as_an_undisturbed_one(tmp_path, shrunk, capsys):
+def test_a_killed_training_ends_as_an_undisturbed_one(tmp_path, shrunk, capsys, forks):
     """Three real processes: a whole training, one that `kill -9` ends, and one that resumes."""
     corpus = fault_injection.prepare_text(tmp_path)
     rows, different = fault_injection.inject(corpus, tmp_path, keras.config.backend(), [5])

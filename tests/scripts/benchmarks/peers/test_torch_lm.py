@@ -81,7 +81,7 @@ def small_flags(data_dir, results):
     return [*sizes, "--cutoffs=16,48", "--threads=1", f"--data_dir={data_dir}", f"--results={results}"]
 
 
-def test_program_learns_and_writes_its_results(data_dir, tmp_path):
+def test_program_learns_and_writes_its_results(data_dir, tmp_path, forks):
     done = run_peer(*small_flags(data_dir, tmp_path / "new" / "results.json"), "--updates=60")
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "new" / "results.json").read_text())
@@ -95,7 +95,7 @@ def test_program_learns_and_writes_its_results(data_dir, tmp_path):
     assert results["machine"]["versions"]["torch"] == torch.__version__
 
 
-def test_program_stops_when_the_time_is_over(data_dir, tmp_path):
+def test_program_stops_when_the_time_is_over(data_dir, tmp_path, forks):
     done = run_peer(*small_flags(data_dir, tmp_path / "results.json"), "--minutes=0.02")
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "results.json").read_text())
