@@ -137,8 +137,10 @@ class Prediction(keras.Model):
             `(log_probs, ranks, entropies, best_log_probs, best_ids)`, NumPy arrays: three (batch, length) and two
             (batch, length, k). Log-probabilities and entropies are in nats, and the most probable word comes first.
         """
-        function = lambda hidden, targets: self.word_output.alternatives(hidden, targets, k)  # noqa: E731
-        return self._in_segments(("alternatives", k), function, tokens, targets, segment)
+        most = _round_up(k, self.vocabulary_size)
+        function = lambda hidden, targets: self.word_output.alternatives(hidden, targets, most)  # noqa: E731
+        *scores, best, ids = self._in_segments(("alternatives", most), function, tokens, targets, segment)
+        return *scores, best[..., :k], ids[..., :k]
 
     def _in_segments(self, name, measure, tokens, targets, segment, report=None):
         """Returns the arrays (batch, length) that `measure(hidden, targets)` returns, in segments of the rows."""
@@ -259,7 +261,7 @@ class Prediction(keras.Model):
             return "greedy", lambda hidden, *_: output.top_k(hidden, 1)[1][..., 0]
         if top_k is not None or top_p is not None:
             top_k = top_k or self.vocabulary_size
-            most = min(10 ** len(str(top_k - 1)) if top_k > 1 else 1, self.vocabulary_size)  # so that few are compiled
+            most = _round_up(top_k, self.vocabulary_size)
             if top_p is None:
                 return most, lambda *arguments: output.draw_among(*arguments[:-1], most)
             return ("top_p", most), lambda *arguments: output.draw_among(*arguments[:-1], most, arguments[-1])
@@ -299,6 +301,14 @@ class Prediction(keras.Model):
 
     def _compiled(self, key, function, donate_argnums=()):
         return self._functions.get(key, lambda: compiled(function, self.variables, donate_argnums))
+
+
+def _round_up(k, most):
+    """Returns a number of words rounded up to a power of ten or to `most`, so that few functions are compiled.
+
+    A number that is out of range stays, and the output refuses it.
+    """
+    return min(10 ** len(str(k - 1)), most) if 1 < k <= most else k
 
 
 def _check_sampler(sampler, temperature, top_k, top_p):

@@ -116,6 +116,19 @@ def test_the_functions_that_are_compiled_do_not_grow_with_the_temperatures(model
     np.testing.assert_array_equal(model.generate(prompt, 4, temperature=5.0, top_k=1, seed=3), sharp)
 
 
+def test_one_function_gives_any_number_of_alternatives(model):
+    tokens, targets, _ = batch(2)
+    *scores, best, ids = model.alternatives(tokens, targets, 5)
+    *same, fewer, fewer_ids = model.alternatives(tokens, targets, 2)
+    for actual, expected in zip((*same, fewer, fewer_ids), (*scores, best[..., :2], ids[..., :2]), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    keys = {key for key in model._functions._made if key[0] == "segments"}
+    assert keys == {("segments", ("alternatives", 10))}
+    for k in (0, VOCABULARY + 1):
+        with pytest.raises(ValueError, match=f"`k` must be between 1 and 20. Received: k={k}"):
+            model.alternatives(tokens, targets, k)
+
+
 @pytest.mark.parametrize("name", ["generate", "stream"])
 def test_no_words_to_add_are_refused(model, name):
     with pytest.raises(ValueError, match="`length` must be at least 1 word to add. Received: length=0."):
