@@ -3,7 +3,7 @@ from keras_adaptive.special_words import SPECIAL_WORDS
 
 _BEFORE_PART = "\x1f"  # white space, so it occurs in no word
 _PARTS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^ \p{L}\p{N}]+"  # GPT-2's, without what is for white space
-_NOTHING = -1
+_NO_PAIR = -1
 
 
 class GraphSubwords:
@@ -72,31 +72,43 @@ class GraphSubwords:
         parts = tf.strings.split(tf.strings.regex_replace(spaced, _PARTS, rf"{_BEFORE_PART}\0"), _BEFORE_PART)[:, 1:]
         single = tf.strings.bytes_split(parts.flat_values)
         numbers = tf.io.decode_raw(single.flat_values, tf.uint8, fixed_length=1)[:, 0]
-        pieces = single.with_values(tf.gather(self._of_bytes, tf.cast(numbers, tf.int32))).to_tensor(_NOTHING)
-        merged = tf.RaggedTensor.from_tensor(self._merged(pieces), padding=_NOTHING)
+        pieces = tf.gather(self._of_bytes, tf.cast(numbers, tf.int32))
+        pieces, places = self._merged(pieces, single.value_rowids())
+        merged = tf.RaggedTensor.from_value_rowids(pieces, places, single.nrows(), validate=False)
         return tf.concat([own, parts.with_values(merged).merge_dims(1, 2)], axis=1)
 
-    def _merged(self, pieces):
-        """Returns the ids of bytes (parts, longest) after all merges, in the order of learning, from the left."""
+    def _merged(self, pieces, parts):
+        """Merges the bytes of all parts in the order of learning, from the left, in memory linear in their number.
+
+        Args:
+            pieces: The ids of the bytes (bytes,).
+            parts: The number of the part of each byte (bytes,), ascending.
+
+        Returns:
+            `(pieces, parts)` after all merges, (pieces,) each.
+        """
         import tensorflow as tf
 
-        columns = tf.range(tf.shape(pieces)[1])
+        def ranks(pieces, parts):
+            """Returns the rank of the merge of each piece with the next, (pieces − 1,)."""
+            left, right = (tf.cast(some, tf.int64) for some in (pieces[:-1], pieces[1:]))
+            return self.tables.ranks.lookup(tf.where(parts[:-1] == parts[1:], left * self._size + right, _NO_PAIR))
 
-        def ranks(pieces):
-            """Returns the rank of the merge of each piece with the next, (parts, longest − 1)."""
-            left, right = (tf.cast(some, tf.int64) for some in (pieces[:, :-1], pieces[:, 1:]))
-            return self.tables.ranks.lookup(tf.where(right < 0, right, left * self._size + right))
+        def merge(pieces, parts, rank):
+            """Merges all pairs with the earliest rank of their part."""
+            earliest = tf.math.segment_min(rank, parts[:-1])
+            merges = (rank == tf.gather(earliest, parts[:-1])) & (rank < self._never)
+            # Equal pieces in a row are pairs that overlap: every other pair merges, from the first.
+            places = tf.range(tf.size(merges))
+            begins = merges & ~tf.concat([[False], merges[:-1]], axis=0)
+            number = tf.maximum(tf.cumsum(tf.cast(begins, tf.int32)) - 1, 0)
+            merges &= (places - tf.gather(tf.boolean_mask(places, begins), number)) % 2 == 0
+            made = tf.gather(self._made, tf.minimum(rank, self._never - 1))
+            pieces = tf.concat([tf.where(merges, made, pieces[:-1]), pieces[-1:]], axis=0)
+            stays = tf.concat([[True], ~merges], axis=0)
+            pieces, parts = tf.boolean_mask(pieces, stays), tf.boolean_mask(parts, stays)
+            return pieces, parts, ranks(pieces, parts)
 
-        def merge(pieces, rank):
-            earliest, place = (
-                tf.reduce_min(rank, axis=1)[:, None],
-                tf.argmin(rank, axis=1, output_type=tf.int32)[:, None],
-            )
-            made = tf.gather(self._made, tf.minimum(earliest, self._never - 1))
-            closed_up = tf.pad(pieces[:, 1:], [[0, 0], [0, 1]], constant_values=_NOTHING)
-            after = tf.where(columns < place, pieces, tf.where(columns == place, made, closed_up))
-            pieces = tf.where(earliest < self._never, after, pieces)
-            return pieces, ranks(pieces)
-
-        can_merge = lambda pieces, rank: tf.reduce_any(rank < self._never)  # noqa: E731
-        return tf.while_loop(can_merge, merge, (pieces, ranks(pieces)))[0]
+        can_merge = lambda pieces, parts, rank: tf.reduce_any(rank < self._never)  # noqa: E731
+        any_size = (tf.TensorShape([None]),) * 3
+        return tf.while_loop(can_merge, merge, (pieces, parts, ranks(pieces, parts)), any_size)[:2]

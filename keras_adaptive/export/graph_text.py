@@ -44,16 +44,34 @@ class GraphText:
         texts = [text_of(word) for word in vocabulary.words]
         texts[EOS] = b"\n"
         self._texts = tf.constant(texts)
+        self._longest = max(map(len, texts))
 
-    def encode(self, lines):
-        """Returns the tokens and ids of strings (lines,), ragged (lines, tokens); the id of an unknown word is −1."""
+    def encode(self, lines, check=None):
+        """Returns the tokens and ids of strings (lines,), ragged (lines, tokens); the id of an unknown word is −1.
+
+        Args:
+            lines: String tensor (lines,).
+            check: Function `(words, fewest)` that returns `words`, or raises an error before they are cut into pieces.
+                No line has fewer tokens than its element of `fewest` (lines,). Optional.
+        """
         import tensorflow as tf
 
         words = graph_words(lines, self.tokenizer)
+        if check:
+            words = check(words, self._fewest(words))
         if self._subwords is None:
             return words, tf.cast(self.tables.ids.lookup(words), tf.int32)
         ids = words.with_values(self._subwords(words.flat_values)).merge_dims(1, 2)
         return self.tokens(ids), ids
+
+    def _fewest(self, words):
+        """Returns the number of tokens of each line (lines,) int64, the least that is possible for sub-words."""
+        import tensorflow as tf
+
+        if self._subwords is None:
+            return words.row_lengths()
+        pieces = 1 + tf.strings.length(words.flat_values) // self._longest  # a space belongs to each word
+        return tf.reduce_sum(words.with_values(tf.cast(pieces, tf.int64)), axis=1)
 
     def tokens(self, ids):
         """Returns the tokens of ids of any shape."""

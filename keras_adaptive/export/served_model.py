@@ -28,9 +28,10 @@ class ServedModel:
     - `log_probs(token_ids)`, int32 (batch, length), returns
       `log_probs`: float32 (batch, length, vocabulary), for the word after each token.
 
-    Numbers are checked before the text is read, so that a refused request allocates nothing. An accepted request takes
-    memory in proportion to its rows times the tokens of the longest, generated ones included; `log_probs` returns as
-    many numbers times the vocabulary. Servers bound the number of rows by the size of a request.
+    Numbers are checked before the text is read, and the length of lines before words are cut into pieces and before
+    anything is computed, so that a refused request takes memory in proportion to its own size. An accepted request
+    takes memory in proportion to its rows times the tokens of the longest, generated ones included; `log_probs` returns
+    as many numbers times the vocabulary. Servers bound the number of rows by the size of a request.
 
     Args:
         model: A `LanguageModel` on TensorFlow.
@@ -161,10 +162,13 @@ class ServedModel:
         """
         import tensorflow as tf
 
-        tokens, ids = self.text.encode(text)
-        lengths = tf.cast(ids.row_lengths(), tf.int32) + 1
-        longest = tf.cast(tf.reduce_max(lengths), tf.int64) + tf.cast(length, tf.int64)  # which cannot overflow
-        lengths = self._within_limit(lengths, longest)
+        def within_limit(tensor, numbers):
+            longest = tf.reduce_max(tf.cast(numbers, tf.int64), axis=0) + 1 + tf.cast(length, tf.int64)  # no overflow
+            return self._within_limit(tensor, longest)
+
+        tokens, ids = self.text.encode(text, within_limit)
+        numbers = ids.row_lengths()
+        lengths = within_limit(tf.cast(numbers, tf.int32) + 1, numbers)
         with tf.control_dependencies([lengths]):
             tokens, ids = tf.identity(tokens).to_tensor("<pad>"), tf.identity(ids).to_tensor(PAD)
         front = tf.zeros_like(lengths)[:, None]

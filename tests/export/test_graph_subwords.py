@@ -44,6 +44,12 @@ def test_ids_are_those_of_preparation(graph, subwords, vocabulary):
     assert ids.dtype == tf.int32
 
 
+def test_the_memory_is_linear_in_the_text(graph, subwords, vocabulary):
+    """A table of all words by the bytes of the longest would have 10^10 places."""
+    words = [*["b"] * 100_000, "a" * 100_000, "ab" * 999]
+    assert graph(tf.constant(words)).to_list() == ids_of(subwords, vocabulary, words)
+
+
 def test_ids_are_those_of_keras_nlp(graph, subwords, vocabulary):
     pytest.importorskip("tensorflow_text")
     BytePairTokenizer = pytest.importorskip("keras_nlp").tokenizers.BytePairTokenizer

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import EOS, TOKENIZERS, UNITS, Subwords, Vocabulary, join_pieces
+from keras_adaptive.data.text.subwords import piece_bytes
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.saved_model import in_dtype
 from keras_adaptive.export.served_model import ServedModel
@@ -73,14 +74,31 @@ def test_pieces_of_words():
     pieces = [piece for parts in subwords.pieces(words) for piece in parts]
     ids = np.append(2, vocabulary.encode(pieces)).astype("int32")[None]
     (nll,) = model.nll(ids[:, :-1], ids[:, 1:])
-    scores = trace(model, text, "score")([" them!! naïve 日 cat's", ""])
+    score = trace(model, text, "score")
+    scores = score([" them!! naïve 日 cat's", ""])
     assert [piece.decode() for piece in scores["tokens"][0].numpy()] == pieces and len(pieces) > len(words)
     assert scores["words"].numpy().tolist() == [6, 1]
     np.testing.assert_allclose(scores["log_probs"][0], -nll, atol=1e-5)
     np.testing.assert_allclose(scores["perplexity"][0], np.exp(nll.sum() / 6), rtol=1e-4)
+    assert_long_lines_are_refused_before_they_are_cut(score, max(len(piece_bytes(word)) for word in vocabulary.words))
     ids = np.random.default_rng(0).integers(0, len(vocabulary), (20, 30)).astype("int32")
     for row, line in zip(ids, text.join(ids).numpy()):
         assert line.decode() == "".join(join_pieces(vocabulary.decode(row)))
+
+
+def assert_long_lines_are_refused_before_they_are_cut(score, longest):
+    """The error tells the fewest pieces that a line of such words can have, with its `</s>`."""
+    import tensorflow as tf
+
+    for line, fewest in (
+        ("a" * 500_000 + " b" * 250_000, 250_000 + 1 + 500_000 // longest),
+        (" b" * 80, 80),
+        ("a" * 80 * longest, 81),
+        ("<pad> " * 80, 80),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"may have 80 tokens .*Received:\] \[{fewest + 1}\]"):
+            score(["the", line])
+    assert score(["<pad> " * 79])["lengths"].numpy().tolist() == [80]
 
 
 @on_tensorflow
