@@ -1,10 +1,12 @@
 """Evaluates a trained run on a split of its corpus and reports the perplexity per word.
 
-A run of sub-words is measured by the same words as a run of words: the loss of a word is the sum over its pieces. The
-text is scored in blocks, each after up to --context previous tokens. A block has --block tokens or, with
---blocks_of=lines, all whole lines that fit in --block tokens. With --blocks_of=streams, the default for a run that
-trained on streams, each block continues from the state of the block before it, from the first token to the last:
---block changes only the speed, and --batch_size is the number of parts of the text that are read side by side.
+A run of sub-words is measured by the same words as a run of words: the loss of a word is the sum over its pieces.
+Compare runs of different units in bits per byte; in bits per word only if the words of both have white space between
+them, as those of --unit=characters and of --tokenizer=whitespace do, and those of --tokenizer=words do not. The text is
+scored in blocks, each after up to --context previous tokens. A block has --block tokens or, with --blocks_of=lines, all
+whole lines that fit in --block tokens. With --blocks_of=streams, the default for a run that trained on streams, each
+block continues from the state of the block before it, from the first token to the last: --block changes only the speed,
+and --batch_size is the number of parts of the text that are read side by side.
 
 python -m trainers.evaluate --run_dir=runs/quickstart --split=valid
 python -m trainers.evaluate --run_dir=runs/wikitext103 --split=test --blocks_of=lines --block=512 --context=2560
