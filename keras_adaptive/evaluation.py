@@ -5,7 +5,7 @@ import string
 import keras
 import numpy as np
 
-from keras_adaptive.data import EOS, UNITS, ContextWindows
+from keras_adaptive.data import EOS, UNITS, UNK, ContextWindows
 from keras_adaptive.data.batches.token_stream import cut, stream_bounds
 from keras_adaptive.data.text.characters import begins_character, is_white_space
 from keras_adaptive.metrics import (
@@ -126,7 +126,9 @@ def lengths(corpus, split):
 
     Returns:
         Dict with the numbers of `"byte"`, `"character"` and `"word"` that are known. The end of a line counts in each.
-        The words of a corpus of characters or bytes have white space between them, in bytes that of ASCII.
+        The words of a corpus of characters or bytes have white space between them, in bytes that of ASCII. The words of
+        other corpora are those of their tokenizer, which may divide punctuation from words: the numbers of words agree
+        only if that tokenizer is "whitespace", the numbers of bytes always.
     """
     facts, unit = corpus.metadata["splits"][split], corpus.metadata["unit"]
     found = {"byte": facts["bytes"]} if "bytes" in facts else {}  # an earlier version did not write it
@@ -141,6 +143,9 @@ def lengths(corpus, split):
         space = spaces[ids]
         number += np.count_nonzero(~space & np.append(after_space, space[:-1]))
         after_space = space[-1]
+    if corpus.metadata["tokenizer"] == "ptb_characters":  # whose files hold other bytes than the text
+        sizes = [1 if word == "</s>" else len(word.encode()) for word in words]
+        found = {} if counts[UNK] else {"byte": int(counts @ sizes)}
     begins = [unit == "character" or begins_character(word) for word in words]
     return {**found, "character": int(counts[begins].sum()), "word": int(number + counts[EOS])}
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_adaptive.data import SPLITS, UNITS, UNK, prepare
+from keras_adaptive.data import SPLITS, UNK, prepare
 from keras_adaptive.evaluation import by_length, by_position
 
 TEXT = "it naïve\nThe  on\n\nI\tsee\xa0it, "  # the last line ends, too
@@ -52,7 +52,7 @@ def test_words_of_each_length_with_the_white_space_after_them(tmp_path, unit, be
         assert one == {"length": length, "words": len(places), "probability": pytest.approx(means.tolist())}
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", ["characters", "bytes"])
 def test_an_unknown_character_is_no_letter(tmp_path, unit):
     nll, words, corpus = evaluated(tmp_path, "ab cd ", tokenizer=unit)
     assert [one["words"] for one in by_length(nll, words, corpus)] == [2]

@@ -33,7 +33,13 @@ def define_flags():
         "and test.txt.",
     )
     flags.DEFINE_list("packages", [], "Installed packages whose docstrings are added, such as numpy,keras.")
-    flags.DEFINE_enum("unit", "words", ["words", *UNITS], "What a token is; --subwords=N divides words into pieces.")
+    flags.DEFINE_enum(
+        "unit",
+        "words",
+        ["words", *UNITS],
+        "What a token is. --subwords=N divides words into pieces. The text of ptb_characters has spaces between its "
+        "characters and _ for a space, as the characters of the Penn Treebank.",
+    )
     words = [name for name in TOKENIZERS if name not in UNITS]
     flags.DEFINE_enum("tokenizer", None, words, "By default words for docstrings, whitespace for a folder.")
     flags.DEFINE_integer(

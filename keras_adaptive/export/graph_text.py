@@ -1,3 +1,4 @@
+from keras_adaptive.data.text.characters import UNITS
 from keras_adaptive.data.text.subwords import begins_word, piece_bytes
 from keras_adaptive.export.graph_subwords import GraphSubwords
 from keras_adaptive.export.graph_words import graph_words
@@ -32,7 +33,8 @@ class GraphText:
         self.tables = tf.Module()
         self._tokens = tf.constant(vocabulary.words)
         self._subwords, self._begins = None, None
-        text_of = {"characters": str.encode, "bytes": piece_bytes}.get(tokenizer, lambda word: b" " + word.encode())
+        of_units = {"character": str.encode, "byte": piece_bytes}
+        text_of = of_units.get(UNITS.get(tokenizer), lambda word: b" " + word.encode())
         if subwords is None:
             ids = tf.constant(vocabulary.encode(vocabulary.words), tf.int64)  # a published one may repeat words
             self.tables.ids = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(self._tokens, ids), -1)

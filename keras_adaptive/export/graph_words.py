@@ -37,7 +37,12 @@ def graph_words(lines, tokenizer):
         numbers = tf.cast(tf.io.decode_raw(parts.values, tf.uint8), tf.int32)
         return parts.with_values(tf.gather(SYMBOLS, tf.reshape(numbers, [-1])))
     lines = tf.strings.regex_replace(lines, _re2(r"[\s]+"), " ")
-    return tf.strings.split(lines) if tokenizer == "whitespace" else _words_and_marks(lines)
+    if tokenizer == "words":
+        return _words_and_marks(lines)
+    words = tf.strings.split(lines)
+    if tokenizer == "ptb_characters":
+        words = words.with_values(tf.where(words.values == "_", " ", words.values))
+    return words
 
 
 def _words_and_marks(lines):

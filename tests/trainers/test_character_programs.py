@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from keras_adaptive.data import UNITS, load_corpus
+from keras_adaptive.data import load_corpus
 from keras_adaptive.evaluation import lengths
 from tests.support.programs import call
 from tests.support.quickstart import SHRUNK
@@ -17,7 +17,7 @@ from trainers.run_folder import RunFolder
 LINE = "the naïve  cat, "
 
 
-@pytest.fixture(scope="module", params=UNITS)
+@pytest.fixture(scope="module", params=["characters", "bytes"])
 def run_dir(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("characters")
     for split in ("train", "valid", "test"):

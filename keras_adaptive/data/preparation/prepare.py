@@ -58,7 +58,8 @@ def prepare(
         folder: Folder with `train.txt`, `valid.txt` and `test.txt` (or WikiText's `wiki.train.tokens`, …), UTF-8.
         data_dir: Folder to make; see `Corpus` for its files.
         tokenizer: "whitespace" for tokenized text, "words" for raw text (`tokenize`); "characters" or "bytes" for a
-            corpus of those, with the spaces between words. A text of bytes need not be UTF-8.
+            corpus of those, with the spaces between words; "ptb_characters" for characters with spaces between them
+            and `_` for a space. A text of bytes need not be UTF-8.
         min_count: Occurrences that a word needs in `train`. WikiText and Billion Word were published with 3;
             with 1, raw text has no `<unk>` to learn.
         source: Name of the source in `corpus.json`; the folder by default.

@@ -16,6 +16,17 @@ def characters(text):
     return list(text)
 
 
+def ptb_characters(text):
+    """Splits a line of the characters of the Penn Treebank, which have spaces between them and `_` for a space.
+
+    Example:
+
+    >>> ptb_characters("a _ b")
+    ['a', ' ', 'b']
+    """
+    return [" " if token == "_" else token for token in text.split()]
+
+
 def byte_symbols(text):
     """Splits a line into its bytes in UTF-8, each written as its symbol in GPT-2: `Ġ` is the space.
 
@@ -65,4 +76,5 @@ def _symbols():
 SYMBOLS = _symbols()  # by byte
 BYTES = {symbol: SYMBOLS.index(symbol) for symbol in sorted(SYMBOLS)}
 _WHITE_BYTES = {SYMBOLS[byte] for byte in b" \t\r\x0b\x0c"}
-UNITS = {"characters": "character", "bytes": "byte"}  # of these tokenizers; the others split lines into words
+# The units of these tokenizers; the others split lines into words.
+UNITS = {"characters": "character", "ptb_characters": "character", "bytes": "byte"}

@@ -1,6 +1,6 @@
 import re
 
-from keras_adaptive.data.text.characters import byte_symbols, characters
+from keras_adaptive.data.text.characters import byte_symbols, characters, ptb_characters
 
 NUMBER = r"[\d]+(?:[.,][\d]+)+"  # 3.14 and 1,000,000
 WORD = r"[\w\u0300-\u036f]+(?:['\u2019][\w\u0300-\u036f]+)*"  # don't, naïve, utf8, get_config
@@ -28,5 +28,6 @@ TOKENIZERS = {
     "whitespace": str.split,  # tokenized text, such as WikiText and Billion Word
     "words": tokenize,
     "characters": characters,
+    "ptb_characters": ptb_characters,
     "bytes": byte_symbols,
 }

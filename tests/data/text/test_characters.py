@@ -22,7 +22,7 @@ def spelled(corpus, split):
     return "".join(JOIN[corpus.metadata["tokenizer"]](corpus.vocabulary.decode(corpus.tokens(split))))
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", ["characters", "bytes"])
 @pytest.mark.parametrize("chunk", [3, 1 << 20])
 def test_the_tokens_are_the_whole_text(tmp_path, monkeypatch, unit, chunk):
     monkeypatch.setattr(text_parts, "_CHUNK", chunk)
@@ -50,7 +50,7 @@ def test_symbols_are_those_of_sub_words_without_merges():
     assert SYMBOLS[ord("a")] == "a" and SYMBOLS[ord(" ")] == "Ġ" and SYMBOLS[ord("\n")] == "Ċ"
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", ["characters", "bytes"])
 @pytest.mark.parametrize("chunk", [1, 4, 1 << 20])
 def test_lengths_of_the_same_text_are_the_same_for_all_units(tmp_path, monkeypatch, unit, chunk):
     monkeypatch.setattr("keras_adaptive.evaluation.CHUNK", chunk)
@@ -69,13 +69,28 @@ def test_letters_that_are_symbols_of_bytes_do_not_separate_words(tmp_path):
     assert lengths(corpus, "test")["word"] == len(text.split()) + 1
 
 
+def test_the_characters_of_the_penn_treebank(tmp_path):
+    lines, text = b" n o _ i t\n\n $ _ < u n k > _ \xc3\xa9\n", "no it\n\n$ <unk> é\n"
+    corpus = prepare(
+        texts(tmp_path, **dict.fromkeys(SPLITS, lines)), tmp_path / "data", tokenizer="ptb_characters", min_count=1
+    )
+    tokens = corpus.vocabulary.decode(corpus.tokens("train"))
+    assert corpus.metadata["unit"] == "character" and "".join(join_characters(tokens)) == text
+    expected = {"byte": len(text.encode()), "character": len(text), "word": 5 + 3}
+    assert lengths(corpus, "test") == expected
+    rare = prepare(
+        texts(tmp_path, **dict.fromkeys(SPLITS, lines)), tmp_path / "rare", tokenizer="ptb_characters", min_count=2
+    )
+    assert set(lengths(rare, "test")) == {"character", "word"}  # the bytes of unknown characters are not known
+
+
 def test_rare_characters_become_unknown(tmp_path):
     corpus = prepare(texts(tmp_path), tmp_path / "data", tokenizer="characters", min_count=2)
     assert "日" not in corpus.vocabulary and " " in corpus.vocabulary
     assert np.count_nonzero(corpus.tokens("train") == 3) > 0
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", ["characters", "bytes"])
 def test_sub_words_are_made_of_words(tmp_path, unit):
     with pytest.raises(ValueError, match=f"`subwords` cuts words.*Received: '{unit}'"):
         prepare(texts(tmp_path), tmp_path / "data", tokenizer=unit, subwords=3)
