@@ -81,6 +81,7 @@ ONCE = [
     "trainers/test_stream_programs.py::test_bad_flags",
     "trainers/test_stream_programs.py::test_streams_are_not_divided",
     "trainers/test_stream_programs.py::test_summary_counts",
+    "trainers/test_stream_programs.py::test_words_are_generated",
     "trainers/test_subword_programs.py",
 ]
 # What starts processes, by file or test; the slowest ones, so that they do not begin last.

@@ -15,7 +15,7 @@ from keras_adaptive.evaluation import word_losses_of_streams
 from tests.support.programs import call
 from tests.support.text import write_zipf
 from tests.support.toy_body import ToyBody
-from trainers import analyze, evaluate, train
+from trainers import analyze, evaluate, generate, train
 from trainers.parts import PARTS, Part
 from trainers.run_folder import RunFolder
 
@@ -104,6 +104,11 @@ def test_validation_and_evaluation_carry_the_state(trained, corpus, capsys):
     assert json.loads((trained / "evaluation_valid.json").read_text())["loss"] != pytest.approx(whole.mean(), rel=1e-5)
     with pytest.raises(ValueError, match=r"--context belongs to --blocks_of=tokens\|lines"):
         call(evaluate, f"--run_dir={trained}", "--context=3")
+
+
+def test_words_are_generated(trained, capsys):
+    call(generate, f"--run_dir={trained}", "--prompt=w1 w2", "--length=3", "--seed=1")
+    assert capsys.readouterr().out.startswith("w1 w2 ")
 
 
 def test_an_analysis_carries_the_state_too(trained, tmp_path):
