@@ -65,6 +65,7 @@ ONCE = [
     "test_structure.py",
     "trainers/test_analysis_pictures.py",
     "trainers/test_analyze.py",
+    "trainers/test_bad_folders.py",
     "trainers/test_bad_input.py",
     "trainers/test_character_programs.py",
     "trainers/test_command_line.py",

@@ -1,26 +1,20 @@
 """What the programs refuse in one line: tables of attacks, a line each."""
 
 import json
-import os
 import shutil
 
-import numpy as np
 import pytest
 from absl import flags
 
-from keras_adaptive.data import Vocabulary
 from keras_adaptive.data import prepare as prepare_text
-from keras_adaptive.data.text.subwords import Subwords
-from keras_adaptive.files import complete_or_absent, write_json
-from tests.support.programs import ROOT, call
+from tests.support.programs import refused
 from tests.support.quickstart import SHRUNK
 from tests.support.text import write_zipf
 from tests.support.tiny import language_model
-from trainers import analyze, command_line, convert, evaluate, generate, plot, prepare, score, train
+from trainers import analyze, command_line, evaluate, generate, plot, prepare, score, train
 from trainers.experiment import Experiment
 from trainers.run_folder import RunFolder
 
-REFUSED = (ValueError, OSError, FloatingPointError, flags.Error)  # what `command_line` prints in one line
 HUGE = b"9" * 30
 RECURRENT = ["--body=lstm", "--num_layers=1"]
 STEPS = ["--schedule=step_decay"]
@@ -45,13 +39,6 @@ def finished(corpus, tmp_path_factory):
         language_model(vocabulary_size=len(corpus.vocabulary)).save(run.path / "best.keras")
         (run.path / "log.jsonl").write_text('{"update": 1, "loss": 1.0}\n{"update": 1, "val_loss": 1.0}\n')
     return run.path
-
-
-def refused(program, *arguments, match):
-    with pytest.raises(REFUSED, match=match) as raised:
-        call(program, *arguments)
-    message = str(raised.value)
-    assert len(message) < 500 and len(message.splitlines()) == 1
 
 
 TRAINING = [
@@ -179,40 +166,6 @@ ANALYZING = [
 @pytest.mark.parametrize("arguments, match", ANALYZING, ids=lambda one: repr(one)[:40])
 def test_bad_flags_of_analyze(finished, arguments, match):
     refused(analyze, finished, *arguments, match=match)
-
-
-NO_FOLDER = {
-    "an empty name": "",
-    "the working directory": ".",
-    "a link to nothing": "link",
-    "a link to an empty folder": "empty",
-    "a file": "file",
-    "in a file": "file/new",
-    "deep in a device": "/dev/null/new/data",
-}
-
-
-@pytest.mark.parametrize("kind", NO_FOLDER)
-def test_a_folder_that_cannot_be_made_is_refused_before_the_work(tmp_path, monkeypatch, kind):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "nothing")
-    (tmp_path / "empty").symlink_to(tmp_path / "folder")
-    (tmp_path / "file").write_text("")
-    monkeypatch.chdir(tmp_path / "folder")
-    folder = NO_FOLDER[kind] if NO_FOLDER[kind] in ("", ".") else tmp_path / NO_FOLDER[kind]
-    match = "The folder to make must be new. Received: .* Pass another.|exists and is not this corpus"
-    refused(prepare, f"--data_dir={folder}", match=match)  # without a source that could be read
-    files = f"{ROOT}/tests/golden"
-    published = [f"--checkpoint={files}/transformer_lm_fairseq.pt", f"--dictionary={files}/dict.txt"]
-    refused(convert, *published, f"--run_dir={folder}", match="The folder to make must be new")
-    with pytest.raises(ValueError, match="The folder to make must be new"), complete_or_absent(folder):
-        raise AssertionError("The work began.")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "folder", "link"]
-
-
-def test_a_mounted_disk_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(os.path, "ismount", lambda path: True)
-    refused(prepare, f"--data_dir={tmp_path}/data", match="Received: .*, a mounted disk")
 
 
 DICTIONARIES = {
@@ -348,29 +301,6 @@ def test_a_log_that_has_lost_its_validations_does_not_say_that_training_diverged
     (tmp_path / "log.jsonl").write_text(json.dumps({"loss": 1.0}) + "\n")
     with pytest.raises(ValueError, match="log.jsonl has lost the validations of the run, which is complete"):
         train.print_result(Experiment.of_run(RunFolder(finished)), RunFolder(tmp_path))
-
-
-def draw_nothing(path):
-    from trainers.plots import draw, plt
-
-    draw(plt.figure, path)
-
-
-FULL_DISKS = {
-    "losses.npz": lambda path: analyze.write_arrays(path, nll=np.zeros(9)),
-    "picture.png": draw_nothing,
-    "merges.txt": Subwords([("a", "b")]).save,
-    "vocabulary.txt": Vocabulary.from_counts({"a": 1}).save,
-    "result.json": lambda path: write_json(path, {}),
-}
-
-
-@pytest.mark.parametrize("name", FULL_DISKS)
-def test_a_full_disk_names_the_file(tmp_path, name):
-    for path in (tmp_path / name, tmp_path / f"partial_{name}"):
-        path.symlink_to("/dev/full")
-    with pytest.raises(OSError, match=f"No space left on device: .*{tmp_path}/{name}"):
-        FULL_DISKS[name](tmp_path / name)
 
 
 COMMANDS = [
