@@ -30,23 +30,26 @@ class Progress:
 
 
 class TrainingLines(keras.callbacks.Callback):
-    """Prints how far training is, a line every 30 seconds, where no terminal shows the progress bar of Keras.
+    """Prints how far training is, a line every 30 seconds.
 
-    List this callback after `Throughput` and `Backup`.
+    On a terminal, the progress bar of Keras shows the updates, and the lines show validations alone. List this
+    callback after `Throughput` and `Backup`.
 
     Args:
         backup: The `Backup`, which knows the number of updates done.
         updates: Number of updates of the whole training.
+        with_bar: Whether the progress bar is shown.
     """
 
-    def __init__(self, backup, updates):
+    def __init__(self, backup, updates, with_bar=False):
         super().__init__()
         self.backup = backup
         self.updates = updates
+        self.with_bar = with_bar
         self._reported = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
-        if self._is_due():
+        if not self.with_bar and self._is_due():
             logs = logs or {}
             line = f"update {self.backup.update:,} of {self.updates:,}: loss {logs.get('loss', float('nan')):.4f}"
             if "hours_left" in logs:
@@ -55,7 +58,9 @@ class TrainingLines(keras.callbacks.Callback):
 
     def on_test_batch_end(self, batch, logs=None):
         if self._is_due():
-            print(f"update {self.backup.update:,} of {self.updates:,}: validation, batch {batch + 1:,}", flush=True)
+            line = "\n" if self.with_bar else ""  # the bar has begun one
+            line += f"update {self.backup.update:,} of {self.updates:,}: validation, batch {batch + 1:,}"
+            print(line, flush=True)
 
     def _is_due(self):
         due = time.monotonic() - self._reported >= EVERY_OF_TRAINING

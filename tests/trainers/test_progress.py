@@ -50,6 +50,14 @@ def test_training_is_told_of_every_30_seconds(clock, capsys):
     ]
 
 
+def test_a_terminal_is_told_of_validations_which_the_progress_bar_leaves_out(clock, capsys):
+    lines = progress.TrainingLines(SimpleNamespace(update=1200), 5000, with_bar=True)
+    clock.now += 30
+    lines.on_train_batch_end(0, {"loss": 5.25})
+    lines.on_test_batch_end(6)
+    assert capsys.readouterr().out == "\nupdate 1,200 of 5,000: validation, batch 7\n"
+
+
 @pytest.fixture
 def line():
     """The inputs and targets of a line of 21 tokens."""
