@@ -66,7 +66,9 @@ def define_flags():
     strategies = ["none", *distribution.BACKENDS]
     flags.DEFINE_enum("strategy", "none", strategies, "How several devices train together; see the documentation.")
     flags.DEFINE_integer("model_devices", 0, "Devices that share the word tables of model_parallel; 0 for all.", 0)
-    flags.DEFINE_integer("timeout", 1800, "Seconds without a batch that end one of several processes.", 1, NUMBER)
+    flags.DEFINE_integer(
+        "timeout", 1800, "Seconds without a batch or a start that end one of several processes.", 1, NUMBER
+    )
     flags.DEFINE_bool("tensorboard", None, "Write the log for TensorBoard too; by default if it is installed.")
     flags.DEFINE_bool("summary", False, "Print parameters and an estimate of the memory, and stop.")
 
@@ -96,15 +98,17 @@ def main():
     board, corpus = check(chosen), open_corpus(chosen)
     train = chosen.batches(corpus.tokens("train"))
     valid = chosen.batches(corpus.tokens("valid"), shuffle=False)
-    strategy = start()
-    check_rows(strategy, chosen.settings, train.stream_rows)
-    check_memory(unallocated(lambda: chosen.model(corpus.vocabulary)))
-    run = RunFolder(FLAGS.run_dir)
-    with strategy.scope(), all_processes(strategy.processes > 1):
-        model = new_model(chosen, corpus.vocabulary, train.stream_rows)
-        if chosen.settings["init_from"] and not run.has_checkpoints:
-            start_from(RunFolder(chosen.settings["init_from"]), model, corpus.vocabulary, strategy)
-        updates = fit(chosen, corpus, model, run, strategy, train, Validation(valid, strategy), board)
+    several = FLAGS.strategy != "none" and distribution.launched_processes() > 1
+    with TerminateOnHang(FLAGS.timeout if several else math.inf) as alive:
+        strategy = start()
+        check_rows(strategy, chosen.settings, train.stream_rows)
+        check_memory(unallocated(lambda: chosen.model(corpus.vocabulary)))
+        run = RunFolder(FLAGS.run_dir)
+        with strategy.scope(), all_processes(strategy.processes > 1):
+            model = new_model(chosen, corpus.vocabulary, train.stream_rows)
+            if chosen.settings["init_from"] and not run.has_checkpoints:
+                start_from(RunFolder(chosen.settings["init_from"]), model, corpus.vocabulary, strategy)
+            updates = fit(chosen, corpus, model, run, strategy, train, Validation(valid, strategy), board, alive)
     if strategy.process == 0:
         print_result(chosen, run, updates)
 
@@ -259,7 +263,7 @@ def start_from(run, model, vocabulary, strategy):
         print(f"Starting from {run.path}, which has {known:,} of the {len(vocabulary):,} words", flush=True)
 
 
-def fit(chosen, corpus, model, run, strategy, train, valid, board):
+def fit(chosen, corpus, model, run, strategy, train, valid, board, alive):
     """Trains to the last update, from the run's newest checkpoint or from the start; returns the number of updates.
 
     Process 0 writes, and all processes resume from its checkpoint.
@@ -275,8 +279,7 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
     stateful = [log, finite, models, *averaging]
     backup = Backup(run.checkpoints, FLAGS.save_every or None, FLAGS.keep, stateful, writes)
     claimed = run.claimed(chosen, corpus) if writes else contextlib.nullcontext()
-    alive = TerminateOnHang(FLAGS.timeout if strategy.processes > 1 else math.inf)
-    with claimed, alive, StopOnSignal(backup, strategy.largest) as stop:
+    with claimed, StopOnSignal(backup, strategy.largest) as stop:
         if not backup.restore(model) and writes:
             path.unlink(missing_ok=True)  # its updates are lost
         if writes:
@@ -285,7 +288,7 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board):
         strategy.synchronize(model)
         speed = Throughput(train.tokens_per_epoch / len(train), lambda: settings["updates"] - backup.update)
         rates = SGDR(chosen.schedule(), lambda: train.rate_factor(backup.update))
-        lines = [TrainingLines(backup, settings["updates"])] if writes and not sys.stdout.isatty() else []
+        lines = [TrainingLines(backup, settings["updates"], sys.stdout.isatty())] if writes else []
         callbacks = [rates, speed, *stateful, backup, *lines, alive, stop]
         if writes:
             print_start(settings, strategy, run, backup, model, train)

@@ -13,12 +13,12 @@ class TerminateOnHang(keras.callbacks.Callback):
     """Ends the process with status 75 when no batch ends for a while, because another process of the training hangs.
 
     A process that waits for another one in a collective operation returns to Python neither for an exception nor for a
-    signal. Use the callback as a context manager around everything that waits. The process ends without cleaning up:
-    what a `Backup` has completed stays, and the same command resumes from it.
+    signal. Use the callback as a context manager around everything that waits, the start of the strategy included. The
+    process ends without cleaning up: what a `Backup` has completed stays, and the same command resumes from it.
 
     Args:
-        seconds: Time without the end of a batch or epoch; infinity for no limit. It must be longer than compiling the
-            model takes, and than a checkpoint, for which all processes wait.
+        seconds: Time without the end of a batch or epoch; infinity for no limit. It must be longer than all processes
+            take to start, than compiling the model, and than a checkpoint, for which all processes wait.
 
     Raises:
         ValueError: If `seconds` is not positive.
@@ -50,7 +50,7 @@ class TerminateOnHang(keras.callbacks.Callback):
     def _alive(self, *_, **__):
         self._last = time.monotonic()
 
-    on_train_batch_end = on_test_batch_end = on_epoch_begin = on_epoch_end = on_train_end = _alive
+    on_train_begin = on_train_batch_end = on_test_batch_end = on_epoch_begin = on_epoch_end = on_train_end = _alive
 
     def _watch(self):
         while not self._ended.wait(max(self._last + self.seconds - time.monotonic(), 0.01)):

@@ -46,7 +46,7 @@ def start(name="none", model_devices=0):
     """
     backend = keras.config.backend()
     if name == "none":
-        _check_alone(backend)
+        _check_alone()
         return Strategy()
     if name not in BACKENDS:
         raise ValueError(f"The strategy must be one of {['none', *BACKENDS]}. Received: {name!r}.")
@@ -63,16 +63,29 @@ def start(name="none", model_devices=0):
     return Mirrored(name == "multiworker")
 
 
-def _check_alone(backend):
-    """Raises a ValueError in a process that was launched as one of several."""
-    variable, strategy = {
+def launched_processes():
+    """Returns the number of processes that a launcher has started together, by the environment of this process."""
+    variable, _ = _launcher()
+    value = os.environ.get(variable)
+    if not value:
+        return 1
+    return len(tasks_of_environment()[0]) if variable == "TF_CONFIG" else int(value)
+
+
+def _launcher():
+    """Returns the variable by which launchers prepare processes of this backend, and the strategy of these."""
+    return {
         "tensorflow": ("TF_CONFIG", "multiworker"),
         "jax": (JAX_PROCESSES, "data_parallel"),
         "torch": ("WORLD_SIZE", "ddp"),
-    }[backend]
-    value = os.environ.get(variable)
-    if value and (len(tasks_of_environment()[0]) if variable == "TF_CONFIG" else int(value)) > 1:
+    }[keras.config.backend()]
+
+
+def _check_alone():
+    """Raises a ValueError in a process that was launched as one of several."""
+    if launched_processes() > 1:
+        variable, strategy = _launcher()
         raise ValueError(
             f"This is one of several processes, which would train side by side: pass the strategy {strategy!r}. "
-            f"Received: 'none', and {variable}={value} in the environment."
+            f"Received: 'none', and {variable}={os.environ[variable]} in the environment."
         )

@@ -9,7 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from keras_adaptive import distribution
-from tests.support.programs import ROOT
+from keras_adaptive.data import prepare
+from scripts.benchmarks.virtual_devices import environments
+from tests.support.backends import BACKEND
+from tests.support.programs import ROOT, run
+from tests.support.text import write_zipf
 from trainers import train
 
 LOST = [
@@ -65,6 +69,17 @@ def test_a_process_that_never_arrives_is_lost_too(strategy, expected, monkeypatc
     monkeypatch.setattr(train, "FLAGS", SimpleNamespace(strategy=strategy, model_devices=0))
     with pytest.raises(expected):
         train.start()
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="launches a process of torch")
+def test_a_process_whose_other_is_never_started(tmp_path):
+    """With a real process, by gloo."""
+    write_zipf(tmp_path, words=80, lengths=(61, 11, 3))
+    corpus = prepare(tmp_path, tmp_path / "corpus", min_count=1).data_dir
+    flags = [f"--data_dir={corpus}", f"--run_dir={tmp_path}/run", "--notensorboard", "--strategy=ddp", "--timeout=3"]
+    done = run("-m", "trainers.train", *flags, **environments("torch", 2)[0])
+    assert done.returncode == 75
+    assert re.fullmatch("No batch ended for 3 seconds: another process hangs, .*\n", done.stderr)
 
 
 @pytest.mark.parametrize("error", OTHERS, ids=str)
