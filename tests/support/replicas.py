@@ -88,10 +88,11 @@ def trained(strategy, micro_batches, data=(*GOOD[:3], BAD, *GOOD[3:])):
 
 def streams(strategy, micro_batches):
     """Weights, and the state of 8 streams, after four updates whose rows continue one another."""
+    from keras_adaptive.layers import LSTMDecoder
     from keras_adaptive.optimizers import NAG
     from tests.support.streams import BATCHES, batches, stream_model
 
-    model = stream_model()
+    model = stream_model(LSTMDecoder(1, 8, 8, activation_penalty=2.0, temporal_penalty=1.0))
     model.compile(NAG(0.5, momentum=0.5, global_clipnorm=0.5), micro_batches=micro_batches, stream_rows=8)
     strategy.synchronize(model)
     data = strategy.shard(batches(rows=8), micro_batches)
