@@ -13,7 +13,7 @@ from tests.support import programs
 from tests.support.backends import BACKEND
 from tests.support.programs import call
 
-WORDS = ["--vocabulary_size=2000", "--cutoffs=200,800"]
+WORDS = ["--vocabulary_size=2000", "--cutoffs=200"]
 BODY = ["--dim=32", "--num_blocks=1", "--ffn_dim=32", "--num_heads=2"]
 PROGRAMS = {
     "loss": [*WORDS, "--dim=32", "--rows=48", "--repeats=1", "--nomemory"],
@@ -21,7 +21,7 @@ PROGRAMS = {
     "step": [*WORDS, *BODY, "--length=16", "--batch_size=2", "--repeats=1"],
     "cache": [*WORDS, *BODY, "--lengths=4", "--repeats=1"],
     "scaling": [*WORDS, *BODY, "--devices=2", "--length=8", "--rows=1", "--updates=1", "--repeats=1"],
-    "generation": [*WORDS, "--dim=64", "--batch_sizes=3", "--k=5", "--repeats=1"],
+    "generation": [*WORDS, "--tail_shares=0.26", "--dim=64", "--batch_sizes=3", "--k=5", "--repeats=1"],
     "recurrence": ["--batch_size=2", "--length=3", "--input_dim=4", "--units=5", "--repeats=1"],
     "checkpoints": [*WORDS, *BODY, "--length=8", "--rows=2", "--updates=1", "--repeats=1"],
 }
