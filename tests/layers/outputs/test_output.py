@@ -53,6 +53,12 @@ def test_two_methods_make_an_output(output, hidden):
     assert output.for_inference() is output
 
 
+def test_ranks_are_those_of_a_score(output, hidden):
+    output.compute_score = lambda x, targets: (ops.cast(targets, "float32"), targets + 1)
+    targets = np.arange(8).reshape(2, 4) % VOCABULARY
+    np.testing.assert_array_equal(numpy(output.rank(hidden, targets)), targets + 1)
+
+
 @pytest.mark.parametrize("method, arguments", [("top_k", (2,)), ("score", (np.zeros((2, 4)),))])
 def test_the_rest_is_refused_by_name(output, hidden, method, arguments):
     with pytest.raises(NotImplementedError, match=f"`Linear` does not implement `{method}`. `AdaptiveSoftmax` does"):
