@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import PROCESSES
+
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path for folder in ("keras_adaptive", "trainers", "scripts") for path in (ROOT / folder).rglob("*.py"))
 MAY_ASK_FOR_THE_BACKEND = {  # outside of backend/ and ops/: why
@@ -15,6 +17,7 @@ MAY_ASK_FOR_THE_BACKEND = {  # outside of backend/ and ops/: why
     "models/training_step.py": "JAX runs a step as a pure function",
     "optimizers/nag.py": "fused kernels",
 }
+STARTS_PROCESSES = {"subprocess.run", "subprocess.Popen", "programs.run", "ask"}
 
 
 def name(path):
@@ -46,6 +49,23 @@ def test_the_backend_is_asked_for_in_few_places():
     }
     asking = {path for path in asking if path.split("/")[0] not in ("backend", "ops")}
     assert asking == set(MAY_ASK_FOR_THE_BACKEND)
+
+
+def test_every_test_that_starts_processes_is_in_the_table():
+    """As far as its own lines, or those of a function of its file, call for one."""
+    missing, tests = [], ROOT / "tests"
+    for path in sorted(tests.rglob("test_*.py")):
+        functions = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(node, "args")]
+        calls = {node.name: set(map(ast.unparse, called(node))) for node in functions}
+        starting = {name for name, names in calls.items() if names & STARTS_PROCESSES}
+        starting |= {name for name, names in calls.items() if names & starting}
+        names = {f"{path.relative_to(tests).as_posix()}::{name}" for name in starting if name.startswith("test_")}
+        missing += [name for name in sorted(names) if not name.startswith(tuple(PROCESSES))]
+    assert missing == []
+
+
+def called(node):
+    return [inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call)]
 
 
 def test_no_room_holds_more_than_a_fifth_of_the_lines():
