@@ -21,10 +21,16 @@ from tests.support.toy_body import ToyBody
 ROOT = Path(__file__).parents[2]
 
 
-def compiled(optimizer=None, rows=ROWS, **kwargs):
+def compiled(optimizer, rows=ROWS, **kwargs):
     model = stream_model()
-    model.compile(optimizer or keras.optimizers.SGD(0.0), stream_rows=rows, **kwargs)
+    model.compile(optimizer, stream_rows=rows, **kwargs)
     return model
+
+
+@pytest.fixture(scope="module")
+def still():
+    """A model that training leaves as it is; the first batch begins all rows anew."""
+    return compiled(keras.optimizers.SGD(0.0))
 
 
 def per_batch(means):
@@ -40,11 +46,11 @@ def fitted(model, data):
     return per_batch(seen)
 
 
-def test_rows_continue_where_the_batch_before_ended():
+def test_rows_continue_where_the_batch_before_ended(still):
     tokens, targets = text()
-    whole = stream_model().nll(tokens, targets).reshape(ROWS, BATCHES, STEPS).mean(axis=(0, 2))
-    alone = [stream_model().nll(tokens, targets).mean() for (tokens, _), targets, _ in batches()]
-    found = fitted(compiled(), batches())
+    whole = still.nll(tokens, targets).reshape(ROWS, BATCHES, STEPS).mean(axis=(0, 2))
+    alone = [still.nll(tokens, targets).mean() for (tokens, _), targets, _ in batches()]
+    found = fitted(still, batches())
     np.testing.assert_allclose(found, whole, rtol=2e-5)
     assert np.abs(np.array(alone) - whole)[1:].min() > 1e-4
 
@@ -68,22 +74,22 @@ def test_a_text_is_read_a_segment_at_a_time(monkeypatch, rows, block):
     assert reports == [(number + 1, len(lengths)) for number in range(len(lengths))]
 
 
-def test_rows_that_begin_anew_start_from_nothing():
+def test_rows_that_begin_anew_start_from_nothing(still):
     fresh = [((tokens, np.ones(ROWS, bool)), targets, weights) for (tokens, _), targets, weights in batches()]
-    alone = [stream_model().nll(tokens, targets).mean() for (tokens, _), targets, _ in fresh]
-    np.testing.assert_allclose(fitted(compiled(), fresh), alone, rtol=2e-5)
+    alone = [still.nll(tokens, targets).mean() for (tokens, _), targets, _ in fresh]
+    np.testing.assert_allclose(fitted(still, fresh), alone, rtol=2e-5)
 
 
-def test_validation_has_a_state_of_its_own():
+def test_validation_has_a_state_of_its_own(still):
     tokens, targets = text(seed=5)
-    expected = stream_model().nll(tokens, targets).mean()
-    model = compiled()
-    first, second = fitted(model, batches()[:2]), None
+    expected = still.nll(tokens, targets).mean()
+    whole = fitted(still, batches())
+    first, second = fitted(still, batches()[:2]), None
     for _ in range(2):  # it begins anew each time, as its first batch says
-        found = model.evaluate((one for one in batches(seed=5)), steps=BATCHES, verbose=0, return_dict=True)
+        found = still.evaluate((one for one in batches(seed=5)), steps=BATCHES, verbose=0, return_dict=True)
         assert found["loss"] == pytest.approx(expected, rel=2e-5)
-    second = fitted(model, batches()[2:])
-    np.testing.assert_allclose([*first, *second], fitted(compiled(), batches()), rtol=2e-5)
+    second = fitted(still, batches()[2:])
+    np.testing.assert_allclose([*first, *second], whole, rtol=2e-5)
 
 
 def test_micro_batches_make_the_same_updates():
@@ -94,20 +100,21 @@ def test_micro_batches_make_the_same_updates():
     assert largest_difference(whole, parts) < 1e-6
 
 
-def test_an_update_that_is_skipped_reads_its_text_too():
+def test_an_update_that_is_skipped_reads_its_text_too(still):
     """Weights that are not finite say nothing about the state: the next batch continues after this one."""
     data = batches()
     bad = (*data[1][:2], np.full(data[1][2].shape, np.nan, "float32"))
-    skipping, plain = compiled(), compiled()
-    fitted(skipping, [data[0], bad])
-    fitted(plain, data[:2])
-    for skipped, state in zip(skipping.train_streams.variables, plain.train_streams.variables, strict=True):
-        np.testing.assert_array_equal(skipped.numpy(), state.numpy())
-    assert np.abs(state.numpy()).max() > 0
+    states = []
+    for second in (bad, data[1]):
+        fitted(still, [data[0], second])
+        states.append([np.array(variable.numpy()) for variable in still.train_streams.variables])
+    for skipped, state in zip(*states, strict=True):
+        np.testing.assert_array_equal(skipped, state)
+    assert np.abs(state).max() > 0
 
 
-def test_a_row_that_is_not_finite_is_reset():
-    streams, body = compiled().train_streams, ToyBody(8)
+def test_a_row_that_is_not_finite_is_reset(still):
+    streams, body = still.train_streams, ToyBody(8)
     state = np.ones((ROWS, 8), "float32")
     state[1, 3], state[2, 0] = np.nan, np.inf
     streams.write(keras.ops.convert_to_tensor(state), body.initial_state(ROWS))
@@ -131,29 +138,27 @@ def test_the_state_is_no_parameter_but_in_checkpoints_and_files(tmp_path):
 @pytest.mark.parametrize("rows, data", [(None, batches()), (ROWS, [(one[0][0], *one[1:]) for one in batches()])])
 def test_streams_and_batches_belong_together(rows, data):
     with pytest.raises(ValueError, match=r"`compile\(stream_rows=…\)` and batches of .* belong together"):
-        fitted(compiled(rows=rows), data)
+        fitted(compiled("sgd", rows), data)
 
 
 def test_a_batch_of_other_rows_is_refused():
     data = [((tokens[:2], begins[:2]), targets[:2], weights[:2]) for (tokens, begins), targets, weights in batches()]
     with pytest.raises(Exception, match=f"must be the rows of a batch, over all.* stream_rows={ROWS}"):
-        fitted(compiled(), data)
+        fitted(compiled("sgd"), data)  # whose variables JAX leaves without values
 
 
-def test_segments_of_any_length_give_the_losses_of_the_whole_text():
+def test_segments_of_any_length_give_the_losses_of_the_whole_text(still):
     tokens, targets = text()
-    model = stream_model()
-    whole = model.nll(tokens, targets)
+    whole = still.nll(tokens, targets)
     for segment in (1, 7, 70):
-        found = model.nll(tokens, targets, segment=segment)
+        found = still.nll(tokens, targets, segment=segment)
         assert np.exp(found.mean()) == pytest.approx(np.exp(whole.mean()), rel=1e-6)
         np.testing.assert_allclose(found, whole, rtol=1e-5)
 
 
-def test_a_state_of_another_batch_size_is_refused():
-    model = stream_model()
+def test_a_state_of_another_batch_size_is_refused(still):
     with pytest.raises(ValueError, match="`state` must have a row .* a state of 3 rows, a batch of 4. Pass `init"):
-        model(text()[0], state=model.body.initial_state(3))
+        still(text()[0], state=still.body.initial_state(3))
 
 
 def test_a_killed_training_resumes_bit_identically(tmp_path, forks):
