@@ -9,10 +9,11 @@ A system is a flagfile of trainers.train and bears the name of the file; --commo
 A system whose name begins with "bpe" reads --subword_dir. Every system and seed gets a run folder in --output_dir; the
 same command again resumes where it stopped and trains only what is missing.
 
-The table comparison.json holds means over the seeds and their standard deviations, beside the pictures of
-trainers.analyze. Perplexities are per word, in blocks of the length of training; `known` is the perplexity of the test
-words but for those that are `<unk>` to models of words, since models of sub-words spell them out; `rare` is the loss of
-words with fewer than 10 occurrences in the training text; `seconds` include validations.
+comparison.json holds the machine with its commit, and the table: means over the seeds and their standard deviations.
+The pictures of trainers.analyze lie beside it. Perplexities are per word, in blocks of the length of training; `known`
+is the perplexity of the test words but for those that are `<unk>` to models of words, since models of sub-words spell
+them out; `rare` is the loss of words with fewer than 10 occurrences in the training text; `seconds` include
+validations.
 """
 
 import json
@@ -25,6 +26,7 @@ from pathlib import Path
 from absl import flags
 
 from keras_adaptive.files import read_json_lines, write_json
+from scripts.benchmarks.common import machine
 from scripts.experiments import systems
 from trainers import command_line
 from trainers.experiment import Experiment
@@ -60,7 +62,9 @@ def main():
     analysis = json.loads((output / "analysis.json").read_text(encoding="utf-8"))
     table = summarize(analysis, {key: run_dir.name for key, run_dir in wanted.items()})
     print_table(table)
-    write_json(output / "comparison.json", table)
+    given = {name: FLAGS[name].value for name in ("common", "flagfiles", "seeds", "updates", "minutes", "validations")}
+    found = {"machine": machine(), "settings": given, "systems": table}
+    write_json(output / "comparison.json", found)
 
 
 def pairs(names):

@@ -55,7 +55,9 @@ def test_systems_are_trained_and_compared_per_word(text, monkeypatch, forks):
     assert {path.name for path in begun} >= {"best.keras", "last.keras", "losses_valid_8_behind_0.npz"}
     call(compare, *arguments(text, "adp_t", "bpe_t"), f"--subword_dir={text}/pieces", output)
     assert {path.name for path in begun if path.read_bytes() != begun[path]} == set()
-    table = json.loads((text / "runs/comparison.json").read_text())
+    written = json.loads((text / "runs/comparison.json").read_text())
+    assert "commit" in written["machine"] and written["settings"]["seeds"] == ["1"]
+    table = written["systems"]
     runs = {run["name"]: run for run in json.loads((text / "runs/analysis.json").read_text())["runs"]}
     for name in ("adp_t", "bpe_t"):
         assert table[name]["seeds"] == 1
