@@ -1,5 +1,7 @@
 """Language models of every input and output: training, files, prediction, and the model for inference."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -9,11 +11,21 @@ from keras_adaptive.optimizers import NAG
 from tests.support.backends import numpy
 from tests.support.tiny import VOCABULARY, batch, system, weights_of
 
+untrained = functools.cache(system)  # one for all tests, which compile its functions once
 
-@pytest.fixture(scope="module", params=["SM", "SM-T", "ASM", "ASM-T", "CNN"])
+
+@pytest.fixture(scope="module", autouse=True)
+def one_number_of_slots():
+    """8, to compile less."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())
+        yield
+    untrained.cache_clear()
+
+
+@pytest.fixture(params=["SM", "SM-T", "ASM", "ASM-T", "CNN"])
 def model(request):
-    """One for the tests of a name, which compile its functions once; the last of them trains it."""
-    return system(request.param, "float32")
+    return untrained(request.param)
 
 
 def test_predictions_agree(model):
@@ -36,6 +48,7 @@ def test_the_model_for_inference_is_the_same_function(model):
 
 def test_training_reduces_the_loss_and_files_keep_the_model(model, tmp_path):
     tokens, targets, weights = batch(8)
+    begun = model.get_weights()
     parts = 2 if isinstance(model.word_input, WordEmbedding) else 1  # whose gradients may be sparse
     model.compile(NAG(0.05, momentum=0.9, global_clipnorm=1.0), micro_batches=parts)
     losses = model.fit(tokens, targets, sample_weight=weights, batch_size=8, epochs=20, verbose=0).history["loss"]
@@ -45,31 +58,32 @@ def test_training_reduces_the_loss_and_files_keep_the_model(model, tmp_path):
     for one, other in zip(weights_of(model), weights_of(loaded), strict=True):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_allclose(numpy(loaded(tokens[:2])), numpy(model(tokens[:2])), atol=1e-6)
+    model.set_weights(begun)
 
 
 def test_words_outside_the_vocabulary_enter_by_their_bytes():
-    model = system("CNN")
+    model = untrained("CNN")
     inference = model.for_inference(["word0", "other"])
-    tokens, targets, _ = batch(1)
+    tokens, targets, _ = batch(2)
     known, extra, unknown = (np.array(tokens) for _ in range(3))
-    known[0, 2], extra[0, 2], unknown[0, 2] = 4, VOCABULARY, 3  # WORDS[4] is "word0"
+    known[:, 2], extra[:, 2], unknown[:, 2] = 4, VOCABULARY, 3  # WORDS[4] is "word0"
     np.testing.assert_allclose(inference.nll(extra, targets), model.nll(known, targets), atol=1e-5)
     assert np.abs(inference.nll(extra, targets) - model.nll(unknown, targets)).max() > 1e-3
     with pytest.raises(ValueError, match="targets"):
         inference.nll(tokens, extra)
     with pytest.raises(ValueError, match="CharCNN"):
-        system("ASM").for_inference(["word"])
+        untrained("ASM").for_inference(["word"])
 
 
 @pytest.mark.parametrize("name, largest, mean", [("SM-T", 0.015, 0.005), ("CNN", 0.15, 0.04)])
 def test_bfloat16_is_near_float32(name, largest, mean):
     tokens, targets, _ = batch(2)
-    narrow, wide = system(name, "mixed_bfloat16").nll(tokens, targets), system(name).nll(tokens, targets)
+    narrow, wide = system(name, "mixed_bfloat16").nll(tokens, targets), untrained(name).nll(tokens, targets)
     differences = np.abs(narrow - wide)
     assert 1e-4 < differences.max() < largest and differences.mean() < mean
 
 
 def test_tied_words_are_stored_once():
-    tied, untied = system("SM-T"), system("SM")
+    tied, untied = untrained("SM-T"), untrained("SM")
     assert untied.count_params() - tied.count_params() == VOCABULARY * 4
     assert tied.word_output.tables[0] is tied.word_input.tables[0]

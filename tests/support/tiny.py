@@ -35,7 +35,7 @@ def system(name, dtype=None, zero_padding=True, output_dim=None):
     body = transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2, output_dim=output_dim, dtype=dtype)
     softmax = AdaptiveSoftmax(
         VOCABULARY,
-        () if plain else (5, 12),
+        () if plain else (5,),
         2,
         tied_to=words if tied else None,
         use_bias=name == "ASM-T",
