@@ -160,6 +160,15 @@ def fresh_keras():
     keras.utils.set_random_seed(1)
 
 
+@pytest.fixture(scope="module")
+def eager_predictions():
+    """Under TensorFlow, predictions run eagerly: the quickest way where a test only compares with them."""
+    with pytest.MonkeyPatch.context() as patched:
+        if os.environ.get("KERAS_BACKEND") == "tensorflow":
+            patched.setattr("keras_adaptive.models.prediction.compiled", lambda function, *_: function)
+        yield
+
+
 @pytest.fixture
 def forks():
     """Processes of `python -m` begin with the package imported."""

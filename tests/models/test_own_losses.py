@@ -12,6 +12,7 @@ from tests.support.tiny import VOCABULARY, batch, language_model, weights_of
 from tests.support.toy_body import ToyBody
 from tests.support.weights import randomize
 
+pytestmark = pytest.mark.usefixtures("eager_predictions")
 STRENGTH = 2.0
 
 

@@ -9,6 +9,8 @@ from keras_adaptive.optimizers import NAG
 from tests.support.backends import BACKEND, weight_gradients
 from tests.support.tiny import LENGTH, VOCABULARY, batch, language_model, largest_difference, weights_of
 
+pytestmark = pytest.mark.usefixtures("eager_predictions")
+
 
 def clipped():
     return NAG(1.0, momentum=0.9, global_clipnorm=0.1)
