@@ -16,9 +16,13 @@ from tests.support.backends import BACKEND
 from tests.support.tiny import LENGTH, VOCABULARY, batch, language_model, largest_difference
 from tests.support.weights import randomize
 
+pytestmark = pytest.mark.usefixtures("eager_predictions")
 ROOT = Path(__file__).parents[2]
 READ = """
 import sys, json, numpy as np, keras, keras_adaptive
+if keras.config.backend() == "tensorflow":  # the quickest way
+    import tensorflow as tf
+    tf.config.run_functions_eagerly(True)
 folder, data = sys.argv[1], np.load(sys.argv[1] + "/data.npz")
 model = keras.saving.load_model(folder + "/model.keras")
 plain = keras.saving.load_model(folder + "/plain.keras")
