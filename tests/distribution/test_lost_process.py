@@ -76,8 +76,8 @@ def test_a_process_whose_other_is_never_started(tmp_path):
     """With a real process, by gloo."""
     write_zipf(tmp_path, words=80, lengths=(61, 11, 3))
     corpus = prepare(tmp_path, tmp_path / "corpus", min_count=1).data_dir
-    flags = [f"--data_dir={corpus}", f"--run_dir={tmp_path}/run", "--notensorboard", "--strategy=ddp", "--timeout=3"]
-    done = run("-m", "trainers.train", *flags, **environments("torch", 2)[0])
+    flags = [f"--data_dir={corpus}", f"--run_dir={tmp_path}/run", "--notensorboard", "--length=8"]
+    done = run("-m", "trainers.train", *flags, "--strategy=ddp", "--timeout=3", **environments("torch", 2)[0])
     assert done.returncode == 75
     assert re.fullmatch("No batch ended for 3 seconds: another process hangs, .*\n", done.stderr)
 
