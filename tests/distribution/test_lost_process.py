@@ -2,8 +2,10 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -80,6 +82,42 @@ def test_a_process_whose_other_is_never_started(tmp_path):
     done = run("-m", "trainers.train", *flags, "--strategy=ddp", "--timeout=3", **environments("torch", 2)[0])
     assert done.returncode == 75
     assert re.fullmatch("No batch ended for 3 seconds: another process hangs, .*\n", done.stderr)
+
+
+LOSSES = {  # what happens to the second of two processes, the --timeout, and what the first says in the end
+    "killed": (signal.SIGKILL, 300, r"train: another process was lost \(.*"),
+    "stopped": (signal.SIGSTOP, 10, "No batch ended for 10 seconds: another process hangs, .*"),
+}
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="launches processes of torch")
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_process_whose_other_is(name, tmp_path):
+    """With real processes, by gloo."""
+    sent, timeout, message = LOSSES[name]
+    write_zipf(tmp_path, words=80, lengths=(61, 11, 3))
+    corpus, log = prepare(tmp_path, tmp_path / "corpus", min_count=1).data_dir, tmp_path / "run" / "log.jsonl"
+    sizes = "--dim=8 --num_heads=1 --ffn_dim=8 --num_blocks=1 --cutoffs=20 --length=8 --batch_size=4 --log_every=1"
+    training = f"--updates=1000000 --evaluate_every=1000000 --notensorboard --strategy=ddp --timeout={timeout}"
+    paths = [f"--data_dir={corpus}", f"--run_dir={log.parent}"]
+    command = [sys.executable, "-m", "trainers.train", *sizes.split(), *training.split(), *paths]
+    output = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
+    known = [{**os.environ, "PYTHONPATH": str(ROOT), **one} for one in environments("torch", 2)]
+    first, second = (subprocess.Popen(command, env=environment, **output) for environment in known)
+    try:
+        until = time.monotonic() + 200
+        while not (log.exists() and log.read_bytes().count(b"\n") > 2):
+            assert first.poll() is None and time.monotonic() < until
+            time.sleep(0.05)
+        second.send_signal(sent)
+        errors = first.communicate(timeout=200)[1]
+    finally:
+        for process in (first, second):
+            process.kill()
+            process.communicate()
+    assert first.returncode == 75
+    assert "Traceback" not in errors
+    assert re.fullmatch(message, errors.splitlines()[-1])  # libraries that are imported may warn before
 
 
 @pytest.mark.parametrize("error", OTHERS, ids=str)
