@@ -14,7 +14,6 @@ MAY_ASK_FOR_THE_BACKEND = {  # outside of backend/ and ops/: why
     "export/saved_model.py": "SavedModels are made on TensorFlow",
     "layers/flat_dense.py": "torch adds a bias within the product",
     "layers/inputs/char_cnn.py": "eager torch on a CPU needs no static shapes",
-    "models/training_step.py": "JAX runs a step as a pure function",
     "optimizers/nag.py": "fused kernels",
 }
 STARTS_PROCESSES = {"subprocess.run", "subprocess.Popen", "programs.run", "ask"}

@@ -3,8 +3,10 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.rows import RowReader
 
-def value_and_gradients(function, arguments, trainable, others):
+
+def value_and_gradients(function, arguments, trainable, others, tables=()):
     """Differentiates a float scalar with respect to variables.
 
     Under JAX it must run inside the `StatelessScope` of a step. Values that `function` assigns to variables of
@@ -16,54 +18,112 @@ def value_and_gradients(function, arguments, trainable, others):
         arguments: The arguments of `function`.
         trainable: The variables to differentiate with respect to.
         others: All other variables that `function` may assign to.
+        tables: Those of the trainable variables to differentiate by the rows that `function` reads by `take_rows`.
 
     Returns:
-        `((value, auxiliary), gradients)` with one dense gradient per trainable variable, zeros where the value does
-        not depend on it. Gradients of embeddings are dense too, so that their norms and sums have the same meaning
-        on every backend. The gradients share no memory with other tensors, so that torch may write into them.
+        `((value, auxiliary), gradients)` with one gradient per trainable variable: of a table a `RowGradient`, whose
+        ids may repeat, and of every other variable a dense gradient, zeros where the value does not depend on it.
+        These are dense for embeddings too, so that their norms and sums have the same meaning on every backend. The
+        gradients share no memory with other tensors, so that torch may write into them.
+
+    Raises:
+        ValueError: If the value depends on a table in another way than by `take_rows`.
     """
-    return _BACKENDS[keras.config.backend()](lambda: function(*arguments), trainable, others)
+    by_rows = set(map(id, tables))
+    dense = [variable for variable in trainable if id(variable) not in by_rows]
+    differentiate = _BACKENDS[keras.config.backend()]
+    result, of_dense, of_tables = differentiate(lambda: function(*arguments), dense, list(tables), others)
+    gradients = dict(zip(map(id, [*dense, *tables]), [*of_dense, *of_tables], strict=True))
+    return result, [gradients[id(variable)] for variable in trainable]
 
 
-def _tensorflow(function, trainable, others):
+def _tensorflow(function, trainable, tables, others):
     import tensorflow as tf
 
-    with tf.GradientTape() as tape:
+    def watch(rows, number):
+        tape.watch(rows)
+        return rows
+
+    reader = RowReader(tables, watch)
+    with tf.GradientTape() as tape, reader.reading():
         value, auxiliary = function()
-    sources = [variable.value for variable in trainable]
-    gradients = tape.gradient(value, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    return (value, auxiliary), [tf.convert_to_tensor(gradient) for gradient in gradients]
+    variables, whole = ([variable.value for variable in group] for group in (trainable, tables))
+    gradients, of_rows, of_whole = tape.gradient(value, [variables, reader.rows, whole])
+    _check_read_by_rows(tables, of_whole)
+    gradients = [tf.zeros_like(one) if g is None else tf.convert_to_tensor(g) for one, g in zip(variables, gradients)]
+    of_rows = [tf.zeros_like(one) if g is None else g for one, g in zip(reader.rows, of_rows)]
+    return (value, auxiliary), gradients, reader.gradients(reader.ids, of_rows)
 
 
-def _torch(function, trainable, others):
+def _torch(function, trainable, tables, others):
     import torch
 
-    value, auxiliary = function()
-    sources = [variable.value for variable in trainable]
+    reader = RowReader(tables, lambda rows, number: rows.detach().requires_grad_())
+    with reader.reading():
+        value, auxiliary = function()
+    variables, whole = ([variable.value for variable in group] for group in (trainable, tables))
+    sources = [*variables, *reader.rows, *whole]
     for source in sources:
         source.grad = None
     value.backward(inputs=sources)  # unlike `torch.autograd.grad`, it never returns one tensor twice
+    _check_read_by_rows(tables, [table.grad for table in whole])
     gradients = [torch.zeros_like(source) if source.grad is None else source.grad for source in sources]
     for source in sources:
         source.grad = None
-    return keras.tree.map_structure(ops.stop_gradient, (value, auxiliary)), gradients
+    count = len(variables)
+    of_rows = gradients[count : count + len(reader.rows)]
+    result = keras.tree.map_structure(ops.stop_gradient, (value, auxiliary))
+    return result, gradients[:count], reader.gradients(reader.ids, of_rows)
 
 
-def _jax(function, trainable, others):
+def _jax(function, trainable, tables, others):
+    """Differentiates with respect to zeros that are added to the rows; a first trace finds the shapes of these."""
     import jax
 
-    def pure(values):
-        mapping = [*zip(trainable, values), *((variable, variable.value) for variable in others)]
-        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
-            value, auxiliary = function()
-        return value, (auxiliary, [scope.get_current_value(variable) for variable in others])
+    readers = []  # of the traces
 
-    differentiate = jax.value_and_grad(pure, has_aux=True)
-    values = [ops.convert_to_tensor(variable.value) for variable in trainable]
-    (value, (auxiliary, new_values)), gradients = differentiate(values)
+    def pure(values, whole, zeros):
+        readers.append(RowReader(tables, lambda rows, number: rows + zeros[number] if zeros else rows))
+        whole = [_without_gradient(variable, value) for variable, value in zip(tables, whole)]
+        mapping = [*zip(trainable, values), *zip(tables, whole), *((variable, variable.value) for variable in others)]
+        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope, readers[-1].reading():
+            value, auxiliary = function()
+        new_values = [scope.get_current_value(variable) for variable in others]
+        return value, (auxiliary, new_values, readers[-1].ids, readers[-1].rows)
+
+    values, whole = ([ops.convert_to_tensor(variable.value) for variable in group] for group in (trainable, tables))
+    zeros = []
+    if tables:
+        *_, rows = jax.eval_shape(pure, values, whole, [])[1]
+        zeros = [ops.zeros(one.shape, one.dtype) for one in rows]
+    differentiate = jax.value_and_grad(pure, argnums=(0, 1, 2), has_aux=True)
+    (value, (auxiliary, new_values, ids, _)), (gradients, _, of_rows) = differentiate(values, whole, zeros)
     for variable, new in zip(others, new_values):
         variable.assign(new)
-    return (value, auxiliary), gradients
+    return (value, auxiliary), gradients, readers[-1].gradients(ids, of_rows)
+
+
+def _without_gradient(variable, value):
+    """Returns the value, whose gradient raises a ValueError. JAX does not ask for one that is zero."""
+    import jax
+
+    def refuse(residuals, upstream):
+        _check_read_by_rows([variable], [upstream])
+
+    same = jax.custom_vjp(lambda value: value)
+    same.defvjp(lambda value: (value, None), refuse)
+    return same(value)
+
+
+def _check_read_by_rows(tables, gradients):
+    """Raises a ValueError if a table has a gradient beside the gradient of its rows."""
+    for table, gradient in zip(tables, gradients):
+        if gradient is not None:
+            raise ValueError(
+                f"The table {table.path} must be read by `take_rows` alone, since its layer lists it in "
+                "`row_variables`, and the loss depends on it in another way too. Give that layer a subclass whose "
+                "`row_variables` are empty."
+            )
 
 
 _BACKENDS = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}

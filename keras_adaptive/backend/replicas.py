@@ -21,6 +21,11 @@ def sum_over_replicas(tensors):
     return summed if isinstance(tensors, list) else summed[0]
 
 
+def gather_over_replicas(tensor):
+    """Returns the rows of a tensor of all replicas, one replica after the other; the same in every replica."""
+    return _GATHERS[keras.config.backend()](tensor)
+
+
 def replica_index():
     """Returns the index of this replica: the integer 0 if there is only one, else an integer or a scalar tensor."""
     return _INDICES[keras.config.backend()]()
@@ -107,6 +112,11 @@ def _tensorflow_sum(tensors):
     return tensors if context is None else list(context.all_reduce(tf.distribute.ReduceOp.SUM, tensors))
 
 
+def _tensorflow_gather(tensor):
+    context = _tensorflow_context()
+    return tensor if context is None else context.all_gather(tensor, axis=0)
+
+
 def _tensorflow_index():
     context = _tensorflow_context()
     return 0 if context is None else context.replica_id_in_sync_group
@@ -138,6 +148,12 @@ def _jax_sum(tensors):
     return tensors if isinstance(_jax_index(), int) else jax.lax.psum(tensors, AXIS)
 
 
+def _jax_gather(tensor):
+    import jax
+
+    return tensor if isinstance(_jax_index(), int) else jax.lax.all_gather(tensor, AXIS, tiled=True)
+
+
 def _torch_processes():
     """Returns `torch.distributed` if there are several processes, else None."""
     import torch.distributed as processes
@@ -163,6 +179,18 @@ def _torch_sum(tensors):
     return summed
 
 
+def _torch_gather(tensor):
+    """Gathers tensors of one shape."""
+    import torch
+
+    processes = _torch_processes()
+    if processes is None:
+        return tensor
+    parts = [torch.empty_like(tensor) for _ in range(processes.get_world_size())]
+    processes.all_gather(parts, tensor.contiguous())
+    return torch.cat(parts)
+
+
 def _torch_index():
     processes = _torch_processes()
     return processes.get_rank() if processes else 0
@@ -174,5 +202,6 @@ def _torch_count():
 
 
 _SUMS = {"tensorflow": _tensorflow_sum, "jax": _jax_sum, "torch": _torch_sum}
+_GATHERS = {"tensorflow": _tensorflow_gather, "jax": _jax_gather, "torch": _torch_gather}
 _INDICES = {"tensorflow": _tensorflow_index, "jax": _jax_index, "torch": _torch_index}
 _COUNTS = {"tensorflow": _tensorflow_count, "jax": _jax_count, "torch": _torch_count}

@@ -6,16 +6,20 @@ from keras import ops
 from keras_adaptive.backend.checks import check_equal
 from keras_adaptive.backend.gradients import value_and_gradients
 from keras_adaptive.backend.optimizer_step import apply_gradients, inner_optimizer
-from keras_adaptive.backend.replicas import averaged_by_keras, on_each_replica, replica_count, sum_over_replicas
+from keras_adaptive.backend.replicas import replica_count, sum_over_replicas
+from keras_adaptive.backend.rows import added
+from keras_adaptive.backend.run_step import run_step
 from keras_adaptive.layers.outputs.output import token_weights
 from keras_adaptive.layers.regularization.seeds import micro_batch
 from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.outside_ids import checked, raise_if_outside
+from keras_adaptive.models.row_tables import row_tables, summed_gradients
 from keras_adaptive.models.stream_state import StreamState
 from keras_adaptive.ops.bands import count_outside
 from keras_adaptive.ops.global_norm import global_norm, scaled
 
 OWN_METRICS = ("loss", "metrics", "weighted_metrics")
+PARTS = ("word_input", "body", "word_output")
 
 
 class _OneForAllReplicas:
@@ -54,6 +58,7 @@ class TrainingStep(keras.Model):
         self.skipped_tracker = _Sum(name="skipped")
         self.outside_tracker = _Sum(name="outside")  # ids outside the vocabulary, which no log shows
         self.micro_batches = 1
+        self.clip_parts = PARTS
         self.train_streams = self.test_streams = None
 
     @property
@@ -76,22 +81,26 @@ class TrainingStep(keras.Model):
     train_on_batch = checked(keras.Model.train_on_batch)
     test_on_batch = checked(keras.Model.test_on_batch)
 
-    def compile(self, optimizer="rmsprop", *, micro_batches=1, stream_rows=None, **kwargs):
+    def compile(self, optimizer="rmsprop", *, micro_batches=1, stream_rows=None, clip_parts=PARTS, **kwargs):
         """Configures training as `keras.Model.compile` does, without a loss and metrics: the model has its own.
 
         Args:
             optimizer: Any Keras optimizer. Its `global_clipnorm` bounds the norm of the gradient of the whole update.
+                `Adagrad`, `SGD` without momentum and `LazyAdam` update only those rows of word tables that a batch
+                reads, where the model reads them by rows. To all others every row may change in every update.
             micro_batches: Number of equal parts in which a batch of `fit` is computed, to save memory (gradient
                 accumulation). Must divide the batch.
             stream_rows: Number of rows of a batch, over all replicas, if each row continues the text of the same row
                 of the batch before (truncated back-propagation through time). The model then carries the body's
                 state from batch to batch, in variables of its own for `fit` and for `evaluate`.
+            clip_parts: Names of the parts whose gradients `global_clipnorm` bounds, all in one norm: some of
+                `word_input`, `body` and `word_output`. The gradients of the others are not clipped.
             **kwargs: Other arguments of `keras.Model.compile`: `jit_compile`, `run_eagerly`,
                 `steps_per_execution`.
 
         Raises:
-            ValueError: On a loss, on metrics, on an optimizer that accumulates gradients itself, and on `stream_rows`
-                with a body whose state needs a length.
+            ValueError: On a loss, on metrics, on an optimizer that accumulates gradients itself, on other
+                `clip_parts`, and on `stream_rows` with a body whose state needs a length.
         """
         for name in OWN_METRICS:
             if kwargs.get(name) is not None:
@@ -105,7 +114,10 @@ class TrainingStep(keras.Model):
                 "`gradient_accumulation_steps`, make the batch as large as the update, and pass "
                 f"`micro_batches` to `compile`. Received: {optimizer.get_config()['name']}."
             )
+        if not clip_parts or set(clip_parts) - set(PARTS):
+            raise ValueError(f"`clip_parts` must be some of {PARTS}. Received: clip_parts={clip_parts}.")
         self.micro_batches = micro_batches
+        self.clip_parts = tuple(clip_parts)
         self._make_streams(stream_rows)
         super().compile(optimizer=optimizer, **kwargs)
 
@@ -129,7 +141,8 @@ class TrainingStep(keras.Model):
     def get_compile_config(self):
         config = super().get_compile_config()
         rows = self.train_streams and self.train_streams.rows
-        return config and {**config, "micro_batches": self.micro_batches, "stream_rows": rows}
+        own = {"micro_batches": self.micro_batches, "stream_rows": rows, "clip_parts": self.clip_parts}
+        return config and {**config, **own}
 
     def compile_from_config(self, config):
         config = keras.saving.deserialize_keras_object(config)
@@ -143,26 +156,10 @@ class TrainingStep(keras.Model):
                 self.optimizer.build(self.trainable_variables)
 
     def train_step(self, *arguments):
-        return self._step(self._train, arguments)
+        return run_step(self, self._train, arguments, self.optimizer.variables)
 
     def test_step(self, *arguments):
-        return self._step(self._test, arguments)
-
-    def _step(self, function, arguments):
-        """Runs `function(data)`; under JAX as a pure function of the state that `fit` carries."""
-        if keras.config.backend() != "jax":
-            return averaged_by_keras(function(*arguments))
-        groups = [self.trainable_variables, self.non_trainable_variables, self.metrics_variables]
-        if function == self._train:
-            groups.insert(2, self.optimizer.variables)
-
-        def pure(state, data):
-            mapping = [pair for group, values in zip(groups, state) for pair in zip(group, values)]
-            with keras.StatelessScope(state_mapping=mapping) as scope:
-                logs = function(data)
-            return logs, tuple([scope.get_current_value(variable) for variable in group] for group in groups)
-
-        return on_each_replica(pure, *arguments)
+        return run_step(self, self._test, arguments)
 
     def _train(self, data):
         if not self.optimizer.built:  # before its loss scale is read
@@ -174,16 +171,18 @@ class TrainingStep(keras.Model):
         own_share = scale / (replica_count() * self.micro_batches)
         state = self._read(self.train_streams, begins)
         loss, words, gradients, states = 0.0, 0.0, None, []
+        variables = self.trainable_variables
+        tables = row_tables((self.word_input, self.word_output), variables, self.optimizer)
         parts = zip(*(_parts(one, self.micro_batches) for one in (tokens, targets, shares, state)))
         for number, rows in enumerate(parts):
             with micro_batch(number):
                 (part, (part_words, state)), new = value_and_gradients(
-                    self._objective, (*rows, own_share), self.trainable_variables, self.non_trainable_variables
+                    self._objective, (*rows, own_share), variables, self.non_trainable_variables, tables
                 )
             loss, words = loss + part, words + part_words
             states.append(state)
-            gradients = new if gradients is None else [old + part for old, part in zip(gradients, new)]
-        loss, words, *gradients = sum_over_replicas([loss, words, *gradients])
+            gradients = new if gradients is None else list(map(added, gradients, new))
+        gradients, (loss, words) = summed_gradients(gradients, [loss, words])
         loss = self._without_outside(loss, outside)
         norm = global_norm(gradients) / scale
         finite = ops.logical_and(ops.isfinite(loss), ops.isfinite(norm))
@@ -196,7 +195,7 @@ class TrainingStep(keras.Model):
         if begins is not None:
             self.train_streams.write(_joined(states), self._empty(begins))
         # Last, since a step changes the loss scale.
-        apply_gradients(self.optimizer, self._clipped(gradients, norm), self.trainable_variables, finite)
+        apply_gradients(self.optimizer, self._clipped(gradients, norm), variables, finite)
         return logs
 
     def _objective(self, tokens, targets, shares, state, own_share):
@@ -254,11 +253,23 @@ class TrainingStep(keras.Model):
         return ops.convert_to_tensor(self.optimizer.scale_loss(ops.ones(())))
 
     def _clipped(self, gradients, norm):
-        """Returns the gradients, scaled so that their global norm is at most the optimizer's `global_clipnorm`."""
+        """Returns the gradients, those of `clip_parts` scaled to a norm of at most the optimizer's `global_clipnorm`.
+
+        Args:
+            gradients: One per trainable variable.
+            norm: The norm of all of them.
+        """
         bound = inner_optimizer(self.optimizer).global_clipnorm
         if not bound:
             return gradients
-        return scaled(gradients, bound / ops.maximum(norm, bound))
+        everywhere = set(self.clip_parts) == set(PARTS)
+        parts = [] if everywhere else [getattr(self, name) for name in self.clip_parts]
+        chosen = {id(one) for part in parts for one in part.trainable_variables}
+        places = [i for i, one in enumerate(self.trainable_variables) if everywhere or id(one) in chosen]
+        group = [gradients[place] for place in places]
+        norm = norm if everywhere else global_norm(group)
+        group = scaled(group, bound / ops.maximum(norm, bound))
+        return [dict(zip(places, group)).get(i, gradient) for i, gradient in enumerate(gradients)]
 
     def _track(self, loss, words, count):
         self.loss_tracker.update_state(loss, sample_weight=count)

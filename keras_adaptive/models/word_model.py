@@ -4,11 +4,20 @@ import inspect
 import keras
 from keras import ops
 
+from keras_adaptive.backend.gradients import value_and_gradients
+from keras_adaptive.backend.optimizer_step import apply_gradients
+from keras_adaptive.backend.replicas import replica_count
+from keras_adaptive.backend.rows import summed_by_row
+from keras_adaptive.backend.run_step import run_step
+from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.output import token_weights
+from keras_adaptive.layers.outputs.tied_output import with_nested
 from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.language_model import REQUIRES
 from keras_adaptive.models.outside_ids import check_class_weight, checked, raise_if_outside, with_check
+from keras_adaptive.models.row_tables import row_tables
 from keras_adaptive.ops.bands import count_outside
+from keras_adaptive.ops.global_norm import global_norm, scaled
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -108,6 +117,37 @@ class WordModel(keras.Model):
 
     train_on_batch = checked(keras.Model.train_on_batch)
     test_on_batch = checked(keras.Model.test_on_batch)
+
+    def train_step(self, *arguments):
+        """Takes the step of Keras or, where the optimizer can update single rows of tables, one that does.
+
+        Several devices take the step of Keras.
+        """
+        if not self._row_tables():
+            return super().train_step(*arguments)
+        return run_step(self, self._train_by_rows, arguments, self.optimizer.variables)
+
+    def _row_tables(self):
+        if replica_count() > 1 or keras.distribution.distribution() is not None:
+            return []
+        inputs = [one for layer in self.layers for one in with_nested(layer) if isinstance(one, Input)]
+        return row_tables([*inputs, self.word_output], self.trainable_variables, self.optimizer)
+
+    def _train_by_rows(self, data):
+        if not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+        variables, others = self.trainable_variables, [*self.non_trainable_variables, *self.metrics_variables]
+        objective = lambda x, *rest: (self.compute_loss(x, rest[0], self(x, training=True), *rest[1:]), ())  # noqa: E731
+        arguments = (x, y, weights)
+        (loss, _), gradients = value_and_gradients(objective, arguments, variables, others, self._row_tables())
+        gradients = list(map(summed_by_row, gradients))
+        if bound := self.optimizer.global_clipnorm:
+            gradients = scaled(gradients, bound / ops.maximum(global_norm(gradients), bound))
+        apply_gradients(self.optimizer, gradients, variables, ops.convert_to_tensor(True))
+        rows = ops.shape(keras.tree.flatten(x)[0])[0]
+        next(metric for metric in self.metrics if metric.name == "loss").update_state(loss, sample_weight=rows)
+        return self.get_metrics_result()
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         weights = token_weights(y, sample_weight, _mask_of()(y_pred))

@@ -1,6 +1,7 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.rows import take_rows
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions
 
@@ -54,6 +55,10 @@ class AdaptiveEmbedding(Input):
         self.dimensions = band_dimensions(embedding_dim, factor, len(self.boundaries) - 1)
         self.tables, self.projections = [], []
 
+    @property
+    def row_variables(self):
+        return self.tables
+
     def build(self, input_shape=None):
         if self.built:
             return
@@ -75,7 +80,7 @@ class AdaptiveEmbedding(Input):
         parts = []
         for table, low, high in zip(self.tables, self.boundaries, self.boundaries[1:]):
             inside = (ids >= low) & (ids < high)
-            vectors = ops.take(table, ops.where(inside, ids - low, 0), axis=0)  # (rows, dim_i)
+            vectors = take_rows(table, ops.where(inside, ids - low, 0))  # (rows, dim_i)
             parts.append(ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype))
         embedded = ops.matmul(ops.concatenate(parts, axis=-1), ops.concatenate(list(self.projections), axis=0))
         return ops.reshape(embedded, (*shape, self.output_dim))

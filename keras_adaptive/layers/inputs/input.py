@@ -16,6 +16,8 @@ class Input(keras.layers.Layer):
         tables: List of the variables with a vector for each word, if there are any: an output can be tied to them, and
             devices can share them.
         projections: List of a variable (dim_i, output_dim) per table, or empty where vectors are not projected.
+        row_variables: List of those variables that training reads by `take_rows` alone: an optimizer such as Adagrad
+            then updates the rows that were read, and no others.
         max_bytes: Number of bytes that are read of a spelling, `None` if words are known by their ids alone.
 
     Input shape:
@@ -40,7 +42,7 @@ class Input(keras.layers.Layer):
     (1, 2, 4)
     """
 
-    tables = projections = ()
+    tables = projections = row_variables = ()
     max_bytes = None
 
     def call(self, ids):

@@ -1,6 +1,7 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.rows import take_rows
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.regularization.embedding_dropout import EmbeddingDropout
 
@@ -53,6 +54,10 @@ class WordEmbedding(Input):
         self.tables = []
         self._drop = EmbeddingDropout(embedding_dropout, vocabulary_size, dtype=self.dtype_policy)
 
+    @property
+    def row_variables(self):
+        return self.tables
+
     def build(self, input_shape=None):
         if self.built:
             return
@@ -66,7 +71,7 @@ class WordEmbedding(Input):
         ids = ops.cast(ids, "int32")
         inside = (ids >= 0) & (ids < self.vocabulary_size)
         ids = ops.where(inside, ids, 0)
-        vectors = ops.take(self.tables[0], ids, axis=0)
+        vectors = take_rows(self.tables[0], ids)
         vectors = ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype)
         return self._drop(vectors, ids, training=True) if training and self.embedding_dropout else vectors
 

@@ -25,6 +25,8 @@ class Output(keras.layers.Layer):
         tables: List of the variables with a vector for each word, if there are any: devices can share them.
         projections: List of a variable (hidden_dim, dim_i) per table, `None` where there is none; or empty.
         bias: Variable (vocabulary_size,) with the bias of each word, or `None`.
+        row_variables: List of those variables, tied ones too, that training reads by `take_rows` alone: an optimizer
+            such as Adagrad then updates the rows that were read, and no others.
         tied_to: The `Input` whose tables these are, or `None`.
 
     Call arguments:
@@ -40,7 +42,7 @@ class Output(keras.layers.Layer):
     `compile` alone, never to this layer: pass `weights` instead, or use `keras_adaptive.models.WordModel`.
     """
 
-    tables = projections = ()
+    tables = projections = row_variables = ()
     bias = None
 
     def __init__(self, **kwargs):

@@ -83,11 +83,12 @@ def upstream_layers(tensor):
         if operation is None or (id(operation), call) in seen:
             continue
         seen.add((id(operation), call))
-        yield from _with_nested(operation)
+        yield from with_nested(operation)
         tensors.extend(operation._inbound_nodes[call].input_tensors)
 
 
-def _with_nested(layer):
+def with_nested(layer):
+    """Yields a layer and, if it is a model, the layers in it."""
     yield layer
     for nested in getattr(layer, "layers", ()):
-        yield from _with_nested(nested)
+        yield from with_nested(nested)

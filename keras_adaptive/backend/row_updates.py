@@ -1,0 +1,127 @@
+"""Optimizers whose step reads and writes only the rows of a table that have a gradient."""
+
+import keras
+from keras import ops
+
+from keras_adaptive.backend.rows import RowGradient
+
+
+class RowUpdates:
+    """Mixin of a Keras optimizer that updates a table with a `RowGradient` in these rows alone.
+
+    A subclass implements `row_changes` and names its slots.
+
+    Attributes:
+        row_slots: Names of the optimizer's lists of variables, with one for each trainable variable.
+    """
+
+    row_slots = ()
+
+    def row_changes(self, gradient, slots, learning_rate):
+        """Returns what a step adds to the rows of the table, and a list of what it adds to the rows of the slots.
+
+        Everything is 0 where the gradient is 0.
+
+        Args:
+            gradient: Float tensor (n, …).
+            slots: Tensors (n, …), the rows of the slots.
+            learning_rate: The rate, a scalar tensor.
+        """
+        raise NotImplementedError(f"`{type(self).__name__}` must implement `row_changes`.")
+
+    def update_step(self, gradient, variable, learning_rate):
+        if not isinstance(gradient, RowGradient):
+            super().update_step(gradient, variable, learning_rate)
+            return
+        slots = self.slots_of(variable)
+        rows = [ops.take(slot, gradient.ids, axis=0) for slot in slots]
+        values = ops.cast(gradient.values, variable.dtype)
+        change, changes = self.row_changes(values, rows, ops.cast(learning_rate, variable.dtype))
+        for one, rows in zip([variable, *slots], [change, *changes], strict=True):
+            _add_rows(one, gradient.ids, rows)
+
+    def slots_of(self, variable):
+        """Returns the slots of a variable."""
+        index = self._get_variable_index(variable)
+        return [getattr(self, name)[index] for name in self.row_slots]
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        if keras.config.backend() == "torch":  # kernels for all variables at once take no rows
+            pairs = list(zip(grads, trainable_variables, strict=True))
+            for gradient, variable in pairs:
+                if isinstance(gradient, RowGradient):
+                    self.update_step(gradient, variable, learning_rate)
+            pairs = [pair for pair in pairs if not isinstance(pair[0], RowGradient)]
+            grads, trainable_variables = zip(*pairs) if pairs else ((), ())
+        if grads:
+            super()._backend_update_step(list(grads), list(trainable_variables), learning_rate)
+
+
+class RowSGD(RowUpdates, keras.optimizers.SGD):
+    """`keras.optimizers.SGD` without momentum."""
+
+    def row_changes(self, gradient, slots, learning_rate):
+        return -learning_rate * gradient, []
+
+
+class RowAdagrad(RowUpdates, keras.optimizers.Adagrad):
+    """`keras.optimizers.Adagrad`: a row without a gradient changes neither its weights nor its accumulator."""
+
+    row_slots = ("_accumulators",)
+
+    def row_changes(self, gradient, slots, learning_rate):
+        squares = ops.square(gradient)
+        return -(learning_rate * gradient) / ops.sqrt(slots[0] + squares + self.epsilon), [squares]
+
+
+def row_kind(optimizer):
+    """Returns the class whose steps are the steps of an optimizer, and which updates rows; None if there is none.
+
+    Momentum, decay and averages of weights change every row in every step. The penalty of `clipvalue` and the bounds
+    of `clipnorm` are left to Keras, which knows dense gradients alone.
+    """
+    whole = (
+        "weight_decay",
+        "clipnorm",
+        "clipvalue",
+        "use_ema",
+        "gradient_accumulation_steps",
+        "loss_scale_factor",
+        "amsgrad",
+    )
+    if any(getattr(optimizer, name, None) for name in whole):
+        return None
+    if isinstance(optimizer, RowUpdates):
+        return type(optimizer)
+    own = type(optimizer).__module__.startswith("keras.")
+    if own and isinstance(optimizer, keras.optimizers.Adagrad):
+        return RowAdagrad
+    if own and isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum:
+        return RowSGD
+    return None
+
+
+def _add_rows(variable, ids, values):
+    """Adds to rows of a variable in place, at a cost of these rows."""
+    _ADDERS[keras.config.backend()](variable, ids, values)
+
+
+def _add_tensorflow(variable, ids, values):
+    import tensorflow as tf
+
+    variable = variable.value if isinstance(variable, keras.Variable) else variable  # bare under a strategy
+    variable.scatter_add(tf.IndexedSlices(values, ids))
+
+
+def _add_jax(variable, ids, values):
+    variable.assign(ops.convert_to_tensor(variable.value).at[ids].add(values))
+
+
+def _add_torch(variable, ids, values):
+    import torch
+
+    with torch.no_grad():
+        variable.value.index_add_(0, ids, values)
+
+
+_ADDERS = {"tensorflow": _add_tensorflow, "jax": _add_jax, "torch": _add_torch}

@@ -1,0 +1,141 @@
+"""Rows of tables, and gradients that hold these rows alone."""
+
+import contextlib
+import contextvars
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_adaptive.backend.replicas import gather_over_replicas
+
+_READER = contextvars.ContextVar("reader", default=None)  # of this thread, which may be a replica
+
+
+class RowGradient(NamedTuple):
+    """Gradient of a table (rows, …) that is zero outside of a few rows.
+
+    Args:
+        ids: Int32 tensor (n,), the rows. `added` makes them distinct, except for places that pad: these repeat a row
+            and have the values 0.
+        values: Tensor (n, …), the gradient of each row.
+    """
+
+    ids: Any
+    values: Any
+
+
+def take_rows(variable, ids):
+    """Returns the rows `ids` of a variable, so that training can compute the gradient of these rows alone.
+
+    A layer that reads a table in training by this function only may list it among its `row_variables`.
+
+    Args:
+        variable: A Keras variable (rows, …).
+        ids: Integer tensor (…), from 0 to rows − 1.
+
+    Returns:
+        A tensor (…, …).
+    """
+    reader = _READER.get()
+    if reader is None or id(variable) not in reader.readable:
+        return ops.take(variable, ids, axis=0)
+    return reader.take(variable, ids)
+
+
+class RowReader:
+    """Collects what `take_rows` reads of some variables within `reading()`.
+
+    Every read gives a tensor that the function to be differentiated depends on in place of the variable, and whose
+    gradient is the gradient of the rows.
+
+    Args:
+        variables: The variables.
+        watch: Function from the rows of read number k and k to the tensor that takes their place.
+    """
+
+    def __init__(self, variables, watch):
+        self.variables = list(variables)
+        self.watch = watch
+        self.readable = set(map(id, variables))
+        self.read, self.ids, self.rows = [], [], []  # of every read: variable, ids, watched rows
+
+    @contextlib.contextmanager
+    def reading(self):
+        token = _READER.set(self)
+        try:
+            yield
+        finally:
+            _READER.reset(token)
+
+    def take(self, variable, ids):
+        rows = self.watch(ops.stop_gradient(ops.take(variable, ids, axis=0)), len(self.rows))
+        self.read.append(variable)
+        self.ids.append(ids)
+        self.rows.append(rows)
+        return rows
+
+    def gradients(self, ids, of_rows):
+        """Returns a `RowGradient` per variable from the ids and the gradients of all reads."""
+        result = []
+        for variable in self.variables:
+            places = [place for place, one in enumerate(self.read) if one is variable]
+            parts = [ops.cast(ops.reshape(ids[place], [-1]), "int32") for place in places]
+            values = [ops.reshape(of_rows[place], (-1, *variable.shape[1:])) for place in places]
+            result.append(_joined(variable, parts, values))
+        return result
+
+
+def added(one, other):
+    """Returns the sum of two gradients of a variable, each a tensor or a `RowGradient` with any ids."""
+    if not isinstance(one, RowGradient):
+        return one + other
+    return RowGradient(*(ops.concatenate(pair) for pair in zip(one, other)))
+
+
+def summed_by_row(gradient):
+    """Returns a `RowGradient` over all replicas whose ids are distinct, except for places that pad.
+
+    Another gradient is returned as it is.
+    """
+    if not isinstance(gradient, RowGradient):
+        return gradient
+    ids, values = (gather_over_replicas(tensor) for tensor in gradient)
+    return RowGradient(*_SUMS[keras.config.backend()](ids, values))
+
+
+def _joined(variable, ids, values):
+    if not ids:  # the function did not read the variable
+        return RowGradient(ops.zeros((1,), "int32"), ops.zeros((1, *variable.shape[1:]), variable.dtype))
+    return RowGradient(ids[0], values[0]) if len(ids) == 1 else RowGradient(*map(ops.concatenate, (ids, values)))
+
+
+def _sum_sorted(ids, values):
+    """Sums with static shapes: n rows give n, of which those at the end pad."""
+    order = ops.argsort(ids)
+    in_order = ops.take(ids, order)
+    first = ops.concatenate([in_order[:1] == in_order[:1], in_order[1:] != in_order[:-1]])
+    places = ops.cumsum(ops.cast(first, "int32")) - 1
+    count = ids.shape[0]
+    sums = ops.segment_sum(ops.take(values, order, axis=0), places, num_segments=count, sorted=True)
+    distinct = ops.segment_max(in_order, places, num_segments=count, sorted=True)
+    return ops.where(ops.arange(count) <= places[-1], distinct, in_order[0]), sums
+
+
+def _sum_unique(ids, values):
+    import tensorflow as tf
+
+    distinct, places = tf.unique(ids)
+    return distinct, tf.math.unsorted_segment_sum(values, places, tf.size(distinct))
+
+
+def _sum_torch(ids, values):
+    import torch
+
+    distinct, places = torch.unique(ids, return_inverse=True)
+    if len(distinct) == len(ids):
+        return ids, values
+    return distinct, values.new_zeros((len(distinct), *values.shape[1:])).index_add_(0, places, values)
+
+
+_SUMS = {"tensorflow": _sum_unique, "jax": _sum_sorted, "torch": _sum_torch}

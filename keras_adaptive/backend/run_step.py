@@ -1,0 +1,31 @@
+"""Calls of a model's own step, on every backend."""
+
+import keras
+
+from keras_adaptive.backend.replicas import averaged_by_keras, on_each_replica
+
+
+def run_step(model, function, arguments, optimizer_variables=None):
+    """Runs `function(data)`, which changes variables and returns logs, as a step of `fit` or `evaluate`.
+
+    Under JAX it becomes a pure function of the state that Keras carries from step to step.
+
+    Args:
+        model: The Keras model.
+        function: Function of the data of one batch.
+        arguments: The arguments of `train_step` or `test_step`: `(data,)`, or `(state, data)` under JAX.
+        optimizer_variables: The variables of the optimizer, for a step that trains.
+    """
+    if keras.config.backend() != "jax":
+        return averaged_by_keras(function(*arguments))
+    groups = [model.trainable_variables, model.non_trainable_variables, model.metrics_variables]
+    if optimizer_variables is not None:
+        groups.insert(2, optimizer_variables)
+
+    def pure(state, data):
+        mapping = [pair for group, values in zip(groups, state) for pair in zip(group, values)]
+        with keras.StatelessScope(state_mapping=mapping) as scope:
+            logs = function(data)
+        return logs, tuple([scope.get_current_value(variable) for variable in group] for group in groups)
+
+    return on_each_replica(pure, *arguments)

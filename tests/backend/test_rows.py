@@ -1,0 +1,142 @@
+"""Gradients and updates of the rows of a table that a function reads, against dense ones."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_adaptive.backend.gradients import value_and_gradients
+from keras_adaptive.backend.optimizer_step import apply_gradients, updates_rows
+from keras_adaptive.backend.rows import RowGradient, added, summed_by_row, take_rows
+from keras_adaptive.ops.global_norm import global_norm, scaled
+from keras_adaptive.optimizers import NAG, LazyAdam
+
+ROWS, DIM = 9, 3
+RANDOM = np.random.default_rng(0)
+TABLE = RANDOM.normal(size=(ROWS, DIM)).astype("float32")
+MATRIX = RANDOM.normal(size=(DIM, 2)).astype("float32")
+READS = (np.array([[4, 1], [4, 8]]), np.array([1, 7, 7]))
+
+
+def variables():
+    return keras.Variable(TABLE, name="table"), keras.Variable(MATRIX, name="matrix")
+
+
+def gradients(function, trainable, tables):
+    with keras.StatelessScope(state_mapping=[]):
+        (value, _), found = value_and_gradients(lambda: (function(), ()), (), trainable, [], tables)
+    return value, found
+
+
+def two_reads(table, matrix, take):
+    """A value that reads one row in both of two reads, and twice in one."""
+    first, second = (take(table, ops.convert_to_tensor(ids)) for ids in READS)
+    return ops.sum(ops.square(ops.matmul(first, matrix))) + ops.sum(ops.sin(second))
+
+
+def of_rows(by_rows=True):
+    table, matrix = trainable = variables()
+    take = take_rows if by_rows else lambda variable, ids: ops.take(variable, ids, axis=0)
+    _, found = gradients(lambda: two_reads(table, matrix, take), list(trainable), [table] if by_rows else [])
+    return found
+
+
+def dense(gradient):
+    whole = np.zeros((ROWS, DIM), "float32")
+    np.add.at(whole, ops.convert_to_numpy(gradient.ids), ops.convert_to_numpy(gradient.values))
+    return whole
+
+
+def test_rows_have_the_gradient_of_the_table():
+    table, matrix = of_rows()
+    expected, of_matrix = map(ops.convert_to_numpy, of_rows(by_rows=False))
+    np.testing.assert_allclose(dense(table), expected, atol=1e-6)
+    np.testing.assert_allclose(ops.convert_to_numpy(matrix), of_matrix, atol=1e-6)
+
+
+def test_sums_have_distinct_rows_and_the_norm_of_the_table():
+    table, matrix = of_rows()
+    twice = summed_by_row(added(table, table))
+    values = ops.convert_to_numpy(twice.values)
+    rows = ops.convert_to_numpy(twice.ids)[np.any(values != 0, axis=1)]
+    assert sorted(rows) == [1, 4, 7, 8]
+    expected, of_matrix = map(ops.convert_to_numpy, of_rows(by_rows=False))
+    np.testing.assert_allclose(dense(twice), 2 * expected, atol=1e-6)
+    norm = np.sqrt(4 * np.sum(expected**2) + np.sum(of_matrix**2))
+    np.testing.assert_allclose(float(global_norm([twice, matrix])), norm, rtol=1e-6)
+    np.testing.assert_allclose(dense(scaled([twice], ops.convert_to_tensor(0.5))[0]), expected, atol=1e-6)
+
+
+def test_a_table_that_is_not_read_has_no_gradient():
+    table, matrix = variables()
+    _, (of_table, _) = gradients(lambda: ops.sum(ops.convert_to_tensor(matrix.value)), [table, matrix], [table])
+    np.testing.assert_array_equal(dense(of_table), 0)
+
+
+def test_a_table_that_is_read_as_a_whole_too_is_refused():
+    table, _ = variables()
+    both = lambda: ops.sum(take_rows(table, READS[1])) + ops.sum(ops.square(table.value))  # noqa: E731
+    with pytest.raises(ValueError, match="must be read by `take_rows` alone"):
+        gradients(both, [table], [table])
+
+
+OPTIMIZERS = {
+    "sgd": lambda: keras.optimizers.SGD(0.5),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.5, initial_accumulator_value=0.3),
+    "lazy adam": lambda: LazyAdam(0.01),
+}
+
+
+def updated(make, by_rows, finite=True, steps=2):
+    """The table, the matrix and the variables of the optimizer after some steps with the same gradients."""
+    trainable, optimizer = list(variables()), make()
+    optimizer.build(trainable)
+    rows, matrix = of_rows()
+    for _ in range(steps):
+        table = summed_by_row(rows) if by_rows else ops.convert_to_tensor(dense(rows))
+        apply_gradients(optimizer, [table, ops.copy(matrix)], trainable, ops.convert_to_tensor(finite))
+    return [ops.convert_to_numpy(variable.value).copy() for variable in (*trainable, *optimizer.variables)]
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_an_update_of_rows_is_the_dense_update(make):
+    """Of all rows that were read; Adam's moments of the others stay 0, and so do its steps."""
+    for actual, expected in zip(updated(make, True), updated(make, False), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+def test_lazy_adam_leaves_rows_as_they_are_that_are_not_read():
+    trainable, optimizer = list(variables()), LazyAdam(0.1)
+    optimizer.build(trainable)
+    zeros = ops.zeros((DIM, 2))
+    for row in (2, 5):
+        gradient = RowGradient(ops.convert_to_tensor([row], "int32"), ops.ones((1, DIM)))
+        apply_gradients(optimizer, [gradient, zeros], trainable, ops.convert_to_tensor(True))
+    moved = np.any(ops.convert_to_numpy(trainable[0].value) != TABLE, axis=1)
+    np.testing.assert_array_equal(np.flatnonzero(moved), [2, 5])
+    np.testing.assert_allclose(ops.convert_to_numpy(trainable[0].value)[2], TABLE[2] - 0.1, atol=1e-5)  # moved once
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_a_skipped_update_of_rows_changes_nothing(make):
+    fresh = updated(make, True, steps=0)
+    for actual, expected in zip(updated(make, True, finite=False), fresh, strict=True):
+        np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        keras.optimizers.SGD(0.1, momentum=0.9),
+        keras.optimizers.Adagrad(0.1, weight_decay=0.1),
+        keras.optimizers.Adagrad(0.1, use_ema=True),
+        keras.optimizers.Adagrad(0.1, clipnorm=1.0),
+        keras.optimizers.Adam(0.1),
+        LazyAdam(0.1, amsgrad=True),
+        NAG(0.1),
+        keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)),
+    ],
+    ids=["momentum", "decay", "average", "clipnorm", "adam", "amsgrad", "nag", "loss scale"],
+)
+def test_optimizers_that_change_every_row_get_dense_gradients(optimizer):
+    assert not updates_rows(optimizer)
