@@ -13,10 +13,11 @@ from keras_adaptive.ops.active_rows import over_active_rows
 CHUNK_BYTES = {"tensorflow": 40 * 2**20, "jax": 60 * 2**20, "torch": 64 * 2**20}  # measured on two CPU cores
 MIN_CHUNK_ROWS, MAX_CHUNK_ROWS = 16, 1024
 LEAST_SHARE = 1e-30  # Least probability of all classes together: not 0 as a divisor, too small for a gradient.
+EXCLUDED = 1e30  # is subtracted from a logit that does not count: finite, so that no difference of two is NaN
 ROWS_FIRST = 128  # rows of a chunk from which XLA's products on a CPU are faster with the rows of the logits first
 
 
-def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_rows=None, bias=None):
+def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_rows=None, bias=None, excluded=None):
     """Computes the weighted sum of the cross-entropies of `softmax(x·tableᵀ + bias)`, exactly and in one pass.
 
     The sum Σ_r weights[r] · −log softmax([x[r]·tableᵀ + bias ; extra_logits[r]])[targets[r]] is over the rows whose
@@ -38,6 +39,8 @@ def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_ro
             follow the ids of the table.
         chunk_rows: Number of rows of a chunk, by default `default_chunk_rows`.
         bias: Float tensor (classes,), added to the logits of the table in float32; by default none.
+        excluded: Int tensor (rows,): the class of the table, other than the target, that a row leaves out of its
+            softmax, or −1 for none. By default no row leaves one out.
 
     Returns:
         A float32 scalar, in nats. Its gradients with respect to `x`, `table`, `extra_logits` and `bias` are exact;
@@ -49,9 +52,9 @@ def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_ro
         return ops.sum(nll * ops.cast(weights, "float32")), gradients
 
     def backward(gradients, upstream):
-        return _arrange(_scaled(gradients, upstream), dtypes)
+        return _arrange(_scaled(gradients, upstream), dtypes) + [None] * (excluded is not None)
 
-    arguments, split, dtypes = _arguments(x, table, targets, weights, bias, extra_logits)
+    arguments, split, dtypes = _arguments(x, table, targets, weights, bias, extra_logits, excluded)
     return custom_vjp(forward, backward)(*arguments)
 
 
@@ -79,7 +82,7 @@ def sliced_cross_entropy(terms, table, boundaries, weights, bias=None):
         for (low, high), term, (x, targets, *extra) in zip(itertools.pairwise(boundaries), terms, own, strict=True):
             table, *bias = (one[low:high] for one in whole)
             x, own_sums = with_dependencies(x, total), sums and [one[low:high] for one in sums]
-            inputs = x, table, targets, weights, bias, extra, term["chunk_rows"]
+            inputs = x, table, targets, weights, bias, extra, (), term["chunk_rows"]
             nll, (of_x, *rest) = _chunked(*inputs, with_gradients=True, sums=own_sums)
             total = total + ops.sum(nll * weights)
             of_slices.append(rest[: len(whole)])
@@ -123,10 +126,11 @@ def linear_nll(x, table, targets, extra_logits=None, chunk_rows=None, bias=None)
     return custom_vjp(forward, backward)(*arguments)
 
 
-def _arguments(x, table, targets, weights, bias, extra_logits):
+def _arguments(x, table, targets, weights, bias, extra_logits, excluded=None):
     """Returns the given tensors, a function that splits the last of them, and the dtypes of all gradients.
 
-    Bias and extra logits come last. The function returns them as two sequences of one tensor, or of none.
+    Bias, extra logits and excluded classes come last. The function returns them as three sequences of one tensor, or of
+    none.
     """
     x, table = ops.convert_to_tensor(x), ops.convert_to_tensor(table)
     tensors = [x, table, ops.cast(targets, "int32")]
@@ -137,9 +141,13 @@ def _arguments(x, table, targets, weights, bias, extra_logits):
         tensors.append(ops.cast(bias, "float32"))
     if extra_logits is not None:
         tensors.append(ops.cast(extra_logits, "float32"))
-    count = 0 if bias is None else 1
+    if excluded is not None:
+        check_same_shape(excluded, x.shape[:1], "excluded", "the rows")
+        tensors.append(ops.cast(excluded, "int32"))
+    first = 0 if bias is None else 1
+    second = first + (0 if extra_logits is None else 1)
     dtypes = [_dtype(x), _dtype(table), "float32", "float32"]
-    return tensors, lambda rest: (rest[:count], rest[count:]), dtypes
+    return tensors, lambda rest: (rest[:first], rest[first:second], rest[second:]), dtypes
 
 
 def _scaled(gradients, factor):
@@ -159,7 +167,7 @@ def _dtype(tensor):
     return keras.backend.standardize_dtype(tensor.dtype)
 
 
-def _chunked(x, table, targets, weights, bias, extra, chunk_rows, with_gradients, sums=None):
+def _chunked(x, table, targets, weights, bias, extra, excluded, chunk_rows, with_gradients, sums=None):
     """Returns the nll (rows,) and, if asked, the gradients of Σ weight·nll with respect to x, table, bias and extra.
 
     Under torch the gradients of table and bias are written into `sums`, if given; their values before do not matter.
@@ -172,13 +180,14 @@ def _chunked(x, table, targets, weights, bias, extra, chunk_rows, with_gradients
     carry = sums or [ops.zeros(ops.shape(one), "float32") for one in of_table]
     dtype = _dtype(x)
     if keras.config.backend() == "torch":
-        body = _torch_chunk(table, bias, dtype, with_gradients)
+        body = _torch_chunk(table, bias, len(extra), dtype, with_gradients)
     else:
         axis = 0 if keras.config.backend() == "jax" and chunk_rows < ROWS_FIRST else 1
-        body = _chunk(table, bias, dtype, with_gradients, axis)
+        body = _chunk(table, bias, len(extra), dtype, with_gradients, axis)
     if sums and not active.any():  # no chunk will write
         carry = [one.zero_() for one in sums]
-    outputs, carry = over_active_rows(body, active, (x, targets, weights, *extra), outputs, carry, chunk_rows)
+    inputs = x, targets, weights, *extra, *excluded
+    outputs, carry = over_active_rows(body, active, inputs, outputs, carry, chunk_rows)
     nll, *of_rows = outputs
     return nll, (*of_rows[:1], *carry, *of_rows[1:])
 
@@ -201,7 +210,7 @@ def default_chunk_rows(rows, columns, dim=0):
     return -(-most // 8) * 8
 
 
-def _chunk(table, bias, dtype, with_gradients, axis):
+def _chunk(table, bias, extras, dtype, with_gradients, axis):
     """Returns the function of one chunk for `over_active_rows`.
 
     With e = exp(logits − peak) over the classes, and p the total probability of the classes beside the extra columns
@@ -219,11 +228,14 @@ def _chunk(table, bias, dtype, with_gradients, axis):
     narrow, wide = ops.cast(table, dtype), ops.cast(table, _gradient_dtype(dtype))
 
     def body(inputs, live, carry):
-        x, target, weight, *extra = inputs
+        x, target, weight, *rest = inputs
+        extra, excluded = rest[:extras], rest[extras:]
         logits = ops.matmul(x, ops.transpose(narrow)) if axis else ops.matmul(narrow, ops.transpose(x))
         logits = ops.cast(logits, "float32")
         for vector in bias:
             logits = logits + (vector if axis else vector[:, None])
+        for columns in excluded:
+            logits = _Column(columns, classes, axis).subtract_at(logits, EXCLUDED)
         word = _Column(target, classes, axis)
         picked = word.gather(logits)
         exps, total, peak, log_total = _exponentials(with_dependencies(logits, picked), axis)
@@ -294,7 +306,7 @@ class _Column:
         return ops.scatter_update(matrix, places, ops.where(self.inside, -amounts, 0.0), reduction="add")
 
 
-def _torch_chunk(table, bias, dtype, with_gradients):
+def _torch_chunk(table, bias, extras, dtype, with_gradients):
     """Works as `_chunk`, in place: one buffer of logits becomes probabilities and then their gradients."""
     import torch
 
@@ -304,7 +316,8 @@ def _torch_chunk(table, bias, dtype, with_gradients):
 
     def body(inputs, live, carry):
         nonlocal buffer
-        x, target, weight, *extra = inputs
+        x, target, weight, *rest = inputs
+        extra, excluded = rest[:extras], rest[extras:]
         kept = 0 if buffer is None else 1  # factor of the sums, which the first chunk overwrites
         if buffer is None:  # the first chunk is the largest
             columns = classes + sum(part.shape[1] for part in extra)
@@ -318,6 +331,8 @@ def _torch_chunk(table, bias, dtype, with_gradients):
             words.copy_(x @ narrow.T)
             for vector in bias:
                 words += vector
+        for columns in excluded:
+            words.scatter_add_(1, columns.clamp(min=0).long()[:, None], -EXCLUDED * (columns >= 0).float()[:, None])
         for part in extra:
             logits[:, classes:] = part
         torch.log_softmax(logits, -1, out=logits)

@@ -1,0 +1,89 @@
+"""The class that a row of `linear_cross_entropy` leaves out of its softmax."""
+
+import numpy as np
+import pytest
+
+from keras_adaptive.ops import linear_cross_entropy
+from keras_adaptive.ops.linear_cross_entropy import ROWS_FIRST
+from tests.support import oracle
+from tests.support.backends import MODES, differentiated, value_and_gradients
+
+ROWS, DIM, CLASSES, CHUNK = 11, 4, 7, 4
+TARGETS = np.array([7, 6, 8, 7, 3, -1, 5, 0, 1, 2, 7], "int32")  # 7 and 8 are extra columns
+WEIGHTS = np.array([1, 0, 1, 2, 0.5, 1, 1, 1, 1, 1, 1], "float32")
+CASES = {
+    "none": np.full(ROWS, -1),
+    "some": np.array([0, 1, -1, 6, 2, 2, -1, 6, 3, 3, 5]),
+    "in every row": (np.maximum(TARGETS, 0) + 1) % CLASSES,
+}
+
+
+@pytest.fixture
+def arrays():
+    random = np.random.default_rng(3)
+    return [random.normal(size=size).astype("float32") for size in ((ROWS, DIM), (CLASSES, DIM), (ROWS, 2), CLASSES)]
+
+
+def close(actual, expected, tolerance=5e-6):
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * max(1.0, np.max(np.abs(other), initial=0.0)))
+
+
+def total(x, table, extra, bias, targets, weights, excluded, chunk_rows=CHUNK):
+    return linear_cross_entropy(x, table, targets, weights, extra, chunk_rows, bias, excluded)
+
+
+@pytest.fixture(scope="module", params=MODES)
+def op(request):
+    """Value and gradients of any case, compiled once."""
+    return differentiated(total, request.param)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_value_and_gradients(arrays, case, op):
+    excluded = CASES[case].astype("int32")
+    value, gradients = op(arrays, TARGETS, WEIGHTS, excluded)
+    x, table, extra, bias = arrays
+    expected, exact = oracle.linear_cross_entropy(x, table, TARGETS, WEIGHTS, extra, bias, excluded)
+    close([value, *gradients], [expected, *exact])
+
+
+@pytest.mark.parametrize("above", [30, 1_000, 1e6])
+def test_a_class_that_dominates_leaves_no_trace(arrays, above, op):
+    """Nothing is subtracted from a sum that it would have swallowed."""
+    x, table, extra, bias = arrays
+    excluded = np.full(ROWS, 4, "int32")
+    high = bias + above * (np.arange(CLASSES) == 4).astype("float32")
+    value, gradients = op([x, table, extra, high], TARGETS, WEIGHTS, excluded)
+    expected, exact = oracle.linear_cross_entropy(x, table, TARGETS, WEIGHTS, extra, bias, excluded)
+    close([value, *gradients], [expected, *exact])
+    assert gradients[3][4] == 0 and not gradients[1][4].any()
+
+
+@pytest.mark.parametrize("chunk_rows", [1, ROWS_FIRST])
+def test_without_bias_and_extra_logits(arrays, chunk_rows):
+    x, table, _, _ = arrays
+    targets = np.where(TARGETS < CLASSES, TARGETS, -1)
+    excluded = CASES["in every row"].astype("int32")
+    value, gradients = value_and_gradients(
+        lambda x, table: total(x, table, None, None, targets, WEIGHTS, excluded, chunk_rows), [x, table]
+    )
+    expected, exact = oracle.linear_cross_entropy(x, table, targets, WEIGHTS, excluded=excluded)
+    close([value, *gradients], [expected, *exact])
+
+
+def test_a_table_whose_only_class_is_excluded_leaves_the_extra_logits(arrays):
+    x, table, extra, bias = arrays
+    targets, excluded = np.full(ROWS, 1, "int32"), np.zeros(ROWS, "int32")
+    value, gradients = value_and_gradients(
+        lambda x, table, extra, bias: total(x, table, extra, bias, targets, WEIGHTS, excluded),
+        [x, table[:1], extra[:, :1], bias[:1]],
+    )
+    assert value == 0
+    close(gradients, [0 * gradient for gradient in gradients], 1e-20)
+
+
+def test_excluded_must_have_a_value_for_each_row(arrays):
+    x, table, extra, bias = arrays
+    with pytest.raises(ValueError, match=r"`excluded` must have the shape \(11,\) of the rows. Received: \(1,\)"):
+        total(x, table, extra, bias, TARGETS, WEIGHTS, np.zeros(1, "int32"))
