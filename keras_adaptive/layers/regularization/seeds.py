@@ -23,8 +23,8 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
         return seed + ops.stack([shift, ops.zeros_like(shift)])
 
 
-class UpdateSeedGenerator(ReplicaSeedGenerator):
-    """A `ReplicaSeedGenerator` that gives all micro-batches of an update the same seed.
+class SharedSeedGenerator(keras.random.SeedGenerator):
+    """A `keras.random.SeedGenerator` that gives all micro-batches of an update, on all replicas, the same seed.
 
     It serves layers that draw once in a forward pass.
     """
@@ -33,6 +33,10 @@ class UpdateSeedGenerator(ReplicaSeedGenerator):
         if _MICRO_BATCH.get() > 0:  # returns to the state before the micro-batch that came first
             self.state.assign(self.state.value - ops.convert_to_tensor([0, 1], self.state.dtype))
         return super().next(ordered)
+
+
+class UpdateSeedGenerator(SharedSeedGenerator, ReplicaSeedGenerator):
+    """A `ReplicaSeedGenerator` that gives all micro-batches of an update the same seed."""
 
 
 @contextlib.contextmanager
