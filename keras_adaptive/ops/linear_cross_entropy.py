@@ -225,7 +225,7 @@ def _chunk(table, bias, extras, dtype, with_gradients, axis):
     logits: (rows, classes) or (classes, rows).
     """
     classes = table.shape[0]
-    narrow, wide = ops.cast(table, dtype), ops.cast(table, _gradient_dtype(dtype))
+    narrow, wide = ops.cast(table, dtype), ops.cast(table, gradient_dtype(dtype))
 
     def body(inputs, live, carry):
         x, target, weight, *rest = inputs
@@ -281,7 +281,7 @@ def _exponentials(logits, axis):
     return exps, total, peak, ops.log(total)
 
 
-def _gradient_dtype(dtype):
+def gradient_dtype(dtype):
     """Returns the dtype of products with the gradient of the logits: float16 holds no probability below 6e-8."""
     return "float32" if dtype == "float16" else dtype
 
@@ -311,7 +311,7 @@ def _torch_chunk(table, bias, extras, dtype, with_gradients):
     import torch
 
     classes = table.shape[0]
-    narrow, wide = ops.cast(table, dtype), ops.cast(table, _gradient_dtype(dtype))
+    narrow, wide = ops.cast(table, dtype), ops.cast(table, gradient_dtype(dtype))
     buffer = None
 
     def body(inputs, live, carry):

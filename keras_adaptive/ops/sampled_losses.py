@@ -1,0 +1,170 @@
+"""Losses that compare a target with a few noise words in place of the whole vocabulary. They serve training alone."""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_adaptive.backend.custom_vjp import custom_vjp
+from keras_adaptive.ops.active_rows import over_active_rows
+from keras_adaptive.ops.linear_cross_entropy import (
+    EXCLUDED,
+    default_chunk_rows,
+    gradient_dtype,
+    linear_cross_entropy,
+)
+
+LAST = 2**31 - 1  # above every id
+
+
+class Sampled(NamedTuple):
+    """Noise words and expected counts, in the order of TensorFlow's `sampled_values`.
+
+    Args:
+        ids: Int tensor (samples,), different words.
+        target_counts: Float tensor (rows,), the expected count of every target among the noise words.
+        counts: Float tensor (samples,), the expected counts of the noise words; 0 leaves a word out.
+    """
+
+    ids: Any
+    target_counts: Any
+    counts: Any
+
+
+def sampled_cross_entropy(x, vectors, targets, weights, sampled, bias=None):
+    """Computes the weighted sum of the cross-entropies of a softmax over each target and the noise words.
+
+    The sum Σ_r weights[r] · −log softmax(s)[targets[r]] is over the rows whose target is not negative. For each row s
+    holds the corrected logits x·v(w) + bias(w) − log(expected count of w) of its target and of the noise words other
+    than its target. It is an importance sample of the cross-entropy over the vocabulary, which it approaches as the
+    number of noise words grows.
+
+    Each row gives the loss of `tf.nn.sampled_softmax_loss` with one true class. The logits of only one chunk of rows
+    exist at a time, as in `linear_cross_entropy`.
+
+    Args:
+        x: Float tensor (rows, dim), the hidden states.
+        vectors: Float tensor (samples + rows, dim), the vectors of the noise words and then of the targets: one lookup.
+        targets: Int tensor (rows,). A target below 0 excludes its row from the sum.
+        weights: Float tensor (rows,). They are constants: no gradient flows to them.
+        sampled: A `Sampled`, or a tuple `(ids, target_counts, counts)` as a sampler of TensorFlow returns.
+        bias: Float tensor (samples + rows,), in the order of `vectors`; by default none.
+
+    Returns:
+        A float32 scalar, in nats.
+
+    Reference:
+        Bengio and Senécal, Quick Training of Probabilistic Neural Nets by Importance Sampling, AISTATS 2003; Jean et
+        al., On Using Very Large Target Vocabulary for Neural Machine Translation, ACL 2015, section 3; Jozefowicz et
+        al., Exploring the Limits of Language Modeling, 2016, section 3.1.
+    """
+    sampled = Sampled(*sampled)
+    table, noise_bias, target_logits, active = _logits(x, vectors, targets, weights, sampled, bias)
+    count = table.shape[0]
+    places = ops.where(active, count, -1)  # the target is the column after the noise words
+    excluded = _columns_of(targets, sampled)
+    return linear_cross_entropy(x, table, places, weights, target_logits[:, None], bias=noise_bias, excluded=excluded)
+
+
+def noise_contrastive_loss(x, vectors, targets, weights, sampled, bias=None):
+    """Computes the weighted sum of the logistic losses that tell each target from the noise words.
+
+    With the corrected logits s of `sampled_cross_entropy`, a row has the loss
+
+        softplus(−s[target]) + Σ softplus(s[w]) over all noise words w,
+
+    among them its own target, if it was drawn. This is noise-contrastive estimation: the logits x·v(w) + bias(w) learn
+    to be log-probabilities without a softmax. Each row gives the loss of `tf.nn.nce_loss` with one true class.
+
+    Args:
+        x, vectors, targets, weights, sampled, bias: As in `sampled_cross_entropy`.
+
+    Returns:
+        A float32 scalar.
+
+    Reference:
+        Gutmann and Hyvärinen, Noise-contrastive estimation: A new estimation principle for unnormalized statistical
+        models, AISTATS 2010; Jozefowicz et al. 2016, section 3.1.
+    """
+    table, noise_bias, target_logits, active = _logits(x, vectors, targets, weights, Sampled(*sampled), bias)
+    weights = ops.where(active, ops.stop_gradient(ops.cast(weights, "float32")), 0.0)
+    own = ops.sum(weights * ops.softplus(-target_logits))
+    return own + _softplus_sum(ops.convert_to_tensor(x), table, noise_bias, weights)
+
+
+def _logits(x, vectors, targets, weights, sampled, bias):
+    """Returns the noise vectors, their corrected biases, the corrected logits of the targets and the active rows."""
+    count = sampled.ids.shape[0]
+    table, own = _split(ops.convert_to_tensor(vectors), count)
+    active = (ops.convert_to_tensor(targets) >= 0) & (ops.convert_to_tensor(weights) != 0)
+    x = ops.where(active[:, None], ops.cast(x, "float32"), 0.0)
+    target_logits = ops.sum(x * ops.cast(own, "float32"), axis=-1) - _log(sampled.target_counts)
+    correction = _log(sampled.counts)
+    if bias is None:
+        noise_bias = -correction
+    else:
+        noise_bias, own_bias = _split(ops.cast(bias, "float32"), count)
+        noise_bias, target_logits = noise_bias - correction, target_logits + own_bias
+    return table, ops.where(_drawn(sampled), noise_bias, -EXCLUDED), target_logits, active
+
+
+def _log(counts):
+    """Returns the logarithms of expected counts, which are constants; of 0 it returns 0."""
+    counts = ops.stop_gradient(ops.cast(counts, "float32"))
+    return ops.log(ops.where(counts > 0, counts, 1.0))
+
+
+def _drawn(sampled):
+    return ops.convert_to_tensor(sampled.counts) > 0
+
+
+def _split(tensor, count):
+    """Returns the first `count` rows and the rest; their gradients are joined without sums of padded arrays."""
+    if keras.config.backend() != "tensorflow":
+        return ops.split(tensor, [count])
+    import tensorflow as tf
+
+    return tf.split(tensor, [count, -1])  # the rest may be of unknown size
+
+
+def _columns_of(targets, sampled):
+    """Returns the column of each target among the noise words, −1 for none: (rows,) int32."""
+    targets = ops.cast(targets, "int32")
+    ids = ops.where(_drawn(sampled), ops.cast(sampled.ids, "int32"), LAST)
+    order = ops.argsort(ids)
+    ids = ops.take(ids, order)
+    place = ops.minimum(ops.cast(ops.searchsorted(ids, targets), "int32"), ids.shape[0] - 1)
+    return ops.where(ops.take(ids, place) == targets, ops.cast(ops.take(order, place), "int32"), -1)
+
+
+def _softplus_sum(x, table, bias, weights):
+    """Computes Σ weight · softplus(x·tableᵀ + bias) over rows and columns, with its gradients in the same pass.
+
+    The weights (rows,) are constants. A row of weight 0 costs nothing.
+    """
+    dtypes = [keras.backend.standardize_dtype(tensor.dtype) for tensor in (x, table, bias)]
+
+    def forward(x, table, bias, weights):
+        narrow, wide = ops.cast(table, dtypes[0]), ops.cast(table, gradient_dtype(dtypes[0]))
+
+        def body(inputs, live, carry):
+            x, weight = inputs
+            weight = ops.where(live, weight, 0.0)
+            logits = ops.cast(ops.matmul(x, ops.transpose(narrow)), "float32") + bias
+            losses = weight * ops.sum(ops.softplus(logits), axis=-1)
+            d_logits = weight[:, None] * ops.sigmoid(logits)
+            of_bias = carry[1] + ops.sum(d_logits, axis=0)
+            d_logits = ops.cast(d_logits, wide.dtype)
+            of_table = ops.matmul(ops.transpose(d_logits), ops.cast(x, wide.dtype))
+            return [losses, ops.matmul(d_logits, wide)], [carry[0] + ops.cast(of_table, "float32"), of_bias]
+
+        outputs = [ops.zeros(ops.shape(one), "float32") for one in (weights, x)]
+        carry = [ops.zeros(ops.shape(one), "float32") for one in (table, bias)]
+        chunk_rows = default_chunk_rows(x.shape[0], *table.shape)
+        (losses, of_x), sums = over_active_rows(body, weights != 0, (x, weights), outputs, carry, chunk_rows)
+        return ops.sum(losses), (of_x, *sums)
+
+    def backward(gradients, upstream):
+        return [*(ops.cast(upstream * one, dtype) for one, dtype in zip(gradients, dtypes)), None]
+
+    return custom_vjp(forward, backward)(x, table, bias, weights)
