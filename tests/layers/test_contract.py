@@ -23,6 +23,7 @@ LAYERS = {  # how it is made, what it is called with
         VECTORS,
         "float32",
     ),
+    "SampledSoftmax": (partial(layers.SampledSoftmax, 20, 5, counts=range(20), seed=1), VECTORS, "float32"),
     "CausalAttention": (partial(layers.CausalAttention, 2), VECTORS),
     "CharCNN": (partial(layers.CharCNN, WORDS, 6, **CHARACTERS), IDS),
     "CharCNN, own padding": (partial(layers.CharCNN, WORDS, 6, highways=2, zero_padding=False, **CHARACTERS), IDS),

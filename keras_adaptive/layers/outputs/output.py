@@ -28,6 +28,7 @@ class Output(keras.layers.Layer):
         row_variables: List of those variables, tied ones too, that training reads by `take_rows` alone: an optimizer
             such as Adagrad then updates the rows that were read, and no others.
         tied_to: The `Input` whose tables these are, or `None`.
+        row_variables: List of the variables of which a training step reads only the rows of some words.
 
     Call arguments:
         hidden: (…, hidden_dim).
@@ -108,13 +109,7 @@ class Output(keras.layers.Layer):
         Returns:
             A float32 scalar, in nats.
         """
-        targets = self._ids(targets, hidden)
-        if weights is None:
-            weights = ops.ones(ops.shape(targets))
-        else:
-            check_same_shape(weights, hidden.shape[:-1], "weights", "the hidden states")
-            weights = ops.reshape(weights, [-1])
-        return self.compute_total_nll(self._rows(hidden), targets, weights, training)
+        return self.compute_total_nll(*self._flat(hidden, targets, weights), training)
 
     def nll(self, hidden, targets):
         """Returns −log p(target) in nats, without dropout: (…, hidden_dim) and (…) ids to (…) float32.
@@ -291,6 +286,14 @@ class Output(keras.layers.Layer):
         hidden = ops.cast(hidden, self.compute_dtype)
         self.attach(hidden)
         return hidden
+
+    def _flat(self, hidden, targets, weights):
+        """Returns hidden states, targets and weights, by default 1, as rows."""
+        targets = self._ids(targets, hidden)
+        if weights is None:
+            return self._rows(hidden), targets, ops.ones(ops.shape(targets))
+        check_same_shape(weights, hidden.shape[:-1], "weights", "the hidden states")
+        return self._rows(hidden), targets, ops.reshape(weights, [-1])
 
     def _rows(self, hidden):
         return ops.reshape(self._prepared(hidden), [-1, hidden.shape[-1]])

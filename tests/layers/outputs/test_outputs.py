@@ -11,7 +11,7 @@ import pytest
 from keras import ops
 
 from keras_adaptive import layers
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, Output, WordEmbedding
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, Output, SampledSoftmax, WordEmbedding
 from tests.support.backends import runner
 from tests.support.draws import check_draws
 from tests.support.weights import randomize
@@ -33,7 +33,9 @@ OUTPUTS = {
     "adaptive, tied": partial(tied, partial(AdaptiveEmbedding, cutoffs=CUTOFFS, factor=2), CUTOFFS),
     "plain": partial(AdaptiveSoftmax, VOCABULARY, ()),
     "one table, tied, biases": partial(tied, WordEmbedding, CUTOFFS, use_bias=True),
+    "sampled": partial(SampledSoftmax, VOCABULARY, 6),
 }
+SAMPLED = {SampledSoftmax}  # their training loss is no sum over the vocabulary
 
 
 class Case(NamedTuple):
@@ -57,7 +59,7 @@ def output(request):
         return {
             "log_probs": layer.log_probs(hidden),
             "nll": layer.nll(hidden, targets),
-            "training_loss": layer.training_loss(hidden, targets, weights, training=True),
+            "training_loss": layer.training_loss(hidden, targets, weights, training=type(layer) not in SAMPLED),
             "score": layer.score(ops.concatenate([alike, rows]), ops.concatenate([every, ops.reshape(targets, [-1])])),
             "top_k": layer.top_k(hidden, K),
             "drawn": layer.sample_with(ops.repeat(rows[:1], DRAWS, axis=0), uniform),
