@@ -35,7 +35,7 @@ class Noise(NamedTuple):
 
     def expected_counts(self, probabilities):
         """Returns the probability that a word is among the noise, given the probability of each draw: (…) float32."""
-        return -ops.expm1(self.tries * ops.log1p(-probabilities))
+        return -ops.expm1(ops.multiply(self.tries, ops.log1p(-ops.convert_to_tensor(probabilities))))
 
 
 class LogUniform:

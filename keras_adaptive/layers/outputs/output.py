@@ -28,7 +28,6 @@ class Output(keras.layers.Layer):
         row_variables: List of those variables, tied ones too, that training reads by `take_rows` alone: an optimizer
             such as Adagrad then updates the rows that were read, and no others.
         tied_to: The `Input` whose tables these are, or `None`.
-        row_variables: List of the variables of which a training step reads only the rows of some words.
 
     Call arguments:
         hidden: (…, hidden_dim).
