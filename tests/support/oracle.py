@@ -181,3 +181,32 @@ def forget_mult(z, f, c):
         c = share * value + (1 - share) * c
         cells.append(c)
     return np.stack(cells, axis=1)
+
+
+def _sampled_logits(x, table, bias, targets, sampled):
+    """The corrected logits of the targets (rows,) and of the noise (rows, samples)."""
+    ids, target_counts, counts = sampled
+    own = np.sum(x * table[targets], axis=1) + bias[targets] - np.log(target_counts)
+    return own, x @ table[ids].T + bias[ids] - np.log(counts)
+
+
+def sampled_cross_entropy(x, table, bias, targets, weights, sampled):
+    """Σ weight · −log softmax over each target and the noise words but itself; rows with a target below 0 add none."""
+    own, noise = _sampled_logits(x, table, bias, targets, sampled)
+    total = 0.0
+    for row in np.flatnonzero(targets >= 0):
+        logits = np.append(noise[row, sampled[0] != targets[row]], own[row])
+        total = total - weights[row] * log_softmax(logits)[-1]
+    return total
+
+
+def noise_contrastive_loss(x, table, bias, targets, weights, sampled):
+    """Σ weight · (log(1 + exp(−s[target])) + Σ log(1 + exp(s[noise]))); rows with a target below 0 add nothing."""
+    own, noise = _sampled_logits(x, table, bias, targets, sampled)
+    losses = _softplus(-own) + _softplus(noise).sum(axis=1)
+    return np.sum(np.where(targets >= 0, weights, 0.0) * losses)
+
+
+def _softplus(x):
+    positive = np.where(x.real > 0, x, 0.0)
+    return positive + np.log1p(np.exp(np.where(x.real > 0, -x, x)))
