@@ -1,0 +1,201 @@
+"""A softmax that is trained on noise words. `test_outputs.py` holds it to be an exact output otherwise."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, LSTMDecoder, SampledSoftmax, WordEmbedding
+from keras_adaptive.layers.regularization.seeds import micro_batch
+from keras_adaptive.models import LanguageModel, WordModel
+from keras_adaptive.ops.sampling import draw_noise
+from tests.support import oracle
+from tests.support.backends import BACKEND, numpy, runner
+from tests.support.tiny import batch, weights_of
+from tests.support.weights import randomize, value
+
+VOCABULARY, DIM, SAMPLES = 20, 8, 6
+COUNTS = np.arange(VOCABULARY)[::-1]
+TARGETS = np.array([[0, 4, 5, 8, -1], [14, 4, 19, VOCABULARY, 0]], "int32")
+WEIGHTS = np.linspace(0, 2, 10, dtype="float32").reshape(2, 5)
+HIDDEN = np.random.default_rng(1).normal(size=(2, 5, DIM)).astype("float32")
+ORACLES = {"importance_sampling": oracle.sampled_cross_entropy, "nce": oracle.noise_contrastive_loss}
+
+
+def made(num_samples=SAMPLES, seed=3, **kwargs):
+    layer = SampledSoftmax(VOCABULARY, num_samples, seed=seed, **kwargs)
+    layer.build((None, None, DIM))
+    randomize(layer)
+    return layer
+
+
+@pytest.mark.parametrize("counts", [None, COUNTS], ids=["log-uniform", "unigram"])
+@pytest.mark.parametrize("loss", ORACLES)
+def test_the_training_loss_is_that_of_the_noise_of_the_seed(loss, counts):
+    """Of targets in the vocabulary, by the oracle; without training the exact loss."""
+    layer, alike = made(loss=loss, counts=counts), made(loss=loss, counts=counts)
+    losses = lambda *arrays: [layer.training_loss(*arrays, training=one) for one in (True, True, False)]  # noqa: E731
+    first, second, whole = runner(losses)(HIDDEN, TARGETS, WEIGHTS)
+
+    def noise():
+        probabilities = alike._distribution.probabilities(ops.arange(VOCABULARY))
+        draws = [draw_noise(alike._distribution, SAMPLES, alike._candidates, alike.seed_generator) for _ in range(2)]
+        return [(one.ids, one.expected_counts(probabilities)) for one in draws]
+
+    targets = np.where(TARGETS < VOCABULARY, TARGETS, -1).ravel()
+    rows = HIDDEN.reshape(-1, DIM)
+    for found, (ids, counts) in zip((first, second), runner(noise)(), strict=True):
+        sampled = ids, np.where(targets >= 0, counts[targets], 1.0), counts[ids]
+        table, bias = value(layer.tables[0]), value(layer.bias)
+        np.testing.assert_allclose(
+            found, ORACLES[loss](rows, table, bias, targets, WEIGHTS.ravel(), sampled), rtol=1e-5
+        )
+    np.testing.assert_allclose(whole, numpy(layer.total_nll(HIDDEN, TARGETS, WEIGHTS)), rtol=1e-6)
+
+
+def test_the_noise_of_an_update_is_one_for_all_micro_batches_and_new_in_the_next():
+    layer = made()
+
+    def updates(*arrays):
+        losses = []
+        for number in (0, 1, 0):
+            with micro_batch(number):
+                losses.append(layer.training_loss(*arrays))
+        return losses, layer.seed_generator.state.value
+
+    (first, second, third), state = runner(updates)(HIDDEN, TARGETS, WEIGHTS)
+    assert first == second != third
+    np.testing.assert_array_equal(state, [3, 2])
+
+
+def test_replicas_share_the_noise(monkeypatch):
+    monkeypatch.setattr("keras_adaptive.layers.regularization.seeds.replica_index", lambda: 1)
+    other = runner(made().training_loss)(HIDDEN, TARGETS, WEIGHTS)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(other, runner(made().training_loss)(HIDDEN, TARGETS, WEIGHTS))
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_language_model_updates_the_words_of_targets_and_noise(tied, use_bias):
+    """In parts as at once. The rows of the other words stay."""
+    tokens, targets, weights = batch(4)
+    found = []
+    for parts in (1, 2):
+        words = WordEmbedding(VOCABULARY, DIM)
+        softmax = SampledSoftmax(VOCABULARY, 3, seed=1, tied_to=words if tied else None, use_bias=use_bias)
+        model = LanguageModel(words, LSTMDecoder(1, DIM, DIM), softmax)
+        randomize(model)
+        model.compile(keras.optimizers.Adagrad(0.1), micro_batches=parts, run_eagerly=BACKEND == "tensorflow")
+        before = weights_of(model)
+        model.train_on_batch(tokens, targets, weights)
+        found.append([new - old for new, old in zip(weights_of(model), before, strict=True)])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    assert len(softmax.row_variables) == 1 + use_bias
+    assert any(variable is softmax.seed_generator.state for variable in model.variables)  # for checkpoints
+    noise = numpy(draw_noise(softmax._distribution, 3, softmax._candidates, keras.random.SeedGenerator(1)).ids)
+    read = set(targets[weights > 0]) | set(noise) | (set(tokens[weights > 0]) if tied else set())
+    changes = dict(zip([variable.path for variable in model.trainable_variables], found[0], strict=True))
+    moved = np.flatnonzero(np.any(changes[softmax.tables[0].path] != 0, axis=1))
+    assert set(targets[weights > 0]) <= set(moved) <= read and len(read) < VOCABULARY
+
+
+def word_model():
+    ids = keras.Input((None,), dtype="int32")
+    words = WordEmbedding(VOCABULARY, DIM, name="words")
+    hidden = keras.layers.Dense(DIM, activation="tanh")(words(ids))
+    softmax = SampledSoftmax(VOCABULARY, SAMPLES, seed=1, tied_to=words, name="softmax")
+    return WordModel(ids, hidden, word_output=softmax)
+
+
+def test_a_word_model_learns_and_is_evaluated_exactly(tmp_path):
+    """The next word is the word itself; the file holds all of it."""
+    model = word_model()
+    ids = np.random.default_rng(0).integers(0, VOCABULARY, (32, 6)).astype("int32")
+    model.compile(keras.optimizers.Adagrad(0.5), metrics=["accuracy"])
+    before = model.evaluate(ids, ids, return_dict=True, verbose=0)["perplexity"]
+    model.fit(ids, ids, epochs=40, batch_size=32, verbose=0)
+    after = model.evaluate(ids, ids, return_dict=True, verbose=0)
+    assert after["perplexity"] < 0.3 * before and after["accuracy"] > 0.8
+    softmax = model.word_output
+    table, bias = value(softmax.tables[0]), value(softmax.bias)
+    hidden = model.predict(ids, verbose=0)
+    log_probs = oracle.adaptive_log_probs(hidden, [table], [None], biases=[bias])
+    nll = -np.mean(np.take_along_axis(log_probs, ids[..., None], axis=-1))
+    np.testing.assert_allclose(after["perplexity"], np.exp(nll), rtol=1e-5)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.word_output.tied_to is loaded.get_layer("words")
+    assert loaded.word_output.get_config() == softmax.get_config()
+    for one, other in zip(weights_of(loaded), weights_of(model), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_it_adds_its_loss_to_any_model():
+    hidden, targets = keras.Input((5, DIM)), keras.Input((5,), dtype="int32")
+    softmax = SampledSoftmax(VOCABULARY, SAMPLES, counts=COUNTS, seed=1)
+    model = keras.Model([hidden, targets], softmax(keras.layers.Dense(DIM)(hidden), targets))
+    model.compile(keras.optimizers.Adagrad(0.5))
+    data = [HIDDEN, np.maximum(TARGETS, 0) % VOCABULARY]
+    before = model.evaluate(data, verbose=0)
+    model.fit(data, epochs=20, verbose=0)
+    assert model.evaluate(data, verbose=0) < 0.5 * before
+
+
+@pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 2e-2), ("mixed_float16", 4e-3)])
+@pytest.mark.parametrize("loss", ORACLES)
+def test_mixed_precision(loss, policy, tolerance):
+    narrow, wide = (made(loss=loss, dtype=dtype) for dtype in (policy, "float32"))
+    for variable, of_wide in zip(narrow.variables, wide.variables, strict=True):
+        variable.assign(of_wide.value)
+    losses = [runner(layer.training_loss)(HIDDEN, TARGETS, WEIGHTS) for layer in (narrow, wide)]
+    assert losses[0].dtype == "float32"
+    np.testing.assert_allclose(*losses, rtol=tolerance)
+
+
+def test_a_subclass_may_compute_the_vectors_of_words():
+    class Doubled(SampledSoftmax):
+        def _vectors(self, ids):
+            vectors, bias = super()._vectors(ids)
+            return 2 * vectors, 2 * bias
+
+    layer, other = made(), Doubled(VOCABULARY, SAMPLES, seed=3)
+    other.build((None, None, DIM))
+    for variable, one in zip(other.trainable_variables, layer.trainable_variables, strict=True):
+        variable.assign(one.value / 2)
+    losses = [runner(one.training_loss)(HIDDEN, TARGETS, WEIGHTS) for one in (layer, other)]
+    np.testing.assert_allclose(*losses, rtol=1e-6)
+
+
+def test_it_is_made_of_its_configuration_and_of_a_softmax_of_the_same_weights():
+    layer = made(loss="nce", counts=COUNTS, use_bias=False, input_dropout=0.5)
+    config = layer.get_config()
+    again = SampledSoftmax.from_config(config)
+    assert again.get_config() == config and again.input_dropout == 0.5
+    again.build((None, None, DIM))
+    plain = AdaptiveSoftmax(VOCABULARY, ())
+    plain.build((None, None, DIM))
+    for one in (again, plain):
+        one.tables[0].assign(layer.tables[0].value)
+        np.testing.assert_array_equal(numpy(one.log_probs(HIDDEN)), numpy(layer.log_probs(HIDDEN)))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"num_samples": VOCABULARY + 1}, "`num_samples` must be from 1 to `vocabulary_size`, 20: draw fewer"),
+        ({"num_samples": 0}, "`num_samples` must be from 1 to `vocabulary_size`, 20.*Received: num_samples=0"),
+        ({"loss": "softmax"}, "`loss` must be one of importance_sampling, nce. Received: loss='softmax'"),
+        ({"counts": COUNTS[1:]}, r"`counts` must be 20 integers from 0, .* Received: shape=\(19,\), dtype=int64"),
+        ({"counts": COUNTS / 2}, "`counts` must be 20 integers from 0"),
+        ({"counts": COUNTS - 1}, "`counts` must be 20 integers from 0"),
+        ({"counts": 0 * COUNTS}, "`counts` must hold an occurrence, but all of them are 0"),
+        ({"tied_to": AdaptiveEmbedding(VOCABULARY, DIM, (5,))}, "`tied_to` must be an embedding with the same voc"),
+        ({"tied_to": WordEmbedding(VOCABULARY + 1, DIM)}, "`tied_to` must be an embedding with the same vocabulary"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        SampledSoftmax(VOCABULARY, **{"num_samples": SAMPLES, **arguments})
