@@ -77,6 +77,7 @@ ONCE = [
     "trainers/test_programs.py::test_bad_flags",
     "trainers/test_progress.py",
     "trainers/test_run_folder.py",
+    "trainers/test_sampled_output.py",
     "trainers/test_sharded_corpus.py",
     "trainers/test_stream_programs.py::test_averages",
     "trainers/test_stream_programs.py::test_bad_flags",

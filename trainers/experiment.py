@@ -86,7 +86,7 @@ class Experiment:
         """
         self._check_vocabulary(vocabulary)
         self._check_ties()
-        offered = {"vocabulary_size": len(vocabulary), "words": vocabulary.words}
+        offered = {"vocabulary_size": len(vocabulary), "words": vocabulary.words, "counts": vocabulary.counts}
         make_input, make_body, make_output = (self._maker(role, offered) for role in ("input", "body", "output"))
         tied, dtype = self.settings["tie_words"], self.settings["dtype"]
         model = assemble(make_input, make_body, make_output, tied=tied, dtype=dtype)
@@ -227,6 +227,8 @@ def _define(name, setting, text, group, values):
     if setting.type is list:
         integers = flags.ListSerializer(",")
         flags.DEFINE(_Integers(), name, setting.default, text, values, integers, module_name=group)
+    elif setting.type is str and setting.bounds != (None, None):
+        flags.DEFINE_enum(name, setting.default, list(setting.bounds), text, values, module_name=group)
     elif setting.type is float:
         command_line.define_float(name, setting.default, text, *setting.bounds, values, group)
     else:

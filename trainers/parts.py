@@ -9,7 +9,6 @@ new row of `HYPERPARAMETERS`.
 """
 
 import bisect
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,7 +17,6 @@ import keras
 from keras_adaptive.data import BlockBatches, SentenceBatches, StreamBatches
 from keras_adaptive.layers import (
     AdaptiveEmbedding,
-    AdaptiveSoftmax,
     CharCNN,
     LSTMDecoder,
     QRNNDecoder,
@@ -27,6 +25,7 @@ from keras_adaptive.layers import (
 from keras_adaptive.layers.inputs.char_cnn import FILTERS
 from keras_adaptive.models.constructors import transformer
 from keras_adaptive.optimizers import NAG, AveragedSGD, CosineRestarts, L2Adam
+from trainers.outputs import adaptive_softmax, plain_softmax, sampled_softmax
 
 
 class Part(NamedTuple):
@@ -50,7 +49,7 @@ class HyperParameter(NamedTuple):
         type: `bool`, `int`, `float`, `str`, or `list` for comma-separated integers.
         default: Value if the flag is not given.
         help: Meaning, as `--help` prints it.
-        bounds: Least and greatest value, None for no bound.
+        bounds: Least and greatest value, None for no bound; the choices of a `str` that has some.
     """
 
     type: type
@@ -74,16 +73,6 @@ def word_input(*, vocabulary_size, input_dim, dim, embedding_dropout, **kwargs):
 
 def char_cnn_input(*, words, input_dim, dim, highways, filters, **kwargs):
     return CharCNN(words, input_dim or dim, highways=highways, filters=filters, **kwargs)
-
-
-@functools.wraps(AdaptiveSoftmax, updated=())  # it has the same arguments
-def adaptive_softmax(*, factor=4, **kwargs):
-    return AdaptiveSoftmax(factor=factor or None, **kwargs)
-
-
-def plain_softmax(*, vocabulary_size, input_dropout, use_bias, tied_to=None, **kwargs):
-    shared = {"input_dropout": input_dropout, "use_bias": use_bias, "tied_to": tied_to}
-    return AdaptiveSoftmax(vocabulary_size, (), **shared, **kwargs)
 
 
 def lstm(
@@ -216,6 +205,11 @@ PARTS = {
             "vocabulary_size tied_to",
         ),
         "softmax": Part(plain_softmax, "input_dropout use_bias", "vocabulary_size tied_to"),
+        "sampled": Part(
+            sampled_softmax,
+            "num_samples sampled_loss noise input_dropout use_bias",
+            "vocabulary_size counts tied_to",
+        ),
     },
     "batching": {
         "blocks": Part(BlockBatches, "length batch_size", "tokens seed shuffle"),
@@ -237,7 +231,7 @@ PARTS = {
 ROLES = {  # role: (default, help)
     "input": ("adaptive", "Input layer: adaptive embedding, plain embedding or character CNN."),
     "body": ("transformer", "Body: the layers from word vectors to hidden states."),
-    "output": ("adaptive", "Output layer: adaptive softmax or plain softmax."),
+    "output": ("adaptive", "Output layer: adaptive softmax, plain softmax, or a softmax trained on noise words."),
     "batching": (
         "blocks",
         "Training text: blocks, single sentences, or streams whose state is carried.",
@@ -246,7 +240,12 @@ ROLES = {  # role: (default, help)
     "schedule": ("cosine_restarts", "Learning rate: cosine annealing after a linear warm-up, or steps down."),
 }
 # Pairs of --input and --output that can share word vectors, with the hyper-parameters that they do not use if they do.
-TIES = {("adaptive", "adaptive"): "", ("word", "adaptive"): "factor tie_projections", ("word", "softmax"): ""}
+TIES = {
+    ("adaptive", "adaptive"): "",
+    ("word", "adaptive"): "factor tie_projections",
+    ("word", "softmax"): "",
+    ("word", "sampled"): "",
+}
 NOT_OF_UNTIED = "tie_projections"  # what no pair uses without ties
 
 DIM, NUMBER = 2**16, 2**31 - 1  # the most: a slip of a finger ends at once, not when the memory is full
@@ -316,6 +315,19 @@ HYPERPARAMETERS = {
         bool, True, "Whether input and output share the tails' projections; only with --tie_words and --input=adaptive."
     ),
     "use_bias": HyperParameter(bool, False, "Whether every word and every tail of the output has a bias."),
+    "num_samples": HyperParameter(int, 8192, "Number of noise words of an update.", (1, 2**24)),
+    "sampled_loss": HyperParameter(
+        str,
+        "importance_sampling",
+        "Loss of a target and the noise: a softmax over both, or noise-contrastive estimation.",
+        ("importance_sampling", "nce"),
+    ),
+    "noise": HyperParameter(
+        str,
+        "log_uniform",
+        "Distribution of the noise: log-uniform over the ranks of the words, or their counts in the training text.",
+        ("log_uniform", "unigram"),
+    ),
     "length": HyperParameter(int, 128, "Number of tokens of a block, or of the longest sentence.", (1, 2**20)),
     "bptt": HyperParameter(
         int, 70, "Mean number of tokens of a stream in an update; gradients reach no further back.", (5, 2**20)

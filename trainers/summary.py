@@ -1,12 +1,14 @@
 """Size of a model: parameters by part, and the memory of training it, without allocating any."""
 
 import itertools
+import math
 
 import keras
 import numpy as np
 
 from keras_adaptive.backend.unallocated import number_of_values
 from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
+from keras_adaptive.models.row_tables import row_tables
 from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows
 
 
@@ -30,9 +32,9 @@ def print_summary(model, optimizer, batch_size, length, micro_batches):
 
 
 def stand_in(size):
-    """Returns a vocabulary of `size` words, for a model without a corpus."""
+    """Returns a vocabulary of `size` words that occur once each, for a model without a corpus."""
     words = [*SPECIAL_WORDS, *(f"word{i}" for i in range(size - len(SPECIAL_WORDS)))]
-    return Vocabulary(words, [0] * size)
+    return Vocabulary(words, [1] * size)
 
 
 def parameters(model):
@@ -52,11 +54,23 @@ def memory(model, optimizer, tokens, length, micro_batches):
     size = 4 if model.dtype_policy.compute_dtype == "float32" else 2
     return {
         "weights": weights,
-        "gradients": weights * (2 if micro_batches > 1 else 1),
+        "gradients": gradient_bytes(model, optimizer, tokens, micro_batches),
         "optimizer": weights * slots(optimizer),
         "activations": tokens * model.body.activations_per_token(length) * size,
         "logits of a chunk": logits_bytes(model.word_output, tokens),
     }
+
+
+def gradient_bytes(model, optimizer, tokens, micro_batches):
+    """Returns the bytes of the gradients; of a table that is updated by rows, of the rows that are read.
+
+    The gradients of micro-batches are added up. Rows are read for each token and each noise word, and then summed.
+    """
+    tables = row_tables((model.word_input, model.word_output), model.trainable_variables, optimizer)
+    by_rows = set(map(id, tables))
+    dense = number_of_values(one for one in model.trainable_variables if id(one) not in by_rows)
+    rows = 2 * micro_batches * (tokens + getattr(model.word_output, "num_samples", 0))
+    return 4 * (dense * min(micro_batches, 2) + sum(rows * math.prod(one.shape[1:]) for one in tables))
 
 
 def slots(optimizer):
@@ -67,7 +81,8 @@ def slots(optimizer):
 
 
 def logits_bytes(word_output, tokens):
-    """Returns the bytes of the logits, exponentials and gradients of the largest chunk."""
-    sizes = np.diff(word_output.boundaries).tolist()
+    """Returns the bytes of the logits, exponentials and gradients of the largest chunk in training."""
+    noise = getattr(word_output, "num_samples", None)
+    sizes = np.diff(word_output.boundaries).tolist() if noise is None else [noise]
     dims = itertools.cycle(table.shape[1] for table in word_output.tables)  # one for all bands, or one for each
     return max((3 * 4 * size * default_chunk_rows(tokens, size, dim) for size, dim in zip(sizes, dims)), default=0)

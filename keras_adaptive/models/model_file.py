@@ -52,9 +52,9 @@ def _check(path):
 
 
 def _largest(config):
-    """Returns the largest number of a config that is neither a seed nor the name of an object."""
+    """Returns the largest number of a config that is no seed, no name of an object and no count of a word."""
     if isinstance(config, dict):
-        config = [value for key, value in config.items() if key not in ("seed", "shared_object_id")]
+        config = [value for key, value in config.items() if key not in ("seed", "shared_object_id", "counts")]
     if isinstance(config, list):
         return max(map(_largest, config), default=0)
     return config if isinstance(config, (int, float)) else 0

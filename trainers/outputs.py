@@ -1,0 +1,40 @@
+"""Makers of output layers, whose keyword arguments have the names of the flags. `parts.py` lists them."""
+
+import functools
+
+from keras_adaptive.layers import AdaptiveSoftmax, SampledSoftmax
+
+
+@functools.wraps(AdaptiveSoftmax, updated=())  # it has the same arguments
+def adaptive_softmax(*, factor=4, **kwargs):
+    return AdaptiveSoftmax(factor=factor or None, **kwargs)
+
+
+def plain_softmax(*, vocabulary_size, input_dropout, use_bias, tied_to=None, **kwargs):
+    shared = {"input_dropout": input_dropout, "use_bias": use_bias, "tied_to": tied_to}
+    return AdaptiveSoftmax(vocabulary_size, (), **shared, **kwargs)
+
+
+def sampled_softmax(
+    *, vocabulary_size, counts, num_samples, sampled_loss, noise, input_dropout, use_bias, tied_to=None, **kwargs
+):
+    if num_samples > vocabulary_size:
+        raise ValueError(
+            f"--num_samples must be at most {vocabulary_size:,}, the number of words. "
+            f"Received: --num_samples={num_samples}."
+        )
+    if noise == "unigram" and not any(counts):
+        raise ValueError(
+            "--noise=unigram needs the counts of the words, and the vocabulary has none: prepare the corpus again, or "
+            "pass --noise=log_uniform."
+        )
+    return SampledSoftmax(
+        vocabulary_size,
+        num_samples,
+        loss=sampled_loss,
+        counts=counts if noise == "unigram" else None,
+        input_dropout=input_dropout,
+        use_bias=use_bias,
+        tied_to=tied_to,
+        **kwargs,
+    )
