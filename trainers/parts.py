@@ -71,8 +71,9 @@ def word_input(*, vocabulary_size, input_dim, dim, embedding_dropout, **kwargs):
     return WordEmbedding(vocabulary_size, input_dim or dim, embedding_dropout=embedding_dropout, **kwargs)
 
 
-def char_cnn_input(*, words, input_dim, dim, highways, filters, **kwargs):
-    return CharCNN(words, input_dim or dim, highways=highways, filters=filters, **kwargs)
+def char_cnn_input(*, words, input_dim, dim, highways, filters, char_dim, word_markers, **kwargs):
+    characters = {"highways": highways, "filters": filters, "char_dim": char_dim, "word_markers": word_markers}
+    return CharCNN(words, input_dim or dim, **characters, **kwargs)
 
 
 def lstm(
@@ -189,7 +190,7 @@ PARTS = {
     "input": {
         "adaptive": Part(adaptive_input, "input_dim dim cutoffs factor", "vocabulary_size"),
         "word": Part(word_input, "input_dim dim embedding_dropout", "vocabulary_size"),
-        "char_cnn": Part(char_cnn_input, "input_dim dim highways filters", "words"),
+        "char_cnn": Part(char_cnn_input, "input_dim dim highways filters char_dim word_markers", "words"),
     },
     "body": {
         "transformer": Part(
@@ -267,6 +268,8 @@ HYPERPARAMETERS = {
     ),
     "highways": HyperParameter(int, 1, "Number of highway layers.", (0, 100)),
     "filters": HyperParameter(list, list(FILTERS), "Number of convolution filters of the widths 1, 2, …"),
+    "char_dim": HyperParameter(int, 128, "Dimension of the vectors of bytes.", (1, DIM)),
+    "word_markers": HyperParameter(bool, False, "Whether convolutions see a marker before and after each word."),
     "num_blocks": HyperParameter(int, 4, "Number of Transformer blocks.", (1, 1000)),
     "num_heads": HyperParameter(int, 8, "Number of attention heads.", (1, DIM)),
     "ffn_dim": HyperParameter(int, 1024, "Width of the feed-forward layers.", (1, 2**20)),

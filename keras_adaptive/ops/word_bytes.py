@@ -3,6 +3,8 @@
 import numpy as np
 from keras import ops
 
+BEGIN, END = 257, 258  # markers of a word, after the 256 bytes, each of which is its value + 1
+
 
 def encode_words(words, max_bytes):
     """Returns the UTF-8 bytes of words, each + 1, cut at `max_bytes` and padded with 0: int16 (words, max_bytes).
@@ -20,6 +22,17 @@ def encode_words(words, max_bytes):
     return characters
 
 
+def with_markers(characters):
+    """Puts the markers `BEGIN` and `END` around the bytes of words: int ids (words, n) to int32 (words, n + 2).
+
+    Padding, which is 0, follows the bytes of a word before, and its end after.
+    """
+    characters = ops.cast(characters, "int32")
+    lengths = ops.sum(ops.cast(characters > 0, "int32"), axis=-1, keepdims=True)
+    ends = ops.cast(ops.arange(characters.shape[-1] + 1) == lengths, "int32")
+    return ops.pad(ops.pad(characters, [[0, 0], [0, 1]]) + END * ends, [[0, 0], [1, 0]], constant_values=BEGIN)
+
+
 def convolve_bytes(characters, table, *weights, max_bytes):
     """Computes relu(max over time(convolution)) of every width: ids (words, slots) to (words, all filters).
 
@@ -30,8 +43,8 @@ def convolve_bytes(characters, table, *weights, max_bytes):
     Args:
         characters: Int tensor (words, slots). Padding is 0 and follows the bytes of a word. `slots` is `max_bytes`, or
             small enough that every width has a window of padding alone.
-        table: Float32 tensor (257, char_dim), one vector per byte. Row 0 is not used, since padding is a vector of
-            zeros; see `zero_padded` for another one.
+        table: Float32 tensor (257 or 259, char_dim), one vector per byte and marker. Row 0 is not used, since padding
+            is a vector of zeros; see `zero_padded` for another one.
         weights: Kernels (width, char_dim, filters) of the widths 1, 2, …, their `beginnings`, and their biases. A width
             may have no filters.
         max_bytes: Number of slots of a word.
@@ -68,7 +81,7 @@ def zero_padded(table, kernels, biases):
     is the same for every window of every word, so that `convolve_bytes` can treat padding as zeros for any p.
 
     Args:
-        table: Float32 tensor (257, char_dim), one vector per byte.
+        table: Float32 tensor (257 or 259, char_dim), one vector per byte and marker.
         kernels: List of (width, char_dim, filters).
         biases: List of (filters,).
 

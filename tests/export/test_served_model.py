@@ -24,11 +24,11 @@ def trace(model, text, name):
 
 
 @on_tensorflow
-@pytest.mark.parametrize("zero_padding", [True, False])
-def test_words_enter_by_their_bytes(zero_padding, monkeypatch):
+@pytest.mark.parametrize("characters", [{"word_markers": True}, {"zero_padding": False}], ids=str)
+def test_words_enter_by_their_bytes(characters, monkeypatch):
     monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())  # to compile less
     vocabulary = Vocabulary(TINY_WORDS, [0] * len(TINY_WORDS))
-    model = system("CNN", zero_padding=zero_padding)
+    model = system("CNN", **characters)
     score, log_probs = (trace(model, GraphText(vocabulary), name) for name in ("score", "log_probs"))
     tokens, extra = (
         "word3 naïve word5 <unk> <s> </s> longer_than_it_reads <pad> </s>".split(),

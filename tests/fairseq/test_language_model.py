@@ -261,12 +261,13 @@ def test_a_damaged_file(tmp_path, golden, name):
         fairseq.load_language_model(tmp_path / "model.pt", golden.folder / "dict.txt")
 
 
-def test_spellings_that_fairseq_cuts_elsewhere():
+@pytest.mark.parametrize("name, value", [("max_bytes", 20), ("word_markers", True)])
+def test_spellings_that_fairseq_reads_in_another_way(name, value):
     words = ["<s>", "<pad>", "</s>", "<unk>", *map(str, range(16))]
-    make_input = partial(CharCNN, words, 8, char_dim=4, filters=(3, 4), max_bytes=20)
+    make_input = partial(CharCNN, words, 8, char_dim=4, filters=(3, 4), **{name: value})
     make_body = partial(transformer, num_blocks=1, dim=8, ffn_dim=12, num_heads=2)
     model = assemble(make_input, make_body, partial(AdaptiveSoftmax, 20, cutoffs=(5,)))
-    with pytest.raises(ValueError, match="fairseq has no model with max_bytes=20: its weights"):
+    with pytest.raises(ValueError, match=f"fairseq has no model with {name}={value}: its weights"):
         fairseq.to_state_dict(model)
 
 

@@ -26,7 +26,10 @@ LAYERS = {  # how it is made, what it is called with
     "SampledSoftmax": (partial(layers.SampledSoftmax, 20, 5, counts=range(20), seed=1), VECTORS, "float32"),
     "CausalAttention": (partial(layers.CausalAttention, 2), VECTORS),
     "CharCNN": (partial(layers.CharCNN, WORDS, 6, **CHARACTERS), IDS),
-    "CharCNN, own padding": (partial(layers.CharCNN, WORDS, 6, highways=2, zero_padding=False, **CHARACTERS), IDS),
+    "CharCNN, own padding": (
+        partial(layers.CharCNN, WORDS, 6, highways=2, zero_padding=False, word_markers=True, **CHARACTERS),
+        IDS,
+    ),
     "FlatDense": (partial(FlatDense, 5, activation="tanh"), VECTORS),
     "LearnedPositions": (partial(layers.LearnedPositions, 5), VECTORS),
     "SinusoidalPositions": (layers.SinusoidalPositions, VECTORS),

@@ -21,13 +21,13 @@ def language_model(vocabulary_size=VOCABULARY, **kwargs):
     return model
 
 
-def system(name, dtype=None, zero_padding=True, output_dim=None):
+def system(name, dtype=None, output_dim=None, **characters):
     """Returns SM, SM-T, ASM, ASM-T or CNN with a thousand weights, the same on every backend.
 
-    ASM-T is a softmax whose bands are slices of the input's table, with biases.
+    ASM-T is a softmax whose bands are slices of the input's table, with biases. CNN takes arguments of `CharCNN`.
     """
     if name == "CNN":
-        words = CharCNN(WORDS, 6, char_dim=4, filters=(3, 4), max_bytes=8, zero_padding=zero_padding, dtype=dtype)
+        words = CharCNN(WORDS, 6, char_dim=4, filters=(3, 4), max_bytes=8, dtype=dtype, **characters)
     else:
         words = WordEmbedding(VOCABULARY, 4, dtype=dtype)
     plain, tied = name.startswith("SM"), name.endswith("-T")

@@ -180,14 +180,15 @@ def test_several_experiments_live_in_one_process():
     sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1"]
     adaptive = Experiment.of_arguments([*sizes, "--cutoffs=20", "--output_dim=0"])
     plain = Experiment.of_arguments([*sizes, *PLAIN, "--input_dim=4", "--output_dim=4"])
-    spelled = Experiment.of_arguments([*sizes, "--cutoffs=20", "--input=char_cnn", "--notie_words", "--filters=2,3"])
+    characters = ["--input=char_cnn", "--notie_words", "--filters=2,3", "--char_dim=5", "--word_markers"]
+    spelled = Experiment.of_arguments([*sizes, "--cutoffs=20", *characters])
     models = [one.model(words(40)) for one in (adaptive, plain, spelled)]
     assert [type(model.word_input) for model in models] == [AdaptiveEmbedding, WordEmbedding, CharCNN]
     assert models[0].word_output.tied_to is models[0].word_input and models[1].word_output.tied_to is None
     assert models[0].word_output.boundaries == (0, 20, 40) and models[1].word_output.boundaries == (0, 40)
     assert [model.word_input.output_dim for model in models] == [16, 4, 16]
     assert models[1].word_output.tables[0].shape == (40, 4)
-    assert models[2].word_input.filters == (2, 3)
+    assert models[2].word_input.filters == (2, 3) and models[2].word_input.table.shape == (259, 5)
     assert isinstance(adaptive.optimizer(), NAG) and isinstance(plain.optimizer(), keras.optimizers.Adam)
     assert [one.schedule()(0) for one in (adaptive, plain)] == [1.0, 1e-3]
 

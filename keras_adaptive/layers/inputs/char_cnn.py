@@ -11,7 +11,16 @@ from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.inputs.word_embedding import WordEmbedding
 from keras_adaptive.ops.map_rows import map_rows
-from keras_adaptive.ops.word_bytes import beginnings, convolve_bytes, encode_words, highway, zero_padded
+from keras_adaptive.ops.word_bytes import (
+    BEGIN,
+    END,
+    beginnings,
+    convolve_bytes,
+    encode_words,
+    highway,
+    with_markers,
+    zero_padded,
+)
 from keras_adaptive.special_words import BOS, EOS, SPECIAL_WORDS, UNK
 
 FILTERS = (128, 256, 384, 512, 512, 512, 512)  # of widths 1, 2, …
@@ -32,8 +41,9 @@ class CharCNN(Input):
     the projection from Xavier uniform.
 
     Reference:
-        Kim et al. 2016; Jozefowicz et al. 2016, section 3.2; in the arrangement of Baevski & Auli 2019, section 4.1
-        (CNN).
+        Kim et al. 2016; in the arrangement of Baevski & Auli 2019, section 4.1 (CNN). Jozefowicz et al. 2016, section
+        4.3, have markers, 4,096 features and 72M weights, as `CharCNN(words, 1024, highways=2, char_dim=16,
+        filters=(32, 32, 64, 128, 256, 512, 1024, 2048), word_markers=True)` has.
 
     Args:
         words: List of all words in the order of their ids. The first four are `<s>`, `<pad>`, `</s>` and `<unk>`.
@@ -41,13 +51,17 @@ class CharCNN(Input):
         highways: Number of highway layers.
         char_dim: Dimension of the vectors of bytes.
         filters: Number of filters of the widths 1, 2, …; 0 leaves a width out.
-        max_bytes: Maximum number of bytes of a word, at least the number of widths. Longer words are cut.
+        max_bytes: Maximum number of bytes of a word, at least the number of widths. Longer words are cut. Markers do
+            not count.
         zero_padding: Whether padding, which fills a word up to `max_bytes`, is a vector of zeros. Otherwise it is the
             first row of `table`, which gets no gradient. Leave it True in models of your own. Checkpoints of fairseq
             need False, because this row has random values there and the convolutions see it.
+        word_markers: Whether the convolutions see a marker before the first byte of a word and one after its last
+            byte, with vectors of their own.
 
     Attributes:
-        table: A variable (257, char_dim). Row 0 belongs to padding, row b + 1 to byte b.
+        table: A variable (257, char_dim), or (259, char_dim) with markers. Row 0 belongs to padding, row b + 1 to byte
+            b, and the last two rows to the markers of the begin and the end.
 
     Input shape:
         Any shape of integer ids. An id outside the vocabulary gives a zero vector.
@@ -80,6 +94,7 @@ class CharCNN(Input):
         filters=FILTERS,
         max_bytes=50,
         zero_padding=True,
+        word_markers=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -93,6 +108,7 @@ class CharCNN(Input):
         self.filters = tuple(filters)
         self.max_bytes = max_bytes
         self.zero_padding = zero_padding
+        self.word_markers = word_markers
         if tuple(self.words[:4]) != SPECIAL_WORDS:
             raise ValueError(f"`words` must begin with {list(SPECIAL_WORDS)}. Received: {self.words[:4]}.")
         if not any(self.filters) or min(self.filters) < 0:
@@ -108,7 +124,8 @@ class CharCNN(Input):
         width = sum(self.filters)
         self._characters = constant(self.characters)
         # Rows are gathered before they are cast, so that gradients of frequent bytes are summed in float32.
-        self.table = self._weight((257, self.char_dim), "glorot_normal", "table", autocast=False)
+        symbols = END + 1 if self.word_markers else BEGIN
+        self.table = self._weight((symbols, self.char_dim), "glorot_normal", "table", autocast=False)
         self.symbols = self._weight((2, self.output_dim), "glorot_normal", "symbols", autocast=False)
         sizes = [(i + 1, self.char_dim, filters) for i, filters in enumerate(self.filters)]
         starts = [fan_in_uniform(size[0] * size[1]) for size in sizes]
@@ -193,10 +210,11 @@ class CharCNN(Input):
     def _compute(self, characters, active):
         """Maps bytes (rows, max_bytes) to vectors (rows, output_dim), float32; rows that are not active give 0."""
         width = sum(self.filters)
+        characters = with_markers(characters) if self.word_markers else characters
         lengths = ops.sum(ops.cast(characters > 0, "int32"), axis=-1)
         cases, low = [], -1
-        for slots in self._slots():
-            function = functools.partial(_convolve, slots=slots, max_bytes=self.max_bytes)
+        for slots in self._slots(characters.shape[-1]):
+            function = functools.partial(_convolve, slots=slots, max_bytes=characters.shape[-1])
             cases.append((function, active & (lengths > low) & (lengths <= slots), CONVOLVED_ROWS))
             low = slots
         table, biases = ops.convert_to_tensor(self.table), self.biases
@@ -209,12 +227,13 @@ class CharCNN(Input):
         features = ops.cast(features, self.compute_dtype)
         return map_rows([(_finish, active, HIGHWAY_ROWS)], [features], self._cast(weights), self.output_dim)
 
-    def _slots(self):
+    def _slots(self, most):
         """Returns the lengths that words are sorted by, the last for all; eager torch on a CPU can afford every one."""
-        shorter = self.max_bytes - len(self.filters)
+        markers = 2 if self.word_markers else 0
+        shorter = most - len(self.filters)
         if keras.config.backend() == "torch" and self.table.value.device.type == "cpu":
-            return [*range(1, shorter + 1), self.max_bytes]
-        return [*(slots for slots in SLOTS if slots <= shorter), self.max_bytes]
+            return [*range(1, shorter + 1), most]
+        return [*(slots + markers for slots in SLOTS if slots + markers <= shorter), most]
 
     def _cast(self, weights):
         return [ops.cast(weight, self.compute_dtype) for weight in weights]
@@ -229,6 +248,7 @@ class CharCNN(Input):
             "filters": self.filters,
             "max_bytes": self.max_bytes,
             "zero_padding": self.zero_padding,
+            "word_markers": self.word_markers,
         }
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from keras_adaptive.layers import CharCNN
 from keras_adaptive.ops.map_rows import map_rows
-from keras_adaptive.ops.word_bytes import beginnings, convolve_bytes, encode_words
+from keras_adaptive.ops.word_bytes import beginnings, convolve_bytes, encode_words, with_markers
 from tests.support import oracle
-from tests.support.backends import MODES, runner, weight_gradients
+from tests.support.backends import MODES, numpy, runner, weight_gradients
 from tests.support.weights import randomize, value
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -32,8 +32,10 @@ def make(highways=1, words=(*WORDS, LONG), **kwargs):
 
 
 def expected(layer, word_bytes):
-    weights = [value(variable) for variable in layer.trainable_variables]
-    return oracle.char_cnn(word_bytes, weights, layer.highways, layer.max_bytes, padding(layer))
+    weights, slots = [value(variable) for variable in layer.trainable_variables], layer.max_bytes
+    if layer.word_markers:
+        word_bytes, slots = [256, *word_bytes[:slots], 257], slots + 2
+    return oracle.char_cnn(word_bytes, weights, layer.highways, slots, padding(layer))
 
 
 def padding(layer):
@@ -44,10 +46,13 @@ def bytes_of(layer, id):
     return b"" if id == 0 else layer.words[id].encode()
 
 
-@pytest.mark.parametrize("zero_padding", [True, False])
-@pytest.mark.parametrize("highways, mode", [(0, MODES[0]), (2, MODES[0]), *((1, mode) for mode in MODES)])
-def test_vectors_are_those_of_the_formula(highways, mode, zero_padding):
-    layer = make(highways, zero_padding=zero_padding)
+OF_HIGHWAYS = [(0, MODES[0]), (2, MODES[0]), *((1, mode) for mode in MODES)]
+OF_PADDING = [(*one, {"zero_padding": zero_padding}) for zero_padding in (True, False) for one in OF_HIGHWAYS]
+
+
+@pytest.mark.parametrize("highways, mode, options", [*OF_PADDING, (2, MODES[0], {"word_markers": True})], ids=str)
+def test_vectors_are_those_of_the_formula(highways, mode, options):
+    layer = make(highways, **options)
     symbols = value(layer.symbols)
     vectors = runner(layer, mode)(np.arange(len(layer.words), dtype="int32")[None])[0]
     for id, vector in enumerate(vectors):
@@ -80,6 +85,15 @@ def test_the_published_sizes():
         layer = CharCNN([*SPECIAL, "word"], 1024)
         layer.build()
     assert sum(np.prod(variable.shape) for variable in layer.trainable_variables) == 20_458_880
+
+
+def test_the_size_of_the_input_with_markers():
+    """Jozefowicz et al. 2016, section 5.4: 72M weights, of 4,096 features in two highways."""
+    filters = (32, 32, 64, 128, 256, 512, 1024, 2048)
+    with keras.StatelessScope(initialize_variables=False):
+        layer = CharCNN([*SPECIAL, "word"], 1024, highways=2, char_dim=16, filters=filters, word_markers=True)
+        layer.build()
+    assert sum(filters) == 4096 and layer.count_params() == 71_790_128
 
 
 def test_places_and_repetitions():
@@ -156,8 +170,9 @@ def test_what_occurs_often_has_its_gradients_summed_in_float32():
     np.testing.assert_allclose(gradients[0], [[700.0] * DIM, [0.0] * DIM])
 
 
-def test_any_string_has_a_vector():
-    layer = make()
+@pytest.mark.parametrize("word_markers", [False, True])
+def test_any_string_has_a_vector(word_markers):
+    layer = make(word_markers=word_markers)
     vectors = layer.vectors(["cat", "catt", LONG])
     np.testing.assert_allclose(vectors[0], expected(layer, b"cat"), atol=2e-5)
     np.testing.assert_allclose(vectors[1], expected(layer, b"catt"), atol=2e-5)
@@ -179,14 +194,17 @@ def test_a_configuration_without_a_word_on_padding_has_zeros():
     """As in files that are older than `zero_padding`."""
     config = make(zero_padding=False).get_config()
     assert not CharCNN.from_config(config).zero_padding
-    del config["zero_padding"]
-    assert CharCNN.from_config(config).zero_padding
+    del config["zero_padding"], config["word_markers"]
+    assert CharCNN.from_config(config).zero_padding and not CharCNN.from_config(config).word_markers
 
 
 def test_bytes():
     characters = encode_words(["a\0b", LONG], 20)
     assert characters[0, :4].tolist() == [98, 1, 99, 0]
     assert characters[1, -1] == "é".encode()[0] + 1
+    marked = numpy(with_markers(keras.ops.convert_to_tensor(characters)))
+    assert marked[0, :6].tolist() == [257, 98, 1, 99, 258, 0]
+    assert marked[1].tolist() == [257, *characters[1], 258]  # a word that fills the slots, or was cut, ends too
 
 
 @pytest.mark.parametrize(
