@@ -47,12 +47,20 @@ def define_flags():
         1,
         2**20,
     )
+    flags.DEFINE_bool(
+        "within_vocabulary",
+        False,
+        "Divide the probabilities of --output=char_lstm, which spells any word, by that of all words together: "
+        "expensive.",
+    )
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
 
 
 def main():
     run = RunFolder(FLAGS.run_dir)
     corpus, model = run.corpus(FLAGS.data_dir), run.model(FLAGS.model).for_inference()
+    if FLAGS.within_vocabulary:
+        divide_by_total(model.word_output)
     block = FLAGS.block or run.length
     blocks_of = FLAGS.blocks_of or ("streams" if run.of_streams else "tokens")
     if blocks_of == "streams":
@@ -75,6 +83,7 @@ def main():
         "tokens": len(corpus.tokens(FLAGS.split)),
         "words": len(nll),
         "model": FLAGS.model,
+        "within_vocabulary": getattr(model.word_output, "normalized", True),
         "by_frequency": by_frequency(nll, words, corpus),
     }
     counted = "{words:,} words in {tokens:,} tokens" if corpus.merges_sha256 else "{tokens:,} tokens"
@@ -88,6 +97,15 @@ def main():
     print(f"Bits of the same text: {', '.join(measures)}")
     path = run.write_json(f"evaluation_{FLAGS.split}.json", result)  # at the end: the folder may be read-only
     print(f"Written to {path}")
+
+
+def divide_by_total(word_output):
+    if not hasattr(word_output, "normalized"):
+        raise ValueError(
+            "--within_vocabulary belongs to runs of --output=char_lstm: other outputs give no probability to other "
+            f"words. Received: a run with {type(word_output).__name__}. Leave --within_vocabulary out."
+        )
+    word_output.normalized = True
 
 
 def check_no_context():

@@ -2,7 +2,7 @@
 
 import functools
 
-from keras_adaptive.layers import AdaptiveSoftmax, SampledSoftmax
+from keras_adaptive.layers import AdaptiveSoftmax, CharLSTMSoftmax, SampledSoftmax
 
 
 @functools.wraps(AdaptiveSoftmax, updated=())  # it has the same arguments
@@ -38,3 +38,7 @@ def sampled_softmax(
         tied_to=tied_to,
         **kwargs,
     )
+
+
+def char_lstm_output(*, words, output_units, char_dim, max_bytes, **kwargs):
+    return CharLSTMSoftmax(words, units=output_units, char_dim=char_dim, max_bytes=max_bytes, **kwargs)

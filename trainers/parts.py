@@ -25,7 +25,7 @@ from keras_adaptive.layers import (
 from keras_adaptive.layers.inputs.char_cnn import FILTERS
 from keras_adaptive.models.constructors import transformer
 from keras_adaptive.optimizers import NAG, AveragedSGD, CosineRestarts, L2Adam
-from trainers.outputs import adaptive_softmax, plain_softmax, sampled_softmax
+from trainers.outputs import adaptive_softmax, char_lstm_output, plain_softmax, sampled_softmax
 
 
 class Part(NamedTuple):
@@ -211,6 +211,7 @@ PARTS = {
             "num_samples sampled_loss noise input_dropout use_bias",
             "vocabulary_size counts tied_to",
         ),
+        "char_lstm": Part(char_lstm_output, "output_units char_dim max_bytes", "words"),
     },
     "batching": {
         "blocks": Part(BlockBatches, "length batch_size", "tokens seed shuffle"),
@@ -232,7 +233,10 @@ PARTS = {
 ROLES = {  # role: (default, help)
     "input": ("adaptive", "Input layer: adaptive embedding, plain embedding or character CNN."),
     "body": ("transformer", "Body: the layers from word vectors to hidden states."),
-    "output": ("adaptive", "Output layer: adaptive softmax, plain softmax, or a softmax trained on noise words."),
+    "output": (
+        "adaptive",
+        "Output layer: adaptive softmax, plain softmax, a softmax trained on noise words, or an LSTM that spells words.",
+    ),
     "batching": (
         "blocks",
         "Training text: blocks, single sentences, or streams whose state is carried.",
@@ -270,6 +274,8 @@ HYPERPARAMETERS = {
     "filters": HyperParameter(list, list(FILTERS), "Number of convolution filters of the widths 1, 2, …"),
     "char_dim": HyperParameter(int, 128, "Dimension of the vectors of bytes.", (1, DIM)),
     "word_markers": HyperParameter(bool, False, "Whether convolutions see a marker before and after each word."),
+    "max_bytes": HyperParameter(int, 50, "Number of bytes that a word may have.", (1, DIM)),
+    "output_units": HyperParameter(int, 1024, "Units of the LSTM that spells words.", (1, DIM)),
     "num_blocks": HyperParameter(int, 4, "Number of Transformer blocks.", (1, 1000)),
     "num_heads": HyperParameter(int, 8, "Number of attention heads.", (1, DIM)),
     "ffn_dim": HyperParameter(int, 1024, "Width of the feed-forward layers.", (1, 2**20)),
@@ -385,7 +391,8 @@ GENERAL = {  # settings of the experiment itself
     "init_from": HyperParameter(
         str,
         None,
-        "Folder of a trained run of the same sizes whose best weights training starts from; its words may differ.",
+        "Folder of a trained run of the same sizes whose best weights training starts from; its words may differ, and "
+        "another --output starts from random weights.",
     ),
     "freeze": HyperParameter(
         str, "", "Parts that --init_from gives and training leaves: input, body or output, or several."

@@ -7,7 +7,7 @@ from keras_adaptive.backend.custom_vjp import custom_vjp, is_float, vjp
 from keras_adaptive.ops.active_rows import over_active_rows
 
 
-def map_rows(cases, inputs, weights, width):
+def map_rows(cases, inputs, weights, width, in_chunks=False):
     """Computes `function(*input rows, *weights)` in active rows; other rows are 0 and cost nothing.
 
     The cases share weights and are processed one after the other, each in chunks, so that rows of different kinds
@@ -22,13 +22,15 @@ def map_rows(cases, inputs, weights, width):
         inputs: List of tensors of `rows` rows, float or int.
         weights: List of float tensors.
         width: Width of the rows that the functions return.
+        in_chunks: Whether torch divides the rows of a case too, for functions whose arrays are much larger than their
+            inputs and outputs.
 
     Returns:
         (rows, width) float32, differentiable once with respect to the float inputs and the weights.
     """
     functions, masks, sizes = zip(*cases)
     if keras.config.backend() == "torch":
-        return _torch(functions, masks, inputs, weights, width)
+        return _torch(functions, masks, inputs, weights, width, sizes if in_chunks else None)
     ends = (len(inputs), len(inputs) + len(weights))
 
     def parts(tensors):
@@ -70,11 +72,12 @@ def _backward(function, weights):
     return body
 
 
-def _torch(functions, masks, inputs, weights, width):
+def _torch(functions, masks, inputs, weights, width, sizes=None):
     import torch
 
     places = [active.nonzero()[:, 0] for active in masks]
-    work = [(function, index) for function, index in zip(functions, places) if len(index)]
+    parts = [index.split(size) for index, size in zip(places, sizes or [len(inputs[0]) + 1] * len(places))]
+    work = [(function, index) for function, part in zip(functions, parts) for index in part if len(index)]
     results = [function(*(tensor[index] for tensor in inputs), *weights).float() for function, index in work]
     outputs = torch.zeros(len(inputs[0]), width, device=inputs[0].device)
     return outputs.index_copy(0, torch.cat(places), torch.cat(results)) if work else outputs

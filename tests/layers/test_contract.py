@@ -30,6 +30,11 @@ LAYERS = {  # how it is made, what it is called with
         partial(layers.CharCNN, WORDS, 6, highways=2, zero_padding=False, word_markers=True, **CHARACTERS),
         IDS,
     ),
+    "CharLSTMSoftmax": (
+        partial(layers.CharLSTMSoftmax, [*WORDS[:4], "a", "ab"], units=3, char_dim=4),
+        VECTORS,
+        "float32",
+    ),
     "FlatDense": (partial(FlatDense, 5, activation="tanh"), VECTORS),
     "LearnedPositions": (partial(layers.LearnedPositions, 5), VECTORS),
     "SinusoidalPositions": (layers.SinusoidalPositions, VECTORS),

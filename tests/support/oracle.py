@@ -150,6 +150,19 @@ def char_cnn(word, weights, highways, max_bytes, padding=0.0):
     return x @ projection + projection_bias
 
 
+def char_lstm(hidden, symbols, weights):
+    """The log-probability of a word, given as the numbers of its symbols, after one hidden state."""
+    table, kernel, recurrent_kernel, bias, logits_kernel, logits_bias = weights
+    total, h, c, before = 0.0, np.zeros((1, len(recurrent_kernel))), np.zeros((1, len(recurrent_kernel))), 0
+    for symbol in symbols:
+        x = np.concatenate([hidden, table[before]])[None, None]
+        _, h, c = lstm(x, kernel, recurrent_kernel, bias, h, c)
+        logits = (h @ logits_kernel + logits_bias)[0]
+        total += logits[symbol] - np.log(np.exp(logits).sum())
+        before = symbol + 1
+    return total
+
+
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 

@@ -1,7 +1,7 @@
 import keras
 from keras import ops
 
-from keras_adaptive.layers.initializers import fan_in_uniform
+from keras_adaptive.layers.initializers import fan_in_uniform, open_forget_gates
 from keras_adaptive.layers.regularization.seeded_dropout import drop_in_training
 from keras_adaptive.layers.regularization.weight_drop import WeightDrop
 from keras_adaptive.ops.recurrence import lstm
@@ -36,7 +36,7 @@ class LSTMLayer(keras.layers.Layer):
     def build(self, input_shape):
         self.kernel = self._matrix("kernel", input_shape[-1], 4 * self.units)
         self.recurrent_kernel = self._matrix("recurrent_kernel", self.output_dim, 4 * self.units)
-        self.bias = self.add_weight(shape=(4 * self.units,), initializer=_forget_nothing, name="bias")
+        self.bias = self.add_weight(shape=(4 * self.units,), initializer=open_forget_gates, name="bias")
         if self._projected:
             self.projection = self._matrix("projection", self.units, self.output_dim)
         self.built = True
@@ -59,8 +59,3 @@ class LSTMLayer(keras.layers.Layer):
     def activations_per_token(self):
         """Counts four gates, the cells and the output."""
         return 5 * self.units + self.output_dim
-
-
-def _forget_nothing(shape, dtype=None):
-    """Returns a bias of 1 for the forget gates, the second quarter, and of 0 for the others."""
-    return ops.repeat(ops.convert_to_tensor([0, 1, 0, 0], dtype), shape[0] // 4)

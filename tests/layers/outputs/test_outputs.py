@@ -11,7 +11,14 @@ import pytest
 from keras import ops
 
 from keras_adaptive import layers
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, Output, SampledSoftmax, WordEmbedding
+from keras_adaptive.layers import (
+    AdaptiveEmbedding,
+    AdaptiveSoftmax,
+    CharLSTMSoftmax,
+    Output,
+    SampledSoftmax,
+    WordEmbedding,
+)
 from tests.support.backends import runner
 from tests.support.draws import check_draws
 from tests.support.weights import randomize
@@ -22,6 +29,7 @@ EVERY = np.arange(VOCABULARY, dtype="int32")
 TARGETS = np.array([[0, 4, 5, 8, 9], [14, 15, 19, -1, VOCABULARY]], "int32")  # of all bands, and outside of them
 WEIGHTS = np.linspace(0, 2, 10, dtype="float32").reshape(2, 5)
 INSIDE = (TARGETS >= 0) & (TARGETS < VOCABULARY)
+WORDS = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefghijkl", "ab", "ba", "é", "ca"]
 
 
 def tied(make_embedding, *arguments, **kwargs):
@@ -34,6 +42,7 @@ OUTPUTS = {
     "plain": partial(AdaptiveSoftmax, VOCABULARY, ()),
     "one table, tied, biases": partial(tied, WordEmbedding, CUTOFFS, use_bias=True),
     "sampled": partial(SampledSoftmax, VOCABULARY, 6),
+    "LSTM of characters": partial(CharLSTMSoftmax, WORDS, units=6, char_dim=3, normalized=True),
 }
 SAMPLED = {SampledSoftmax}  # their training loss is no sum over the vocabulary
 
@@ -52,6 +61,8 @@ def output(request):
     layer = OUTPUTS[request.param](dtype="float32")
     layer.build((None, None, DIM))
     randomize(layer)
+    if isinstance(layer, CharLSTMSoftmax):
+        layer.logits_bias.assign(likely_words())
 
     def methods(hidden, uniform, targets, weights, every):
         rows = ops.reshape(hidden, (-1, DIM))
@@ -106,6 +117,14 @@ def test_the_best_words_are_the_best_of_all(output):
 
 def test_words_are_drawn_by_their_probabilities(output):
     check_draws(output.found["drawn"], np.exp(output.log_probs[0, 0].astype("float64")))
+
+
+def likely_words():
+    """Biases of the symbols by which each of `WORDS` is drawn a few times."""
+    biases = np.full(261, -9.0, "float32")
+    biases[[*"".join(WORDS[4:]).encode(), 257, 258, 259, 260]] = 0.0
+    biases[256] = 3.0
+    return biases
 
 
 def at_targets(values):

@@ -1,0 +1,166 @@
+import functools
+
+import keras
+from keras import ops
+
+from keras_adaptive.backend.compiled import constant
+from keras_adaptive.layers.initializers import fan_in_uniform, open_forget_gates
+from keras_adaptive.layers.outputs.output import Output
+from keras_adaptive.ops.long_rows import top_k
+from keras_adaptive.ops.map_rows import map_rows
+from keras_adaptive.ops.spelling import BYTES, SYMBOLS, prefix_tree, spell, spelling_nll, vocabulary_log_probs
+from keras_adaptive.special_words import SPECIAL_WORDS
+
+SLOTS = (3, 5, 8, 12)  # Words are sorted by these numbers of symbols; a loop is compiled for each.
+SPELLED_ROWS = 512  # Number of words of a chunk.
+TREE_BYTES = 64 * 2**20  # Memory of the widest step through the prefixes of the vocabulary.
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class CharLSTMSoftmax(Output):
+    """Output layer that spells the next word: an LSTM predicts its bytes, given the hidden state.
+
+    Every step reads the hidden state and the vector of the byte before, and predicts the next byte or the end of the
+    word. `</s>`, `<unk>` and the other special words are symbols of their own. The number of weights does not depend on
+    the vocabulary, and a training step computes the targets only.
+
+    The probability of a word is the product over its symbols. Strings that are not in the vocabulary have probability
+    too, so that the words have less than 1 together: `log_total` returns the logarithm of their sum. `normalized`
+    divides all probabilities by it. `sample` always draws from the words of the vocabulary.
+
+    `nll` takes the steps of the targets alone. `log_total` and `normalized`, `log_probs`, `score`, `top_k`,
+    `alternatives` and `sample` take a step of the LSTM for each prefix of the vocabulary and each hidden state. That is
+    exact and expensive: some ten thousand words are feasible.
+
+    The vectors of bytes start from Xavier normal, the LSTM from U(±1/√units) with biases of 1 for the forget gates and
+    0 elsewhere, and the logits from Xavier uniform with biases of 0.
+
+    Reference:
+        Jozefowicz et al. 2016, section 3.3, who train it on a model whose other parts are frozen.
+
+    Args:
+        words: List of all words in the order of their ids. The first four are `<s>`, `<pad>`, `</s>` and `<unk>`.
+        units: Number of cells of the LSTM.
+        char_dim: Dimension of the vectors of bytes.
+        max_bytes: Number of bytes that a word may have.
+        normalized: Whether probabilities are divided by the probability of all words of the vocabulary together. The
+            attribute can be set after training, for evaluation.
+
+    Attributes:
+        table: A variable (257, char_dim). Row 0 belongs to the begin of a word, row b + 1 to byte b.
+
+    Call arguments:
+        hidden, targets, weights: As in `Output`.
+
+    Raises:
+        ValueError: If a word is empty or has more than `max_bytes` bytes, or the first four words are not the special
+            ones.
+
+    Example:
+
+    >>> softmax = CharLSTMSoftmax(["<s>", "<pad>", "</s>", "<unk>", "the", "cat"], units=16)
+    >>> hidden = np.random.normal(size=(2, 8, 32)).astype("float32")
+    >>> softmax.nll(hidden, np.random.randint(2, 6, size=(2, 8))).shape
+    (2, 8)
+    >>> softmax.log_total(hidden).shape
+    (2, 8)
+    """
+
+    def __init__(self, words, *, units=1024, char_dim=128, max_bytes=50, normalized=False, **kwargs):
+        super().__init__(**kwargs)
+        self.words = list(words)
+        self.vocabulary_size = len(self.words)
+        self.boundaries = (0, self.vocabulary_size)
+        self.units = units
+        self.char_dim = char_dim
+        self.max_bytes = max_bytes
+        self.normalized = normalized
+        if tuple(self.words[:4]) != SPECIAL_WORDS:
+            raise ValueError(f"`words` must begin with {list(SPECIAL_WORDS)}. Received: {self.words[:4]}.")
+        self.symbols = spell(self.words, max_bytes)
+        self._tree = prefix_tree(self.symbols)
+
+    def build(self, hidden_shape, targets_shape=None, weights_shape=None):
+        if self.built:
+            return
+        uniform, gates = fan_in_uniform(self.units), 4 * self.units
+        self._symbols = constant(self.symbols)
+        # Rows are gathered before they are cast, so that gradients of frequent bytes are summed in float32.
+        self.table = self.add_weight(
+            shape=(BYTES + 1, self.char_dim), initializer="glorot_normal", name="table", autocast=False
+        )
+        self.kernel = self._weight((hidden_shape[-1] + self.char_dim, gates), uniform, "kernel")
+        self.recurrent_kernel = self._weight((self.units, gates), uniform.clone(), "recurrent_kernel")
+        self.gate_bias = self._weight((gates,), open_forget_gates, "gate_bias")
+        self.logits_kernel = self._weight((self.units, SYMBOLS), "glorot_uniform", "logits_kernel")
+        self.logits_bias = self._weight((SYMBOLS,), "zeros", "logits_bias")
+        self.built = True
+
+    def _weight(self, shape, initializer, name):
+        return self.add_weight(shape=shape, initializer=initializer, name=name)
+
+    def _weights(self):
+        """Returns the weights as `ops.spelling` takes them."""
+        weights = [self.kernel, self.recurrent_kernel, self.gate_bias, self.logits_kernel, self.logits_bias]
+        return [ops.convert_to_tensor(self.table), *(ops.cast(weight, self.compute_dtype) for weight in weights)]
+
+    def log_total(self, hidden):
+        """Returns the logarithm of the probability that all words have together: (…, hidden_dim) to (…) float32."""
+        return ops.reshape(self._log_total(self._rows(hidden)), ops.shape(hidden)[:-1])
+
+    def compute_total_nll(self, x, targets, weights, training):
+        weights = ops.cast(weights, "float32")
+        return ops.sum(weights * self._nll(x, targets, weights != 0))
+
+    def compute_nll(self, x, targets):
+        return self._nll(x, targets, True)
+
+    def _nll(self, x, targets, active):
+        """Returns −log p(target) of the active rows, whose targets are sorted by their number of symbols."""
+        known = (targets >= 0) & (targets < self.vocabulary_size) & active
+        symbols = ops.cast(ops.take(self._symbols, ops.where(known, targets, 0), axis=0), "int32")
+        lengths, cases, low = ops.sum(ops.cast(symbols > 0, "int32"), axis=-1), [], 0
+        longest = self.symbols.shape[1]
+        for slots in [*(slots for slots in SLOTS if slots < longest), longest]:
+            function = functools.partial(spelling_nll, slots=slots)
+            cases.append((function, known & (lengths > low) & (lengths <= slots), SPELLED_ROWS))
+            low = slots
+        nll = map_rows(cases, [x, symbols], self._weights(), 1)[:, 0]
+        return ops.where(known, nll + self._log_total(x), 0.0) if self.normalized else nll
+
+    def _log_total(self, x):
+        return self._of_vocabulary(functools.partial(_log_total, tree=self._tree), x, 1)[:, 0]
+
+    def compute_log_probs(self, x):
+        function = functools.partial(vocabulary_log_probs, tree=self._tree)
+        log_probs = self._of_vocabulary(function, ops.reshape(x, (-1, x.shape[-1])), self.vocabulary_size)
+        log_probs = ops.reshape(log_probs, (*ops.shape(x)[:-1], -1))
+        return ops.log_softmax(log_probs) if self.normalized else log_probs
+
+    def _of_vocabulary(self, function, x, width):
+        """Returns `function` of chunks of rows, in which the gates of the widest step take `TREE_BYTES`."""
+        widest = max(1, *(len(level.branches) for level in self._tree[0]))
+        rows = max(1, TREE_BYTES // (4 * 4 * self.units * widest))
+        rows = min(rows, x.shape[0] or rows, SPELLED_ROWS)
+        active = ops.ones(ops.shape(x)[:1], "bool")
+        return map_rows([(function, active, rows)], [x], self._weights(), width, in_chunks=True)
+
+    def compute_score(self, x, targets):
+        return self.compute_alternatives(x, targets, 1)[:2]
+
+    def compute_top_k(self, x, k):
+        return top_k(self.compute_log_probs(x), k)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "words": self.words,
+            "units": self.units,
+            "char_dim": self.char_dim,
+            "max_bytes": self.max_bytes,
+            "normalized": self.normalized,
+        }
+
+
+def _log_total(x, *weights, tree):
+    return ops.logsumexp(vocabulary_log_probs(x, *weights, tree=tree), axis=-1, keepdims=True)

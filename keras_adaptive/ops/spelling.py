@@ -1,0 +1,133 @@
+"""Words spelled one symbol at a time, and an LSTM that predicts the next symbol."""
+
+from typing import NamedTuple
+
+import numpy as np
+from keras import ops
+
+from keras_adaptive.ops.recurrence import lstm
+from keras_adaptive.ops.word_bytes import encode_words
+
+BYTES, SPECIAL = 256, 4
+SYMBOLS = BYTES + 1 + SPECIAL  # the bytes, the end of a word, and the special words that every vocabulary begins with
+
+
+def spell(words, max_bytes):
+    """Returns the symbols of words, each + 1, padded with 0: int16 (words, longest).
+
+    A word is its UTF-8 bytes and the symbol 256, its end. A special word is a single symbol from 257 on.
+
+    Args:
+        words: List of words, which begins with the special ones.
+        max_bytes: Number of bytes that a word may have.
+
+    Raises:
+        ValueError: If a word is empty or too long.
+    """
+    others = words[SPECIAL:]
+    lengths = np.array([len(word.encode()) for word in others], int)
+    longest = lengths.max(initial=0)
+    if longest > max_bytes:
+        word = others[lengths.argmax()]
+        raise ValueError(
+            f"`max_bytes` must be at least {longest}, the number of bytes of {word[:80]!r}: pass more, or make a "
+            f"vocabulary without such words. Received: max_bytes={max_bytes}."
+        )
+    symbols = np.zeros((len(words), longest + 1), np.int16)
+    symbols[:SPECIAL, 0] = np.arange(BYTES + 2, SYMBOLS + 1)
+    symbols[SPECIAL:, :longest] = encode_words(others, longest)
+    symbols[np.arange(SPECIAL, len(words)), lengths] = BYTES + 1
+    return symbols
+
+
+class Prefixes(NamedTuple):
+    """Prefixes of one length of all spellings, as a step of `vocabulary_log_probs` needs them.
+
+    The pairs of a prefix and of the symbol after it are flat: prefix · SYMBOLS + symbol.
+    """
+
+    ends: np.ndarray  # the pairs that end a word
+    branches: np.ndarray  # the other pairs, which are the prefixes of the next length
+
+
+def prefix_tree(symbols):
+    """Returns the tree of spellings: a list of `Prefixes`, and the place of each word among all their ends.
+
+    Args:
+        symbols: What `spell` returns.
+    """
+    levels, ended, alive = [], [], np.arange(len(symbols))
+    prefix = np.zeros(len(symbols), np.int64)  # of each word, the place of its prefix among those of one length
+    for column in symbols.T:
+        pairs, ends = prefix[alive] * SYMBOLS + column[alive] - 1, column[alive] > BYTES
+        branches, prefix[alive[~ends]] = np.unique(pairs[~ends], return_inverse=True)
+        levels.append(Prefixes(pairs[ends], branches))
+        ended.append(alive[ends])
+        alive = alive[~ends]
+        if not len(alive):
+            break
+    return levels, np.argsort(np.concatenate(ended))
+
+
+def spelling_nll(x, symbols, *weights, slots):
+    """Computes −log p(spelling) of words, one spelling per row.
+
+    The LSTM reads at every step the hidden state of the row and the vector of the symbol before. Before the first
+    symbol this is row 0 of the table.
+
+    Args:
+        x: Float tensor (rows, dim), the hidden states.
+        symbols: Int tensor (rows, at least `slots`), the symbols + 1, padded with 0.
+        weights: Float32 tensor (257, char_dim), the vectors of the symbols; then, in the dtype of `x`, the kernel
+            (dim + char_dim, 4·units), the recurrent kernel (units, 4·units) and the bias (4·units,) of an LSTM, and the
+            kernel (units, SYMBOLS) and bias (SYMBOLS,) of the logits.
+        slots: Number of symbols that are read.
+
+    Returns:
+        (rows, 1) float32, in nats.
+    """
+    symbols = symbols[:, :slots]
+    before = ops.pad(symbols[:, :-1], [[0, 0], [1, 0]])
+    before = ops.where(before > BYTES, 0, before)  # the word has ended
+    rows, units = ops.shape(x)[0], weights[2].shape[0]
+    zeros = ops.zeros((rows, units), "float32")
+    log_probs, _ = _predict(ops.repeat(x[:, None], slots, axis=1), before, (zeros, zeros), *weights)
+    picked = ops.take_along_axis(log_probs, ops.maximum(symbols - 1, 0)[..., None], axis=-1)[..., 0]
+    return -ops.sum(ops.where(symbols > 0, picked, 0.0), axis=1, keepdims=True)
+
+
+def vocabulary_log_probs(x, *weights, tree):
+    """Computes the log-probability of the spelling of every word, with one step for each prefix that words share.
+
+    Args:
+        x: Float tensor (rows, dim), the hidden states.
+        weights: As of `spelling_nll`.
+        tree: What `prefix_tree` returns.
+
+    Returns:
+        (rows, words) float32, in nats.
+    """
+    levels, places = tree
+    rows, units = ops.shape(x)[0], weights[2].shape[0]
+    parents, before = np.zeros(1, "int32"), np.zeros(1, "int32")
+    state, total, found = [ops.zeros((rows, 1, units), "float32")] * 2, ops.zeros((rows, 1), "float32"), []
+    for ends, branches in levels:
+        count = len(parents)
+        flat = [ops.reshape(ops.take(part, parents, axis=1), (-1, units)) for part in state]
+        hidden = ops.reshape(ops.repeat(x[:, None], count, axis=1), (-1, 1, x.shape[-1]))
+        symbols = ops.reshape(ops.broadcast_to(before, (rows, count)), (-1, 1))
+        log_probs, state = _predict(hidden, symbols, flat, *weights)
+        state = [ops.reshape(part, (rows, count, units)) for part in state]
+        pairs = ops.reshape(total[..., None] + ops.reshape(log_probs, (rows, count, SYMBOLS)), (rows, count * SYMBOLS))
+        found.append(ops.take(pairs, ends.astype("int32"), axis=1))
+        total = ops.take(pairs, branches.astype("int32"), axis=1)
+        parents, before = (branches // SYMBOLS).astype("int32"), (branches % SYMBOLS + 1).astype("int32")
+    return ops.take(ops.concatenate(found, axis=1), places.astype("int32"), axis=1)
+
+
+def _predict(x, before, state, table, kernel, recurrent_kernel, bias, logits_kernel, logits_bias):
+    """Returns the log-probabilities (rows, steps, SYMBOLS) float32, and the state of the LSTM after the steps."""
+    vectors = ops.cast(ops.take(table, before, axis=0), x.dtype)
+    y, *state = lstm(ops.concatenate([x, vectors], axis=-1), kernel, recurrent_kernel, bias, *state)
+    logits = ops.reshape(ops.matmul(ops.reshape(y, (-1, y.shape[-1])), logits_kernel), (*ops.shape(y)[:2], SYMBOLS))
+    return ops.log_softmax(ops.cast(logits, "float32") + ops.cast(logits_bias, "float32")), state
