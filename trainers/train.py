@@ -257,10 +257,13 @@ def check_carries_state(body, parts):
 
 
 def start_from(run, model, vocabulary, strategy):
-    """Sets a model to the best weights of a run, whose vocabulary may differ."""
-    known = transfer(model, vocabulary, run.model(), run.vocabulary())
+    """Sets a model to the best weights of a run, whose vocabulary and output may differ."""
+    source = run.model()
+    known = transfer(model, vocabulary, source, run.vocabulary())
+    new, old = (type(one.word_output).__name__ for one in (model, source))
+    output = "" if new == old else f"; the weights of its {old} are left out, and the {new} starts from random ones"
     if strategy.process == 0:
-        print(f"Starting from {run.path}, which has {known:,} of the {len(vocabulary):,} words", flush=True)
+        print(f"Starting from {run.path}, which has {known:,} of the {len(vocabulary):,} words{output}", flush=True)
 
 
 def fit(chosen, corpus, model, run, strategy, train, valid, board, alive):

@@ -8,19 +8,21 @@ def transfer(model, vocabulary, source, source_vocabulary):
     """Copies the weights of a model into another of the same sizes; vectors of words follow their words.
 
     A word that lies in another band than before, where vectors have another dimension, gets the vector whose projection
-    is nearest to its old one (least squares). A word that the source does not have keeps its vector.
+    is nearest to its old one (least squares). A word that the source does not have keeps its vector. An output of
+    another class than the source's keeps its weights.
 
     Args:
         model: A built `LanguageModel`, which changes.
         vocabulary: Its `Vocabulary`.
-        source: A `LanguageModel` made of the same parts.
+        source: A `LanguageModel` of the same input and body, and of the same or another output.
         source_vocabulary: Its `Vocabulary`.
 
     Returns:
         The number of words that have the vectors of the source.
 
     Raises:
-        ValueError: If the parts of the models or the shapes of their weights differ. The message names the first.
+        ValueError: If the inputs, the bodies or the shapes of the weights differ, or a frozen output is of another
+            class than the source's. The message names the first.
 
     Example:
 
@@ -35,14 +37,18 @@ def transfer(model, vocabulary, source, source_vocabulary):
     ids = np.where(known, source_vocabulary.encode(words), -1)
     tables, source_tables = {}, {}
     _check_parts(model, source)
-    for new, old in ((model.word_input, source.word_input), (model.word_output, source.word_output)):
+    parts = [(model.word_input, source.word_input), (model.word_output, source.word_output)]
+    if not same_output(model, source):
+        tables, source_tables = ({id(weight): weight for weight in _own_weights(one)} for one in (model, source))
+        parts = parts[:1]
+    for new, old in parts:
         own, its = list(new.tables), list(old.tables)
         if own and id(own[0]) not in tables:  # tied ones are copied once
             _copy_words(new, old, ids, _spaces(old, transposed=new is model.word_output))
         tables |= {id(table): table for table in own}
         source_tables |= {id(table): table for table in its}
     biases = model.word_output.bias, source.word_output.bias
-    if all(bias is not None for bias in biases):
+    if same_output(model, source) and all(bias is not None for bias in biases):
         _copy_biases(*biases, ids)
         tables[id(biases[0])], source_tables[id(biases[1])] = biases
     weights = [weight for weight in model.weights if id(weight) not in tables]
@@ -63,13 +69,31 @@ def transfer(model, vocabulary, source, source_vocabulary):
     return int(known.sum())
 
 
+def same_output(model, source):
+    """Returns whether the outputs of two models are of the same class."""
+    return type(model.word_output) is type(source.word_output)
+
+
+def _own_weights(model):
+    """Returns the weights of the output that do not belong to the input too."""
+    tied = set(map(id, model.word_input.weights))
+    return [weight for weight in model.word_output.weights if id(weight) not in tied]
+
+
 def _check_parts(model, source):
-    """Raises a ValueError if the parts of two models are of other classes, or only the second one is untied."""
+    """Raises a ValueError if inputs, bodies or frozen outputs are of other classes, or only the second is untied."""
     for name in ("word_input", "body", "word_output"):
-        new, old = (type(getattr(one, name)) for one in (model, source))
-        if new is not old:
-            raise _different(name, new.__name__, old.__name__)
-    if model.word_output.tied_to is not None and source.word_output.tied_to is None:  # one table cannot hold both
+        new, old = (type(getattr(one, name)).__name__ for one in (model, source))
+        if new != old and name != "word_output":
+            raise _different(name, new, old)
+        if new != old and not model.word_output.trainable:
+            raise ValueError(
+                "A frozen output must be of the same class as the output that its weights come from: freeze input and "
+                f"body only. Received: a frozen {new} here, and {old} there."
+            )
+    if (
+        same_output(model, source) and model.word_output.tied_to is not None and source.word_output.tied_to is None
+    ):  # one table cannot hold both
         raise _different("word_output", "tied to the input", "not tied")
 
 

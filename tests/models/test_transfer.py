@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
-from keras_adaptive.layers import AdaptiveSoftmax, WordEmbedding
+from keras_adaptive.layers import AdaptiveSoftmax, CharLSTMSoftmax, WordEmbedding
 from keras_adaptive.models import LanguageModel, transformer
 from keras_adaptive.models.transfer import transfer
 from tests.support.backends import numpy
@@ -108,6 +108,37 @@ def test_a_tied_model_does_not_start_from_an_untied_one():
     transfer(model, OLD, source, OLD)  # each of its tables gets the one that was tied
     tokens = np.array([[4, 9, 17]])
     np.testing.assert_allclose(model.log_probs(tokens), source.log_probs(tokens), atol=1e-6)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_an_output_of_another_class_keeps_its_weights(tied):
+    """Of both directions; the tables of a tied output come with the input."""
+
+    def spelled(seed):
+        body = transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2, output_dim=4)
+        model = LanguageModel(WordEmbedding(20, 4), body, CharLSTMSoftmax(OLD.words, units=3, char_dim=2))
+        randomize(model, seed)
+        return model
+
+    softmax = system("SM-T" if tied else "SM", output_dim=4)
+    randomize(softmax, seed=6)
+    for model, source in ((spelled(5), softmax), (softmax, spelled(7))):
+        own = {id(weight) for weight in model.word_output.weights} - {id(weight) for weight in model.word_input.weights}
+        fresh = {id(weight): numpy(weight.value).copy() for weight in model.weights}
+        assert transfer(model, OLD, source, OLD) == 20
+        for weight in model.weights:
+            assert np.array_equal(numpy(weight.value), fresh[id(weight)]) == (id(weight) in own)
+        for part, its in ((model.word_input, source.word_input), (model.body, source.body)):
+            for new, old in zip(part.weights, its.weights, strict=True):
+                np.testing.assert_array_equal(numpy(new.value), numpy(old.value))
+
+
+def test_a_frozen_output_is_of_the_same_class():
+    model, source = system("ASM"), system("ASM")
+    source.word_output = CharLSTMSoftmax(OLD.words, units=3)
+    model.word_output.trainable = False
+    with pytest.raises(ValueError, match="freeze input and body only. .* a frozen AdaptiveSoftmax here, and CharL"):
+        transfer(model, OLD, source, OLD)
 
 
 def test_models_of_other_sizes_are_refused():

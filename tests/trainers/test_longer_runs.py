@@ -11,7 +11,7 @@ from keras_adaptive.data import load_corpus, prepare
 from tests.support.programs import call
 from tests.support.quickstart import SHRUNK
 from tests.support.text import write_zipf
-from trainers import train
+from trainers import evaluate, train
 from trainers.experiment import Experiment
 from trainers.run_folder import RunFolder
 
@@ -137,6 +137,27 @@ def test_a_run_starts_from_another_on_other_words(whole, corpora, tmp_path, caps
         trained(tmp_path / "run", corpora[1], *flags)
 
 
+SPELLED = ["--output=char_lstm", "--notie_words", "--output_units=8", "--char_dim=4"]
+
+
+def test_another_output_is_trained_on_a_frozen_run(whole, corpora, tmp_path, capsys):
+    flags = [*SPELLED, f"--init_from={whole.path}", "--freeze=input,body", "--updates=3"]
+    run = trained(tmp_path / "run", corpora[0], *flags)
+    assert "left out, and the CharLSTMSoftmax starts from random ones" in capsys.readouterr().out
+    old, new = whole.model("best"), run.model("last")
+    for part in ("word_input", "body"):
+        for weight, its in zip(getattr(new, part).get_weights(), getattr(old, part).get_weights(), strict=True):
+            np.testing.assert_array_equal(weight, its)
+    results = []
+    for options in ([], ["--within_vocabulary"]):
+        call(evaluate, f"--run_dir={run.path}", *options)
+        results.append(json.loads((run.path / "evaluation_valid.json").read_text()))
+    assert [result["within_vocabulary"] for result in results] == [False, True]
+    assert results[1]["perplexity"] < 0.99 * results[0]["perplexity"]
+    with pytest.raises(ValueError, match="--within_vocabulary belongs to .* a run with AdaptiveSoftmax. Leave"):
+        call(evaluate, f"--run_dir={whole.path}", "--within_vocabulary")
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [
@@ -149,6 +170,9 @@ def test_a_run_starts_from_another_on_other_words(whole, corpora, tmp_path, caps
         (["--init_from={run}", "--dim=32"], "of the word vectors of .* is .32, 8. here, and .16, 4. there"),
         (["--init_from={run}", "--input=word", "--output=softmax", "--cutoffs="], "belongs to --input=adaptive"),
         (["--init_from=nowhere"], "nowhere holds no"),
+        ([*SPELLED, "--init_from={run}", "--ffn_dim=64"], "parts and sizes only: pass its flags. The shape of .* 64"),
+        ([*SPELLED, "--init_from={run}", "--freeze=body,output"], "freeze input and body only. .* a frozen CharLSTMSo"),
+        ([*SPELLED, "--max_bytes=1"], "`max_bytes` must be at least 14, the number of bytes of 'made.*max_bytes=1."),
     ],
 )
 def test_a_start_that_does_not_fit_is_refused_and_leaves_no_run(whole, corpora, tmp_path, flags, message):
