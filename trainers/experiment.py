@@ -8,7 +8,8 @@ from absl import flags
 
 from keras_adaptive.models.constructors import assemble
 from trainers import command_line, flagfiles
-from trainers.parts import GENERAL, HYPERPARAMETERS, NOT_OF_UNTIED, NUMBER, PARTS, ROLES, TIES
+from trainers.hyperparameters import GENERAL, HYPERPARAMETERS, NUMBER
+from trainers.parts import NOT_OF_UNTIED, PARTS, ROLES, TIES
 
 # Not compared when a run resumes: the corpus may move (its vocabulary is compared), and the devices may change.
 NOT_COMPARED = {"data_dir", "vocabulary_size", "micro_batches"}

@@ -48,7 +48,7 @@ from keras_adaptive.models.transfer import transfer
 from keras_adaptive.optimizers import AveragedSGD
 from trainers import command_line, experiment, resume, summary
 from trainers.experiment import Experiment
-from trainers.parts import NUMBER
+from trainers.hyperparameters import NUMBER
 from trainers.progress import TrainingLines
 from trainers.run_folder import RunFolder
 

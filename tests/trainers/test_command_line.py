@@ -11,7 +11,8 @@ from absl import flags
 
 import trainers
 from trainers import command_line, experiment, flagfiles
-from trainers.parts import GENERAL, HYPERPARAMETERS, PARTS
+from trainers.hyperparameters import GENERAL, HYPERPARAMETERS
+from trainers.parts import PARTS
 
 ROOT = Path(__file__).parents[2]
 

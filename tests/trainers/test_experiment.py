@@ -18,7 +18,8 @@ from keras_adaptive.optimizers import NAG, AveragedSGD, L2Adam
 from tests.support.programs import call
 from trainers import evaluate, experiment, generate, score, summary, train
 from trainers.experiment import Experiment
-from trainers.parts import GENERAL, HYPERPARAMETERS, PARTS, ROLES
+from trainers.hyperparameters import GENERAL, HYPERPARAMETERS
+from trainers.parts import PARTS, ROLES
 from trainers.run_folder import RunFolder
 
 FLAGS_OF_0_1 = Path(__file__).with_name("flags_of_0_1.txt")  # of a run of version 0.1, which wrote all 38 of them
@@ -103,6 +104,7 @@ def test_every_hyper_parameter_has_a_taker_and_one_meaning():
         ),
         (["--input=word", "--factor=4"], "--factor is not used with"),
         (["--highways=1"], "--highways belongs to --input=char_cnn. Received: --input=adaptive"),
+        (["--output_units=8"], "--output_units belongs to --output=char_lstm. Received: --output=adaptive"),
         (["--cutoffs=a,b"], "must be integers with commas"),
         (["--dim=3"], "dim"),
         (["--no_such_flag=1"], "no_such_flag"),
