@@ -23,6 +23,14 @@ PROGRAMS = {
     "scaling": [*WORDS, *BODY, "--devices=2", "--length=8", "--rows=1", "--updates=1", "--repeats=1"],
     "generation": [*WORDS, "--tail_shares=0.26", "--dim=64", "--batch_sizes=3", "--k=5", "--repeats=1"],
     "recurrence": ["--batch_size=2", "--length=3", "--input_dim=4", "--units=5", "--repeats=1"],
+    "sampled_loss": [
+        "--vocabulary_sizes=900,2000",
+        "--dim=8",
+        "--rows=12",
+        "--num_samples=20",
+        "--repeats=1",
+        "--nomemory",
+    ],
     "checkpoints": [*WORDS, *BODY, "--length=8", "--rows=2", "--updates=1", "--repeats=1"],
 }
 
@@ -50,7 +58,7 @@ def test_each_is_a_program_that_chooses_its_backend_itself():
     assert done.returncode == 0, done.stderr
     for module in modules:
         done = programs.run("-m", module, "--helpshort")
-        (arguments, *_) = (PROGRAMS[program] for program in PROGRAMS if module.endswith(program.split(",")[0]))
+        (arguments, *_) = (PROGRAMS[one] for one in PROGRAMS if module.split(".")[-1] == one.split(",")[0])
         for flag in ("--backend", *arguments):
             if not flag.startswith("--no"):
                 assert f"{flag.split('=')[0]}:" in done.stdout, done.stderr

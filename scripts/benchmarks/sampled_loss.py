@@ -1,0 +1,169 @@
+"""Times updates of a sampled softmax against plain TensorFlow, for vocabularies of several sizes.
+
+    python -m scripts.benchmarks.sampled_loss --backend=jax --results=scripts/results/benchmarks/sampled_loss_jax.json
+    python -m scripts.benchmarks.sampled_loss --backend=torch --vocabulary_sizes=100000,800000,3000000 --nopeer
+
+An update draws the noise, computes the loss and its gradients, also for the hidden states, and changes the rows of
+table and biases by Adagrad. Ours is a step of `WordModel.fit`. The peer is `tf.nn.sampled_softmax_loss` with
+TensorFlow's sparse Adagrad, whatever our backend. Both are timed in turns in one process, after their losses for the
+same noise have been compared. Memory is measured in a separate process: the peak of the resident memory during an
+update, less what the process holds between updates, which is table, accumulators and batch; the median over the
+repeats. TensorFlow is then measured with TF_ENABLE_ONEDNN_OPTS=0, because its oneDNN kernels never free memory.
+"""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+from absl import flags
+
+from scripts.benchmarks import common
+
+FLAGS = flags.FLAGS
+SETTINGS = ("backend", "dim", "rows", "num_samples")
+RATE, SEED = 0.2, 1
+CANDIDATES = ("ours", "tensorflow")
+
+
+def define_flags():
+    common.define_flags(7, dim=512)
+    flags.DEFINE_list("vocabulary_sizes", ["793471"], "Numbers of words.")
+    flags.DEFINE_integer("rows", 2_560, "Targets of an update.", lower_bound=1)
+    flags.DEFINE_integer("num_samples", 8_192, "Noise words of an update.", lower_bound=1)
+    flags.DEFINE_bool("peer", True, "Time TensorFlow too, which takes as much memory again.")
+    flags.DEFINE_bool("memory", True, "Measure memory too, under Linux.")
+    flags.DEFINE_enum("memory_of", None, CANDIDATES, "Print the memory of this candidate, in bytes, and nothing else.")
+
+
+def make_batch(vocabulary_size):
+    """Returns hidden states and ids that are log-uniform, as words by Zipf's law are."""
+    random = np.random.default_rng(1)
+    hidden = random.standard_normal((FLAGS.rows, FLAGS.dim)).astype("float32")
+    ids = np.exp(random.random(FLAGS.rows) * np.log(vocabulary_size)).astype("int32")
+    return hidden, np.minimum(ids, vocabulary_size - 1)
+
+
+def make_model(vocabulary_size):
+    """Returns a `WordModel` of hidden states, to which it adds a vector, so that their gradient is needed."""
+    import keras
+
+    from keras_adaptive.layers import SampledSoftmax
+    from keras_adaptive.models import WordModel
+
+    class Shifted(keras.layers.Layer):
+        def build(self, shape):
+            self.shift = self.add_weight(shape=shape[-1:], initializer="zeros")
+
+        def call(self, hidden):
+            return hidden + self.shift
+
+    hidden = keras.Input((FLAGS.dim,))
+    softmax = SampledSoftmax(vocabulary_size, FLAGS.num_samples, seed=SEED)
+    model = WordModel(hidden, Shifted()(hidden), word_output=softmax)
+    model.compile(keras.optimizers.Adagrad(RATE, initial_accumulator_value=1.0, epsilon=0.0))
+    return model
+
+
+def make_peer(model):
+    """Returns TensorFlow's updates from the same weights."""
+    import keras
+
+    from scripts.benchmarks.peers.tensorflow_sampled_softmax import Trainer
+
+    return Trainer(keras.ops.convert_to_numpy(model.word_output.tables[0].value), FLAGS.num_samples, RATE)
+
+
+def compare(model, peer, batch):
+    """Raises if the first loss of the model differs from TensorFlow's of the same noise. Takes a step of the model."""
+    import keras
+
+    expected = float(peer.loss(*batch, noise_of(model.word_output, batch[1])))
+    found = float(keras.ops.convert_to_numpy(model.train_on_batch(*batch, return_dict=True)["loss"]))
+    if not abs(found - expected) <= 1e-4 * abs(expected):
+        raise ArithmeticError(f"The losses of the same noise are {found} and {expected}; nothing was timed.")
+
+
+def noise_of(softmax, targets):
+    """Returns the noise of the next update in the form of TensorFlow's `sampled_values`."""
+    import keras
+
+    from keras_adaptive.ops.sampling import draw_noise
+
+    seed = keras.random.SeedGenerator(SEED)  # as the layer's, which it leaves as it is
+    noise = draw_noise(softmax._distribution, FLAGS.num_samples, softmax._candidates, seed)
+    counts = [noise.expected_counts(softmax._distribution.probabilities(ids)) for ids in (targets, noise.ids)]
+    ids, of_targets, of_noise = (keras.ops.convert_to_numpy(array) for array in (noise.ids, *counts))
+    return ids.astype("int64"), of_targets[:, None], of_noise
+
+
+def measure(vocabulary_size):
+    """Measures one size: time, and memory when the models of this process are gone."""
+    figures = {name: {"seconds": common.spread(times)} for name, times in timed(vocabulary_size).items()}
+    for name in figures if FLAGS.memory else ():
+        figures[name]["mebibytes"] = memory(name, vocabulary_size) / 2**20
+    return {"vocabulary_size": vocabulary_size, "candidates": figures}
+
+
+def timed(vocabulary_size):
+    """Compares the losses and times the updates in turns."""
+    batch = make_batch(vocabulary_size)
+    model = make_model(vocabulary_size)
+    candidates = {"ours": lambda: model.train_on_batch(*batch)}
+    if FLAGS.peer:
+        peer = make_peer(model)
+        compare(model, peer, batch)
+        candidates["tensorflow"] = lambda: peer.update(*batch)
+    return common.time_interleaved(candidates, FLAGS.repeats)
+
+
+def memory(name, vocabulary_size):
+    """Returns the bytes of a candidate in a separate process."""
+    given = [f"--{flag}={FLAGS[flag].value}" for flag in (*SETTINGS, "repeats")]
+    given += [f"--vocabulary_sizes={vocabulary_size}", f"--memory_of={name}"]
+    command = [sys.executable, "-m", "scripts.benchmarks.sampled_loss", *given]
+    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"}
+    done = subprocess.run(command, cwd=common.ROOT, env=environment, capture_output=True, text=True, check=True)
+    return int(done.stdout.split()[-1])
+
+
+def print_memory(name, vocabulary_size):
+    """Prints the memory of an update beside what is held between updates."""
+    batch = make_batch(vocabulary_size)
+    model = make_model(vocabulary_size)
+    if name == "ours":
+        update = lambda: model.train_on_batch(*batch)  # noqa: E731
+    else:
+        peer = make_peer(model)
+        update = lambda: peer.update(*batch)  # noqa: E731
+    update()
+    update()
+    print(int(np.median([common.peak_bytes(update) for _ in range(FLAGS.repeats)])))
+
+
+def report(case):
+    """Prints a case as a table."""
+    print(f"\n{case['vocabulary_size']:,} words × {FLAGS.dim}, {FLAGS.rows} targets, {FLAGS.num_samples} noise words")
+    own, rows = case["candidates"]["ours"]["seconds"]["median"], []
+    for name, figures in case["candidates"].items():
+        time, memory = figures["seconds"], figures.get("mebibytes")
+        span = f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}"
+        memory = "" if memory is None else f"{memory:.0f}"
+        rows.append([name, f"{1e3 * time['median']:.0f}", span, f"{own / time['median']:.3f}", memory])
+    common.print_table(["", "ms", "span", "ours / it", "MiB"], rows)
+
+
+def main():
+    sizes = list(map(int, FLAGS.vocabulary_sizes))
+    if FLAGS.memory_of:
+        print_memory(FLAGS.memory_of, sizes[0])
+        return
+    cases = []
+    for vocabulary_size in sizes:
+        cases.append(measure(vocabulary_size))
+        report(cases[-1])
+    common.save(SETTINGS, cases=cases)
+
+
+if __name__ == "__main__":
+    common.run(main, define_flags)
