@@ -2,7 +2,7 @@
 
 import functools
 
-from keras_adaptive.layers import AdaptiveSoftmax, CharLSTMSoftmax, SampledSoftmax
+from keras_adaptive.layers import AdaptiveSoftmax, CharCNNSoftmax, CharLSTMSoftmax, SampledSoftmax
 
 
 @functools.wraps(AdaptiveSoftmax, updated=())  # it has the same arguments
@@ -38,6 +38,14 @@ def sampled_softmax(
         tied_to=tied_to,
         **kwargs,
     )
+
+
+def char_cnn_output(
+    *, words, num_samples, correction_dim, highways, filters, char_dim, word_markers, input_dropout, **kwargs
+):
+    characters = {"highways": highways, "filters": filters, "char_dim": char_dim, "word_markers": word_markers}
+    learned = {"correction_dim": correction_dim, "input_dropout": input_dropout}
+    return CharCNNSoftmax(words, num_samples, **characters, **learned, **kwargs)
 
 
 def char_lstm_output(*, words, output_units, char_dim, max_bytes, **kwargs):

@@ -23,7 +23,7 @@ from keras_adaptive.layers import (
 )
 from keras_adaptive.models.constructors import transformer
 from keras_adaptive.optimizers import NAG, AveragedSGD, CosineRestarts, L2Adam
-from trainers.outputs import adaptive_softmax, char_lstm_output, plain_softmax, sampled_softmax
+from trainers.outputs import adaptive_softmax, char_cnn_output, char_lstm_output, plain_softmax, sampled_softmax
 
 LEAST_NORM = 1e-6  # a gradient cut to less moves no weight in float32
 
@@ -195,6 +195,11 @@ PARTS = {
             "num_samples sampled_loss noise input_dropout use_bias",
             "vocabulary_size counts tied_to",
         ),
+        "char_cnn": Part(
+            char_cnn_output,
+            "num_samples correction_dim highways filters char_dim word_markers input_dropout",
+            "words",
+        ),
         "char_lstm": Part(char_lstm_output, "output_units char_dim max_bytes", "words"),
     },
     "batching": {
@@ -219,7 +224,8 @@ ROLES = {  # role: (default, help)
     "body": ("transformer", "Body: the layers from word vectors to hidden states."),
     "output": (
         "adaptive",
-        "Output layer: adaptive softmax, plain softmax, a softmax trained on noise words, or an LSTM that spells words.",
+        "Output layer: adaptive softmax, plain softmax, one trained on noise words, one of vectors computed from "
+        "characters, or an LSTM that spells words.",
     ),
     "batching": (
         "blocks",

@@ -30,6 +30,11 @@ LAYERS = {  # how it is made, what it is called with
         partial(layers.CharCNN, WORDS, 6, highways=2, zero_padding=False, word_markers=True, **CHARACTERS),
         IDS,
     ),
+    "CharCNNSoftmax": (
+        partial(layers.CharCNNSoftmax, WORDS, 3, correction_dim=3, seed=1, word_markers=True, **CHARACTERS),
+        VECTORS,
+        "float32",
+    ),
     "CharLSTMSoftmax": (
         partial(layers.CharLSTMSoftmax, [*WORDS[:4], "a", "ab"], units=3, char_dim=4),
         VECTORS,

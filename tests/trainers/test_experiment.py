@@ -103,7 +103,7 @@ def test_every_hyper_parameter_has_a_taker_and_one_meaning():
             "--tie_projections is not used with --input=word --output=adaptive --tie_words=True. Leave",
         ),
         (["--input=word", "--factor=4"], "--factor is not used with"),
-        (["--highways=1"], "--highways belongs to --input=char_cnn. Received: --input=adaptive"),
+        (["--highways=1"], "--highways belongs to --input=char_cnn and --output=char_cnn. Received: --input=adaptive"),
         (["--output_units=8"], "--output_units belongs to --output=char_lstm. Received: --output=adaptive"),
         (["--cutoffs=a,b"], "must be integers with commas"),
         (["--dim=3"], "dim"),

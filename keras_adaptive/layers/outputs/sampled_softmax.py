@@ -96,9 +96,12 @@ class SampledSoftmax(AdaptiveSoftmax):
     def build(self, hidden_shape, targets_shape=None, weights_shape=None):
         if self.built:
             return
+        self._build_noise()
+        super().build(hidden_shape, targets_shape, weights_shape)
+
+    def _build_noise(self):
         self._distribution = LogUniform(self.vocabulary_size) if self.counts is None else Unigram(self.counts)
         self._candidates = number_of_candidates(self._distribution, self.num_samples)
-        super().build(hidden_shape, targets_shape, weights_shape)
 
     def training_loss(self, hidden, targets, weights=None, training=True):
         """Returns the sampled loss, a weighted sum over the targets; with `training=False` the exact `total_nll`."""

@@ -14,6 +14,7 @@ from keras_adaptive import layers
 from keras_adaptive.layers import (
     AdaptiveEmbedding,
     AdaptiveSoftmax,
+    CharCNNSoftmax,
     CharLSTMSoftmax,
     Output,
     SampledSoftmax,
@@ -42,9 +43,10 @@ OUTPUTS = {
     "plain": partial(AdaptiveSoftmax, VOCABULARY, ()),
     "one table, tied, biases": partial(tied, WordEmbedding, CUTOFFS, use_bias=True),
     "sampled": partial(SampledSoftmax, VOCABULARY, 6),
+    "CNN of characters": partial(CharCNNSoftmax, WORDS, 6, correction_dim=3, char_dim=4, filters=(3, 4), max_bytes=4),
     "LSTM of characters": partial(CharLSTMSoftmax, WORDS, units=6, char_dim=3, normalized=True),
 }
-SAMPLED = {SampledSoftmax}  # their training loss is no sum over the vocabulary
+SAMPLED = {SampledSoftmax, CharCNNSoftmax}  # their training loss is no sum over the vocabulary
 
 
 class Case(NamedTuple):
@@ -53,8 +55,16 @@ class Case(NamedTuple):
     found: dict  # what the other methods return
 
 
+@pytest.fixture(scope="module")
+def one_number_of_slots():
+    """4, to compile less."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())
+        yield
+
+
 @pytest.fixture(scope="module", params=OUTPUTS)
-def output(request):
+def output(request, one_number_of_slots):
     """All methods in one function, which compiles once."""
     random = np.random.default_rng(1)
     hidden, uniform = random.normal(size=(2, 5, DIM)).astype("float32"), random.random((2, DRAWS)).astype("float32")
