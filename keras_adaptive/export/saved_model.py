@@ -62,7 +62,7 @@ def export_saved_model(
         raise ValueError(f"`model` must have finite weights. Received: infinity or NaN in {weight}.")
     import tensorflow as tf
 
-    model, text = in_dtype(model, dtype), GraphText(vocabulary, tokenizer, subwords)
+    model, text = in_dtype(with_output_for_inference(model), dtype), GraphText(vocabulary, tokenizer, subwords)
     module = tf.Module()
     module.weights = [variable.value for variable in model.weights]
     module.tables = text.tables
@@ -76,6 +76,12 @@ def export_saved_model(
             tf.saved_model.save(module, str(new), {**functions, "serving_default": functions["score"]}, options)
         except tf.errors.OpError as error:  # such as a full disk, which TensorFlow reports as scarce resources
             raise OSError(f"{folder} cannot be written ({error.message}). Make room, or pass another.") from error
+
+
+def with_output_for_inference(model):
+    """Returns the model with the vectors of its output computed once. Its input still reads any word by its bytes."""
+    word_output = model.word_output.for_inference()
+    return model if word_output is model.word_output else LanguageModel(model.word_input, model.body, word_output)
 
 
 def in_dtype(model, dtype):

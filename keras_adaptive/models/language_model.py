@@ -119,7 +119,27 @@ class LanguageModel(TrainingStep, Prediction):
         return super().fit(self._checked(x, "tokens"), self._checked(y, "targets"), **kwargs)
 
     def evaluate(self, x=None, y=None, **kwargs):
-        return super().evaluate(self._checked(x, "tokens"), self._checked(y, "targets"), **kwargs)
+        x, y = self._checked(x, "tokens"), self._checked(y, "targets")
+        word_output = self.word_output.for_inference()
+        if word_output is self.word_output:
+            return super().evaluate(x, y, **kwargs)
+        kwargs.pop("_use_cached_eval_dataset", None)  # `fit` caches an iterator for this model
+        return self._evaluator(word_output).evaluate(x, y, **kwargs)
+
+    def _evaluator(self, word_output):
+        """Returns a model of the same input and body with an output for inference; all evaluations share one."""
+        rows = self.test_streams and self.test_streams.rows
+        how = {name: getattr(self, name) for name in ("run_eagerly", "jit_compile", "steps_per_execution")}
+
+        def make():
+            model = LanguageModel(self.word_input, self.body, word_output)
+            model.compile(keras.optimizers.SGD(), stream_rows=rows, **how)
+            return model
+
+        model = self._functions.get(("evaluator", rows, *how.values()), make)
+        if model.word_output is not word_output:
+            model.word_output.set_weights(word_output.get_weights())
+        return model
 
     def quantize(self, *args, **kwargs):
         """Raises `NotImplementedError`, since Keras would quantize no layer of this model and only warn."""

@@ -6,9 +6,9 @@ import pytest
 from keras_adaptive.data import EOS, TOKENIZERS, Subwords, Vocabulary, join_pieces
 from keras_adaptive.data.text.subwords import piece_bytes
 from keras_adaptive.export.graph_text import GraphText
-from keras_adaptive.export.saved_model import in_dtype
+from keras_adaptive.export.saved_model import in_dtype, with_output_for_inference
 from keras_adaptive.export.served_model import ServedModel
-from keras_adaptive.layers import AdaptiveSoftmax, LSTMDecoder, QRNNDecoder, WordEmbedding
+from keras_adaptive.layers import AdaptiveSoftmax, CharCNN, CharCNNSoftmax, LSTMDecoder, QRNNDecoder, WordEmbedding
 from keras_adaptive.models import LanguageModel
 from tests.support.backends import BACKEND
 from tests.support.tiny import WORDS as TINY_WORDS
@@ -45,6 +45,14 @@ def test_words_enter_by_their_bytes(characters, monkeypatch):
     assert scores["unknown"][0].numpy().tolist() == [word in extra for word in tokens]
     ids = np.arange(20, dtype="int32")[None]
     np.testing.assert_allclose(log_probs(ids)["log_probs"], model.log_probs(ids), atol=1e-5)
+
+
+def test_vectors_of_an_output_are_computed_once_and_an_input_reads_bytes():
+    output = CharCNNSoftmax(TINY_WORDS, 4, char_dim=4, filters=(3, 4), max_bytes=8)
+    model = system("CNN", output_dim=4)
+    assert with_output_for_inference(model) is model
+    model = with_output_for_inference(LanguageModel(model.word_input, model.body, output))
+    assert (type(model.word_input), type(model.word_output)) == (CharCNN, AdaptiveSoftmax)
 
 
 @on_tensorflow

@@ -115,6 +115,7 @@ class CharCNN(Input):
             raise ValueError(f"`filters` must be numbers of filters, one above 0 at least. Received: {self.filters}.")
         if max_bytes < len(self.filters):
             raise ValueError(f"`max_bytes` must be at least {len(self.filters)}, the widest. Received: {max_bytes}.")
+        self._lookup = None  # the compiled call of `for_inference`
         self.characters = np.zeros((self.vocabulary_size, max_bytes), np.int16)
         self.characters[4:] = encode_words(self.words[4:], max_bytes)
 
@@ -184,10 +185,11 @@ class CharCNN(Input):
             extra_words: List of words outside the vocabulary. Their ids follow the vocabulary.
         """
         self.build()
-        function = compiled(self, self.variables)
+        if self._lookup is None:
+            self._lookup = functools.partial(compiled(self, self.variables))  # which TensorFlow does not track
         starts = range(0, self.vocabulary_size, LOOKUP_ROWS)
         ids = [np.arange(start, start + LOOKUP_ROWS, dtype="int32") for start in starts]
-        parts = [ops.convert_to_numpy(function(ops.convert_to_tensor(part))) for part in ids]
+        parts = [ops.convert_to_numpy(self._lookup(ops.convert_to_tensor(part))) for part in ids]
         table = np.concatenate([np.concatenate(parts)[: self.vocabulary_size], self.vectors(extra_words or ())])
         layer = WordEmbedding(len(table), self.output_dim, dtype=self.dtype_policy, name=self.name)
         layer.build()

@@ -7,7 +7,7 @@ import pytest
 from keras_adaptive.layers import AdaptiveSoftmax, CharCNN, CharCNNSoftmax, SampledSoftmax, WordEmbedding
 from keras_adaptive.models import LanguageModel
 from tests.support import oracle, tiny
-from tests.support.backends import runner, weight_gradients
+from tests.support.backends import BACKEND, runner, weight_gradients
 from tests.support.toy_body import ToyBody
 from tests.support.weights import randomize, value
 
@@ -123,6 +123,29 @@ def test_a_language_model_trains_and_predicts_with_it(tmp_path):
     inference = loaded.for_inference()
     assert type(inference.word_output) is AdaptiveSoftmax
     np.testing.assert_allclose(inference.nll(tokens, targets), model.nll(tokens, targets), atol=1e-5)
+
+
+def test_evaluations_compute_the_vectors_once_each(monkeypatch):
+    """Also those of `fit`, and of the weights at that time."""
+    output = CharCNNSoftmax(tiny.WORDS, SAMPLES, correction_dim=2, **SIZES)
+    model = LanguageModel(WordEmbedding(tiny.VOCABULARY, 4), ToyBody(4), output)
+    randomize(model)
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=BACKEND == "tensorflow")
+    tokens, targets, weights = tiny.batch(4)
+    losses, seen, compute = [], [], CharCNNSoftmax.for_inference  # its calls
+    monkeypatch.setattr(CharCNNSoftmax, "for_inference", lambda self: seen.append(1) or compute(self))
+    for seed in (1, 2):
+        randomize(output, seed)
+        found = model.fit(
+            tokens, targets, validation_data=(tokens, targets, weights), validation_batch_size=2, verbose=0
+        )
+        nll = keras.ops.convert_to_numpy(output.nll(model(tokens), targets))
+        losses.append((weights * nll).sum() / weights.sum())
+        assert found.history["val_loss"] == pytest.approx([losses[-1]], rel=1e-4)
+        assert model.evaluate(tokens, targets, sample_weight=weights, verbose=0)[0] == pytest.approx(
+            losses[-1], rel=1e-4
+        )
+    assert len(seen) == 4 and abs(losses[0] - losses[1]) > 0.01
 
 
 @pytest.mark.parametrize("correction_dim, billions", [(0, 0.29), (128, 0.40)])
