@@ -54,6 +54,7 @@ ONCE = [
     "layers/outputs/test_char_lstm_softmax.py::test_the_published",
     "layers/outputs/test_ties.py::test_a_copy_is_tied",
     "metrics/test_frequency_bins.py",
+    "metrics/test_mixture.py",
     "metrics/test_positions.py",
     "models/test_model_file.py",
     "models/test_parameter_counts.py",

@@ -1,0 +1,178 @@
+import functools
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_adaptive.layers.bodies.body import Body
+from keras_adaptive.layers.outputs.output import Output
+from keras_adaptive.metrics.mixture import check_weights
+from keras_adaptive.models.language_model import REQUIRES
+from keras_adaptive.models.prediction import Cache, Prediction
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class Ensemble(Prediction):
+    """Mean of the probabilities of several language models, for prediction.
+
+    The members may be made of any parts. Their vocabulary must be the same. The ensemble has the methods of a
+    `LanguageModel` that predict: `nll`, `log_probs`, `score`, `alternatives`, `generate`, `stream` and `predict`. They
+    cost what the members cost together. `keras_adaptive.metrics.mixture_weights` finds the best weights for a text.
+
+    Reference:
+        Jozefowicz et al. 2016, section 5.7.
+
+    Args:
+        models: List of `LanguageModel`s, at least one.
+        weights: Weight of each member. They add up to 1 and are equal by default.
+
+    Raises:
+        ValueError: If a member has another number of words than the first, or the weights are not those of a mean.
+
+    Example:
+
+    >>> sizes = {"dim": 16, "num_blocks": 1, "num_heads": 2, "ffn_dim": 32, "cutoffs": (100, 400)}
+    >>> models = [transformer_lm(1_000, **sizes) for _ in range(3)]
+    >>> text = np.random.randint(0, 1_000, size=(8, 6))
+    >>> nll = np.stack([model.nll(text[:, :-1], text[:, 1:]).ravel() for model in models])
+    >>> ensemble = Ensemble(models, mixture_weights(nll))
+    >>> ensemble.nll(text[:, :-1], text[:, 1:]).shape
+    (8, 5)
+    >>> ensemble.generate(text[:1, :4], length=10, seed=1).shape
+    (1, 10)
+    """
+
+    def __init__(self, models, weights=None, **kwargs):
+        models = list(models)
+        _check(models)
+        weights = np.full(len(models), 1 / len(models)) if weights is None else check_weights(weights, len(models))
+        body, word_output = _Members(models), _Mixture(models, weights)
+        tokens = keras.Input((None,), dtype="int32", name="tokens")
+        super().__init__(inputs=tokens, outputs=word_output(body(tokens), return_hidden=True), **kwargs)
+        self.body = body
+        self.word_output = word_output
+        self._functions = Cache()
+
+    @property
+    def models(self):
+        """List of the members."""
+        return list(self.body.models)
+
+    @property
+    def vocabulary_size(self):
+        """Number of ids in the output."""
+        return self.word_output.vocabulary_size
+
+    @property
+    def input_vocabulary_size(self):
+        """Number of ids in the input, as in `LanguageModel`."""
+        return self.body.models[0].input_vocabulary_size
+
+    def call(self, inputs, training=None, mask=None, state=None):
+        """Computes the hidden states of all members, side by side, as `LanguageModel.call` does for one."""
+        if state is None:
+            return super().call(inputs, training=training, mask=mask)
+        return self.body.step(inputs, state, training=bool(training))
+
+    def for_inference(self, extra_words=None):
+        """Returns the ensemble of the members' `for_inference(extra_words)`."""
+        return Ensemble([model.for_inference(extra_words) for model in self.models], self.word_output.shares)
+
+    def compile(self, *args, **kwargs):
+        """Raises `NotImplementedError`, since an ensemble is not trained."""
+        raise NotImplementedError("An Ensemble is not trained: compile and train its members.")
+
+    def get_config(self):
+        models = [keras.saving.serialize_keras_object(model) for model in self.models]
+        return {"name": self.name, **REQUIRES, "models": models, "weights": self.word_output.shares.tolist()}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = {key: value for key, value in config.items() if key not in REQUIRES}
+        models = [keras.saving.deserialize_keras_object(model, custom_objects) for model in config["models"]]
+        return cls(**{**config, "models": models})
+
+
+def _check(models):
+    """Raises a ValueError unless all members read and predict the same number of words."""
+    if not models:
+        raise ValueError("An ensemble must have at least one model. Received: models=[].")
+    sizes = [(model.input_vocabulary_size, model.vocabulary_size) for model in models]
+    for number, size in enumerate(sizes):
+        if size != sizes[0]:
+            raise ValueError(
+                "The members of an ensemble must have one vocabulary. Received: `models[0]` with "
+                f"{sizes[0][0]:,} words to read and {sizes[0][1]:,} to predict, and `models[{number}]` with "
+                f"{size[0]:,} and {size[1]:,}."
+            )
+
+
+class _Members(Body):
+    """Maps ids (batch, length) to the hidden states of all models, joined on the last axis.
+
+    Args:
+        models: List of `LanguageModel`s.
+    """
+
+    def __init__(self, models):
+        super().__init__(dtype="float32")
+        self.models = models
+        self.output_dim = sum(map(_dim, models))
+        self.max_length = min((model.body.max_length for model in models if model.body.max_length), default=None)
+
+    def initial_state(self, batch_size, length=None):
+        return [model.body.initial_state(batch_size, length) for model in self.models]
+
+    def step(self, x, state, training=False):
+        hidden, states = zip(*(model(x, state=part, training=training) for model, part in zip(self.models, state)))
+        return self._joined(hidden), list(states)
+
+    def call(self, x, training=None):
+        return self._joined([model(x, training=training) for model in self.models])
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.output_dim)
+
+    def _joined(self, hidden):
+        return ops.concatenate([ops.cast(part, "float32") for part in hidden], axis=-1)
+
+
+class _Mixture(Output):
+    """Mean of the probabilities of the models' outputs, of joined hidden states, in float32.
+
+    Args:
+        models: List of `LanguageModel`s.
+        shares: Weight of each of them, a float64 array.
+    """
+
+    def __init__(self, models, shares):
+        super().__init__(dtype="float32")
+        self.shares = shares
+        self.outputs_of_members = [model.word_output for model in models]
+        self.vocabulary_size = models[0].vocabulary_size
+        self.boundaries = (0, self.vocabulary_size)
+        self._ends = np.cumsum([_dim(model) for model in models])[:-1].tolist()
+        with np.errstate(divide="ignore"):  # the logarithm of a weight of 0
+            self._log_shares = np.log(shares).tolist()
+
+    def compute_nll(self, x, targets):
+        return -self._mixed(x, lambda output, part: -output.nll(part, targets))
+
+    def compute_log_probs(self, x):
+        return self._mixed(x, lambda output, part: output.log_probs(part))
+
+    def compute_score(self, x, targets):
+        return self.compute_alternatives(x, targets, 1)[:2]
+
+    def compute_top_k(self, x, k):
+        return self.compute_alternatives(x, ops.zeros(ops.shape(x)[:1], "int32"), k)[3:]
+
+    def _mixed(self, x, log_prob):
+        """Returns log Σ share · exp(log_prob(output, hidden states)) over the members."""
+        parts = zip(self.outputs_of_members, ops.split(x, self._ends, axis=-1), self._log_shares)
+        return functools.reduce(ops.logaddexp, (log_prob(output, part) + share for output, part, share in parts))
+
+
+def _dim(model):
+    """Returns the dimension of the hidden states of a model."""
+    return model.outputs[0].shape[-1]
