@@ -44,7 +44,6 @@ HYPERPARAMETERS = {
     "filters": HyperParameter(list, list(FILTERS), "Number of convolution filters of the widths 1, 2, …"),
     "char_dim": HyperParameter(int, 128, "Dimension of the vectors of bytes.", (1, DIM)),
     "word_markers": HyperParameter(bool, False, "Whether convolutions see a marker before and after each word."),
-    "num_samples": HyperParameter(int, 8192, "Number of noise words of an update, for sampled losses.", (1, NUMBER)),
     "correction_dim": HyperParameter(int, 0, "Dimension of the learned corrections of words; 0 for none.", (0, DIM)),
     "max_bytes": HyperParameter(int, 50, "Number of bytes that a word may have.", (1, DIM)),
     "output_units": HyperParameter(int, 1024, "Units of the LSTM that spells words.", (1, DIM)),
