@@ -77,6 +77,7 @@ ONCE = [
     "trainers/test_character_programs.py",
     "trainers/test_command_line.py",
     "trainers/test_convert.py",
+    "trainers/test_ensembles.py",
     "trainers/test_experiment.py",
     "trainers/test_longer_runs.py",
     "trainers/test_output_flags.py",

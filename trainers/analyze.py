@@ -17,24 +17,20 @@ bits_by_FLAG.png. The runs must have the same text. Each run's folder keeps its 
 call evaluates only new runs and windows.
 """
 
-import functools
-import hashlib
 import math
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from absl import flags
 
 from keras_adaptive import evaluation
 from keras_adaptive.data import EOS, UNK
-from keras_adaptive.files import commit, partial, read_json_lines, reading, write_json, writing
+from keras_adaptive.files import read_json_lines, write_json
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
 from trainers.experiment import Experiment, plain
-from trainers.progress import Progress
-from trainers.run_folder import RunFolder
+from trainers.word_losses import Blocks, open_runs
 
 FLAGS = flags.FLAGS
 SPLITS = ("valid", "test")
@@ -51,122 +47,61 @@ def define_flags():
     flags.DEFINE_string("output_dir", "runs/analysis", "Folder for analysis.json and the pictures.")
 
 
-class WordLosses(NamedTuple):
-    """Part of an evaluation that is kept in a file."""
+def settings_of(run):
+    """Returns the settings of a run, except for --data_dir, and how its text became words; none of an n-gram model.
 
-    nll: np.ndarray  # (words,)
-    words: np.ndarray  # (words,), their ids
-    parameters: int  # of the model
-
-
-class Run:
-    """Run whose folder keeps the losses of its best model."""
-
-    def __init__(self, path, name):
-        self.folder = RunFolder(path)
-        self.name = name
-        self.flags = self.folder.flags()
-        self.corpus = self.folder.corpus()
-        self.length = self.folder.length
-        self.model_file = self.folder.model_file()
-
-    @functools.cached_property
-    def model_digest(self):
-        with open(self.model_file, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
-    def texts(self):
-        """Returns the digest of each split's text."""
-        return {split: facts["sha256"] for split, facts in self.corpus.metadata["splits"].items()}
-
-    def settings(self):
-        """Returns the settings of the run, except for --data_dir, and how its text became words.
-
-        The settings are those that the chosen parts take, defaults included: versions write different flags.
-        """
-        settings = self.flags
-        if not self.folder.is_converted:
-            experiment = Experiment.of_run(self.folder)
-            settings = {name: plain(value) for name, value in {**experiment.parts, **experiment.settings}.items()}
-        recipe = {name: str(self.corpus.metadata.get(name)) for name in RECIPE}
-        return {name: value for name, value in settings.items() if name != "data_dir"} | recipe
-
-    def losses(self, model, inference, split, block, context=0, carried=False):
-        """Returns the `WordLosses` of a split, from the folder or by `inference()`.
-
-        The split is read in blocks after `context` tokens, or in streams if the state is carried from block to block.
-        """
-        how = f"in_{FLAGS.batch_size}_streams" if carried else f"{block}_behind_{context}"
-        path = self.folder.path / f"losses_{split}_{how}.npz"
-        of = f"model {self.model_digest}, text {self.texts()[split]}"
-        if path.is_file():
-            with reading(path, "a file of losses", "Remove it."), np.load(path) as kept:
-                if kept["of"] == of:
-                    return WordLosses(*(kept[name] for name in WordLosses._fields))
-        print(f"Evaluating for {path}", flush=True)
-        report = Progress(f"{'blocks' if carried else 'tokens'} of {path.name}")
-        if carried:
-            how = split, block, FLAGS.batch_size, report
-            nll_and_words = evaluation.word_losses_of_streams(inference(), self.corpus, *how)
-        else:
-            nll_and_words = evaluation.word_losses(
-                inference(), self.corpus, split, block, context, FLAGS.batch_size, report=report
-            )
-        result = WordLosses(*nll_and_words, model().count_params())
-        write_arrays(path, of=of, **result._asdict())
-        return result
-
-
-def write_arrays(path, **arrays):
-    """Writes an .npz file, whole or not at all."""
-    with writing(path):
-        np.savez(partial(path), **arrays)
-        commit(path)
-
-
-def open_runs(paths):
-    """Returns the `Run` of each folder, after checking that the runs are comparable."""
-    folders = [Path(path).resolve() for path in paths]
-    bases = [folder.name for folder in folders]
-    runs = []
-    for path, folder in zip(paths, folders):
-        if folders.count(folder) > 1:
-            raise ValueError(f"{path} is given twice: name each run once.")
-        runs.append(Run(path, folder.name if bases.count(folder.name) == 1 else str(path)))
-        if runs[-1].texts() != runs[0].texts():
-            raise ValueError(
-                f"{path} is a run of another text than {paths[0]}: only runs of one corpus can be compared. "
-                "Analyze them apart, with another --output_dir."
-            )
-    return runs
+    The settings are those that the chosen parts take, defaults included: versions write different flags.
+    """
+    if run.folder.is_ngram:
+        return {}
+    settings = run.flags
+    if not run.folder.is_converted:
+        experiment = Experiment.of_run(run.folder)
+        settings = {name: plain(value) for name, value in {**experiment.parts, **experiment.settings}.items()}
+    recipe = {name: str(run.corpus.metadata.get(name)) for name in RECIPE}
+    return {name: value for name, value in settings.items() if name != "data_dir"} | recipe
 
 
 def windows(run, lengths, contexts):
-    """Returns the pairs of a length and a shorter context with which a run is evaluated."""
+    """Returns the pairs of a length and a shorter context with which a run is evaluated; none for an n-gram model."""
+    if run.folder.is_ngram:
+        return []
     pairs = []
-    for length in lengths or [run.length]:
+    for length in lengths or [run.folder.length]:
         quarters = sorted({length * part // 4 for part in range(4)})
         pairs += [(length, context) for context in contexts or quarters if 0 <= context < length]
     if not pairs:
         raise ValueError(
             f"--contexts must hold one from 0 to below the length that is read at a time. Received: {contexts} for "
-            f"{lengths or [run.length]} tokens of {run.folder.path}. Pass 0 too, or longer --lengths."
+            f"{lengths or [run.folder.length]} tokens of {run.folder.path}. Pass 0 too, or longer --lengths."
         )
     return pairs
 
 
+def of_training(run):
+    """Returns the `Blocks` of the length of training, or of streams; None for an n-gram model."""
+    if run.folder.is_ngram:
+        return None
+    return Blocks("streams" if run.folder.of_streams else "tokens", run.folder.length, 0, FLAGS.batch_size)
+
+
+def window(length, context):
+    """Returns the `Blocks` of a window of `length` tokens, the first `context` of which are not scored."""
+    return Blocks("tokens", length - context, context, FLAGS.batch_size)
+
+
 def analyze(run, split, pairs):
     """Returns the figures of one run, as analysis.json holds them."""
-    model = functools.cache(run.folder.model)  # of one run at a time, and only if its folder lacks losses
-    losses_of = functools.partial(run.losses, model, functools.cache(lambda: model().for_inference()))
-    plain = {one: losses_of(one, run.length, carried=run.folder.of_streams) for one in SPLITS}
+    blocks = of_training(run)
+    losses = run.losses([(one, blocks) for one in SPLITS] + [(split, window(*pair)) for pair in pairs])
+    plain = {one: losses[one, blocks] for one in SPLITS}
     nll, words, parameters = plain[split]
     previous = np.append(EOS, words[:-1])
     return {
         "name": run.name,
         "path": str(run.folder.path),
         "unit": run.corpus.metadata["unit"] if evaluation.is_of_characters(run.corpus) else "word",
-        "settings": run.settings(),
+        "settings": settings_of(run),
         "parameters": int(parameters),
         **training(run.folder.path / "log.jsonl"),
         "words": {one: len(losses.nll) for one, losses in plain.items()},
@@ -178,7 +113,7 @@ def analyze(run, split, pairs):
         "by_previous": evaluation.by_frequency(nll, previous, run.corpus, EDGES),
         "by_position": evaluation.by_position(nll, words, run.corpus),
         "by_length": evaluation.by_length(nll, words, run.corpus),
-        "contexts": [by_context(losses_of, split, *pair) for pair in pairs],
+        "contexts": [by_context(losses[split, window(*pair)], *pair) for pair in pairs],
     }
 
 
@@ -190,9 +125,9 @@ def perplexity_of_known(losses):
     return perplexity(losses.nll[losses.words != UNK].mean())
 
 
-def by_context(losses_of, split, length, context):
-    """Returns the losses in windows of `length` tokens, the first `context` of which are not scored."""
-    loss = float(losses_of(split, length - context, context).nll.mean())
+def by_context(losses, length, context):
+    """Returns the means of the losses in windows of `length` tokens, the first `context` of which are not scored."""
+    loss = float(losses.nll.mean())
     figures = {"loss": loss, "bits": loss / math.log(2), "perplexity": perplexity(loss)}
     return {"length": length, "context": context, **figures}
 
@@ -212,8 +147,8 @@ def compare(runs, split):
                 f"{run['path']} has other words than {runs[0]['path']} ({run['words']} and {runs[0]['words']}), so "
                 "their losses cannot be compared: prepare both corpora with one --tokenizer and --unit."
             )
-    names = sorted({name for run in runs for name in run["settings"]})
-    differing = [name for name in names if len({run["settings"].get(name) for run in runs}) > 1]
+    settings = [run["settings"] for run in runs if run["settings"]]  # an n-gram model has none
+    differing = [name for name in sorted(set().union(*settings)) if len({one.get(name) for one in settings}) > 1]
     unit = runs[0]["unit"]
     return {
         "split": split,

@@ -8,19 +8,26 @@ whole lines that fit in --block tokens. With --blocks_of=streams, the default fo
 block continues from the state of the block before it, from the first token to the last: --block changes only the speed,
 and --batch_size is the number of parts of the text that are read side by side.
 
+Several runs are evaluated one by one and as an ensemble, the mean of their probabilities: with equal weights, and with
+the weights that are the best for the validation text, which are found by expectation maximization. The runs must have
+one vocabulary and one text. Their folders keep their losses (losses_*.npz), so that another ensemble evaluates only new
+runs. A folder that scripts.experiments.kneser_ney made is a member as well.
+
 python -m trainers.evaluate --run_dir=runs/quickstart --split=valid
 python -m trainers.evaluate --run_dir=runs/wikitext103 --split=test --blocks_of=lines --block=512 --context=2560
+python -m trainers.evaluate --run_dir=runs/a,runs/b,runs/kn5 --split=test --output=runs/ensemble.json
 """
 
 import math
 
 from absl import flags
 
-from keras_adaptive.evaluation import by_frequency, lengths, word_losses, word_losses_of_streams
+from keras_adaptive.evaluation import by_frequency, lengths
+from keras_adaptive.files import write_json
 from keras_adaptive.metrics import perplexity
-from trainers import command_line
-from trainers.progress import Progress
+from trainers import command_line, ensembles
 from trainers.run_folder import RunFolder
+from trainers.word_losses import Blocks, open_runs
 
 FLAGS = flags.FLAGS
 MOST_TOKENS = 2**24  # of a row
@@ -28,7 +35,8 @@ BLOCKS = {"tokens": "tokens", "lines": "tokens in whole lines", "streams": "toke
 
 
 def define_flags():
-    flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
+    run_dir = "Folder of a trained run; or several, with commas between them, whose probabilities are averaged."
+    flags.DEFINE_list("run_dir", None, run_dir, required=True)
     flags.DEFINE_string("data_dir", None, "Another corpus of the same vocabulary; by default the run's own.")
     flags.DEFINE_enum("split", "valid", ["train", "valid", "test"], "Split to evaluate on.")
     flags.DEFINE_enum(
@@ -54,32 +62,32 @@ def define_flags():
         "expensive.",
     )
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
+    flags.DEFINE_string("output", None, "JSON file to write; for one run, by default, in its folder.")
 
 
 def main():
-    run = RunFolder(FLAGS.run_dir)
+    if len(FLAGS.run_dir) > 1:
+        evaluate_together()
+    else:
+        evaluate_one(RunFolder(FLAGS.run_dir[0]))
+
+
+def evaluate_one(run):
     corpus, model = run.corpus(FLAGS.data_dir), run.model(FLAGS.model).for_inference()
     if FLAGS.within_vocabulary:
         divide_by_total(model.word_output)
-    block = FLAGS.block or run.length
-    blocks_of = FLAGS.blocks_of or ("streams" if run.of_streams else "tokens")
-    if blocks_of == "streams":
-        check_no_context()
-        how, report = (FLAGS.split, block, FLAGS.batch_size or 1), Progress(f"blocks of {FLAGS.split}")
-        nll, words = word_losses_of_streams(model, corpus, *how, report)
-    else:
-        how = block, FLAGS.context, FLAGS.batch_size or 16, blocks_of == "lines"
-        nll, words = word_losses(model, corpus, FLAGS.split, *how, Progress(f"tokens of {FLAGS.split}"))
+    blocks = blocks_for(run)
+    nll, words = blocks.word_losses(model, corpus, FLAGS.split)
     loss, bits = float(nll.mean()), float(nll.sum()) / math.log(2)
     result = {
         "split": FLAGS.split,
         "perplexity": perplexity(loss),
         "loss": loss,
-        "unit": "word (of sub-words)" if corpus.metadata["unit"] == "sub-word" else corpus.metadata["unit"],
+        "unit": unit_of(corpus),
         **{f"bits_per_{unit}": bits / number for unit, number in lengths(corpus, FLAGS.split).items()},
-        "block": block,
-        "blocks_of": BLOCKS[blocks_of],
-        "context": FLAGS.context,
+        "block": blocks.size,
+        "blocks_of": BLOCKS[blocks.of],
+        "context": blocks.context,
         "tokens": len(corpus.tokens(FLAGS.split)),
         "words": len(nll),
         "model": FLAGS.model,
@@ -95,7 +103,8 @@ def main():
     )
     measures = [f"{value:.4f} per {name[9:]}" for name, value in result.items() if name.startswith("bits_per_")]
     print(f"Bits of the same text: {', '.join(measures)}")
-    path = run.write_json(f"evaluation_{FLAGS.split}.json", result)  # at the end: the folder may be read-only
+    path = FLAGS.output or run.path / f"evaluation_{FLAGS.split}.json"
+    write_json(path, result)  # at the end: the folder may be read-only
     print(f"Written to {path}")
 
 
@@ -108,12 +117,43 @@ def divide_by_total(word_output):
     word_output.normalized = True
 
 
-def check_no_context():
-    if FLAGS.context:
+def evaluate_together():
+    if not FLAGS.output:
+        raise ValueError("Several runs need --output, the JSON file to write. Pass one, such as runs/ensemble.json.")
+    runs = open_runs(FLAGS.run_dir, data_dir=FLAGS.data_dir, model=FLAGS.model)
+    ensembles.check_one_vocabulary(runs)
+    blocks = [None if run.folder.is_ngram else blocks_for(run.folder) for run in runs]
+    splits = list(dict.fromkeys([ensembles.DECIDES, FLAGS.split]))
+    of_runs = [run.losses([(split, how) for split in splits]) for run, how in zip(runs, blocks)]
+    losses = {split: [own[split, how] for own, how in zip(of_runs, blocks)] for split in splits}
+    members, means = ensembles.evaluate(losses)
+    unit = unit_of(runs[0].corpus)
+    print(f"perplexity per {unit}; the weights are the best for {ensembles.DECIDES}")
+    print(*ensembles.table([run.name for run in runs], members, means), sep="\n")
+    members = [
+        {"name": run.name, "path": str(run.folder.path), "blocks": how and how._asdict(), **figures}
+        for run, how, figures in zip(runs, blocks, members)
+    ]
+    words = {split: len(some[0].words) for split, some in losses.items()}
+    write_json(FLAGS.output, {"unit": unit, "words": words, "members": members, **means})
+    print(f"Written to {FLAGS.output}")
+
+
+def unit_of(corpus):
+    """Returns what the perplexity of a corpus is per."""
+    return "word (of sub-words)" if corpus.metadata["unit"] == "sub-word" else corpus.metadata["unit"]
+
+
+def blocks_for(run):
+    """Returns the `Blocks` that the flags stand for, or, without them, those of the training of a run."""
+    blocks_of = FLAGS.blocks_of or ("streams" if run.of_streams else "tokens")
+    if blocks_of == "streams" and FLAGS.context:
         raise ValueError(
             "--context belongs to --blocks_of=tokens|lines, because a block of a stream follows all the text before "
             f"it. Received: --context={FLAGS.context} --blocks_of=streams."
         )
+    size = FLAGS.batch_size or (1 if blocks_of == "streams" else 16)
+    return Blocks(blocks_of, FLAGS.block or run.length, FLAGS.context, size)
 
 
 if __name__ == "__main__":

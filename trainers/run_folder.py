@@ -130,8 +130,9 @@ class RunFolder:
             self._write("flags.txt", flags_text)
 
     def _compare_experiment(self, experiment):
-        if self.is_converted:
-            raise ValueError(f"{self.path} holds a model that was converted, not a run: pass another --run_dir.")
+        if self.is_converted or self.is_ngram:
+            kind = "a model that was converted" if self.is_converted else "an n-gram model"
+            raise ValueError(f"{self.path} holds {kind}, not a run: pass another --run_dir.")
         old = Experiment.of_run(self)
         changed = experiment.differences(old)
         if changed and not experiment.lengthens(old):
@@ -190,6 +191,11 @@ class RunFolder:
     def is_converted(self):
         """Whether the folder holds a converted published model, which is no experiment."""
         return "checkpoint" in self.flags()
+
+    @property
+    def is_ngram(self):
+        """Whether the folder holds the losses of an n-gram model, and no model of Keras."""
+        return "order" in self.flags()
 
     @property
     def of_streams(self):
@@ -286,13 +292,14 @@ class RunFolder:
     def model_file(self, name="best"):
         """Returns the path of the best or the last model."""
         path = self._file(f"{name}.keras")
+        if self.is_ngram:
+            raise ValueError(
+                f"{self.path} holds the losses of an n-gram model: only trainers.analyze, and trainers.evaluate with "
+                "several runs, can read it."
+            )
         if not path.exists():
             raise ValueError(f"{self.path} holds no {path.name} yet: train it with trainers.train.")
         return path
-
-    def write_json(self, name, value):
-        """Writes a result into the folder, whole or not at all."""
-        return self._write(name, json_text(value, indent=2) + "\n")
 
     def _write(self, name, text):
         path = self._file(name)

@@ -19,6 +19,7 @@ from tests.support.weights import randomize
 from trainers import analyze
 from trainers.plots import analysis as plots
 from trainers.run_folder import RunFolder
+from trainers.word_losses import Run, WordLosses, open_runs
 
 LINE = 8  # tokens
 LOG = [
@@ -79,13 +80,13 @@ def evaluations(monkeypatch):
     """Stands in for models and pictures; the list of what was evaluated, with losses of 1, 2, 3, …"""
     calls = []
 
-    def word_losses(model, corpus, split, block, context, batch_size, report):
+    def word_losses(model, corpus, split, block, context, batch_size, by_lines, report):
         calls.append((split, block, context))
         words = np.asarray(corpus.tokens(split))
         return np.full(len(words), float(len(calls))), words
 
     model = SimpleNamespace(count_params=lambda: 5, for_inference=lambda: None)
-    monkeypatch.setattr(RunFolder, "model", lambda self: model)
+    monkeypatch.setattr(RunFolder, "model", lambda *_: model)
     monkeypatch.setattr(evaluation, "word_losses", word_losses)
     monkeypatch.setattr(plots, "draw_analysis", lambda *_: [])
     return calls
@@ -125,7 +126,7 @@ def test_losses_agree_with_the_model_word_by_word(analysed, corpus, name):
 
 
 def test_unknown_words_may_be_left_out():
-    losses = analyze.WordLosses(np.array([1.0, 9.0, 2.0]), np.array([7, UNK, 8]), 0)
+    losses = WordLosses(np.array([1.0, 9.0, 2.0]), np.array([7, UNK, 8]), 0)
     assert analyze.perplexity_of_known(losses) == pytest.approx(math.exp(1.5))
 
 
@@ -225,7 +226,7 @@ def test_the_time_is_that_of_every_fit(tmp_path):
 
 
 def test_contexts_are_quarters_of_the_length_of_training(corpus, tmp_path):
-    run = analyze.Run(make_run(tmp_path / "run", corpus), "run")
+    run = Run(make_run(tmp_path / "run", corpus), "run")
     assert analyze.windows(run, [], []) == [(8, 0), (8, 2), (8, 4), (8, 6)]
     assert analyze.windows(run, [16, 4], [0, 8]) == [(16, 0), (16, 8), (4, 0)]
 
@@ -273,7 +274,7 @@ def test_runs_of_other_vocabularies_are_compared(corpus, tmp_path, evaluations):
 
 def test_runs_of_one_name_are_told_apart(corpus, tmp_path):
     runs = [make_run(tmp_path / name / "run", corpus) for name in ("a", "b")]
-    assert [run.name for run in analyze.open_runs(runs)] == [str(run) for run in runs]
+    assert [run.name for run in open_runs(runs)] == [str(run) for run in runs]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from keras_adaptive.data import Vocabulary
 from keras_adaptive.data.text.subwords import Subwords
 from keras_adaptive.files import complete_or_absent, write_json
 from tests.support.programs import ROOT, refused
-from trainers import analyze, convert, prepare
+from trainers import convert, prepare
+from trainers.word_losses import WordLosses, write_losses
 
 NO_FOLDER = {
     "an empty name": "",
@@ -52,7 +53,7 @@ def draw_nothing(path):
 
 
 FULL_DISKS = {
-    "losses.npz": lambda path: analyze.write_arrays(path, nll=np.zeros(9)),
+    "losses.npz": lambda path: write_losses(path, "a model", WordLosses(np.zeros(9), np.zeros(9), 0)),
     "picture.png": draw_nothing,
     "merges.txt": Subwords([("a", "b")]).save,
     "vocabulary.txt": Vocabulary.from_counts({"a": 1}).save,

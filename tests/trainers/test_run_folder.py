@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import prepare
+from keras_adaptive.files import write_json
 from tests.support.tiny import language_model
 from trainers import train
 from trainers.experiment import Experiment
@@ -104,5 +105,6 @@ def test_the_description_of_the_corpus_is_checked(run):
 
 def test_results_hold_null_in_place_of_numbers_that_are_not_finite(tmp_path):
     value = {"loss": float("nan"), "rows": [(1, float("inf"))], "name": "inf", "tokens": 2, "rate": 0.5}
-    text = RunFolder(tmp_path).write_json("result.json", value).read_text()
+    write_json(tmp_path / "result.json", value)
+    text = (tmp_path / "result.json").read_text()
     assert json.loads(text, parse_constant=pytest.fail) == {**value, "loss": None, "rows": [[1, None]]}

@@ -1,0 +1,81 @@
+"""Evaluation of several runs whose probabilities are averaged."""
+
+import math
+
+import numpy as np
+
+from keras_adaptive.metrics import mixture_nll, mixture_weights, perplexity
+
+DECIDES = "valid"  # the split on which the weights are found
+
+
+def check_one_vocabulary(runs):
+    """Raises a ValueError unless the runs give probabilities to the same words in the same unit."""
+    first = runs[0]
+    for run in runs[1:]:
+        units = [one.corpus.metadata["unit"] for one in (first, run)]
+        if units[0] != units[1]:
+            raise ValueError(
+                f"{run.folder.path} is a run of {units[1]}s and {first.folder.path} one of {units[0]}s: the "
+                "probabilities of different units cannot be averaged. Evaluate them apart."
+            )
+        if run.corpus.vocabulary.sha256 != first.corpus.vocabulary.sha256:
+            raise ValueError(
+                f"{run.folder.path} has another vocabulary ({len(run.corpus.vocabulary):,} words) than "
+                f"{first.folder.path} ({len(first.corpus.vocabulary):,}): the probabilities of different vocabularies "
+                "cannot be averaged. Evaluate them apart."
+            )
+
+
+def evaluate(losses):
+    """Returns the figures of members, of their mean, and of their mean with the best weights.
+
+    The best weights are those of the smallest loss on "valid", and serve all splits.
+
+    Args:
+        losses: Dict from each split, among them "valid", to the list of the members' `WordLosses`.
+
+    Returns:
+        `(members, means)`: a list of the figures of each member, and a dict of the figures of the means "equal" and
+        "optimal", with their weights.
+
+    Raises:
+        ValueError: If the members scored different words.
+    """
+    for split, members in losses.items():
+        for member in members[1:]:
+            if not np.array_equal(member.words, members[0].words):
+                raise ValueError(
+                    f"The runs must score the same words of {split}. Received: {len(members[0].words):,} and "
+                    f"{len(member.words):,} words, which differ: prepare both corpora with one --tokenizer and --unit."
+                )
+    nll = {split: np.stack([member.nll for member in members]) for split, members in losses.items()}
+    count = len(nll[DECIDES])
+    weights = {"equal": np.full(count, 1 / count), "optimal": mixture_weights(nll[DECIDES])}
+    means = {
+        name: {"weights": some.tolist(), **figures({split: mixture_nll(one, some) for split, one in nll.items()})}
+        for name, some in weights.items()
+    }
+    return [figures({split: one[number] for split, one in nll.items()}) for number in range(count)], means
+
+
+def figures(nll):
+    """Returns the mean loss, the bits and the perplexity of the losses of each split."""
+    loss = {split: float(one.mean()) for split, one in nll.items()}
+    return {
+        "loss": loss,
+        "bits": {split: one / math.log(2) for split, one in loss.items()},
+        "perplexity": {split: perplexity(one) for split, one in loss.items()},
+    }
+
+
+def table(names, members, means):
+    """Returns the perplexities of members and means as lines of text."""
+    splits = list(means["equal"]["perplexity"])
+    weights = [f"{weight:.4f}" for weight in means["optimal"]["weights"]]
+    columns = [*names, *(f"{name} weights" for name in means)], [*weights, "", ""], [*members, *means.values()]
+    rows = [["", "weight", *splits]]
+    for name, weight, one in zip(*columns):
+        rows.append([name, weight, *(f"{one['perplexity'][split]:,.2f}" for split in splits)])
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
