@@ -68,7 +68,7 @@ def word_losses(model, corpus, split, block, context, batch_size, by_lines=False
 
         nll.append(model.nll(inputs, targets, segment, step)[scored].astype("float64"))
         done += count
-    return _of_words(np.concatenate(nll), corpus, split)
+    return of_words(np.concatenate(nll), corpus, split)
 
 
 def word_losses_of_streams(model, corpus, split, block, streams=1, report=None):
@@ -103,10 +103,10 @@ def word_losses_of_streams(model, corpus, split, block, streams=1, report=None):
         if report:
             report(len(parts), len(places))
     inside = np.arange(longest) < sizes[:, None]
-    return _of_words(np.concatenate(parts, axis=1)[inside].astype("float64"), corpus, split)
+    return of_words(np.concatenate(parts, axis=1)[inside].astype("float64"), corpus, split)
 
 
-def _of_words(nll, corpus, split):
+def of_words(nll, corpus, split):
     """Returns the losses of words, given the losses of tokens, and the ids of the words."""
     return np.add.reduceat(nll, corpus.word_starts(split)), np.asarray(corpus.words(split))
 
