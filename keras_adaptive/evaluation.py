@@ -9,6 +9,7 @@ from keras_adaptive.data import EOS, UNITS, UNK, ContextWindows
 from keras_adaptive.data.batches.token_stream import cut, stream_bounds
 from keras_adaptive.data.text.characters import begins_character, is_white_space
 from keras_adaptive.metrics import (
+    loss_by_bucket,
     loss_by_frequency,
     positions_after,
     probability_by_length,
@@ -156,6 +157,11 @@ def by_frequency(nll, words, corpus, edges=None):
     The words may differ from the scored words: they may be the words before them.
     """
     return loss_by_frequency(nll, words, corpus.word_vocabulary.counts, edges)
+
+
+def by_bucket(nll, words, corpus):
+    """Returns `loss_by_bucket` of losses and word ids, by the counts of the corpus' training text."""
+    return loss_by_bucket(nll, words, corpus.word_vocabulary.counts)
 
 
 def is_of_characters(corpus):

@@ -9,6 +9,8 @@ The program prints a table of the runs, the best first, and writes analysis.json
 - contexts.png: perplexity against context. Windows are as long as in training, or --lengths, and are cut between
   tokens, not lines; the context is the beginning of a window, which is read and not scored;
 - perplexity.png: the runs side by side, and perplexity_by_FLAG.png if they differ in the number of one flag only;
+- gain_over_NAME.png, with --baseline: the gain of the others in log-probability over this run, such as a Kneser-Ney
+  model of scripts.experiments.kneser_ney, in 25 buckets of equally many words, the rarest on the right;
 - probability_by_position.png: the probability of the right word by its position after *The*, or of the right character
   by its position in the word; and probability_by_length.png: the same for words of each length, for characters only.
 
@@ -44,6 +46,9 @@ def define_flags():
     flags.DEFINE_list("lengths", [], "Tokens of a window, context included; by default the length of training.")
     flags.DEFINE_list("contexts", [], "Tokens of a window that are context; by default 0 to 3 quarters of the window.")
     flags.DEFINE_integer("batch_size", 16, "Blocks at a time.", 1, 2**20)
+    flags.DEFINE_string(
+        "baseline", None, "The RUN whose log-probabilities are subtracted from the others' by frequency."
+    )
     flags.DEFINE_string("output_dir", "runs/analysis", "Folder for analysis.json and the pictures.")
 
 
@@ -111,10 +116,26 @@ def analyze(run, split, pairs):
         "perplexity_of_known": {one: perplexity_of_known(losses) for one, losses in plain.items()},
         "by_frequency": evaluation.by_frequency(nll, words, run.corpus, EDGES),
         "by_previous": evaluation.by_frequency(nll, previous, run.corpus, EDGES),
+        "by_bucket": evaluation.by_bucket(nll, words, run.corpus),
         "by_position": evaluation.by_position(nll, words, run.corpus),
         "by_length": evaluation.by_length(nll, words, run.corpus),
         "contexts": [by_context(losses[split, window(*pair)], *pair) for pair in pairs],
     }
+
+
+def check_baseline(runs):
+    """Returns the name of the run --baseline, after checking that it is one of the runs and that all have its words."""
+    path = Path(FLAGS.baseline).resolve()
+    found = [run for run in runs if run.folder.path.resolve() == path]
+    if not found:
+        raise ValueError(f"--baseline must be one of the runs that are compared. Received: {FLAGS.baseline}.")
+    for run in runs:
+        if run.corpus.word_vocabulary.sha256 != found[0].corpus.word_vocabulary.sha256:
+            raise ValueError(
+                f"{run.folder.path} has another vocabulary than {found[0].folder.path}, so its gain cannot be measured "
+                "word by word: leave it out, or leave out --baseline."
+            )
+    return found[0].name
 
 
 def perplexity_of_known(losses):
@@ -139,8 +160,11 @@ def training(log):
     return {name: sum(one[name] for one in ends) if ends else None for name in ("tokens", "seconds")}
 
 
-def compare(runs, split):
-    """Returns the runs, best first, with the names of the settings in which they differ and what measures them."""
+def compare(runs, split, baseline=None):
+    """Returns the runs, best first, with the names of the settings in which they differ and what measures them.
+
+    `baseline` is the name of the run that the others are measured by, if there is one.
+    """
     for run in runs[1:]:
         if run["words"] != runs[0]["words"]:
             raise ValueError(
@@ -154,6 +178,7 @@ def compare(runs, split):
         "split": split,
         "measure": {"unit": unit, **(PERPLEXITY if unit == "word" else BITS)},
         "differing": differing,
+        "baseline": baseline,
         "runs": sorted(runs, key=lambda run: run["perplexity"][split]),
     }
 
@@ -184,9 +209,10 @@ def main(*paths):
 
     runs = open_runs(paths)
     pairs = [windows(run, integers("lengths"), integers("contexts")) for run in runs]
+    baseline = FLAGS.baseline and check_baseline(runs)
     folder = Path(FLAGS.output_dir)
     folder.mkdir(parents=True, exist_ok=True)  # before the work, since it may be no folder
-    analysis = compare([analyze(run, FLAGS.split, pair) for run, pair in zip(runs, pairs)], FLAGS.split)
+    analysis = compare([analyze(run, FLAGS.split, pair) for run, pair in zip(runs, pairs)], FLAGS.split, baseline)
     measure = "{name} per {unit}".format(**analysis["measure"])
     print(*table(analysis), f"{measure}, in blocks of the length of training or in streams", sep="\n", flush=True)
     write_json(folder / "analysis.json", analysis)

@@ -1,3 +1,4 @@
+from keras_adaptive.metrics.frequency_bins import loss_by_bucket as loss_by_bucket
 from keras_adaptive.metrics.frequency_bins import loss_by_frequency as loss_by_frequency
 from keras_adaptive.metrics.mixture import mixture_nll as mixture_nll
 from keras_adaptive.metrics.mixture import mixture_weights as mixture_weights

@@ -42,11 +42,53 @@ def loss_by_frequency(nll, targets, counts, edges=None):
     ]
 
 
+def loss_by_bucket(nll, targets, counts, buckets=25):
+    """Returns the mean loss in buckets of equally many tokens, from the most frequent words to the rarest.
+
+    A text fills each bucket equally, so that the mean over the buckets is the loss of the text. Tokens of words of one
+    frequency are divided in the order of the text. The difference of two models in each bucket shows where one gains.
+
+    Reference:
+        Jozefowicz et al. 2016, section 5.8, figure 2.
+
+    Args:
+        nll, targets, counts: As in `loss_by_frequency`.
+        buckets: Number of buckets. Their sizes differ by at most one token.
+
+    Returns:
+        A list of dicts: `most` and `least` (the counts of the most frequent and of the rarest word), `tokens` and `nll`
+        (their mean, float64). A text of fewer tokens than buckets gives a bucket for each token.
+
+    Raises:
+        ValueError: If shapes differ or a target has no count.
+
+    Example:
+
+    >>> loss_by_bucket([1.0, 5.0, 3.0, 2.0], [0, 1, 1, 0], counts=[200, 7], buckets=2)
+    [{'most': 200, 'least': 200, 'tokens': 2, 'nll': 1.5}, {'most': 7, 'least': 7, 'tokens': 2, 'nll': 4.0}]
+    """
+    nll, targets, counts = np.asarray(nll, np.float64), np.asarray(targets), np.asarray(counts)
+    _validate(nll, targets, counts)
+    frequencies = counts[targets.ravel()]
+    order = np.argsort(-frequencies, kind="stable")
+    parts = np.array_split(order, max(1, min(buckets, len(order))))
+    return [
+        {
+            "most": int(frequencies[part[0]]),
+            "least": int(frequencies[part[-1]]),
+            "tokens": len(part),
+            "nll": float(nll.ravel()[part].mean()),
+        }
+        for part in parts
+        if len(part)
+    ]
+
+
 def _powers_of_ten(counts):
     return [0, *(10**i for i in range(len(str(counts.max(initial=0)))))]
 
 
-def _validate(nll, targets, counts, edges):
+def _validate(nll, targets, counts, edges=(0,)):
     if nll.shape != targets.shape:
         raise ValueError(f"`nll` and `targets` must have one shape. Received: {nll.shape}, {targets.shape}")
     if targets.size and not 0 <= targets.min() <= targets.max() < len(counts):
@@ -54,5 +96,6 @@ def _validate(nll, targets, counts, edges):
             f"`targets` must be ids in [0, {len(counts)}), the length of `counts`. "
             f"Received: {targets.min()} to {targets.max()}"
         )
+    edges = list(edges)
     if edges[:1] != [0] or any(low >= high for low, high in zip(edges, edges[1:], strict=False)):
         raise ValueError(f"`edges` must begin with 0 and increase. Received: {edges}")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_adaptive.metrics import frequency_bins
-from keras_adaptive.metrics.frequency_bins import loss_by_frequency
+from keras_adaptive.metrics.frequency_bins import loss_by_bucket, loss_by_frequency
 
 COUNTS = np.array([0, 1, 9, 10, 99, 100, 5000])
 
@@ -19,6 +19,22 @@ def test_bins_are_powers_of_ten_by_default():
         {"low": 10, "high": 100, "tokens": 2, "nll": 12.0},
         {"low": 1000, "high": None, "tokens": 1, "nll": 32.0},
     ]
+
+
+def test_buckets_hold_equally_many_tokens_from_frequent_to_rare():
+    nll, targets = np.arange(50.0).reshape(5, 10), np.arange(50).reshape(5, 10) % 7
+    buckets = loss_by_bucket(nll, targets, COUNTS, 3)
+    assert [bucket["tokens"] for bucket in buckets] == [17, 17, 16]
+    assert [(bucket["most"], bucket["least"]) for bucket in buckets] == [(5000, 99), (99, 9), (9, 0)]
+    assert sum(bucket["tokens"] * bucket["nll"] for bucket in buckets) / 50 == pytest.approx(nll.mean())
+    frequent = sorted(zip(-COUNTS[targets.ravel()], nll.ravel()))[:17]  # the losses are in the order of the text
+    assert buckets[0]["nll"] == pytest.approx(np.mean([loss for _, loss in frequent]))
+    assert len(loss_by_bucket(nll, targets, COUNTS)) == 25
+
+
+def test_a_text_that_is_shorter_than_the_buckets():
+    assert [bucket["tokens"] for bucket in loss_by_bucket([1.0, 2.0], [1, 2], COUNTS)] == [1, 1]
+    assert loss_by_bucket([], np.zeros(0, int), COUNTS) == []
 
 
 def test_edges_begin_their_bin():

@@ -40,6 +40,10 @@ def example(runs, differing=("tail_dropout",), values=None, measure=WORDS):
             "by_frequency": bins,
             "by_previous": bins,
             "contexts": points,
+            "by_bucket": [
+                {"most": 500 // place, "least": 400 // place, "tokens": 4, "nll": place * (2.0 - number / 4)}
+                for place in range(1, 26)
+            ],
             "by_position": [{"position": 1, "probability": 0.5}, {"position": 3, "probability": 0.75 - number / 4}],
             "by_length": [
                 {"length": 2, "probability": [0.5, 0.75, 1.0]},
@@ -48,7 +52,7 @@ def example(runs, differing=("tail_dropout",), values=None, measure=WORDS):
         }
 
     every = [one(number) for number in range(runs)]
-    return {"split": "valid", "measure": measure, "differing": list(differing), "runs": every}
+    return {"split": "valid", "measure": measure, "differing": list(differing), "baseline": None, "runs": every}
 
 
 def lines(axes):
@@ -139,6 +143,30 @@ def test_the_right_word_by_its_position():
         "a_run_with_a_long_name_1 (101.00)": [[1, 0.5], [3, 0.5]],
     }
     assert axes.get_title() == "Probability of the right word by position after The, valid"
+
+
+def test_the_gain_over_the_baseline_in_each_bucket():
+    """The gain is the log-probability of a run minus that of the baseline; the baseline has no line of its own."""
+    analysis = example(3)
+    analysis["baseline"] = analysis["runs"][1]["name"]
+    figure = plots.plot_gains(analysis)
+    best, last, zero = figure.axes[0].lines
+    assert best.get_xydata().tolist() == [[place, pytest.approx(-place / 4)] for place in range(1, 26)]
+    assert last.get_ydata().tolist() == pytest.approx([place / 4 for place in range(1, 26)])
+    assert zero.get_ydata() == [0, 0] and len(texts(figure.legends[0])) == 2
+    ticks = [tick.get_text() for tick in figure.axes[0].get_xticklabels()]
+    assert ticks == ["1\n400", "5\n80", "9\n44", "13\n30", "17\n23", "21\n19", "25\n16"]
+
+
+def test_pictures_of_a_baseline_and_without_contexts(tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "draw", lambda plot, path: plot())
+    analysis = example(2)
+    analysis["baseline"] = "runs/a_run_with_a_long_name_0"
+    analysis["runs"][0]["name"] = analysis["baseline"]
+    for run in analysis["runs"]:
+        run["contexts"] = []
+    drawn = [path.stem for path in plots.draw_analysis(analysis, tmp_path)]
+    assert drawn[2:4] == ["perplexity", "gain_over_a_run_with_a_long_name_0"]
 
 
 def test_a_run_without_the_is_left_out_and_keeps_the_styles_of_the_others():

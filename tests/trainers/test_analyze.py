@@ -19,7 +19,7 @@ from tests.support.weights import randomize
 from trainers import analyze
 from trainers.plots import analysis as plots
 from trainers.run_folder import RunFolder
-from trainers.word_losses import Run, WordLosses, open_runs
+from trainers.word_losses import Run, WordLosses, ngram_file, of_ngrams, open_runs, write_losses
 
 LINE = 8  # tokens
 LOG = [
@@ -272,6 +272,22 @@ def test_runs_of_other_vocabularies_are_compared(corpus, tmp_path, evaluations):
     assert few < {one["low"] for one in named(analysis, "all")["by_frequency"]}
 
 
+def test_an_ngram_model_is_a_baseline(corpus, tmp_path, evaluations):
+    """Its losses of 2.5 are in its folder; those of the run are 1 for valid."""
+    run, ngrams = make_run(tmp_path / "run", corpus), make_run(tmp_path / "kn5", corpus, order=5)
+    words = np.asarray(corpus.tokens("valid"))
+    for split in ("valid", "test"):
+        losses = WordLosses(np.full(len(words), 2.5), words, 1000)
+        write_losses(ngram_file(ngrams, split), of_ngrams(corpus, split), losses)
+    analysis = analysis_of(tmp_path / "out", "--contexts=0", f"--baseline={tmp_path}/out/../kn5", run, ngrams)
+    assert analysis["baseline"] == "kn5" and analysis["differing"] == []
+    result, other = named(analysis, "run"), named(analysis, "kn5")
+    assert [one["nll"] for one in other["by_bucket"]] == [2.5] * 25
+    assert [one["nll"] for one in result["by_bucket"]] == [1.0] * 25
+    assert other["contexts"] == [] and other["parameters"] == 1000 and other["loss"]["test"] == 2.5
+    assert not (ngrams / "losses_valid_8_behind_0.npz").exists()
+
+
 def test_runs_of_one_name_are_told_apart(corpus, tmp_path):
     runs = [make_run(tmp_path / name / "run", corpus) for name in ("a", "b")]
     assert [run.name for run in open_runs(runs)] == [str(run) for run in runs]
@@ -285,6 +301,8 @@ def test_runs_of_one_name_are_told_apart(corpus, tmp_path):
         (["RUN", "UNTRAINED"], "untrained holds no best.keras yet"),
         (["RUN", "RUN/nothing"], "holds no run"),
         (["RUN", "--contexts=0,x"], "--contexts must be numbers of tokens such as 0,128. Received: 0,x"),
+        (["RUN", "--baseline=RUN/none"], "--baseline must be one of the runs that are compared. Received: .*run/none"),
+        (["RUN", "FEW", "--baseline=RUN"], "few has another vocabulary than .*run, so its gain cannot be measured"),
         (["RUN", "--contexts=8,-1"], r"Received: \[8, -1\] for \[8\] tokens of .*run\. Pass 0 too"),
     ],
 )
@@ -292,6 +310,7 @@ def test_what_cannot_be_compared_is_refused_before_any_work(corpus, tmp_path, mo
     monkeypatch.setattr(RunFolder, "model", lambda *_: pytest.fail("a model was loaded"))
     places = {"RUN": make_run(tmp_path / "run", corpus)}
     places["OTHER"] = make_run(tmp_path / "other", prepared(tmp_path / "text", seed=2))
+    places["FEW"] = make_run(tmp_path / "few", prepare(corpus.data_dir.parent, tmp_path / "rare", min_count=30))
     places["UNTRAINED"] = make_run(tmp_path / "untrained", corpus)
     (places["UNTRAINED"] / "best.keras").unlink()
     for name, place in places.items():

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -150,6 +151,25 @@ def plot_flag(analysis):
     return figure
 
 
+def plot_gains(analysis):
+    """Plots the gain in log-probability over the baseline in each bucket, a line for each other run."""
+    unit, split = analysis["measure"]["unit"], analysis["split"]
+    base = next(run for run in analysis["runs"] if run["name"] == analysis["baseline"])
+    figure, axes = plt.subplots(figsize=(8, 5))
+    for number, (run, label) in enumerate(zip(analysis["runs"], labels(analysis))):
+        if run is not base:
+            gains = [low["nll"] - one["nll"] for low, one in zip(base["by_bucket"], run["by_bucket"])]
+            axes.plot(range(1, len(gains) + 1), gains, label=label, **line(number))
+    axes.axhline(0, color=MUTED, linewidth=1)
+    ticks = base["by_bucket"][:: max(1, len(base["by_bucket"]) // 6)]
+    places = range(1, len(base["by_bucket"]) + 1, max(1, len(base["by_bucket"]) // 6))
+    axes.set_xticks(places, [f"{place}\n{one['least']:,}" for place, one in zip(places, ticks)])
+    axes.set(title=f"Gain in log-probability over {base['name']}, {split}", ylabel=f"mean gain (nats per {unit})")
+    axes.set(xlabel=f"bucket of equally many {unit}s, and the occurrences of its rarest {unit} in the training text")
+    legend_below(figure, axes)
+    return figure
+
+
 def plot_positions(analysis):
     """Plots the probability of the right token against its position, a line for each run."""
     unit = analysis["measure"]["unit"]
@@ -198,9 +218,12 @@ def draw_analysis(analysis, folder):
     pictures = {
         "loss_by_frequency": lambda: plot_losses(analysis, "by_frequency", f"the {unit}"),
         "loss_by_previous": lambda: plot_losses(analysis, "by_previous", f"the previous {unit}"),
-        "contexts": lambda: plot_contexts(analysis),
-        measure: lambda: plot_perplexity(analysis),
     }
+    if any(run["contexts"] for run in analysis["runs"]):
+        pictures["contexts"] = lambda: plot_contexts(analysis)
+    pictures[measure] = lambda: plot_perplexity(analysis)
+    if analysis["baseline"] and len(analysis["runs"]) > 1:
+        pictures[f"gain_over_{Path(analysis['baseline']).name}"] = lambda: plot_gains(analysis)
     if numbers(analysis):
         pictures[f"{measure}_by_{analysis['differing'][0]}"] = lambda: plot_flag(analysis)
     if any(run["by_position"] for run in analysis["runs"]):
