@@ -81,6 +81,7 @@ ONCE = [
     "trainers/test_experiment.py",
     "trainers/test_longer_runs.py",
     "trainers/test_output_flags.py",
+    "trainers/test_neighbors.py",
     "trainers/test_plot.py",
     "trainers/test_prepare.py",
     "trainers/test_programs.py::test_bad_flags",

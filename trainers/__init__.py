@@ -1,4 +1,4 @@
-"""Programs with absl flags: prepare, convert, train, evaluate, score, generate, export, analyze and plot."""
+"""Programs with absl flags: prepare, convert, train, evaluate, score, generate, export, analyze, neighbors, plot."""
 
 import importlib.util
 import json

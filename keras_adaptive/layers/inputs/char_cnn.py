@@ -197,14 +197,21 @@ class CharCNN(Input):
         return layer
 
     def neighbors(self, word, k=10):
-        """Returns the k words of the vocabulary that are nearest to any string by cosine: a list of (word, cosine).
+        """Returns the k words of the vocabulary that are nearest to any string by cosine: a list of (word, cosine)."""
+        return self.nearest([word], k)[0]
+
+    def nearest(self, words, k=10):
+        """Returns what `neighbors` does for each of a list of strings; the vectors of the vocabulary are computed once.
 
         Reference:
             Jozefowicz et al. 2016, table 4.
         """
-        table = ops.convert_to_numpy(self.for_inference([word]).tables[0].value)[4:].astype("float64")
+        table = ops.convert_to_numpy(self.for_inference(words).tables[0].value)[4:].astype("float64")
         table /= np.linalg.norm(table, axis=1, keepdims=True)
-        cosines = table[:-1] @ table[-1]
+        known, vectors = table[: len(table) - len(words)], table[len(table) - len(words) :]
+        return [self._nearest(word, known @ vector, k) for word, vector in zip(words, vectors)]
+
+    def _nearest(self, word, cosines, k):
         order = np.argsort(-cosines, kind="stable")
         words = ((self.words[4 + place], float(cosines[place])) for place in order)
         return list(itertools.islice((pair for pair in words if pair[0] != word), k))
