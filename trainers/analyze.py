@@ -8,6 +8,7 @@ The program prints a table of the runs, the best first, and writes analysis.json
   frequency of the word before them;
 - contexts.png: perplexity against context. Windows are as long as in training, or --lengths, and are cut between
   tokens, not lines; the context is the beginning of a window, which is read and not scored;
+- validations.png: the loss of each validation of the trainings;
 - perplexity.png: the runs side by side, and perplexity_by_FLAG.png if they differ in the number of one flag only;
 - gain_over_NAME.png, with --baseline: the gain of the others in log-probability over this run, such as a Kneser-Ney
   model of scripts.experiments.kneser_ney, in 25 buckets of equally many words, the rarest on the right;
@@ -154,10 +155,16 @@ def by_context(losses, length, context):
 
 
 def training(log):
-    """Returns the tokens and seconds of all `fit`s in a log; updates repeated after a resume count twice."""
-    records = [one for one in read_json_lines(log) if "seconds" in one] if log.exists() else []
-    ends = [one for one, after in zip(records, records[1:]) if after["seconds"] < one["seconds"]] + records[-1:]
-    return {name: sum(one[name] for one in ends) if ends else None for name in ("tokens", "seconds")}
+    """Returns the tokens and seconds of all `fit`s in a log, and its validations, with their loss in nats per token.
+
+    Updates that a resume repeats count twice, their validations once.
+    """
+    records = read_json_lines(log) if log.exists() else []
+    timed = [one for one in records if "seconds" in one]
+    ends = [one for one, after in zip(timed, timed[1:]) if after["seconds"] < one["seconds"]] + timed[-1:]
+    totals = {name: sum(one[name] for one in ends) if ends else None for name in ("tokens", "seconds")}
+    losses = {one["update"]: one["val_loss"] for one in records if one.get("val_loss") is not None}
+    return {**totals, "validations": [{"update": update, "loss": losses[update]} for update in sorted(losses)]}
 
 
 def compare(runs, split, baseline=None):

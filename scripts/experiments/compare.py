@@ -10,6 +10,7 @@ A system whose name begins with "bpe" reads --subword_dir. Every system and seed
 same command again resumes where it stopped and trains only what is missing.
 
 comparison.json holds the machine with its commit, and the table: means over the seeds and their standard deviations.
+Its `validations` are the perplexities per token of the validations, printed too if there are more than two.
 The pictures of trainers.analyze lie beside it. Perplexities are per word, in blocks of the length of training; `known`
 is the perplexity of the test words but for those that are `<unk>` to models of words, since models of sub-words spell
 them out; `rare` is the loss of words with fewer than 10 occurrences in the training text; `seconds` include
@@ -26,6 +27,7 @@ from pathlib import Path
 from absl import flags
 
 from keras_adaptive.files import read_json_lines, write_json
+from keras_adaptive.metrics import perplexity
 from scripts.benchmarks.common import machine
 from scripts.experiments import systems
 from trainers import command_line
@@ -62,6 +64,7 @@ def main():
     analysis = json.loads((output / "analysis.json").read_text(encoding="utf-8"))
     table = summarize(analysis, {key: run_dir.name for key, run_dir in wanted.items()})
     print_table(table)
+    print_validations(table)
     given = {name: FLAGS[name].value for name in ("common", "flagfiles", "seeds", "updates", "minutes", "validations")}
     found = {"machine": machine(), "settings": given, "systems": table}
     write_json(output / "comparison.json", found)
@@ -149,7 +152,10 @@ def row(runs):
         name: {"mean": statistics.mean(some), "std": statistics.stdev(some) if len(runs) > 1 else None}
         for name, some in values.items()
     }
-    return {"seeds": len(runs), "parameters": runs[0]["parameters"], **figures}
+    losses = [{one["update"]: one["loss"] for one in run["validations"]} for run in runs]
+    updates = sorted(set(losses[0]).intersection(*losses))
+    validations = {update: statistics.mean(perplexity(one[update]) for one in losses) for update in updates}
+    return {"seeds": len(runs), "parameters": runs[0]["parameters"], **figures, "validations": validations}
 
 
 def rare_loss(bins):
@@ -165,10 +171,21 @@ def print_table(table):
     print(f"\n{'':{width}} {'seeds':>5} {'parameters':>13}{header} {'seconds':>8} {'rare':>6}")
     for name, figures in table.items():
         cells = [f"{name:{width}} {figures['seeds']:5} {figures['parameters']:13,}"]
-        for perplexity in PERPLEXITIES:
-            mean, deviation = figures[perplexity]["mean"], figures[perplexity]["std"]
+        for name in PERPLEXITIES:
+            mean, deviation = figures[name]["mean"], figures[name]["std"]
             cells.append(f" {mean:10,.2f}" + (" " * 8 if deviation is None else f" ±{deviation:<6.2f}"))
         print("".join(cells), f"{figures['seconds']['mean']:8,.0f} {figures['rare']['mean']:6.2f}")
+
+
+def print_validations(table):
+    """Prints the mean perplexity of each validation, a column for each system."""
+    updates = sorted(set().union(*(figures["validations"] for figures in table.values())))
+    if len(updates) > 2:
+        width = max(10, *map(len, table))
+        print("\n    update", *(f"{name:>{width}}" for name in table))
+        for update in updates:
+            values = (figures["validations"].get(update) for figures in table.values())
+            print(f"{update:10,}", *(" " * width if one is None else f"{one:{width},.2f}" for one in values))
 
 
 if __name__ == "__main__":

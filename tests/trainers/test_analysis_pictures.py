@@ -40,6 +40,7 @@ def example(runs, differing=("tail_dropout",), values=None, measure=WORDS):
             "by_frequency": bins,
             "by_previous": bins,
             "contexts": points,
+            "validations": [{"update": update, "loss": 5 - update / 100 + number} for update in (100, 200)],
             "by_bucket": [
                 {"most": 500 // place, "least": 400 // place, "tokens": 4, "nll": place * (2.0 - number / 4)}
                 for place in range(1, 26)
@@ -109,6 +110,13 @@ def test_eight_runs_are_told_apart_and_fit():
         assert not any(box.overlaps(axes.get_tightbbox()) for axes in figure.axes)
 
 
+def test_validations_have_a_line_for_each_run():
+    analysis = example(3)
+    analysis["runs"][1]["validations"] = []
+    first, last = plots.plot_validations(analysis).axes[0].lines
+    assert first.get_xydata().tolist() == [[100, 4], [200, 3]] and last.get_ydata().tolist() == [6, 5]
+
+
 def test_perplexities_stand_side_by_side():
     axes = plots.plot_perplexity(example(2)).axes[0]
     assert [[bar.get_width() for bar in bars] for bars in axes.containers] == [[100, 101], [110, 108]]
@@ -164,7 +172,7 @@ def test_pictures_of_a_baseline_and_without_contexts(tmp_path, monkeypatch):
     analysis["baseline"] = "runs/a_run_with_a_long_name_0"
     analysis["runs"][0]["name"] = analysis["baseline"]
     for run in analysis["runs"]:
-        run["contexts"] = []
+        run["contexts"] = run["validations"] = []
     drawn = [path.stem for path in plots.draw_analysis(analysis, tmp_path)]
     assert drawn[2:4] == ["perplexity", "gain_over_a_run_with_a_long_name_0"]
 
@@ -226,4 +234,4 @@ def test_pictures_are_named_after_what_they_show(tmp_path, monkeypatch, measure,
     for run in analysis["runs"]:
         run[key] = []
     drawn = [path.stem for path in plots.draw_analysis(analysis, tmp_path)]
-    assert drawn == ["loss_by_frequency", "loss_by_previous", "contexts", *names]
+    assert drawn == ["loss_by_frequency", "loss_by_previous", "contexts", "validations", *names]

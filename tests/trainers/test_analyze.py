@@ -221,8 +221,10 @@ def test_runs_are_compared_best_first(analysed, capsys):
 
 def test_the_time_is_that_of_every_fit(tmp_path):
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in LOG))
-    assert analyze.training(tmp_path / "log.jsonl") == {"tokens": 96 + 96, "seconds": 3.0 + 4.0}
-    assert analyze.training(tmp_path / "none.jsonl") == {"tokens": None, "seconds": None}
+    validations = [{"update": 3, "loss": 4.0}, {"update": 6, "loss": 3.0}]
+    found = analyze.training(tmp_path / "log.jsonl")
+    assert found == {"tokens": 96 + 96, "seconds": 3.0 + 4.0, "validations": validations}
+    assert analyze.training(tmp_path / "none.jsonl") == {"tokens": None, "seconds": None, "validations": []}
 
 
 def test_contexts_are_quarters_of_the_length_of_training(corpus, tmp_path):
@@ -328,7 +330,8 @@ def test_runs_that_count_words_otherwise_are_refused():
 
 def test_pictures_are_in_the_folder(analysed):
     folder, _ = analysed
-    names = ["loss_by_frequency", "loss_by_previous", "contexts", "perplexity", "perplexity_by_tail_dropout"]
+    names = ["loss_by_frequency", "loss_by_previous", "contexts", "validations", "perplexity"]
+    names.append("perplexity_by_tail_dropout")
     assert sorted(path.stem for path in (folder / "out").glob("*.png")) == sorted(names)
     for name in names:
         image = plt.imread(folder / "out" / f"{name}.png")

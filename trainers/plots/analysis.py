@@ -97,6 +97,17 @@ def plot_contexts(analysis):
     return figure
 
 
+def plot_validations(analysis):
+    """Plots the loss of each validation against the updates before it, a line for each run."""
+    figure, axes = plt.subplots(figsize=(8, 5))
+    for number, (run, label) in enumerate(zip(analysis["runs"], labels(analysis))):
+        if run["validations"]:
+            axes.plot(*zip(*((one["update"], one["loss"]) for one in run["validations"])), label=label, **line(number))
+    axes.set(title="Loss of the validations in training", xlabel="update", ylabel="validation loss (nats per token)")
+    legend_below(figure, axes)
+    return figure
+
+
 def plot_perplexity(analysis):
     """Plots the perplexities, or bits, of the runs side by side, the best on top."""
     runs = analysis["runs"]
@@ -221,6 +232,8 @@ def draw_analysis(analysis, folder):
     }
     if any(run["contexts"] for run in analysis["runs"]):
         pictures["contexts"] = lambda: plot_contexts(analysis)
+    if any(run["validations"] for run in analysis["runs"]):
+        pictures["validations"] = lambda: plot_validations(analysis)
     pictures[measure] = lambda: plot_perplexity(analysis)
     if analysis["baseline"] and len(analysis["runs"]) > 1:
         pictures[f"gain_over_{Path(analysis['baseline']).name}"] = lambda: plot_gains(analysis)

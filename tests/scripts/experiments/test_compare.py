@@ -143,7 +143,8 @@ def test_seeds_are_of_all_systems_or_of_one(text):
 
 def run(valid, test, bins):
     figures = {"perplexity": {"valid": valid, "test": test}, "perplexity_of_known": {"valid": 2.0, "test": 3.0}}
-    return {**figures, "seconds": 7, "parameters": 5, "by_frequency": bins}
+    validations = [{"update": 10 * place, "loss": math.log(valid / place)} for place in range(1, int(valid) + 1)]
+    return {**figures, "seconds": 7, "parameters": 5, "by_frequency": bins, "validations": validations}
 
 
 def test_figures_are_means_over_seeds_and_rare_words_are_weighted(capsys):
@@ -165,12 +166,19 @@ def test_figures_are_means_over_seeds_and_rare_words_are_weighted(capsys):
         "known": {"mean": 3.0, "std": 0.0},
         "seconds": {"mean": 7, "std": 0.0},
         "rare": {"mean": 8.0, "std": 0.0},
+        "validations": {10: pytest.approx(4.0), 20: pytest.approx(2.0), 30: pytest.approx(4 / 3)},  # of both seeds
     }
     compare.print_table(table)
     header, best, other = capsys.readouterr().out.splitlines()[1:]
     assert header.split() == ["seeds", "parameters", "valid", "test", "known", "seconds", "rare"]
     assert best.split() == ["b", "1", "5", "1.00", "9.00", "3.00", "7", "8.00"]
     assert other.split() == ["a", "2", "5", "4.00", "±1.41", "4.25", "±0.35", "3.00", "±0.00", "7", "8.00"]
+
+    compare.print_validations(table)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert rows == [["update", "b", "a"], ["10", "1.00", "4.00"], ["20", "2.00"], ["30", "1.33"]]
+    compare.print_validations({"b": table["b"]})
+    assert capsys.readouterr().out == ""  # the table has the last one
 
 
 def test_a_pattern_stands_for_all_flagfiles_that_match(text):
