@@ -66,6 +66,7 @@ ONCE = [
     "scripts/benchmarks/test_recurrent_step.py",
     "scripts/benchmarks/test_systems.py",
     "scripts/experiments",
+    "scripts/test_results.py",
     "test_configs.py",
     "test_evaluation.py",
     "test_package.py",
