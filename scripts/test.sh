@@ -28,6 +28,21 @@ export XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen
 
 source scripts/environment.sh
 
+# keras-nlp, whose samplers and tokenizer are compared with, comes without its dependencies: they would bring the full
+# tensorflow, gigabytes in the very folder of tensorflow-cpu, which is all that they need. scikit-learn is moved out of
+# the way: Keras imports it where it finds it, a second in every process. tests/scripts/experiments/test_search.py
+# knows where it is.
+environment() {
+  local folder packages
+  make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,search,tensorboard,test]" \
+    keras-nlp keras-hub regex tensorflow-text
+  packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  mkdir -p "$venv/apart"
+  for folder in "$packages"/{sklearn,scikit_learn.libs}; do
+    if [[ -d $folder ]]; then mv "$folder" "$venv/apart"; fi
+  done
+}
+
 style() {
   "$venv/bin/ruff" check && "$venv/bin/ruff" format --check
 }
@@ -109,10 +124,7 @@ finish() {
   exit "$failed"
 }
 
-# keras-nlp, whose samplers and tokenizer are compared with, without its dependencies: they would bring the full
-# tensorflow, gigabytes in the very folder of tensorflow-cpu, which is all that they need.
-stage environment make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,search,tensorboard,test]" \
-  keras-nlp keras-hub regex tensorflow-text
+stage environment environment
 ((failed)) && finish
 stage style style
 clear_large_cache

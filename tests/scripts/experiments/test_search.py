@@ -1,13 +1,14 @@
 import json
 import math
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from absl import flags
 
 from keras_adaptive.data import prepare
-from scripts.experiments import forest, plot_search, search, shared_study
+from scripts.experiments import plot_search, search, shared_study
 from tests.support.programs import call, parsed
 from tests.support.text import write_zipf
 from trainers import train
@@ -25,7 +26,16 @@ def corpus(tmp_path_factory):
 
 
 @pytest.fixture
-def command(corpus, tmp_path, monkeypatch):
+def forest(monkeypatch):
+    """The module, imported with scikit-learn from where scripts/test.sh keeps it."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(sys.prefix) / "apart")])
+    from scripts.experiments import forest
+
+    return forest
+
+
+@pytest.fixture
+def command(corpus, tmp_path, monkeypatch, forest):
     """Returns a function that runs the program with more flags and small forests; `output` is its folder."""
     monkeypatch.setattr(forest, "TREES", 10)
     monkeypatch.setattr(forest, "RESAMPLED_TREES", 1)
@@ -127,7 +137,7 @@ def test_a_damaged_study_is_named(tmp_path):
         opened(tmp_path)
 
 
-def test_the_forest_finds_the_order_of_a_known_function(monkeypatch):
+def test_the_forest_finds_the_order_of_a_known_function(monkeypatch, forest):
     points = np.random.default_rng(1).uniform(size=(60, 3))
     values = 4 * (points[:, 2] - 0.5) ** 2 + 0.5 * points[:, 0]
     monkeypatch.setattr(forest, "TREES", 60)
