@@ -125,6 +125,12 @@ PROCESSES = [
     "test_imports.py::test_every_module",
     "test_package.py::test_a_file",
 ]
+# What runs with TensorFlow's graph optimizer, by file or test: programs and resumed trainings, as users run them.
+OPTIMIZED = [
+    "callbacks/test_backup.py",
+    "models/test_training.py::test_graphs_make_the_same_update",
+    "trainers",
+]
 
 
 def pytest_addoption(parser):
@@ -134,6 +140,12 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "once: does not depend on the backend")
     config.addinivalue_line("markers", "processes: starts processes")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Does not even import files whose tests are all left out."""
+    if config.getoption("--without-once") and _relative(collection_path) in ONCE:
+        return True
 
 
 def pytest_collection_modifyitems(config, items):
@@ -156,10 +168,23 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 50)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Leaves out TensorFlow's graph optimizer, but for the tests of the table."""
+    from tests.support.backends import use_graph_optimizer  # not at the top: it imports a backend
+
+    use_graph_optimizer(place(item, OPTIMIZED) < len(OPTIMIZED))
+
+
 def place(item, table):
     """Returns the index of the entry of a table that an item belongs to, and the table's length if there is none."""
-    name = f"{item.path.relative_to(Path(__file__).parent).as_posix()}::{item.name}"
+    name = f"{_relative(item.path)}::{item.name}"
     return next((index for index, entry in enumerate(table) if name.startswith(entry)), len(table))
+
+
+def _relative(path):
+    root = Path(__file__).parent
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else ""
 
 
 @pytest.fixture(autouse=True)

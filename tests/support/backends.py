@@ -10,6 +10,14 @@ BACKEND = keras.backend.backend()
 MODES = {"tensorflow": ["eager", "function", "xla"], "jax": ["jit", "eager"], "torch": ["eager"]}[BACKEND]
 
 
+def use_graph_optimizer(used):
+    """Turns TensorFlow's graph optimizer on or off. It takes almost as long as tracing and pays in long programs."""
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not used})
+
+
 def compiled(function, mode):
     """`function` of tensors, run in the given mode."""
     if mode in ("function", "xla"):

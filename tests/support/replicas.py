@@ -23,6 +23,9 @@ SIZES = {"vocabulary_size": 24, "cutoffs": (8,)}  # bands of even numbers of wor
 def main(name, devices, micro_batches, model_devices=0, with_float16=True):
     make_devices(devices)
     from keras_adaptive import distribution
+    from tests.support.backends import use_graph_optimizer
+
+    use_graph_optimizer(False)
 
     strategy = distribution.start(name, model_devices)
     with strategy.scope():
