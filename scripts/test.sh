@@ -6,9 +6,10 @@
 #   scripts/test.sh tests/data -k vocabulary         arguments go to pytest
 #   scripts/test.sh -m "not processes"               without the tests that start processes
 #
-# Tests that do not depend on the backend run on the first one only. The environment .venv-test is made on the first
-# call and kept until constraints.txt, setup.cfg, pyproject.toml or the Python changes; so are the programs that JAX
-# compiles. VENV=FOLDER puts it elsewhere.
+# All stages but the environment run side by side, so that no core is idle while a test waits; their outputs are
+# shown one after the other. Tests that do not depend on the backend run on the first one only. The environment .venv-test is
+# made on the first call and kept until constraints.txt, setup.cfg, pyproject.toml or the Python changes; so are the
+# programs that JAX compiles. VENV=FOLDER puts it elsewhere.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
@@ -64,13 +65,14 @@ suite() { # suite BACKEND [pytest arguments]
   return "$status"
 }
 
-# The wheel, on its own in a folder and with a Python that does not see the working tree (-S leaves the editable
-# install out), must hold every module.
+# The wheel, of a copy of the tree, on its own in a folder and with a Python that does not see the working tree (-S
+# leaves the editable install out), must hold every module.
 wheel() {
   folder=$(mktemp -d)
-  trap 'rm -rf "$folder" "$root/build"' EXIT
-  rm -rf build # what an earlier build left there would go into the wheel
-  "$venv/bin/python" -m build --wheel --no-isolation --outdir "$folder" . >"$folder/log" 2>&1 ||
+  trap 'rm -rf "$folder"' EXIT
+  mkdir "$folder/source"
+  cp -r keras_adaptive trainers setup.cfg pyproject.toml README.md LICENSE "$folder/source"
+  "$venv/bin/python" -m build --wheel --no-isolation --outdir "$folder" "$folder/source" >"$folder/log" 2>&1 ||
     { cat "$folder/log"; return 1; }
   "$venv/bin/pip" install --quiet --no-deps --target "$folder/site" "$folder"/*.whl
   packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
@@ -100,8 +102,9 @@ print("version", importlib.metadata.version("keras_adaptive"))
 PY
 }
 
-summary=()
-failed=0
+logs=$(mktemp -d) begun=() jobs=()
+set -m # every job in a process group of its own, which ends with the script
+trap 'for job in "${jobs[@]}"; do kill -- "-$job" 2>/dev/null || true; done; rm -rf "$logs"' EXIT
 
 stage() { # stage NAME COMMAND...
   local name=$1 start=$SECONDS result=passed status=0
@@ -111,27 +114,37 @@ stage() { # stage NAME COMMAND...
   (set -e; "$@")
   status=$?
   set -e
-  if ((status)); then
-    result="FAILED ($status)"
-    failed=1
-  fi
-  summary+=("$(printf '%-18s %6d s  %s' "$name" $((SECONDS - start)) "$result")")
+  if ((status)); then result="FAILED ($status)"; fi
+  printf '%-18s %6d s  %s\n' "$name" $((SECONDS - start)) "$result" >>"$logs/summary"
+}
+
+beside() { # beside NAME COMMAND...: a stage that runs beside the others
+  { set +m; stage "$@"; } >"$logs/$1" 2>&1 &
+  begun+=("$1")
+  jobs+=($!)
 }
 
 finish() {
+  local number
+  for number in "${!begun[@]}"; do
+    tail --pid="${jobs[number]}" -n +1 -f "$logs/${begun[number]}" &
+    wait $! "${jobs[number]}" || true # a signal ends `wait`, but would wait for a tail in the foreground
+  done
   printf '\n== summary\n'
-  printf '%s\n' "${summary[@]}" "$(printf '%-18s %6d s' total "$SECONDS")"
-  exit "$failed"
+  cat "$logs/summary"
+  printf '%-18s %6d s\n' total "$SECONDS"
+  if grep -q FAILED "$logs/summary"; then exit 1; fi
+  exit 0
 }
 
 stage environment environment
-((failed)) && finish
-stage style style
+if grep -q FAILED "$logs/summary"; then finish; fi
 clear_large_cache
+beside style style
+beside wheel wheel
 once=
 for backend in $backends; do
-  stage "tests, $backend" suite "$backend" $once "$@"
+  beside "tests, $backend" suite "$backend" $once "$@"
   once=--without-once
 done
-stage wheel wheel
 finish
