@@ -125,9 +125,8 @@ PROCESSES = [
     "test_imports.py::test_every_module",
     "test_package.py::test_a_file",
 ]
-# What runs with TensorFlow's graph optimizer, by file or test: programs and resumed trainings, as users run them.
+# What runs with TensorFlow's graph optimizer, by file or test: programs, as users run them.
 OPTIMIZED = [
-    "callbacks/test_backup.py",
     "models/test_training.py::test_graphs_make_the_same_update",
     "trainers",
 ]

@@ -62,7 +62,7 @@ def float16():
 def fresh(request):
     """A function that sets a model to its start and returns it; it is always the same one, to compile once."""
     model, optimizer = request.param()
-    model.compile(optimizer, micro_batches=2 if request.param is float32 else 1, run_eagerly=BACKEND == "tensorflow")
+    model.compile(optimizer, micro_batches=2 if request.param is float32 else 1)
     optimizer.build(model.trainable_variables)
     start = state_of(model)
 
