@@ -2,6 +2,7 @@ import random
 
 import keras
 
+from keras_adaptive.backend.dropout import dropout
 from keras_adaptive.layers.regularization.seeds import ReplicaSeedGenerator
 
 
@@ -46,7 +47,7 @@ class SeededDropout(keras.layers.Layer):
 
     def call(self, inputs, training=False):
         if training and self.rate > 0:
-            return keras.random.dropout(inputs, self.rate, self.noise_shape, seed=self.seed_generator)
+            return dropout(inputs, self.rate, self.noise_shape, self.seed_generator)
         return inputs
 
     def compute_output_shape(self, input_shape):
