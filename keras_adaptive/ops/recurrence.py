@@ -16,9 +16,9 @@ def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
         c ← f·c + i·g
         h ← o·tanh(c), times `projection` if there is one
 
-    The state is float32 whatever the dtype of `x`. The gradients of `recurrent_kernel` and `projection` are one matrix
-    product each, over all steps. torch runs its own kernel where the dtype is float32; with a projection only on a GPU
-    and for an `output_dim` below `units`. TensorFlow and JAX run a loop over the steps on a GPU too, without cuDNN.
+    The state is float32 whatever the dtype of `x`. The gradients of the weights are one matrix product over all steps.
+    torch runs its own kernel where the dtype is float32; with a projection only on a GPU and for an `output_dim` below
+    `units`. TensorFlow and JAX run a loop over the steps on a GPU too, without cuDNN.
 
     Args:
         x: Float tensor (batch, time, input_dim).
@@ -47,11 +47,9 @@ def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
         training = torch.is_grad_enabled()  # cuDNN keeps what backward needs only if told so
         y, h, c = torch.lstm(x, (h[None], c[None]), weights, True, 1, 0.0, training, False, True)
         return y, h[0], c[0]
-    x = ops.transpose(x, (1, 0, 2))  # of the small array, so that every step reads and writes adjacent rows
-    gates = ops.matmul(ops.reshape(x, [-1, x.shape[-1]]), kernel) + bias  # `FlatDense` says why
-    gates = ops.reshape(gates, (*ops.shape(x)[:-1], bias.shape[0]))
-    y, h, c = custom_vjp(_lstm_forward, _lstm_backward)(gates, recurrent_kernel, h, c, *extra)
-    return ops.transpose(y, (1, 0, 2)), h, c
+    x, h, c = ops.transpose(x, (1, 2, 0)), ops.transpose(h), ops.transpose(c)
+    y, h, c = custom_vjp(_lstm_forward, _lstm_backward)(x, kernel, recurrent_kernel, bias, h, c, *extra)
+    return ops.transpose(y, (2, 0, 1)), ops.transpose(h), ops.transpose(c)
 
 
 def _torch_has_kernel(x, h, c, projection):
@@ -59,57 +57,78 @@ def _torch_has_kernel(x, h, c, projection):
     return not projection or (x.is_cuda and h.shape[-1] < c.shape[-1])
 
 
-def _lstm_forward(gates, recurrent_kernel, h, c, *projection):
-    dtype, wide = _dtype(gates), "float32"
-    recur, project = _step_product(recurrent_kernel), [_step_product(matrix) for matrix in projection]
+def _lstm_forward(x, kernel, recurrent_kernel, bias, h, c, *projection):
+    """Computes `lstm` with the batch last: x (time, input_dim, batch), h (output_dim, batch) and c (units, batch).
+
+    A product of a large matrix and a few columns is faster than one of a few rows and a large matrix, on a CPU by all
+    backends. Input and output of a step are one such matrix of columns.
+    """
+    dtype, wide = _dtype(x), "float32"
+    multiply, bias = _gate_product(kernel, recurrent_kernel, x.shape[0]), ops.cast(bias, wide)[:, None]
+    project = [ops.transpose(matrix) for matrix in projection]
 
     def step(state, inputs):
         h, c = state
-        sums = ops.cast(inputs[0], wide) + ops.cast(recur(ops.cast(h, dtype)), wide)
-        i, f, g, o = ops.split(sums, 4, axis=-1)
+        sums = ops.cast(multiply(*inputs, ops.cast(h, dtype)), wide) + bias
+        i, f, g, o = ops.split(sums, 4)
         i, f, g, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(g), ops.sigmoid(o)
         c = f * c + i * g
         h = o * ops.tanh(c)
-        for product in project:
-            h = ops.cast(product(ops.cast(h, dtype)), wide)
-        return (h, c), (ops.cast(h, dtype), c, ops.cast(ops.concatenate([i, f, g, o], axis=-1), dtype))
+        for matrix in project:
+            h = ops.cast(ops.matmul(matrix, ops.cast(h, dtype)), wide)
+        return (h, c), (ops.cast(h, dtype), c, ops.cast(ops.concatenate([i, f, g, o]), dtype))
 
-    outputs = ((h.shape, dtype), (c.shape, wide), (gates.shape[1:], dtype))
-    state, (y, cells, activations) = scan(step, (h, c), (gates,), outputs)
-    return (y, *state), (activations, cells, y, recurrent_kernel, h, c, *projection)
+    outputs = ((h.shape, dtype), (c.shape, wide), ((bias.shape[0], c.shape[1]), dtype))
+    state, (y, cells, activations) = scan(step, (h, c), (x,), outputs)
+    return (y, *state), (activations, cells, y, x, kernel, recurrent_kernel, h, c, *projection)
+
+
+def _gate_product(kernel, recurrent_kernel, time):
+    """Returns the function of x_t and h that gives kernelᵀ·x_t + recurrent_kernelᵀ·h, for `time` steps."""
+    if time == 1:  # as in generation: to rearrange the weights takes longer than to multiply with them
+        return lambda x, h: ops.transpose(
+            ops.matmul(ops.transpose(x), kernel) + ops.matmul(ops.transpose(h), recurrent_kernel)
+        )
+    weights = ops.concatenate([ops.transpose(kernel), ops.transpose(recurrent_kernel)], axis=1)
+    return lambda x, h: ops.matmul(weights, ops.concatenate([x, h]))
 
 
 def _lstm_backward(residuals, upstream):
-    activations, cells, y, recurrent_kernel, h, c, *projection = residuals
-    dtype, wide = _dtype(activations), "float32"
-    recur, *project = (_step_product(ops.transpose(matrix)) for matrix in (recurrent_kernel, *projection))
+    activations, cells, y, x, kernel, recurrent_kernel, h, c, *projection = residuals
+    dtype, wide = _dtype(x), "float32"
+    weights = ops.concatenate([kernel, recurrent_kernel])
     cells_before = _shifted(cells, c)
 
     def step(state, inputs):
         of_h, of_c = state
         of_y, activations, c, c_before = inputs
-        i, f, g, o = ops.split(ops.cast(activations, wide), 4, axis=-1)
+        i, f, g, o = ops.split(ops.cast(activations, wide), 4)
         of_h = of_h + ops.cast(of_y, wide)
         of_cells = of_h  # of the cells' output o·tanh(c)
-        for product in project:
-            of_cells = ops.cast(product(ops.cast(of_h, dtype)), wide)
+        for matrix in projection:
+            of_cells = ops.cast(ops.matmul(matrix, ops.cast(of_h, dtype)), wide)
         t = ops.tanh(c)
         of_c = of_c + of_cells * o * (1 - t * t)
         parts = [of_c * g * i * (1 - i), of_c * c_before * f * (1 - f), of_c * i * (1 - g * g)]
-        of_sums = ops.cast(ops.concatenate([*parts, of_cells * t * o * (1 - o)], axis=-1), dtype)
-        before = ops.cast(recur(of_sums), wide), of_c * f
-        return before, (of_sums, ops.cast(of_h, dtype)) if projection else (of_sums,)
+        of_sums = ops.cast(ops.concatenate([*parts, of_cells * t * o * (1 - o)]), dtype)
+        before = ops.matmul(weights, of_sums)
+        of_x, before = before[: x.shape[1]], ops.cast(before[x.shape[1] :], wide)
+        return (before, of_c * f), (of_x, of_sums, ops.cast(of_h, dtype))[: 2 + len(projection)]
 
     of_y, of_h, of_c = upstream
-    outputs = ((activations.shape[1:], dtype), (h.shape, dtype))[: 1 + len(projection)]
+    outputs = ((x.shape[1:], dtype), (activations.shape[1:], dtype), (h.shape, dtype))[: 2 + len(projection)]
     inputs = of_y, activations, cells, cells_before
-    state, (of_gates, *of_outputs) = scan(step, (of_h, of_c), inputs, outputs, reverse=True)
-    of_recurrent = _weight_gradient(_shifted(y, ops.cast(h, dtype)), of_gates)
+    state, (of_x, of_sums, *of_outputs) = scan(step, (of_h, of_c), inputs, outputs, reverse=True)
+    of_sums = _columns(of_sums)
+    before = _columns(ops.concatenate([x, _shifted(y, ops.cast(h, dtype))], axis=1))
+    of_weights = ops.matmul(before, ops.transpose(of_sums))
+    of_bias = ops.sum(of_sums, axis=1)
     of_projection = []
     if projection:
-        o = ops.split(activations, 4, axis=-1)[3]
-        of_projection = [_weight_gradient(o * ops.cast(ops.tanh(cells), dtype), *of_outputs)]
-    return [of_gates, of_recurrent, *state, *of_projection]
+        o = ops.split(activations, 4, axis=1)[3]
+        outputs = _columns(o * ops.cast(ops.tanh(cells), dtype))
+        of_projection = [ops.matmul(outputs, ops.transpose(_columns(*of_outputs)))]
+    return [of_x, of_weights[: x.shape[1]], of_weights[x.shape[1] :], of_bias, *state, *of_projection]
 
 
 def forget_mult(z, f, c):
@@ -158,26 +177,14 @@ def _decay(values, keeps, start, reverse=False):
     return scan(step, (start,), (values, keeps), ((start.shape, "float32"),), reverse)[1][0]
 
 
-def _step_product(matrix):
-    """Returns the function x → x·matrix of a step.
-
-    Under JAX the transposed matrix lies in memory: XLA then multiplies a few rows with it in four fifths of the time.
-    """
-    if keras.config.backend() != "jax":
-        return lambda x: ops.matmul(x, matrix)
-    transposed = ops.transpose(matrix)
-    return lambda x: ops.matmul(x, ops.transpose(transposed))
-
-
 def _shifted(steps, start):
     """Returns what stood before each of the `steps` (time, …): `start`, then all but the last."""
     return ops.concatenate([start[None], steps[:-1]])
 
 
-def _weight_gradient(inputs, of_outputs):
-    """Returns the gradient of a matrix that every step multiplies `inputs` with: one product over all steps."""
-    inputs, of_outputs = (ops.reshape(one, (-1, one.shape[-1])) for one in (inputs, of_outputs))
-    return ops.matmul(ops.transpose(inputs), of_outputs)
+def _columns(steps):
+    """Returns the columns of all `steps` (time, rows, batch) as one matrix (rows, time·batch)."""
+    return ops.reshape(ops.transpose(steps, (1, 0, 2)), (steps.shape[1], -1))
 
 
 def _dtype(tensor):
