@@ -12,6 +12,7 @@ from keras_adaptive.ops.active_rows import over_active_rows
 
 CHUNK_BYTES = {"tensorflow": 40 * 2**20, "jax": 60 * 2**20, "torch": 64 * 2**20}  # measured on two CPU cores
 MIN_CHUNK_ROWS, MAX_CHUNK_ROWS = 16, 1024
+TAIL_CHUNKS = 32  # a tail's chunk is at most this fraction of the batch, since few of its rows belong to the tail
 LEAST_SHARE = 1e-30  # Least probability of all classes together: not 0 as a divisor, too small for a gradient.
 EXCLUDED = 1e30  # is subtracted from a logit that does not count: finite, so that no difference of two is NaN
 ROWS_FIRST = 128  # rows of a chunk from which XLA's products on a CPU are faster with the rows of the logits first
@@ -174,7 +175,8 @@ def _chunked(x, table, targets, weights, bias, extra, excluded, chunk_rows, with
     """
     columns = table.shape[0] + sum(logits.shape[-1] for logits in extra)
     active = (targets >= 0) & (targets < columns) & (weights != 0)
-    chunk_rows = chunk_rows or default_chunk_rows(x.shape[0], columns, table.shape[1] if with_gradients else 0)
+    if chunk_rows is None:
+        chunk_rows = default_chunk_rows(x.shape[0], columns, table.shape[1] if with_gradients else 0)
     of_rows, of_table = ((targets, x, *extra), (table, *bias)) if with_gradients else ((targets,), ())
     outputs = [ops.zeros(ops.shape(one), "float32") for one in of_rows]
     carry = sums or [ops.zeros(ops.shape(one), "float32") for one in of_table]
@@ -208,6 +210,20 @@ def default_chunk_rows(rows, columns, dim=0):
     if rows:
         most = -(-rows // -(-rows // most))
     return -(-most // 8) * 8
+
+
+def tail_chunk_rows(x, columns):
+    """Returns the number of rows of a tail's chunk, a tensor where the rows of a batch are known only at run time.
+
+    The last chunk of a tail is padded, except under torch, so that a large chunk would cost more than it holds.
+    """
+    most, rows = default_chunk_rows(None, columns), ops.shape(x)[0]
+    if keras.config.backend() == "torch":
+        return most
+    share = -(-rows // TAIL_CHUNKS)
+    if isinstance(rows, int):
+        return min(most, max(share, MIN_CHUNK_ROWS))
+    return ops.minimum(most, ops.maximum(share, MIN_CHUNK_ROWS))
 
 
 def _chunk(table, bias, extras, dtype, with_gradients, axis):

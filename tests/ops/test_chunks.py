@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from keras import ops
 
+from keras_adaptive.backend.compiled import compiled
 from keras_adaptive.ops.linear_cross_entropy import (
     CHUNK_BYTES,
     MAX_CHUNK_ROWS,
     MIN_CHUNK_ROWS,
     default_chunk_rows,
+    tail_chunk_rows,
 )
 from tests.support.backends import BACKEND
 
@@ -28,6 +31,14 @@ def test_default_chunks(rows, columns, dim):
     if rows:  # no more than 7 rows of a chunk are idle
         chunks = -(-rows // chunk)
         assert chunks * chunk - rows < 8 * chunks
+
+
+def test_chunks_of_a_tail():
+    """They follow the rows of the batch where a graph of TensorFlow does not know them, as in `fit`."""
+    chunk_rows = compiled(lambda x: ops.convert_to_tensor(tail_chunk_rows(x, 10_000)), [])
+    sizes = {rows: int(chunk_rows(ops.zeros((rows, 2)))) for rows in (2_048, 1_024, 1_000, 64)}
+    padded = {2_048: 64, 1_024: 32, 1_000: 32, 64: 16}
+    assert sizes == (dict.fromkeys(padded, MAX_CHUNK_ROWS) if BACKEND == "torch" else padded)
 
 
 MIRRORED = """

@@ -9,16 +9,13 @@ from keras_adaptive.layers.outputs.tied_output import TiedOutput
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions
 from keras_adaptive.ops.linear_cross_entropy import (
-    MIN_CHUNK_ROWS,
-    default_chunk_rows,
     linear_cross_entropy,
     linear_nll,
     sliced_cross_entropy,
+    tail_chunk_rows,
 )
 from keras_adaptive.ops.long_rows import draw, top_k
 from keras_adaptive.ops.update_rows import update_rows
-
-TAIL_CHUNKS = 16  # a tail's chunk is at most this fraction of the batch, since few of its rows belong to the tail
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -301,17 +298,13 @@ class AdaptiveSoftmax(TiedOutput):
         biases = [None] * len(tables) if self.bias is None else self._slices(self.bias)
         classes = self._class_logits(x) if self.tails else None
         yield _Term(self._project(x, 0), tables[0], head, classes, bias=biases[0])
-        rows = x.shape[0]
         for band in range(1, self.tails + 1):
             inside = (targets >= bounds[band]) & (targets < bounds[band + 1])
-            chunk_rows = default_chunk_rows(None, self._size(band))
-            if rows:
-                chunk_rows = min(chunk_rows, max(-(-rows // TAIL_CHUNKS), MIN_CHUNK_ROWS))
             yield _Term(
                 self._drop_tail(self._project(x, band), training=training),
                 tables[band],
                 ops.where(inside, targets - bounds[band], -1),
-                chunk_rows=chunk_rows,
+                chunk_rows=tail_chunk_rows(x, self._size(band)),
                 bias=biases[band],
             )
 
@@ -376,7 +369,7 @@ class _Term(NamedTuple):
     table: Any
     targets: Any
     extra_logits: Any = None
-    chunk_rows: int | None = None
+    chunk_rows: Any = None
     bias: Any = None
 
 
