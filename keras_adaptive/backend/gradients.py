@@ -56,9 +56,12 @@ def _tensorflow(function, trainable, tables, others):
 
 
 def _torch(function, trainable, tables, others):
+    """Differentiates all rows that `take_rows` reads; on a CPU autograd would make a dense gradient of them too."""
     import torch
 
-    reader = RowReader(tables, lambda rows, number: rows.detach().requires_grad_())
+    dense = {id(variable): place for place, variable in enumerate(trainable) if variable.value.device.type == "cpu"}
+    others = [trainable[place] for place in dense.values()]
+    reader = RowReader(tables, lambda rows, number: rows.detach().requires_grad_(), others)
     with reader.reading():
         value, auxiliary = function()
     variables, whole = ([variable.value for variable in group] for group in (trainable, tables))
@@ -72,6 +75,9 @@ def _torch(function, trainable, tables, others):
         source.grad = None
     count = len(variables)
     of_rows = gradients[count : count + len(reader.rows)]
+    for variable, ids, values in zip(reader.read, reader.ids, of_rows, strict=True):
+        if id(variable) in dense:
+            gradients[dense[id(variable)]].index_add_(0, ids.flatten(), values.flatten(0, ids.ndim - 1))
     result = keras.tree.map_structure(ops.stop_gradient, (value, auxiliary))
     return result, gradients[:count], reader.gradients(reader.ids, of_rows)
 

@@ -52,12 +52,13 @@ class RowReader:
     Args:
         variables: The variables.
         watch: Function from the rows of read number k and k to the tensor that takes their place.
+        others: Further variables to collect the reads of; they have no part in `gradients`.
     """
 
-    def __init__(self, variables, watch):
+    def __init__(self, variables, watch, others=()):
         self.variables = list(variables)
         self.watch = watch
-        self.readable = set(map(id, variables))
+        self.readable = set(map(id, [*variables, *others]))
         self.read, self.ids, self.rows = [], [], []  # of every read: variable, ids, watched rows
 
     @contextlib.contextmanager

@@ -54,6 +54,20 @@ def test_rows_have_the_gradient_of_the_table():
     np.testing.assert_allclose(ops.convert_to_numpy(matrix), of_matrix, atol=1e-6)
 
 
+def test_rows_of_a_table_with_another_gradient():
+    """Rows that are read twice add up with the gradient of the whole table."""
+    table = keras.Variable(TABLE)
+    read = ops.convert_to_tensor([[4, 1], [4, 8]], "int32")
+
+    def function():
+        return 2 * ops.sum(take_rows(table, read)) + ops.sum(table.value), ()
+
+    with keras.StatelessScope(state_mapping=[]):
+        _, (found,) = value_and_gradients(function, (), [table], [])
+    counts = np.array([1, 3, 1, 1, 5, 1, 1, 1, 3], "float32")
+    np.testing.assert_array_equal(ops.convert_to_numpy(found), np.repeat(counts[:, None], DIM, axis=1))
+
+
 def test_sums_have_distinct_rows_and_the_norm_of_the_table():
     table, matrix = of_rows()
     twice = summed_by_row(added(table, table))
