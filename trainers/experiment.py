@@ -15,7 +15,7 @@ from trainers.parts import NOT_OF_UNTIED, PARTS, ROLES, TIES
 NOT_COMPARED = {"data_dir", "vocabulary_size", "micro_batches"}
 
 FOLDERS = ("data_dir", "init_from")
-FREEZABLE = {"input": "word_input", "body": "body", "output": "word_output"}
+PARTS_OF_MODEL = {"input": "word_input", "body": "body", "output": "word_output"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +106,10 @@ class Experiment:
         """Returns the `Batches` of a split: for training or, not shuffled, for validation."""
         return self._maker("batching", {"tokens": tokens, "seed": self.settings["seed"], "shuffle": shuffle})()
 
+    def clip_parts(self):
+        """Returns the names of the parts of the model whose gradients --clip_norm bounds."""
+        return [PARTS_OF_MODEL[name] for name in self._parts_of("clip_parts") or PARTS_OF_MODEL]
+
     def flags_text(self):
         """Returns the experiment as a flagfile, one flag per line."""
         values = self._values()
@@ -137,12 +141,7 @@ class Experiment:
 
     def _freeze(self, model):
         """Makes the parts of --freeze untrainable."""
-        frozen = [name for name in self.settings["freeze"].split(",") if name]
-        if set(frozen) - set(FREEZABLE):
-            raise ValueError(
-                "--freeze must be one of input, body and output, or two with a comma between them. "
-                f"Received: --freeze={self.settings['freeze']}."
-            )
+        frozen = self._parts_of("freeze")
         if frozen and self.settings["init_from"] is None:
             raise ValueError("--freeze keeps weights of a trained run: pass --init_from=RUN too.")
         if self.settings["tie_words"] and len({"input", "output"}.intersection(frozen)) == 1:
@@ -151,9 +150,19 @@ class Experiment:
                 f"--freeze=input,output, or --notie_words. Received: --freeze={self.settings['freeze']}."
             )
         for name in frozen:
-            getattr(model, FREEZABLE[name]).trainable = False
+            getattr(model, PARTS_OF_MODEL[name]).trainable = False
         if not model.trainable_variables:
             raise ValueError(f"--freeze={self.settings['freeze']} leaves nothing to train: freeze fewer parts.")
+
+    def _parts_of(self, name):
+        """Returns the parts that a setting lists with commas."""
+        chosen = [part for part in self.settings[name].split(",") if part]
+        if set(chosen) - set(PARTS_OF_MODEL):
+            raise ValueError(
+                f"--{name} must be one of input, body and output, or several with commas between them. "
+                f"Received: --{name}={self.settings[name]}."
+            )
+        return chosen
 
     def _maker(self, role, offered=None):
         """Returns the maker of the chosen part with all its arguments, except for the ones that `assemble` adds."""

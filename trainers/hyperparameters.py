@@ -112,16 +112,22 @@ HYPERPARAMETERS = {
     "bptt": HyperParameter(
         int, 70, "Mean number of tokens of a stream in an update; gradients reach no further back.", (5, 2**20)
     ),
+    "vary_bptt": HyperParameter(
+        bool, True, "Whether the number of tokens of --bptt varies from update to update, as AWD-LSTM needs it."
+    ),
     "batch_size": HyperParameter(
         int, 32, "Blocks or streams of an update; for sentences, the update's tokens divided by --length.", (1, 2**20)
     ),
     "max_rate": HyperParameter(float, 1.0, "Learning rate after the warm-up.", LEARNING_RATE),
     "momentum": HyperParameter(float, 0.99, "Momentum.", RATE),
     "clip_norm": HyperParameter(
-        float, 0.1, "Bound on the global norm of an update's gradient; 0 for none.", (0.0, None)
+        float, 0.1, "Bound on the global norm of an update's gradient, of --clip_parts; 0 for none.", (0.0, None)
     ),
     "weight_decay": HyperParameter(
         float, 0.0, "L2 penalty: this times each weight is added to its gradient after clipping.", RATE
+    ),
+    "initial_accumulator": HyperParameter(
+        float, 0.1, "Initial value of Adagrad's sums of squared gradients.", (0.0, 1e6)
     ),
     "average_after": HyperParameter(
         int, 5, "Validations without improvement after which the weights are averaged.", (1, NUMBER)
@@ -146,6 +152,9 @@ GENERAL = {  # settings of the experiment itself
     "dtype": HyperParameter(str, "float32", "Keras dtype policy: float32, mixed_bfloat16 or mixed_float16."),
     "micro_batches": HyperParameter(
         int, 1, "Number of parts in which an update is computed, to save memory (gradient accumulation).", (1, 2**20)
+    ),
+    "clip_parts": HyperParameter(
+        str, "", "Parts whose gradients --clip_norm bounds: input, body or output, or several; all by default."
     ),
     "updates": HyperParameter(
         int,

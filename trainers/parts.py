@@ -22,7 +22,7 @@ from keras_adaptive.layers import (
     WordEmbedding,
 )
 from keras_adaptive.models.constructors import transformer
-from keras_adaptive.optimizers import NAG, AveragedSGD, CosineRestarts, L2Adam
+from keras_adaptive.optimizers import NAG, AveragedSGD, CosineRestarts, L2Adam, LazyAdam
 from trainers.outputs import adaptive_softmax, char_cnn_output, char_lstm_output, plain_softmax, sampled_softmax
 
 LEAST_NORM = 1e-6  # a gradient cut to less moves no weight in float32
@@ -120,6 +120,10 @@ def sentence_batches(*, tokens, length, batch_size, seed, shuffle):
     return SentenceBatches(tokens, batch_size * length, seed=seed, max_length=length, shuffle=shuffle)
 
 
+def stream_batches(*, tokens, bptt, vary_bptt, batch_size, seed, shuffle):
+    return StreamBatches(tokens, bptt, batch_size, seed=seed, shuffle=shuffle and vary_bptt)
+
+
 def nag(*, max_rate, momentum, clip_norm):
     return NAG(max_rate, momentum=momentum, global_clipnorm=_bound(clip_norm))
 
@@ -128,6 +132,15 @@ def adam(*, max_rate, clip_norm, weight_decay):
     if weight_decay:
         return L2Adam(max_rate, l2=weight_decay, global_clipnorm=_bound(clip_norm))
     return keras.optimizers.Adam(max_rate, global_clipnorm=_bound(clip_norm))
+
+
+def adagrad(*, max_rate, clip_norm, initial_accumulator):
+    bounds = {"global_clipnorm": _bound(clip_norm)}
+    return keras.optimizers.Adagrad(max_rate, initial_accumulator_value=initial_accumulator, **bounds)
+
+
+def lazy_adam(*, max_rate, clip_norm):
+    return LazyAdam(max_rate, global_clipnorm=_bound(clip_norm))
 
 
 def averaged_sgd(*, max_rate, clip_norm, weight_decay, average_after):
@@ -205,11 +218,13 @@ PARTS = {
     "batching": {
         "blocks": Part(BlockBatches, "length batch_size", "tokens seed shuffle"),
         "sentences": Part(sentence_batches, "length batch_size", "tokens seed shuffle"),
-        "streams": Part(StreamBatches, "bptt batch_size", "tokens seed shuffle"),
+        "streams": Part(stream_batches, "bptt vary_bptt batch_size", "tokens seed shuffle"),
     },
     "optimizer": {
         "nag": Part(nag, "max_rate momentum clip_norm"),
         "adam": Part(adam, "max_rate clip_norm weight_decay"),
+        "adagrad": Part(adagrad, "max_rate clip_norm initial_accumulator"),
+        "lazy_adam": Part(lazy_adam, "max_rate clip_norm"),
         "averaged_sgd": Part(averaged_sgd, "max_rate clip_norm weight_decay average_after"),
     },
     "schedule": {
@@ -231,7 +246,11 @@ ROLES = {  # role: (default, help)
         "blocks",
         "Training text: blocks, single sentences, or streams whose state is carried.",
     ),
-    "optimizer": ("nag", "Optimizer: Nesterov's accelerated gradient, Adam, or SGD that ends in averages (NT-ASGD)."),
+    "optimizer": (
+        "nag",
+        "Optimizer: Nesterov's accelerated gradient, Adam, SGD that ends in averages (NT-ASGD), or one that changes "
+        "only those words that an update reads: Adagrad, or Adam in a lazy form.",
+    ),
     "schedule": ("cosine_restarts", "Learning rate: cosine annealing after a linear warm-up, or steps down."),
 }
 # Pairs of --input and --output that can share word vectors, with the hyper-parameters that they do not use if they do.

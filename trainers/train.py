@@ -241,7 +241,8 @@ def new_model(chosen, vocabulary, stream_rows):
     model, optimizer = chosen.model(vocabulary), chosen.optimizer()
     if stream_rows:
         check_carries_state(model.body, chosen.parts)
-    model.compile(optimizer, micro_batches=chosen.settings["micro_batches"], stream_rows=stream_rows)
+    micro_batches, clip_parts = chosen.settings["micro_batches"], chosen.clip_parts()
+    model.compile(optimizer, micro_batches=micro_batches, stream_rows=stream_rows, clip_parts=clip_parts)
     return model
 
 

@@ -267,6 +267,8 @@ class TrainingStep(keras.Model):
         chosen = {id(one) for part in parts for one in part.trainable_variables}
         places = [i for i, one in enumerate(self.trainable_variables) if everywhere or id(one) in chosen]
         group = [gradients[place] for place in places]
+        if not group:  # of parts that are frozen
+            return gradients
         norm = norm if everywhere else global_norm(group)
         group = scaled(group, bound / ops.maximum(norm, bound))
         return [dict(zip(places, group)).get(i, gradient) for i, gradient in enumerate(gradients)]
