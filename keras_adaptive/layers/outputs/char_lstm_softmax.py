@@ -12,7 +12,8 @@ from keras_adaptive.ops.spelling import BYTES, SYMBOLS, prefix_tree, spell, spel
 from keras_adaptive.special_words import SPECIAL_WORDS
 
 SLOTS = (3, 5, 8, 12)  # Words are sorted by these numbers of symbols; a loop is compiled for each.
-SPELLED_ROWS = 512  # Number of words of a chunk.
+SPELLED_ROWS = 128  # Number of words of a chunk.
+TREE_ROWS = 512  # Largest number of hidden states of a chunk.
 TREE_BYTES = 64 * 2**20  # Memory of the widest step through the prefixes of the vocabulary.
 
 
@@ -141,7 +142,7 @@ class CharLSTMSoftmax(Output):
         """Returns `function` of chunks of rows, in which the gates of the widest step take `TREE_BYTES`."""
         widest = max(1, *(len(level.branches) for level in self._tree[0]))
         rows = max(1, TREE_BYTES // (4 * 4 * self.units * widest))
-        rows = min(rows, x.shape[0] or rows, SPELLED_ROWS)
+        rows = min(rows, x.shape[0] or rows, TREE_ROWS)
         active = ops.ones(ops.shape(x)[:1], "bool")
         return map_rows([(function, active, rows)], [x], self._weights(), width, in_chunks=True)
 

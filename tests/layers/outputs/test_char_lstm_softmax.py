@@ -53,6 +53,7 @@ def test_every_word_has_the_probability_of_its_symbols(mode):
 def test_gradients_of_targets_are_those_of_the_whole_vocabulary(monkeypatch):
     """The first takes steps through the target, the second through the tree of all words, a row or two at a time."""
     monkeypatch.setattr("keras_adaptive.layers.outputs.char_lstm_softmax.SPELLED_ROWS", 2)
+    monkeypatch.setattr("keras_adaptive.layers.outputs.char_lstm_softmax.TREE_ROWS", 2)
     layer, targets = make(), np.array([[5, 2, -1], [6, 7, 4]], "int32")
     weights = np.array([[1.0, 2.0, 1.0], [0.5, 0.0, 3.0]], "float32")
 
