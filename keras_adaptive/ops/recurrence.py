@@ -17,15 +17,16 @@ def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
         h ← o·tanh(c), times `projection` if there is one
 
     The state is float32 whatever the dtype of `x`. The gradients of the weights are one matrix product over all steps.
-    torch runs its own kernel where the dtype is float32; with a projection only on a GPU and for an `output_dim` below
-    `units`. TensorFlow and JAX run a loop over the steps on a GPU too, without cuDNN.
+    torch runs its own kernel where the dtype is float32 and all rows have one bias; with a projection only on a GPU and
+    for an `output_dim` below `units`. TensorFlow and JAX run a loop over the steps on a GPU too, without cuDNN.
 
     Args:
         x: Float tensor (batch, time, input_dim).
         kernel: Float tensor (input_dim, 4·units) in the dtype of `x`.
         recurrent_kernel: Float tensor (output_dim, 4·units) in the dtype of `x`. `output_dim` is `units`, or the
             dimension of the projection.
-        bias: Float tensor (4·units,) in the dtype of `x`.
+        bias: Float tensor (4·units,) in the dtype of `x`, or (batch, 4·units): one for each row, such as the product
+            with an input that is the same at all steps.
         h: Float32 tensor (batch, output_dim), the output before the first step.
         c: Float32 tensor (batch, units), the cells before the first step.
         projection: Float tensor (units, output_dim) in the dtype of `x`, optional.
@@ -40,36 +41,39 @@ def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
     """
     x, kernel, recurrent_kernel, bias, h, c = map(ops.convert_to_tensor, (x, kernel, recurrent_kernel, bias, h, c))
     extra = () if projection is None else (ops.convert_to_tensor(projection),)
-    if keras.config.backend() == "torch" and x.dtype == h.dtype and _torch_has_kernel(x, h, c, extra):
+    if keras.config.backend() == "torch" and x.dtype == h.dtype and _torch_has_kernel(x, bias, h, c, extra):
         import torch
 
         weights = [kernel.T, recurrent_kernel.T, bias, torch.zeros_like(bias), *(matrix.T for matrix in extra)]
         training = torch.is_grad_enabled()  # cuDNN keeps what backward needs only if told so
         y, h, c = torch.lstm(x, (h[None], c[None]), weights, True, 1, 0.0, training, False, True)
         return y, h[0], c[0]
+    bias = ops.transpose(bias) if len(bias.shape) == 2 else bias[:, None]
     x, h, c = ops.transpose(x, (1, 2, 0)), ops.transpose(h), ops.transpose(c)
     y, h, c = custom_vjp(_lstm_forward, _lstm_backward)(x, kernel, recurrent_kernel, bias, h, c, *extra)
     return ops.transpose(y, (2, 0, 1)), ops.transpose(h), ops.transpose(c)
 
 
-def _torch_has_kernel(x, h, c, projection):
+def _torch_has_kernel(x, bias, h, c, projection):
     """Returns whether torch has a kernel for a case; it tells a projection by an output smaller than the cells."""
-    return not projection or (x.is_cuda and h.shape[-1] < c.shape[-1])
+    return len(bias.shape) == 1 and (not projection or (x.is_cuda and h.shape[-1] < c.shape[-1]))
 
 
 def _lstm_forward(x, kernel, recurrent_kernel, bias, h, c, *projection):
     """Computes `lstm` with the batch last: x (time, input_dim, batch), h (output_dim, batch) and c (units, batch).
 
+    The bias is (4·units, 1), or (4·units, batch).
+
     A product of a large matrix and a few columns is faster than one of a few rows and a large matrix, on a CPU by all
     backends. Input and output of a step are one such matrix of columns.
     """
     dtype, wide = _dtype(x), "float32"
-    multiply, bias = _gate_product(kernel, recurrent_kernel, x.shape[0]), ops.cast(bias, wide)[:, None]
+    multiply, wide_bias = _gate_product(kernel, recurrent_kernel, x.shape[0]), ops.cast(bias, wide)
     project = [ops.transpose(matrix) for matrix in projection]
 
     def step(state, inputs):
         h, c = state
-        sums = ops.cast(multiply(*inputs, ops.cast(h, dtype)), wide) + bias
+        sums = ops.cast(multiply(*inputs, ops.cast(h, dtype)), wide) + wide_bias
         i, f, g, o = ops.split(sums, 4)
         i, f, g, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(g), ops.sigmoid(o)
         c = f * c + i * g
@@ -80,7 +84,7 @@ def _lstm_forward(x, kernel, recurrent_kernel, bias, h, c, *projection):
 
     outputs = ((h.shape, dtype), (c.shape, wide), ((bias.shape[0], c.shape[1]), dtype))
     state, (y, cells, activations) = scan(step, (h, c), (x,), outputs)
-    return (y, *state), (activations, cells, y, x, kernel, recurrent_kernel, h, c, *projection)
+    return (y, *state), (activations, cells, y, x, kernel, recurrent_kernel, bias, h, c, *projection)
 
 
 def _gate_product(kernel, recurrent_kernel, time):
@@ -94,7 +98,7 @@ def _gate_product(kernel, recurrent_kernel, time):
 
 
 def _lstm_backward(residuals, upstream):
-    activations, cells, y, x, kernel, recurrent_kernel, h, c, *projection = residuals
+    activations, cells, y, x, kernel, recurrent_kernel, bias, h, c, *projection = residuals
     dtype, wide = _dtype(x), "float32"
     weights = ops.concatenate([kernel, recurrent_kernel])
     cells_before = _shifted(cells, c)
@@ -119,10 +123,11 @@ def _lstm_backward(residuals, upstream):
     outputs = ((x.shape[1:], dtype), (activations.shape[1:], dtype), (h.shape, dtype))[: 2 + len(projection)]
     inputs = of_y, activations, cells, cells_before
     state, (of_x, of_sums, *of_outputs) = scan(step, (of_h, of_c), inputs, outputs, reverse=True)
+    of_bias = ops.sum(of_sums, axis=0)
+    of_bias = ops.sum(of_bias, axis=1, keepdims=True) if bias.shape[1] == 1 else of_bias
     of_sums = _columns(of_sums)
     before = _columns(ops.concatenate([x, _shifted(y, ops.cast(h, dtype))], axis=1))
     of_weights = ops.matmul(before, ops.transpose(of_sums))
-    of_bias = ops.sum(of_sums, axis=1)
     of_projection = []
     if projection:
         o = ops.split(activations, 4, axis=1)[3]

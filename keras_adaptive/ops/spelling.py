@@ -91,7 +91,7 @@ def spelling_nll(x, symbols, *weights, slots):
     before = ops.where(before > BYTES, 0, before)  # the word has ended
     rows, units = ops.shape(x)[0], weights[2].shape[0]
     zeros = ops.zeros((rows, units), "float32")
-    log_probs, _ = _predict(ops.repeat(x[:, None], slots, axis=1), before, (zeros, zeros), *weights)
+    log_probs, _ = _predict(_context(x, *weights), before, (zeros, zeros), *weights)
     picked = ops.take_along_axis(log_probs, ops.maximum(symbols - 1, 0)[..., None], axis=-1)[..., 0]
     return -ops.sum(ops.where(symbols > 0, picked, 0.0), axis=1, keepdims=True)
 
@@ -109,14 +109,13 @@ def vocabulary_log_probs(x, *weights, tree):
     """
     levels, places = tree
     rows, units = ops.shape(x)[0], weights[2].shape[0]
-    parents, before = np.zeros(1, "int32"), np.zeros(1, "int32")
+    parents, before, context = np.zeros(1, "int32"), np.zeros(1, "int32"), _context(x, *weights)
     state, total, found = [ops.zeros((rows, 1, units), "float32")] * 2, ops.zeros((rows, 1), "float32"), []
     for ends, branches in levels:
         count = len(parents)
         flat = [ops.reshape(ops.take(part, parents, axis=1), (-1, units)) for part in state]
-        hidden = ops.reshape(ops.repeat(x[:, None], count, axis=1), (-1, 1, x.shape[-1]))
         symbols = ops.reshape(ops.broadcast_to(before, (rows, count)), (-1, 1))
-        log_probs, state = _predict(hidden, symbols, flat, *weights)
+        log_probs, state = _predict(ops.repeat(context, count, axis=0), symbols, flat, *weights)
         state = [ops.reshape(part, (rows, count, units)) for part in state]
         pairs = ops.reshape(total[..., None] + ops.reshape(log_probs, (rows, count, SYMBOLS)), (rows, count * SYMBOLS))
         found.append(ops.take(pairs, ends.astype("int32"), axis=1))
@@ -125,9 +124,14 @@ def vocabulary_log_probs(x, *weights, tree):
     return ops.take(ops.concatenate(found, axis=1), places.astype("int32"), axis=1)
 
 
-def _predict(x, before, state, table, kernel, recurrent_kernel, bias, logits_kernel, logits_bias):
+def _context(x, table, kernel, recurrent_kernel, bias, *of_logits):
+    """Returns what the hidden states add to the gates, the same at every step: (rows, 4·units)."""
+    return ops.matmul(x, kernel[: x.shape[-1]]) + bias
+
+
+def _predict(context, before, state, table, kernel, recurrent_kernel, bias, logits_kernel, logits_bias):
     """Returns the log-probabilities (rows, steps, SYMBOLS) float32, and the state of the LSTM after the steps."""
-    vectors = ops.cast(ops.take(table, before, axis=0), x.dtype)
-    y, *state = lstm(ops.concatenate([x, vectors], axis=-1), kernel, recurrent_kernel, bias, *state)
+    vectors, of_vectors = ops.cast(ops.take(table, before, axis=0), context.dtype), kernel[-table.shape[1] :]
+    y, *state = lstm(vectors, of_vectors, recurrent_kernel, context, *state)
     logits = ops.reshape(ops.matmul(ops.reshape(y, (-1, y.shape[-1])), logits_kernel), (*ops.shape(y)[:2], SYMBOLS))
     return ops.log_softmax(ops.cast(logits, "float32") + ops.cast(logits_bias, "float32")), state

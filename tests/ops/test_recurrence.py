@@ -15,10 +15,10 @@ def normal(*shape):
     return np.random.default_rng(sum(shape)).normal(size=shape).astype("float32")
 
 
-def lstm_arguments(projected):
-    """x, kernel, recurrent_kernel, bias, h, c and, if asked, projection."""
+def lstm_arguments(projected, bias=(4 * UNITS,)):
+    """x, kernel, recurrent_kernel, bias (of this shape), h, c and, if asked, projection."""
     width = OUTPUT if projected else UNITS
-    weights = [0.5 * normal(INPUT, 4 * UNITS), 0.5 * normal(width, 4 * UNITS), normal(4 * UNITS)]
+    weights = [0.5 * normal(INPUT, 4 * UNITS), 0.5 * normal(width, 4 * UNITS), normal(*bias)]
     state = [normal(BATCH, width), normal(BATCH, UNITS)]
     return [normal(BATCH, TIME, INPUT), *weights, *state, *([normal(UNITS, OUTPUT)] if projected else [])]
 
@@ -40,9 +40,10 @@ def weighted(function, library, *arguments):
     [
         (lstm, oracle.lstm, lstm_arguments(False)),
         (lstm, oracle.lstm, lstm_arguments(True)),
+        (lstm, oracle.lstm, lstm_arguments(False, (BATCH, 4 * UNITS))),
         (forget_mult, oracle.forget_mult, pooling_arguments()),
     ],
-    ids=["lstm", "projected lstm", "forget_mult"],
+    ids=["lstm", "projected lstm", "lstm with a bias for each row", "forget_mult"],
 )
 def test_values_and_gradients_of_all_arguments_are_those_of_the_oracle(function, exact, arguments, mode):
     found = value_and_gradients(functools.partial(weighted, function, ops), arguments, mode)
