@@ -124,7 +124,12 @@ def read_losses(path, of):
     if not path.is_file():
         return None
     with reading(path, "a file of losses", "Remove it."), open(path, "rb") as file, np.load(file) as kept:
-        return WordLosses(*(kept[name] for name in WordLosses._fields)) if kept["of"] == of else None
+        if kept["of"] != of:
+            return None
+        losses = WordLosses(*(kept[name] for name in WordLosses._fields))
+        if losses.nll.ndim != 1 or losses.nll.shape != losses.words.shape or not np.isfinite(losses.nll).all():
+            raise ValueError("it must hold a finite loss for each word")
+        return losses
 
 
 def write_losses(path, of, losses):

@@ -45,7 +45,7 @@ def mixture_weights(nll):
     Example:
 
     >>> mixture_weights([[0.1, 0.1, 5.0], [4.0, 4.0, 0.2]]).round(2)  # each is the better one of its tokens
-    array([0.68, 0.32])
+    array([0.67, 0.33])
     """
     nll = np.asarray(nll, np.float64)
     if nll.ndim != 2 or not nll.size or not np.isfinite(nll).all():

@@ -179,6 +179,12 @@ def test_bad_flags_and_folders_are_refused_in_one_line(folders, corpus, tmp_path
     training = [f"--data_dir={corpus.data_dir}", "--length=8", "--cutoffs=4", "--warmup=0"]
     refused(train, f"--run_dir={ngrams}", *training, match="holds an n-gram model, not a run")
     losses = ngram_file(ngrams, "valid")
+    nll, words = made_up(corpus, "valid", 3)
+    for bad in (nll[1:], nll * np.nan, np.stack([nll, nll])):
+        write_losses(losses, of_ngrams(corpus, "valid"), WordLosses(bad, words, 7))
+        refused(
+            evaluate, f"--run_dir={run},{ngrams}", "--output=/dev/null", match="valid.npz .* a finite loss for each"
+        )
     losses.write_bytes(losses.read_bytes()[:100])
     refused(evaluate, f"--run_dir={run},{ngrams}", "--output=/dev/null", match="losses_valid.npz is not a file of")
     losses.unlink()
