@@ -32,7 +32,7 @@ class Ensemble(Prediction):
     Example:
 
     >>> sizes = {"dim": 16, "num_blocks": 1, "num_heads": 2, "ffn_dim": 32, "cutoffs": (100, 400)}
-    >>> models = [transformer_lm(1_000, **sizes) for _ in range(3)]
+    >>> models = [transformer_lm(1_000, **sizes) for _ in range(2)]
     >>> text = np.random.randint(0, 1_000, size=(8, 6))
     >>> nll = np.stack([model.nll(text[:, :-1], text[:, 1:]).ravel() for model in models])
     >>> ensemble = Ensemble(models, mixture_weights(nll))
@@ -94,9 +94,12 @@ class Ensemble(Prediction):
 
 
 def _check(models):
-    """Raises a ValueError unless all members read and predict the same number of words."""
+    """Raises a ValueError unless all members are language models that read and predict the same number of words."""
     if not models:
         raise ValueError("An ensemble must have at least one model. Received: models=[].")
+    for model in models:
+        if not isinstance(model, Prediction):
+            raise ValueError(f"The members of an ensemble must be `LanguageModel`s. Received: {type(model).__name__}.")
     sizes = [(model.input_vocabulary_size, model.vocabulary_size) for model in models]
     for number, size in enumerate(sizes):
         if size != sizes[0]:

@@ -94,6 +94,8 @@ def test_members_of_other_vocabularies_are_refused(members):
         Ensemble([members[0], recurrent(VOCABULARY + 1)])
     with pytest.raises(ValueError, match="at least one model"):
         Ensemble([])
+    with pytest.raises(ValueError, match="must be `LanguageModel`s. Received: LSTMDecoder"):
+        Ensemble([members[1].body])
     with pytest.raises(ValueError, match="`weights` must be 2 numbers"):
         Ensemble(members, [1.0])
 
