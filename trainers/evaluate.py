@@ -120,6 +120,8 @@ def divide_by_total(word_output):
 def evaluate_together():
     if not FLAGS.output:
         raise ValueError("Several runs need --output, the JSON file to write. Pass one, such as runs/ensemble.json.")
+    if FLAGS.within_vocabulary:
+        raise ValueError("--within_vocabulary is for one run. Received: several. Leave --within_vocabulary out.")
     runs = open_runs(FLAGS.run_dir, data_dir=FLAGS.data_dir, model=FLAGS.model)
     ensembles.check_one_vocabulary(runs)
     blocks = [None if run.folder.is_ngram else blocks_for(run.folder) for run in runs]

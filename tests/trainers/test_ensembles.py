@@ -74,6 +74,8 @@ class Folders(list):
 
 
 class Model:
+    word_output = None
+
     def __init__(self, seed):
         self.seed = seed
 
@@ -171,6 +173,8 @@ def test_members_that_scored_other_words_are_refused():
 def test_bad_flags_and_folders_are_refused_in_one_line(folders, corpus, tmp_path):
     run, _, ngrams = folders
     refused(evaluate, f"--run_dir={run},{ngrams}", match="Several runs need --output")
+    whole = "--within_vocabulary is for one run"
+    refused(evaluate, f"--run_dir={run},{ngrams}", "--output=/dev/null", "--within_vocabulary", match=whole)
     refused(evaluate, f"--run_dir={run},{run}/../blocks", "--output=/dev/null", match="is given twice")
     refused(evaluate, f"--run_dir={run},{tmp_path}/none", "--output=/dev/null", match="none holds no run")
     alone = "holds the losses of an n-gram model: only trainers.analyze, and trainers.evaluate with several runs"
