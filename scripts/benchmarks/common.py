@@ -247,7 +247,7 @@ def print_table(header, rows):
 
 def choose_backend(name):
     """Makes Keras use a backend, before it is imported for the first time in this process."""
-    if "keras" in sys.modules:
+    if "keras" in sys.modules and sys.modules["keras"].config.backend() != name:
         raise RuntimeError("The backend is chosen when Keras is imported, and it was.")
     os.environ["KERAS_BACKEND"] = name
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

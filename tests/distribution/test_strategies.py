@@ -1,5 +1,6 @@
 """The same update on one device and on several, by every strategy: virtual devices, and real processes."""
 
+import functools
 import json
 import sys
 
@@ -35,6 +36,16 @@ CASES = {
 def one_device():
     """Of 4 micro-batches, by the same code."""
     return replicas.trained(distribution.start(), 4)
+
+
+@functools.cache
+def streams_of_one_device():
+    return replicas.streams(distribution.start(), 1)
+
+
+@functools.cache
+def float16_of_one_device(updates=replicas.FLOAT16_UPDATES):
+    return replicas.float16(distribution.start(), updates)
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(map(str, case)))
@@ -105,7 +116,7 @@ def test_the_processes_agree_on_the_largest_number(case):
 
 
 def test_streams_are_carried_as_on_one_device(case):
-    expected = replicas.streams(distribution.start(), 1)
+    expected = streams_of_one_device()
     for one in case[1]:
         assert_same_weights(one["streams"], expected)
         assert one["streams"]["loss"] == pytest.approx(expected["loss"], rel=1e-5)
@@ -117,12 +128,12 @@ def test_float16_loses_the_updates_that_overflow_and_then_learns_as_on_one_devic
     (_, processes, devices, *_), (first, *_) = case
     if "float16" not in first:
         pytest.skip("tested with the other strategies of the backend")
-    found, expected = first["float16"], replicas.float16(distribution.start())
+    found, expected = first["float16"], float16_of_one_device()
     assert 3 < expected["skipped"] < 20
     fewer = expected["skipped"] - found["skipped"]
     assert 0 <= fewer <= np.log2(processes * devices) and found["scale"] == expected["scale"] * 2**fewer
     if fewer:  # one device with as many updates that count
-        expected = replicas.float16(distribution.start(), replicas.FLOAT16_UPDATES + int(fewer))
+        expected = float16_of_one_device(replicas.FLOAT16_UPDATES + int(fewer))
     for weight, other in zip(found["weights"], expected["weights"], strict=True):
         np.testing.assert_allclose(weight, other, rtol=0, atol=0.01)
 

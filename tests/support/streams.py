@@ -1,9 +1,9 @@
 """A tiny model of streams and batches for it; as a program, a training that can be killed in mid-stream.
 
-    python -m tests.support.streams FOLDER KILL_AFTER
+    python -m tests.support.streams KILL_AFTER FOLDER...
 
-trains to the end, from the newest checkpoint of the folder, and prints a digest of every variable; with KILL_AFTER > 0
-it kills itself after so many updates.
+trains to the end in each folder in turn, from its newest checkpoint, and prints a digest of every variable; with
+KILL_AFTER > 0 it kills itself after this number of updates.
 """
 
 import hashlib
@@ -77,4 +77,5 @@ def train(folder, kill_after=0):
 
 
 if __name__ == "__main__":
-    print(json.dumps(train(sys.argv[1], int(sys.argv[2]))), flush=True)
+    for folder in sys.argv[2:]:
+        print(json.dumps(train(folder, int(sys.argv[1]))), flush=True)

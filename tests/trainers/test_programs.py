@@ -18,7 +18,7 @@ import pytest
 
 from keras_adaptive.data import load_corpus, prepare
 from keras_adaptive.evaluation import word_losses
-from tests.support.backends import BACKEND
+from tests.support.backends import BACKEND, use_graph_optimizer
 from tests.support.programs import ask, call
 from tests.support.quickstart import SHRUNK
 from tests.support.text import write_zipf
@@ -316,6 +316,7 @@ def test_bad_flags_leave_no_run_behind(corpus, tmp_path, arguments, message):
 def test_words_enter_in_sentences_by_their_bytes_and_unknown_words_too(corpus, tmp_path, monkeypatch, capsys):
     """Every line is as long as a block, so that a validation of sentences is an evaluation of blocks."""
     monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())  # to compile less
+    use_graph_optimizer(False)  # so too
     run_dir = tmp_path / "run"
     parts = ["--input=char_cnn", "--notie_words", "--filters=8,12,16", "--batching=sentences", "--micro_batches=2"]
     parts += ["--updates=3", "--evaluate_every=3"]

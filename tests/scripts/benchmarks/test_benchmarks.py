@@ -37,8 +37,8 @@ PROGRAMS = {
 
 @pytest.mark.filterwarnings("default")  # the peers' own are not ours
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_it_runs_and_writes_its_figures(program, tmp_path, monkeypatch):
-    """In this process, where the backend is chosen already."""
+def test_it_runs_and_writes_its_figures(program, tmp_path, monkeypatch, forks):
+    """In this process, where the backend is chosen already; scaling starts processes."""
     monkeypatch.setattr(common, "SETTLE", 0)
     script = importlib.import_module(f"scripts.benchmarks.{program.split(',')[0]}")
     call(script, f"--backend={BACKEND}", f"--results={tmp_path / 'results.json'}", *PROGRAMS[program])
@@ -54,7 +54,7 @@ def test_each_is_a_program_that_chooses_its_backend_itself():
     """Nothing that one imports at its top imports Keras."""
     modules = sorted({f"scripts.benchmarks.{program.split(',')[0]}" for program in PROGRAMS})
     code = f"import {', '.join(modules)}; scripts.benchmarks.common.choose_backend({BACKEND!r})"
-    done = programs.run("-c", code)
+    done = programs.run("-c", code, KERAS_BACKEND="torch" if BACKEND == "jax" else "jax")
     assert done.returncode == 0, done.stderr
     for module in modules:
         done = programs.run("-m", module, "--helpshort")
