@@ -74,6 +74,18 @@ def test_the_update_is_the_clipped_gradient_of_the_mean_loss():
         np.testing.assert_allclose(new, old - 1.9 * 0.1 / norm * gradient, atol=1e-6)
 
 
+def test_a_frozen_body_is_left_alone():
+    model = language_model()
+    model.body.trainable = False
+    compile(model, clipped())
+    frozen, trained = model.body.get_weights(), weights_of(model)
+    tokens, targets, weights = batch(4)
+    model.fit(tokens, targets, sample_weight=weights, batch_size=4, verbose=0)
+    assert len(model.optimizer.momentums) == len(trained) > 0
+    assert all(map(np.array_equal, model.body.get_weights(), frozen))
+    assert not any(map(np.array_equal, weights_of(model), trained))
+
+
 def test_the_norm_is_computed_once_and_the_optimizer_does_not_clip_again(monkeypatch):
     """A second clip would change nothing, and cost a pass over all gradients."""
     bounds, norms = [], []
