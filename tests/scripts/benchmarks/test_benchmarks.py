@@ -31,6 +31,7 @@ PROGRAMS = {
         "--repeats=1",
         "--nomemory",
     ],
+    "recommender": ["--items=50", "--dim=4", "--batch_size=8", "--num_samples=9", "--repeats=1"],
     "checkpoints": [*WORDS, *BODY, "--length=8", "--rows=2", "--updates=1", "--repeats=1"],
 }
 
