@@ -86,7 +86,7 @@ def test_a_process_whose_other_is_never_started(tmp_path):
 
 LOSSES = {  # what happens to the second of two processes, the --timeout, and what the first says in the end
     "killed": (signal.SIGKILL, 300, r"train: another process was lost \(.*"),
-    "stopped": (signal.SIGSTOP, 10, "No batch ended for 10 seconds: another process hangs, .*"),
+    "stopped": (signal.SIGSTOP, 40, "No batch ended for 40 seconds: another process hangs, .*"),
 }
 
 

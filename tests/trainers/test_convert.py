@@ -12,6 +12,7 @@ import pytest
 from keras_adaptive import fairseq
 from keras_adaptive.data import Vocabulary, load_corpus
 from keras_adaptive.data import prepare as prepare_text
+from keras_adaptive.evaluation import word_losses
 from tests.support.programs import call
 from trainers import convert, evaluate, generate, prepare, score
 from trainers.run_folder import RunFolder
@@ -54,7 +55,7 @@ def test_the_perplexity_of_context_windows(run_dir, corpus, capsys):
     result = json.loads((run_dir / "evaluation_test.json").read_text())
     model, _ = fairseq.load_language_model(FILES / "transformer_lm_fairseq.pt", FILES / "dict.txt")
     tokens = np.asarray(load_corpus(corpus).tokens("test"), "int32")
-    windows = evaluate.word_losses(model, load_corpus(corpus), "test", 24, 40, 16, by_lines=True)[0]
+    windows = word_losses(model, load_corpus(corpus), "test", 24, 40, 16, by_lines=True)[0]
     assert result["loss"] == pytest.approx(windows.mean(), rel=1e-6)
     assert result["tokens"] == len(tokens) and np.count_nonzero(tokens == 3) == 9
     assert f"test perplexity {np.exp(windows.mean()):.2f} per word" in capsys.readouterr().out

@@ -51,7 +51,7 @@ def test_settings_that_make_no_sense(arguments, message):
 
 
 def test_noise_belongs_to_the_sampled_output():
-    with pytest.raises(ValueError, match="--num_samples belongs to --output=sampled. Received: --output=softmax"):
+    with pytest.raises(ValueError, match=r"belongs to --output=sampled\|char_cnn. Received: --output=softmax"):
         Experiment.of_arguments(["--input=word", "--output=softmax", "--num_samples=6"])
 
 
