@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_adaptive.backend.rows import RowGradient
+from keras_adaptive.backend.rows import RowGradient, read_rows
 
 
 class RowUpdates:
@@ -34,7 +34,7 @@ class RowUpdates:
             super().update_step(gradient, variable, learning_rate)
             return
         slots = self.slots_of(variable)
-        rows = [ops.take(slot, gradient.ids, axis=0) for slot in slots]
+        rows = [read_rows(slot, gradient.ids) for slot in slots]
         values = ops.cast(gradient.values, variable.dtype)
         change, changes = self.row_changes(values, rows, ops.cast(learning_rate, variable.dtype))
         for one, rows in zip([variable, *slots], [change, *changes], strict=True):

@@ -43,6 +43,19 @@ def take_rows(variable, ids):
     return reader.take(variable, ids)
 
 
+def read_rows(variable, ids):
+    """Returns rows of a variable, which may then be updated in place.
+
+    Under TensorFlow the value of a whole variable that was read by the same step would be copied before the update.
+    """
+    if keras.config.backend() != "tensorflow":
+        return ops.take(variable, ids, axis=0)
+    import tensorflow as tf
+
+    variable = variable.value if isinstance(variable, keras.Variable) else variable  # bare under a strategy
+    return tf.gather(variable, ids)
+
+
 class RowReader:
     """Collects what `take_rows` reads of some variables within `reading()`.
 
@@ -70,7 +83,7 @@ class RowReader:
             _READER.reset(token)
 
     def take(self, variable, ids):
-        rows = self.watch(ops.stop_gradient(ops.take(variable, ids, axis=0)), len(self.rows))
+        rows = self.watch(ops.stop_gradient(read_rows(variable, ids)), len(self.rows))
         self.read.append(variable)
         self.ids.append(ids)
         self.rows.append(rows)

@@ -10,6 +10,7 @@ from keras_adaptive.backend.optimizer_step import apply_gradients, updates_rows
 from keras_adaptive.backend.rows import RowGradient, added, summed_by_row, take_rows
 from keras_adaptive.ops.global_norm import global_norm, scaled
 from keras_adaptive.optimizers import NAG, LazyAdam
+from tests.support.backends import BACKEND
 
 ROWS, DIM = 9, 3
 RANDOM = np.random.default_rng(0)
@@ -154,3 +155,23 @@ def test_a_skipped_update_of_rows_changes_nothing(make):
 )
 def test_optimizers_that_change_every_row_get_dense_gradients(optimizer):
     assert not updates_rows(optimizer)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="only its graphs hold the value of a variable")
+def test_an_update_of_rows_never_reads_a_whole_table():
+    """TensorFlow would copy a table, or a slot, whose value is in use when its rows are updated."""
+    import tensorflow as tf
+
+    table, matrix = trainable = variables()
+    optimizer = keras.optimizers.Adagrad(0.1)
+    optimizer.build(trainable)
+
+    def step():
+        take = lambda: (two_reads(table, matrix, take_rows), ())  # noqa: E731
+        _, found = value_and_gradients(take, (), list(trainable), [], [table])
+        apply_gradients(optimizer, list(map(summed_by_row, found)), list(trainable), ops.convert_to_tensor(True))
+
+    graph = tf.function(step).get_concrete_function().graph
+    graphs = [graph, *(graph._get_function(name).graph for name in graph._functions)]
+    outputs = [output for one in graphs for operation in one.get_operations() for output in operation.outputs]
+    assert len(outputs) > 50 and not any(output.shape == (ROWS, DIM) for output in outputs)
