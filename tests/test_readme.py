@@ -1,4 +1,4 @@
-"""The README's examples, run as they stand there; only the sizes shrink."""
+"""The examples of the README and of the documentation, run as they stand there; only the sizes shrink."""
 
 import os
 import re
@@ -8,8 +8,14 @@ import keras
 import numpy as np
 import pytest
 
-README = Path(__file__).parents[1] / "README.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+ROOT = Path(__file__).parents[1]
+
+
+def examples(path):
+    return re.findall(r"```python\n(.*?)```", (ROOT / path).read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+EXAMPLES, OF_SAMPLED = examples("README.md"), examples("docs/sampled_losses.md")
 SIZES = {"1_000_000": "3_000", "100_000": "900", "50_000": "2_000", "16_000": "400", "10_000": "300", "4_000": "100"}
 SIZES |= {"1_000": "40", "size=(256,": "size=(64,", "size=(64, 33)": "size=(16, 17)", "num_blocks=2": "num_blocks=1"}
 
@@ -34,3 +40,12 @@ def test_example(example, tmp_path, monkeypatch):
     else:
         best = keras.ops.convert_to_numpy(names["log_probs"])
         assert best.shape[-1] in (5, 10) and (np.diff(best) <= 0).all()
+
+
+def test_the_example_of_sampled_losses():
+    names = {}
+    (example,) = OF_SAMPLED
+    exec(compile(shrink(example), "docs/sampled_losses.md", "exec"), names)
+    assert names["perplexity"] == pytest.approx(np.exp(names["loss"]), rel=1e-4)
+    best = keras.ops.convert_to_numpy(names["log_probs"])
+    assert best.shape == names["recommended"].shape == (3, 10) and (np.diff(best) <= 0).all()
