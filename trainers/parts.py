@@ -210,8 +210,8 @@ PARTS = {
         ),
         "char_cnn": Part(
             char_cnn_output,
-            "num_samples correction_dim highways filters char_dim word_markers input_dropout",
-            "words",
+            "num_samples sampled_loss noise correction_dim highways filters char_dim word_markers input_dropout",
+            "words counts",
         ),
         "char_lstm": Part(char_lstm_output, "output_units char_dim max_bytes", "words"),
     },

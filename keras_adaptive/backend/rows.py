@@ -16,8 +16,8 @@ class RowGradient(NamedTuple):
     """Gradient of a table (rows, …) that is zero outside of a few rows.
 
     Args:
-        ids: Int32 tensor (n,), the rows. `added` makes them distinct, except for places that pad: these repeat a row
-            and have the values 0.
+        ids: Int32 tensor (n,), the rows. `summed_by_row` makes them distinct, except for places that pad: these repeat
+            a row and have the values 0.
         values: Tensor (n, …), the gradient of each row.
     """
 
