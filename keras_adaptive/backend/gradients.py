@@ -70,11 +70,12 @@ def _torch(function, trainable, tables, others):
         source.grad = None
     value.backward(inputs=sources)  # unlike `torch.autograd.grad`, it never returns one tensor twice
     _check_read_by_rows(tables, [table.grad for table in whole])
-    gradients = [torch.zeros_like(source) if source.grad is None else source.grad for source in sources]
+    read = [*variables, *reader.rows]  # without the tables, which are large
+    gradients = [torch.zeros_like(source) if source.grad is None else source.grad for source in read]
     for source in sources:
         source.grad = None
     count = len(variables)
-    of_rows = gradients[count : count + len(reader.rows)]
+    of_rows = gradients[count:]
     for variable, ids, values in zip(reader.read, reader.ids, of_rows, strict=True):
         if id(variable) in dense:
             gradients[dense[id(variable)]].index_add_(0, ids.flatten(), values.flatten(0, ids.ndim - 1))
