@@ -37,8 +37,9 @@ class RowUpdates:
         rows = [read_rows(slot, gradient.ids) for slot in slots]
         values = ops.cast(gradient.values, variable.dtype)
         change, changes = self.row_changes(values, rows, ops.cast(learning_rate, variable.dtype))
-        for one, rows in zip([variable, *slots], [change, *changes], strict=True):
-            _add_rows(one, gradient.ids, rows)
+        _add_rows(variable, gradient.ids, change)
+        for slot, one, old in zip(slots, changes, rows, strict=True):
+            _add_rows(slot, gradient.ids, _after(old, one))
 
     def slots_of(self, variable):
         """Returns the slots of a variable."""
@@ -99,6 +100,11 @@ def row_kind(optimizer):
     if own and isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum:
         return RowSGD
     return None
+
+
+def _after(read, values):
+    """Returns values that XLA computes after it has read the rows that they are added to: else it copies the slot."""
+    return ops.where(read == read, values, read) if keras.config.backend() == "jax" else values  # NaN stays NaN
 
 
 def _add_rows(variable, ids, values):

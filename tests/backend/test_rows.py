@@ -200,3 +200,25 @@ def test_an_update_of_rows_never_reads_a_whole_table():
     graphs = [graph, *(graph._get_function(name).graph for name in graph._functions)]
     outputs = [output for one in graphs for operation in one.get_operations() for output in operation.outputs]
     assert len(outputs) > 50 and not any(output.shape == (ROWS, DIM) for output in outputs)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="it reads what XLA makes of a step")
+def test_a_compiled_update_of_rows_copies_neither_table_nor_slot():
+    import jax
+
+    table = keras.Variable(np.zeros((1_000, DIM), "float32"))
+    optimizer = keras.optimizers.Adagrad(0.1)
+    optimizer.build([table])
+    changed = [table, *optimizer.variables]
+
+    def step(values, ids, rows):
+        with keras.StatelessScope(state_mapping=list(zip(changed, values))) as scope:
+            gradient = summed_by_row(RowGradient(ids, rows))
+            apply_gradients(optimizer, [gradient], [table], ops.convert_to_tensor(True))
+        return [scope.get_current_value(variable) for variable in changed]
+
+    values = [variable.value for variable in changed]
+    arguments = values, np.arange(4, dtype="int32"), np.ones((4, DIM), "float32")
+    program = jax.jit(step, donate_argnums=0).lower(*arguments).compile().as_text()
+    lines = [line for line in program.splitlines() if f"= f32[1000,{DIM}]" in line]
+    assert any("scatter" in line for line in lines) and not any(" copy(" in line for line in lines)
