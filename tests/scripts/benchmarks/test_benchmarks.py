@@ -34,6 +34,9 @@ PROGRAMS = {
     "recommender": ["--items=50", "--dim=4", "--batch_size=8", "--num_samples=9", "--repeats=1"],
     "checkpoints": [*WORDS, *BODY, "--length=8", "--rows=2", "--updates=1", "--repeats=1"],
 }
+if BACKEND == "tensorflow":  # of the peer
+    sizes = ["--dim=4", "--units=6", "--rows=3", "--length=4", "--num_samples=9"]
+    PROGRAMS["big_lstm_step"] = ["--vocabulary_size=50", *sizes, "--repeats=1"]
 
 
 @pytest.mark.filterwarnings("default")  # the peers' own are not ours
