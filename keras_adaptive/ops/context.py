@@ -1,5 +1,7 @@
 """Products with the concatenation of a text's last tokens and of averages of the tokens before them."""
 
+import functools
+
 import keras
 import numpy as np
 from keras import ops
@@ -78,37 +80,40 @@ def _product_of_tokens(x, kernel, bias, num_local, before):
 def _tokens_forward(chunks, kernel, bias):
     kernels, bias = chunks.blocks(kernel), ops.cast(bias, "float32")
 
-    def chunk(start, size, last=None):
-        window = chunks.window(start, size)
-        window = window if last is None else with_dependencies(window, last[0])
-        product = bias
-        for rows, matrix in zip(chunks.blocks_of(window, size), kernels, strict=True):
-            product = add_product(product, rows, matrix)
-        return chunks.restored(product), chunks.restored(as_rows(chunks.sums(window, size), chunks.dim))
+    def product(window, size):
+        rows_and_matrices = zip(chunks.blocks_of(window, size), kernels, strict=True)
+        return functools.reduce(lambda total, pair: add_product(total, *pair), rows_and_matrices, bias)
 
-    return chunks.outputs(chunk, [bias.shape[0], chunks.dim])
+    def total(window, size):
+        return as_rows(chunks.sums(window, size), chunks.dim)
+
+    product = chunks.output(product, bias.shape[0])
+    return product, chunks.output(total, chunks.dim, after=product)
 
 
 def _tokens_backward(chunks, kernel, of_product, of_total):
     kernels, whole = chunks.blocks(kernel), ops.zeros(kernel.shape, "float32")
 
-    def chunk(start, size, state):
-        of_kernels, overlap = state
-        window = with_dependencies(chunks.window(start, size), overlap)
-        upstream = as_rows(arranged(chunks.slice(of_product, start, size)), kernel.shape[1])  # (rows, units)
-        of_kernels = [
-            add_product(total, ops.transpose(rows), with_dependencies(upstream, overlap))
-            for total, rows in zip(of_kernels, chunks.blocks_of(window, size), strict=True)
-        ]
-        of_window = chunks.unsummed(arranged(chunks.slice(of_total, start, size)), size)
-        of_window = chunks.add_gradients(of_window, upstream, kernels, size)
+    def rows_of_product(start, size):
+        return as_rows(arranged(chunks.slice(of_product, start, size)), kernel.shape[1])  # (rows, units)
+
+    def add_to_kernels(start, size, of_kernels):
+        window, upstream = chunks.window(start, size), rows_of_product(start, size)
+        window, upstream = (with_dependencies(one, of_kernels[-1]) for one in (window, upstream))
+        blocks = chunks.blocks_of(window, size)
+        return [add_product(total, ops.transpose(rows), upstream) for total, rows in zip(of_kernels, blocks)]
+
+    def part_of_text(start, size, overlap):
+        of_sums = with_dependencies(chunks.slice(of_total, start, size), overlap, of_kernel)
+        of_window = chunks.unsummed(arranged(of_sums), size)
+        of_window = chunks.add_gradients(of_window, rows_of_product(start, size), kernels, size)
         of_window = chunks.add_overlap(of_window, overlap, size)
         first = chunks.num_local - 1
-        part = chunks.restored(as_rows(of_window[..., first:, :], chunks.dim))
-        return part, (of_kernels, of_window[..., :first, :])
+        return chunks.restored(as_rows(of_window[..., first:, :], chunks.dim)), of_window[..., :first, :]
 
-    of_x, of_kernels = chunks.gradients(chunk, chunks.blocks(whole))
-    return of_x, whole if adds_in_place(kernel) else joined(of_kernels, 0)
+    of_kernels = chunks.fold(add_to_kernels, chunks.blocks(whole))
+    of_kernel = whole if adds_in_place(kernel) else joined(of_kernels, 0)
+    return chunks.gradient(part_of_text), of_kernel
 
 
 class _Chunks:
@@ -214,51 +219,64 @@ class _Chunks:
             return of_window
         return of_window + padded(overlap, size, 0)
 
-    def outputs(self, chunk, dims):
-        """Returns the tensors (batch, length, dim) whose parts `chunk(start, size)` returns."""
+    def output(self, rows_of, dim, after=None):
+        """Returns the tensor (batch, length, dim) whose rows `rows_of(window, size)` returns, for chunks in order.
+
+        Under TensorFlow the first chunk waits for `after`, so that only one output is in parts at a time.
+        """
+
+        def part(start, size, before):
+            before = () if before is None else (before,)
+            return self.restored(rows_of(with_dependencies(self.window(start, size), *before), size))
+
+        first = part(0, self.first, after)
         starts = [self.first + number * self.size for number in range(self.count)]
         if keras.config.backend() == "tensorflow":
-            parts = [chunk(0, self.first)]
+            parts = [first]
             for start in starts:
-                parts.append(chunk(start, self.size, parts[-1]))
-            return tuple(joined(part, 1) for part in zip(*parts))
+                parts.append(part(start, self.size, parts[-1]))
+            return joined(parts, 1)
         if not self.count:
-            return tuple(chunk(0, self.first))
-        arrays = [ops.empty((self.batch, self.length, dim), self.x.dtype) for dim in dims]
-        arrays = [_put(array, part, 0) for array, part in zip(arrays, chunk(0, self.first))]
+            return first
+        array = _put(ops.empty((self.batch, self.length, dim), self.x.dtype), first, 0)
 
-        def add(number, arrays):
+        def add(number, state):
             start = self.first + number * self.size
-            return [_put(array, part, start) for array, part in zip(arrays, chunk(start, self.size))]
+            return [_put(state[0], part(start, self.size, None), start)]
 
-        return tuple(_loop(self.count, add, arrays))
+        return _loop(self.count, add, [array])[0]
 
-    def gradients(self, chunk, of_kernels):
-        """Returns the gradients of the text and of the kernels; `chunk(start, size, state)` goes from the last one."""
+    def fold(self, add, state):
+        """Returns `add(start, size, state)` of all chunks, one after the other."""
+        state = add(0, self.first, state)
+        return _loop(self.count, lambda number, state: add(self.first + number * self.size, self.size, state), state)
+
+    def gradient(self, part_of_text):
+        """Returns the gradient of the text from `part_of_text(start, size, overlap)`, from the last chunk to the first.
+
+        The overlap is the gradient of the tokens before a chunk that the chunk itself sees.
+        """
         overlap = ops.zeros(self._arranged_shape(self.num_local - 1), "float32")
-        state, unseen = (of_kernels, overlap), max(0, self.before - self.num_local + 1)
+        unseen = max(0, self.before - self.num_local + 1)
         if keras.config.backend() == "tensorflow" or not self.count:
             parts = []
             for number in reversed(range(self.count)):
-                part, state = chunk(self.first + number * self.size, self.size, state)
+                part, overlap = part_of_text(self.first + number * self.size, self.size, overlap)
                 parts.insert(0, part)
-            part, (of_kernels, overlap) = chunk(0, self.first, state)
-            of_x = joined([*self._front(overlap), part, *parts], 1)
-            return padded(of_x, unseen, 0), of_kernels
-        of_x = ops.zeros(ops.shape(self.x), self.x.dtype)
+            part, overlap = part_of_text(0, self.first, overlap)
+            return padded(joined([*self._front(overlap), part, *parts], 1), unseen, 0)
 
         def add(number, state):
-            of_x, *state = state
             start = self.first + (self.count - 1 - number) * self.size
-            part, state = chunk(start, self.size, state)
-            return [_put(of_x, part, self.before + start), *state]
+            part, overlap = part_of_text(start, self.size, state[1])
+            return [_put(state[0], part, self.before + start), overlap]
 
-        of_x, *state = _loop(self.count, add, [of_x, *state])
-        part, (of_kernels, overlap) = chunk(0, self.first, state)
+        of_x, overlap = _loop(self.count, add, [ops.zeros(ops.shape(self.x), self.x.dtype), overlap])
+        part, overlap = part_of_text(0, self.first, overlap)
         of_x = _put(of_x, part, self.before)
         for front in self._front(overlap):
             of_x = _put(of_x, front, unseen)
-        return of_x, of_kernels
+        return of_x
 
     def _front(self, overlap):
         """Returns the gradient of the tokens before the first output, in a list, which is empty if there are none."""
@@ -286,8 +304,8 @@ def _add_at(total, part, start):
 
 
 def _loop(count, body, state):
-    if keras.config.backend() == "torch":
-        for number in range(count):
-            state = body(number, state)
-        return state
-    return ops.fori_loop(0, count, body, state)
+    if keras.config.backend() == "jax":
+        return ops.fori_loop(0, count, body, state)
+    for number in range(count):
+        state = body(number, state)
+    return state

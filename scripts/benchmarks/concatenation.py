@@ -141,7 +141,9 @@ def _tensorflow(function, count):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             values = list(function(*inputs))
-        return values, tape.gradient(values, inputs, list(tensors[count:]))
+        with tf.control_dependencies(values):  # as in training, where the loss lies between them
+            upstream = [tf.identity(tensor) for tensor in tensors[count:]]
+        return values, tape.gradient(values, inputs, upstream)
 
     return values_and_gradients
 
