@@ -15,5 +15,7 @@ from keras_adaptive import metrics as metrics
 from keras_adaptive import models as models
 from keras_adaptive import ops as ops
 from keras_adaptive import optimizers as optimizers
+from keras_adaptive import text as text
+from keras_adaptive.text import load as load
 
 __version__ = "0.2.0"

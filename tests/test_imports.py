@@ -26,6 +26,7 @@ MAY_IMPORT = {
     **{name: FLOORS | GROUND for name in LEAVES},
     "callbacks": {"metrics", "optimizers"} | FLOORS | GROUND,
     **{name: {"layers", "models"} | FLOORS | GROUND | LEAVES for name in TOP},
+    "text": {"layers", "models", "evaluation", "export"} | FLOORS | GROUND | LEAVES,
 }
 # The same inside `layers`, where what lies in none of these folders is for all.
 ROLES = {"inputs", "bodies", "outputs", "regularization"}

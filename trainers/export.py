@@ -29,10 +29,9 @@ def main():
     from trainers.run_folder import RunFolder
 
     run = RunFolder(FLAGS.run_dir)
-    model = run.model(FLAGS.model)
-    export_saved_model(
-        model, run.vocabulary(), FLAGS.export_dir, run.tokenizer, run.subwords(), FLAGS.max_length, FLAGS.dtype
-    )
+    model, codec = run.model(FLAGS.model), run.codec
+    text = (codec.vocabulary, FLAGS.export_dir, codec.tokenizer, codec.subwords)
+    export_saved_model(model, *text, FLAGS.max_length, FLAGS.dtype)
     print(f"Exported {model.count_params():,} parameters in {FLAGS.dtype} to {FLAGS.export_dir}")
 
 

@@ -8,11 +8,10 @@ import itertools
 import json
 import sys
 
-import numpy as np
 from absl import flags
 
-from keras_adaptive.data import EOS
 from keras_adaptive.files import read_text_lines
+from keras_adaptive.text import TextModel
 from trainers import command_line
 from trainers.run_folder import RunFolder
 
@@ -38,41 +37,35 @@ def define_flags():
 
 def main():
     run = RunFolder(FLAGS.run_dir)
-    vocabulary, tokenize = run.vocabulary(), run.tokenize()
-    prompts = [tokenize(text) for text in read_prompts(run.keeps_mark)]
-    unknown = list(dict.fromkeys(word for tokens in prompts for word in vocabulary.unknown(tokens)))
+    codec = run.codec
+    prompts = read_prompts(codec.keeps_mark)
+    unknown = dict.fromkeys(word for text in prompts for word in codec.vocabulary.unknown(codec.tokenize(text)))
     if unknown:
         way = "by their bytes" if FLAGS.open_vocabulary else "as <unk>"
-        print(f"Not in the vocabulary, read {way}: {' '.join(map(run.shown, unknown))}", file=sys.stderr)
-    extra = unknown if FLAGS.open_vocabulary else None
-    model = run.model(FLAGS.model).for_inference(extra)
-    how = (FLAGS.length, FLAGS.temperature, FLAGS.top_k)
-    ends = {"top_p": FLAGS.top_p, "stop": stop_id(vocabulary)}
-    ids = [np.concatenate([[EOS], vocabulary.encode(tokens, extra or ())]) for tokens in prompts]
-    if not FLAGS.input:
-        stream = (vocabulary.words[new[0]] for new in model.stream(ids, *how, FLAGS.seed, **ends))
-        for text in itertools.chain(["".join(run.join(prompts[0])).removeprefix(" ")], run.join(stream)):
-            print(text, end="", flush=True)
-        print()
-        return
-    for start in range(0, len(ids), FLAGS.batch_size):
-        seed = None if FLAGS.seed is None else [FLAGS.seed, start]
-        some = slice(start, start + FLAGS.batch_size)
-        for tokens, new in zip(prompts[some], model.generate(ids[some], *how, seed, **ends)):
-            new = new[: np.append(np.flatnonzero(new == ends["stop"]) + 1, len(new))[0]]
-            texts = ("".join(run.join(one)) for one in (tokens, [vocabulary.words[id] for id in new]))
-            print(json.dumps(dict(zip(("prompt", "text"), texts)), ensure_ascii=False), flush=True)
-
-
-def stop_id(vocabulary):
-    """Returns the id of --stop, None without it."""
-    if FLAGS.stop is None:
-        return None
-    if FLAGS.stop not in vocabulary:
+        print(f"Not in the vocabulary, read {way}: {' '.join(map(codec.shown, unknown))}", file=sys.stderr)
+    model = TextModel(run.model(FLAGS.model), codec, open_vocabulary=FLAGS.open_vocabulary)
+    model.read_unknown(unknown)
+    if FLAGS.stop is not None and FLAGS.stop not in codec.vocabulary:
         raise ValueError(
             f"--stop must be one word of the vocabulary, or one piece of a word. Received: --stop={FLAGS.stop}"
         )
-    return int(vocabulary.encode([FLAGS.stop])[0])
+    how = {name: FLAGS[name].value for name in ("length", "temperature", "top_k", "top_p", "stop")}
+    if not FLAGS.input:
+        stream = (text for _, text in model.stream(FLAGS.prompt, **how, seed=FLAGS.seed))
+        for text in itertools.chain([joined(FLAGS.prompt, codec).removeprefix(" ")], stream):
+            print(text, end="", flush=True)
+        print()
+        return
+    for start in range(0, len(prompts), FLAGS.batch_size):
+        seed = None if FLAGS.seed is None else [FLAGS.seed, start]
+        some = prompts[start : start + FLAGS.batch_size]
+        for prompt, text in zip(some, model.generate(some, **how, seed=seed)):
+            print(json.dumps({"prompt": joined(prompt, codec), "text": text}, ensure_ascii=False), flush=True)
+
+
+def joined(text, codec):
+    """Returns a text as its tokens are printed."""
+    return "".join(codec.join(codec.tokenize(text)))
 
 
 def read_prompts(keeps_mark):

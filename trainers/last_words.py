@@ -23,10 +23,10 @@ from absl import flags
 from keras_adaptive.data import EOS, SPECIAL_WORDS, TOKENIZERS, UNITS
 from keras_adaptive.files import read_text_lines, write_json
 from keras_adaptive.metrics import perplexity
+from keras_adaptive.text.scoring import most_tokens, score_rows
 from trainers import command_line
 from trainers.progress import Progress
 from trainers.run_folder import RunFolder
-from trainers.score import most_tokens, score_rows
 
 FLAGS = flags.FLAGS
 FREQUENT, RARE = 2, 1500  # occurrences before in the passage, and in the training text
@@ -81,9 +81,10 @@ def read_passages(run, lines):
         ValueError: If the run is one of characters or bytes, a line has fewer than two words, or the vocabulary has
             none of the last words.
     """
-    if run.tokenizer in UNITS:
-        raise ValueError(f"{run.path} must be a run of words or sub-words. Received: one of --unit={run.tokenizer}.")
-    split, subwords, vocabulary = TOKENIZERS[run.tokenizer], run.subwords(), run.vocabulary()
+    tokenizer, subwords, vocabulary = run.codec.tokenizer, run.codec.subwords, run.codec.vocabulary
+    if tokenizer in UNITS:
+        raise ValueError(f"{run.path} must be a run of words or sub-words. Received: one of --unit={tokenizer}.")
+    split = TOKENIZERS[tokenizer]
     ids, sizes, frequent = [], [], []
     for number, line in enumerate(lines, 1):
         words = [word for text in line.split() for word in ([text] if text in SPECIAL_WORDS else split(text))]

@@ -8,6 +8,7 @@ python -m trainers.neighbors --run_dir=runs/cnn incerdible www.a.com 7546 townha
 
 from absl import flags
 
+from keras_adaptive.text import TextModel
 from trainers import command_line
 from trainers.run_folder import RunFolder
 
@@ -22,13 +23,14 @@ def define_flags():
 
 def main(*words):
     run = RunFolder(FLAGS.run_dir)
-    word_input = run.model(FLAGS.model).word_input
-    if not hasattr(word_input, "nearest"):
+    model = run.model(FLAGS.model)
+    text = TextModel(model, run.codec)
+    if not text.reads_bytes:
         raise ValueError(
             f"{run.path} must be a run of --input=char_cnn, which has vectors for words outside the vocabulary. "
-            f"Received: one of a {type(word_input).__name__}."
+            f"Received: one of a {type(model.word_input).__name__}."
         )
-    print(*table(words, word_input.nearest(words, FLAGS.k), run.vocabulary()), sep="\n")
+    print(*table(words, text.neighbors(words, FLAGS.k), text.vocabulary), sep="\n")
 
 
 def table(words, neighbors, vocabulary):

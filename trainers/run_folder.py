@@ -9,21 +9,9 @@ from pathlib import Path
 
 import filelock
 
-from keras_adaptive.backend.checks import non_finite
-from keras_adaptive.data import (
-    SPECIAL_WORDS,
-    TOKENIZERS,
-    Vocabulary,
-    begins_word,
-    join_characters,
-    join_pieces,
-    load_corpus,
-    load_subwords,
-    read_metadata,
-)
-from keras_adaptive.data.text.characters import shown
+from keras_adaptive.data import SPECIAL_WORDS, TextCodec, load_corpus, read_metadata
 from keras_adaptive.files import check_new_folder, commit, flush, json_text, partial, reading, writing
-from keras_adaptive.models import read_language_model
+from keras_adaptive.text import read_model
 from trainers.experiment import Experiment, plain
 
 BEFORE_FLAGS = {"lock", "vocabulary.txt", "merges.txt", "corpus.json", "partial_flags.txt"}  # written into a new folder
@@ -148,7 +136,7 @@ class RunFolder:
                 f"{self.path} is a run of another BPE model than that of {corpus.data_dir}, or only one of them is of "
                 "sub-words: pass the corpus of the run, or another --run_dir."
             )
-        ours, theirs = self.vocabulary(), corpus.vocabulary
+        ours, theirs = self.codec.vocabulary, corpus.vocabulary
         if ours.sha256 != theirs.sha256:
             raise ValueError(
                 f"{self.path} is a run of another vocabulary than that of {corpus.data_dir}, which has "
@@ -202,55 +190,14 @@ class RunFolder:
         """Whether the model was trained on streams, with its state carried from batch to batch."""
         return self.flags().get("batching") == "streams"
 
-    def vocabulary(self):
-        """Returns the vocabulary that the model was trained with.
+    @functools.cached_property
+    def codec(self):
+        """The `TextCodec` of the training text, with the vocabulary that the model was trained with.
 
         Raises:
-            ValueError: If vocabulary.txt has changed since then.
+            ValueError: If a file is missing, or has changed since then.
         """
-        path = self._existing("vocabulary.txt")
-        vocabulary = Vocabulary.load(path)
-        known = self._metadata.get("vocabulary")  # a run that an earlier version converted has none
-        if known is not None and known["sha256"] != vocabulary.sha256:
-            raise ValueError(f"{path} is not the vocabulary of this run any more: put the right one back.")
-        return vocabulary
-
-    def tokenize(self):
-        """Returns the tokenizer of the training text: a function from a line to its words, or to their pieces."""
-        words, subwords = TOKENIZERS[self.tokenizer], self.subwords()
-        if subwords is None:
-            return words
-        return lambda line: [piece for pieces in subwords.pieces(words(line)) for piece in pieces]
-
-    @property
-    def tokenizer(self):
-        """Name of the tokenizer that split the training text into words."""
-        return self._metadata["tokenizer"]
-
-    @property
-    def keeps_mark(self):
-        """Whether a byte order mark at the beginning of a text is text, as in training."""
-        return self.tokenizer == "bytes"
-
-    def subwords(self):
-        """Returns the `Subwords` of the training text, None if its tokens are words."""
-        return load_subwords(self.path, self._metadata)
-
-    def join(self, tokens):
-        """Yields the text of words or pieces one at a time; a line ends with `</s>`."""
-        if self._metadata["unit"] in ("sub-word", "byte"):
-            return join_pieces(tokens)
-        if self._metadata["unit"] == "character":
-            return join_characters(tokens)
-        return ("\n" if word == "</s>" else f" {word}" for word in tokens)
-
-    def shown(self, token):
-        """Returns a token as it is printed: characters and bytes in quotes."""
-        return shown(token, self._metadata["unit"])
-
-    def count_words(self, tokens):
-        """Returns the number of words in these tokens."""
-        return sum(map(begins_word, tokens)) if self._metadata["unit"] == "sub-word" else len(tokens)
+        return TextCodec.load(self.path)
 
     @functools.cached_property
     def _metadata(self):
@@ -275,19 +222,8 @@ class RunFolder:
             ValueError: If there is no such model, its file is damaged or of another run, or one of its weights is not
                 finite.
         """
-        path = self.model_file(name)
-        model = read_language_model(path)
-        if model.vocabulary_size != (words := len(self.vocabulary())):
-            raise ValueError(
-                f"{path} is the model of another run: it has {model.vocabulary_size:,} words, and vocabulary.txt of "
-                f"this run {words:,}. Put the right one back."
-            )
-        if weight := non_finite(model.weights):
-            raise ValueError(
-                f"The weight {weight} in {path} is not finite, and its answers would mean nothing: train again with a "
-                "lower learning rate, or take another model of the run."
-            )
-        return model
+        self.model_file(name)
+        return read_model(self.path, name, len(self.codec.vocabulary))
 
     def model_file(self, name="best"):
         """Returns the path of the best or the last model."""

@@ -8,19 +8,17 @@ in which every token sees at least the 1,024 tokens before it, unless the body's
 echo "The function returns a list ." | python -m trainers.score --run_dir=runs/quickstart
 """
 
-import math
+import functools
+import itertools
 import os
 import queue
 import sys
 import threading
 
-import numpy as np
 from absl import flags
 
-from keras_adaptive.data import EOS, PAD
-from keras_adaptive.evaluation import state_grows
 from keras_adaptive.files import json_text, read_text_lines
-from keras_adaptive.metrics import perplexity
+from keras_adaptive.text import TextModel
 from trainers import command_line
 from trainers.progress import Progress
 from trainers.run_folder import RunFolder
@@ -42,31 +40,24 @@ def define_flags():
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
 
 
-LENGTH_STEP, SEGMENT = 32, 512  # lengths are rounded up to multiples of these, since compilers compile for each
-LONGEST = 2048  # tokens of a window, if the cost of a token grows with the tokens before it
-
-
 def main():
     run, total = RunFolder(FLAGS.run_dir), count_lines()
-    vocabulary, tokenize = run.vocabulary(), run.tokenize()
-    lines, extra = ([*tokenize(line), "</s>"] for line in read_lines(keeps_mark=run.keeps_mark)), None
-    if FLAGS.open_vocabulary:
-        lines = list(lines)
-        extra = list(dict.fromkeys(word for tokens in lines for word in vocabulary.unknown(tokens)))
-    model = run.model(FLAGS.model).for_inference(extra)
-    if FLAGS.alternatives > model.vocabulary_size:
+    text = TextModel(run.model(FLAGS.model), run.codec, open_vocabulary=FLAGS.open_vocabulary)
+    if FLAGS.alternatives > len(text.vocabulary):
         raise ValueError(
-            f"--alternatives must be at most {model.vocabulary_size}, the number of words of the model. "
+            f"--alternatives must be at most {len(text.vocabulary)}, the number of words of the model. "
             f"Received: --alternatives={FLAGS.alternatives}"
         )
+    lines = ([*text.codec.tokenize(line), "</s>"] for line in read_lines(keeps_mark=text.codec.keeps_mark))
+    if FLAGS.open_vocabulary:
+        lines = list(lines)
+        text.read_unknown(itertools.chain.from_iterable(lines))
     number, report = 0, Progress("lines")
+    of_tokens = functools.partial(Progress, "tokens of a line")
     for batch in as_they_come(lines, FLAGS.batch_size):
-        targets = [vocabulary.encode(tokens) for tokens in batch]
-        inputs = [vocabulary.encode(tokens, extra or ()) for tokens in batch]
-        for tokens, ids, scores in zip(batch, targets, score(model, targets, inputs)):
+        for record in text.score_tokens(batch, FLAGS.alternatives, of_tokens):
             number += 1
-            record = as_record(tokens, ids, scores, model.word_output.boundaries, run.count_words(tokens), vocabulary)
-            print_json(record) if FLAGS.format == "json" else print_table(number, record, run.shown)
+            print_json(record) if FLAGS.format == "json" else print_table(number, record, text.codec.shown)
         if not sys.stdout.isatty():
             report(number, total)
 
@@ -123,80 +114,6 @@ def as_they_come(lines, size):
             yield found[: len(found) - len(end)]
     if not isinstance(end[0], StopIteration):
         raise end[0]
-
-
-def score(model, targets, inputs):
-    """Yields the scores of every line, which starts after a `</s>`: a list of arrays (tokens, …).
-
-    They are the arrays of `LanguageModel.alternatives` or, without --alternatives, of `LanguageModel.score`.
-
-    The inputs equal the targets, except for extra words. A long line is scored alone, since the others would be padded
-    to its length.
-    """
-    rows = [(np.append(EOS, own[:-1]), ids) for own, ids in zip(inputs, targets)]
-    longest = min(SEGMENT, model.body.max_length or SEGMENT)
-    short = [row for row in rows if len(row[1]) <= longest]
-    together = iter(score_rows(model, short, FLAGS.alternatives) if short else [])
-    for row in rows:
-        yield next(together) if len(row[1]) <= longest else score_long(model, *row)
-
-
-def score_rows(model, rows, alternatives=0):
-    """Returns the scores of rows, pairs of inputs and targets, in one batch; a list of arrays (tokens, …) for each."""
-    longest, count = max(len(ids) for _, ids in rows), 2 ** (len(rows) - 1).bit_length()
-    step = SEGMENT if longest > SEGMENT else LENGTH_STEP
-    positions = model.body.max_length or math.inf
-    length = int(max(min(-(-longest // step) * step, positions), longest))
-    padded = np.full((2, count, length), PAD, "int32")
-    padded[0, :, 0] = EOS
-    for row, pair in enumerate(rows):
-        padded[:, row, : len(pair[0])] = pair
-    if alternatives:
-        arrays = model.alternatives(*padded, alternatives, segment=SEGMENT)
-    else:
-        arrays = model.score(*padded, segment=SEGMENT)
-    return [[array[row, : len(ids)] for array in arrays] for row, (_, ids) in enumerate(rows)]
-
-
-def most_tokens(body):
-    """Returns the number of tokens that a row may have, infinity for a state of fixed size."""
-    return min(LONGEST, body.max_length or LONGEST) if state_grows(body) else math.inf
-
-
-def score_long(model, inputs, targets):
-    """Returns the scores of a long line; of one that is too long for attention, in windows that overlap."""
-    longest = min(most_tokens(model.body), len(targets))
-    bounds = [0, *range(longest, len(targets), -(-longest // 2)), len(targets)]
-    report, parts = Progress("tokens of a line"), []
-    for start, stop in zip(bounds, bounds[1:]):
-        begin = max(stop - longest, 0)
-        (arrays,) = score_rows(model, [(inputs[begin:stop], targets[begin:stop])], FLAGS.alternatives)
-        parts.append([array[start - begin :] for array in arrays])
-        report(stop, len(targets))
-    return [np.concatenate(part) for part in zip(*parts)]
-
-
-def as_record(tokens, ids, scores, boundaries, words, vocabulary):
-    """Returns the scores of a line by name, as the JSON lines hold them."""
-    log_probs, ranks, *others = scores
-    log_probs = log_probs.astype("float64")
-    value = perplexity(-log_probs.sum() / words)
-    record = {
-        "tokens": tokens,
-        "words": words,
-        "log_probs": [round(value, 6) for value in log_probs.tolist()],
-        "ranks": ranks.tolist(),
-        "bands": np.searchsorted(boundaries[1:-1], ids, side="right").tolist(),
-        "log_prob": float(log_probs.sum()),
-        "perplexity": value,
-        "unknown": vocabulary.unknown(tokens),
-    }
-    if others:
-        entropies, best_log_probs, best_ids = others
-        record["entropies"] = [round(value, 6) for value in entropies.tolist()]
-        best = [zip(vocabulary.decode(ids), np.exp(row).tolist()) for ids, row in zip(best_ids, best_log_probs)]
-        record["alternatives"] = [[[word, round(value, 6)] for word, value in pairs] for pairs in best]
-    return record
 
 
 def print_table(number, record, shown):

@@ -260,7 +260,7 @@ def check_carries_state(body, parts):
 def start_from(run, model, vocabulary, strategy):
     """Sets a model to the best weights of a run, whose vocabulary and output may differ."""
     source = run.model()
-    known = transfer(model, vocabulary, source, run.vocabulary())
+    known = transfer(model, vocabulary, source, run.codec.vocabulary)
     new, old = (type(one.word_output).__name__ for one in (model, source))
     output = "" if new == old else f"; the weights of its {old} are left out, and the {new} starts from random ones"
     if strategy.process == 0:

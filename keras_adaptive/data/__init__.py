@@ -6,7 +6,6 @@ from keras_adaptive.data.batches.sentence_batches import SentenceBatches as Sent
 from keras_adaptive.data.batches.stream_batches import StreamBatches as StreamBatches
 from keras_adaptive.data.corpus import Corpus as Corpus
 from keras_adaptive.data.corpus import load_corpus as load_corpus
-from keras_adaptive.data.corpus import load_subwords as load_subwords
 from keras_adaptive.data.metadata import SPLITS as SPLITS
 from keras_adaptive.data.metadata import read_metadata as read_metadata
 from keras_adaptive.data.passages import draw_passages as draw_passages
@@ -17,6 +16,8 @@ from keras_adaptive.data.sources.public_corpora import PUBLIC_CORPORA as PUBLIC_
 from keras_adaptive.data.sources.public_corpora import prepare_public as prepare_public
 from keras_adaptive.data.text.characters import UNITS as UNITS
 from keras_adaptive.data.text.characters import join_characters as join_characters
+from keras_adaptive.data.text.codec import TextCodec as TextCodec
+from keras_adaptive.data.text.codec import load_subwords as load_subwords
 from keras_adaptive.data.text.subwords import Subwords as Subwords
 from keras_adaptive.data.text.subwords import begins_word as begins_word
 from keras_adaptive.data.text.subwords import join_pieces as join_pieces

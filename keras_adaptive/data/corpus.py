@@ -7,7 +7,8 @@ import numpy as np
 
 from keras_adaptive.data.metadata import SPLITS, read_metadata
 from keras_adaptive.data.sharded_tokens import ShardedTokens
-from keras_adaptive.data.text.subwords import Subwords, begins_word
+from keras_adaptive.data.text.codec import load_subwords
+from keras_adaptive.data.text.subwords import begins_word
 from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.special_words import EOS, UNK
 
@@ -165,18 +166,3 @@ def _verify(path, crc32, dtype, vocabulary_size):
         raise ValueError(
             f"{path} must hold ids from 0 to {vocabulary_size - 1}. Received: {outside[0]}. Prepare the corpus again."
         )
-
-
-def load_subwords(folder, metadata):
-    """Reads the `Subwords` of a folder with `merges.txt`; None if its units are words.
-
-    Raises:
-        ValueError: If the merges differ from the merges in `metadata`, the contents of a `corpus.json`.
-    """
-    if metadata["unit"] != "sub-word":
-        return None
-    path = Path(folder, "merges.txt")
-    subwords = Subwords.load(path)
-    if subwords.sha256 != metadata.get("merges", {}).get("sha256"):
-        raise ValueError(f"{path} holds the merges of another corpus. Put the right one back, or make it again.")
-    return subwords

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive import fairseq
-from keras_adaptive.data import Vocabulary, load_corpus
+from keras_adaptive.data import TextCodec, Vocabulary, load_corpus
 from keras_adaptive.data import prepare as prepare_text
 from keras_adaptive.evaluation import word_losses
 from tests.support.programs import call
@@ -62,7 +62,7 @@ def test_the_perplexity_of_context_windows(run_dir, corpus, capsys):
 
 
 def test_score_and_generate_need_nothing_else(run_dir, monkeypatch, capsys):
-    words = RunFolder(run_dir).vocabulary().words
+    words = RunFolder(run_dir).codec.vocabulary.words
     monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(f"{words[4]} zebra {words[9]}\n".encode()))
     call(score, f"--run_dir={run_dir}", "--format=json")
     record = json.loads(capsys.readouterr().out)
@@ -78,7 +78,7 @@ def test_the_folder_without_a_corpus(tmp_path, corpus, capsys):
     assert capsys.readouterr().out == f"Made {tmp_path}/run: 33,240 parameters, 1,000 words\n"
     run = RunFolder(tmp_path / "run")
     assert run.flags() == {"checkpoint": PUBLISHED[0].removeprefix("--checkpoint="), "length": "64"}
-    assert run.corpus(corpus).vocabulary.sha256 == run.vocabulary().sha256
+    assert run.corpus(corpus).vocabulary.sha256 == run.codec.vocabulary.sha256
     with pytest.raises(ValueError, match="was converted without a corpus: pass --data_dir"):
         call(evaluate, f"--run_dir={tmp_path}/run")
 
@@ -88,11 +88,11 @@ def test_another_vocabulary_of_the_same_size_is_refused(run_dir, tmp_path):
     path = run.path / "vocabulary.txt"
     path.write_bytes(b"!" + path.read_bytes())
     with pytest.raises(ValueError, match="vocabulary.txt is not the vocabulary of this run any more"):
-        run.vocabulary()
+        TextCodec.load(run.path)
     metadata = json.loads((run.path / "corpus.json").read_text())
     del metadata["vocabulary"]  # as version 0.1 wrote it
     (run.path / "corpus.json").write_text(json.dumps(metadata))
-    assert RunFolder(run.path).vocabulary().words[4].startswith("!")
+    assert TextCodec.load(run.path).vocabulary.words[4].startswith("!")
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):

@@ -61,7 +61,7 @@ def test_a_new_model_keeps_the_order_of_sums_in_graphs(trained):
 
     tf.config.optimizer.set_experimental_options({"arithmetic_optimization": True})
     sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs="]
-    train.new_model(Experiment.of_arguments(sizes), RunFolder(trained).vocabulary(), None)
+    train.new_model(Experiment.of_arguments(sizes), RunFolder(trained).codec.vocabulary, None)
     assert tf.config.optimizer.get_experimental_options()["arithmetic_optimization"] is False
 
 
@@ -113,7 +113,7 @@ def test_score_gives_the_log_probability_of_each_token(trained, monkeypatch, cap
     first, blank = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert first["tokens"] == ["w1", "w2", "qqq", "</s>"] and first["unknown"] == ["qqq"]
     assert blank["tokens"] == ["</s>"]
-    vocabulary, model = RunFolder(trained).vocabulary(), RunFolder(trained).model()
+    vocabulary, model = RunFolder(trained).codec.vocabulary, RunFolder(trained).model()
     ids = np.append(vocabulary.encode(["w1", "w2", "qqq"]), 2)
     log_probs = model.log_probs(np.append(2, ids[:-1])[None])[0]
     np.testing.assert_allclose(first["log_probs"], log_probs[np.arange(4), ids], atol=1e-5)
@@ -163,7 +163,7 @@ def test_score_works_on_lines_together_as_alone(trained, tmp_path, capsys):
         assert alone["tokens"] == together["tokens"] == [*line.split(), "</s>"]
         assert alone["log_probs"] == pytest.approx(together["log_probs"], abs=2e-5)
         assert alone["ranks"] == together["ranks"] and min(alone["ranks"]) >= 1
-        assert alone["bands"] == [int(id >= 30) for id in RunFolder(trained).vocabulary().encode(alone["tokens"])]
+        assert alone["bands"] == [int(id >= 30) for id in RunFolder(trained).codec.vocabulary.encode(alone["tokens"])]
 
 
 def test_score_answers_each_line_before_the_next_one_comes():

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.data import prepare
+from keras_adaptive.data import TextCodec, prepare
 from keras_adaptive.files import write_json
 from tests.support.tiny import language_model
 from trainers import train
@@ -57,11 +57,11 @@ def test_a_corpus_may_move(run, experiment, corpus, tmp_path):
 
 
 def test_a_vocabulary_that_has_changed_is_refused(run):
-    assert len(run.vocabulary()) == 8
+    assert len(run.codec.vocabulary) == 8
     path = run.path / "vocabulary.txt"
     path.write_text(path.read_text(encoding="utf-8").replace("cat", "dog"), encoding="utf-8")
     with pytest.raises(ValueError, match="vocabulary.txt is not the vocabulary of this run any more"):
-        run.vocabulary()
+        TextCodec.load(run.path)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_description_of_the_corpus_is_checked(run):
     path = run.path / "corpus.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer": "bert"}))
     with pytest.raises(ValueError, match="`tokenizer` of .*run/corpus.json must be one of .* Received: 'bert'"):
-        RunFolder(run.path).tokenizer  # noqa: B018
+        TextCodec.load(run.path)
 
 
 def test_results_hold_null_in_place_of_numbers_that_are_not_finite(tmp_path):

@@ -91,7 +91,7 @@ def test_score_shows_pieces_and_counts_words(subword_run, monkeypatch, capsys):
     assert first["words"] == 5 < len(first["tokens"]) and first["unknown"] == []
     assert "".join(join_pieces(first["tokens"])) == " don't <unk> naïve 日\n"
     assert first["perplexity"] == pytest.approx(math.exp(-first["log_prob"] / 5), rel=1e-9)
-    vocabulary, model = RunFolder(subword_run).vocabulary(), RunFolder(subword_run).model()
+    vocabulary, model = RunFolder(subword_run).codec.vocabulary, RunFolder(subword_run).model()
     ids = vocabulary.encode(first["tokens"])
     log_probs = model.log_probs(np.append(2, ids[:-1])[None])[0]
     np.testing.assert_allclose(first["log_probs"], log_probs[np.arange(len(ids)), ids], atol=1e-5)
@@ -106,8 +106,8 @@ def test_generate_joins_pieces(subword_run, capsys):
     captured = capsys.readouterr()
     assert captured.err == "" and captured.out.startswith("naïve don't") and "Ġ" not in captured.out
     run = RunFolder(subword_run)
-    prompt = np.append(2, run.vocabulary().encode(run.tokenize()("naïve don't")))[None]
-    pieces = run.vocabulary().decode([int(ids[0]) for ids in run.model().stream(prompt, 40, 1.0, None, 3)])
+    prompt = np.append(2, run.codec.vocabulary.encode(run.codec.tokenize("naïve don't")))[None]
+    pieces = run.codec.vocabulary.decode([int(ids[0]) for ids in run.model().stream(prompt, 40, 1.0, None, 3)])
     assert captured.out == "naïve don't" + "".join(join_pieces(pieces)) + "\n"
 
 

@@ -1,0 +1,127 @@
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from keras_adaptive.data.metadata import read_metadata
+from keras_adaptive.data.text.characters import UNITS, join_characters, shown
+from keras_adaptive.data.text.subwords import Subwords, begins_word, join_pieces
+from keras_adaptive.data.text.vocabulary import Vocabulary
+from keras_adaptive.data.text.words import TOKENIZERS
+
+
+class TextCodec:
+    """Turns text into the tokens and ids of a trained model or a corpus, and back.
+
+    Args:
+        vocabulary: A `Vocabulary` of the tokens.
+        tokenizer: Name of the tokenizer that splits lines, in `TOKENIZERS`.
+        subwords: The `Subwords` that cut words into pieces, `None` if the tokens are words, characters or bytes.
+
+    Attributes:
+        unit: What a token is: `"word"`, `"sub-word"`, `"character"` or `"byte"`.
+
+    Raises:
+        ValueError: If `tokenizer` is unknown, or makes characters or bytes, which sub-words cannot cut.
+
+    Example:
+
+    >>> codec = TextCodec(Vocabulary.from_counts({"the": 9, "cat": 2}))
+    >>> tokens = codec.tokenize("the  cat purrs")
+    >>> codec.encode(tokens)
+    array([4, 5, 3], dtype=int32)
+    >>> "".join(codec.join(tokens))
+    ' the cat purrs'
+    """
+
+    def __init__(self, vocabulary: Vocabulary, tokenizer: str = "whitespace", subwords: Subwords | None = None) -> None:
+        if tokenizer not in TOKENIZERS or (subwords is not None and tokenizer in UNITS):
+            names = [name for name in TOKENIZERS if subwords is None or name not in UNITS]
+            raise ValueError(f"`tokenizer` must be one of {', '.join(names)}. Received: {tokenizer!r}")
+        self.vocabulary = vocabulary
+        self.tokenizer = tokenizer
+        self.subwords = subwords
+        self.unit = UNITS.get(tokenizer, "word") if subwords is None else "sub-word"
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike) -> "TextCodec":
+        """Reads the codec of a run or a corpus: `vocabulary.txt`, `corpus.json` and, for sub-words, `merges.txt`.
+
+        Args:
+            folder: Path of the folder.
+
+        Raises:
+            ValueError: If a file is missing or damaged, or the files do not belong together.
+        """
+        paths = [Path(folder, name) for name in ("vocabulary.txt", "corpus.json")]
+        for path in paths:
+            if not path.is_file():
+                raise ValueError(f"{folder} holds no run ({path.name} is missing): pass the folder of a trained model.")
+        metadata = read_metadata(paths[1])
+        vocabulary = Vocabulary.load(paths[0])
+        known = metadata.get("vocabulary")  # a run that an earlier version converted has none
+        if known is not None and known["sha256"] != vocabulary.sha256:
+            raise ValueError(f"{paths[0]} is not the vocabulary of this run any more: put the right one back.")
+        return cls(vocabulary, metadata["tokenizer"], load_subwords(folder, metadata))
+
+    @property
+    def keeps_mark(self) -> bool:
+        """Whether a byte order mark at the beginning of a text is text, as it was in training."""
+        return self.tokenizer == "bytes"
+
+    def tokenize(self, line: str) -> list[str]:
+        """Returns the tokens of a line, without the `</s>` that ends it."""
+        words = TOKENIZERS[self.tokenizer](line)
+        if self.subwords is None:
+            return words
+        return [piece for pieces in self.subwords.pieces(words) for piece in pieces]
+
+    def encode(self, tokens: Iterable[str], extra: Iterable[str] = ()) -> np.ndarray:
+        """Returns the ids of tokens (tokens,), int32. Unknown tokens become `<unk>`.
+
+        Args:
+            tokens: The tokens.
+            extra: Words outside the vocabulary, whose ids follow it, as `LanguageModel.for_inference` expects.
+        """
+        return self.vocabulary.encode(tokens, extra)
+
+    def decode(self, ids: np.ndarray) -> list[str]:
+        """Returns the tokens of ids (tokens,)."""
+        return self.vocabulary.decode(ids)
+
+    def join(self, tokens: Iterable[str]) -> Iterator[str]:
+        """Yields the text of each token, with the space before it. `</s>` ends a line.
+
+        The bytes of a character may be divided among tokens; its text comes with the last of them. Bytes that are not
+        UTF-8 become U+FFFD. For sub-words and bytes, one more string follows the last token: what is left of a
+        character that did not end.
+        """
+        if self.unit in ("sub-word", "byte"):
+            return join_pieces(tokens)
+        if self.unit == "character":
+            return join_characters(tokens)
+        return ("\n" if word == "</s>" else f" {word}" for word in tokens)
+
+    def shown(self, token: str) -> str:
+        """Returns a token as it is printed: characters and bytes in quotes."""
+        return shown(token, self.unit)
+
+    def count_words(self, tokens: Iterable[str]) -> int:
+        """Returns the number of words in tokens; characters and bytes count one each."""
+        return sum(map(begins_word, tokens)) if self.unit == "sub-word" else len(list(tokens))
+
+
+def load_subwords(folder: str | os.PathLike, metadata: dict) -> Subwords | None:
+    """Reads the `Subwords` of a folder with `merges.txt`; `None` if its units are words.
+
+    Raises:
+        ValueError: If the merges differ from the merges in `metadata`, the contents of a `corpus.json`.
+    """
+    if metadata["unit"] != "sub-word":
+        return None
+    path = Path(folder, "merges.txt")
+    subwords = Subwords.load(path)
+    if subwords.sha256 != metadata.get("merges", {}).get("sha256"):
+        raise ValueError(f"{path} holds the merges of another corpus. Put the right one back, or make it again.")
+    return subwords

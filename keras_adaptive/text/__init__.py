@@ -1,0 +1,5 @@
+"""Language models that take and return text."""
+
+from keras_adaptive.text.loading import load as load
+from keras_adaptive.text.loading import read_model as read_model
+from keras_adaptive.text.text_model import TextModel as TextModel

@@ -1,0 +1,62 @@
+import os
+from pathlib import Path
+
+from keras_adaptive.backend.checks import non_finite
+from keras_adaptive.data import TextCodec
+from keras_adaptive.models import LanguageModel, read_language_model
+from keras_adaptive.text.text_model import TextModel
+
+
+def load(path: str | os.PathLike, model: str = "best", *, open_vocabulary: bool = False) -> TextModel:
+    """Loads a trained model that takes and returns strings.
+
+    Args:
+        path: Folder of a run of `trainers.train`, or of a model that `trainers.convert` converted.
+        model: Which of the models of the run: "best" or "last".
+        open_vocabulary: As in `TextModel`.
+
+    Returns:
+        A `TextModel`.
+
+    Raises:
+        ValueError: If the folder holds no run, there is no such model, or a file is damaged or of another run.
+
+    Example:
+
+    ```python
+    lm = keras_adaptive.load("runs/books")
+    record = lm.score("It was the best of times", alternatives=3)
+    record["perplexity"], record["log_probs"], record["alternatives"][0]
+    ```
+    """
+    codec = TextCodec.load(path)
+    return TextModel(read_model(path, model, len(codec.vocabulary)), codec, open_vocabulary=open_vocabulary)
+
+
+def read_model(folder: str | os.PathLike, name: str, words: int) -> LanguageModel:
+    """Reads the best or the last model of a run.
+
+    Args:
+        folder: Folder of the run.
+        name: "best" or "last".
+        words: Number of words of the run's vocabulary.
+
+    Raises:
+        ValueError: If there is no such model, its file is damaged or of another run, or one of its weights is not
+            finite.
+    """
+    path = Path(folder, f"{name}.keras")
+    if not path.exists():
+        raise ValueError(f"{folder} holds no {path.name} yet: train it with trainers.train.")
+    model = read_language_model(path)
+    if model.vocabulary_size != words:
+        raise ValueError(
+            f"{path} is the model of another run: it has {model.vocabulary_size:,} words, and vocabulary.txt of "
+            f"this run {words:,}. Put the right one back."
+        )
+    if weight := non_finite(model.weights):
+        raise ValueError(
+            f"The weight {weight} in {path} is not finite, and its answers would mean nothing: train again with a "
+            "lower learning rate, or take another model of the run."
+        )
+    return model

@@ -1,0 +1,114 @@
+"""Scores of lines of any length, from ids to records."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from keras_adaptive.data import EOS, PAD, TextCodec
+from keras_adaptive.evaluation import state_grows
+from keras_adaptive.layers.bodies.body import Body
+from keras_adaptive.metrics import perplexity
+from keras_adaptive.models import LanguageModel
+
+LENGTH_STEP, SEGMENT = 32, 512  # lengths are rounded up to multiples of these, since compilers compile for each
+LONGEST = 2048  # tokens of a window, if the cost of a token grows with the tokens before it
+
+
+def score_lines(
+    model: LanguageModel,
+    targets: Sequence[np.ndarray],
+    inputs: Sequence[np.ndarray],
+    alternatives: int = 0,
+    reporter: Callable | None = None,
+) -> Iterator[list[np.ndarray]]:
+    """Yields the scores of every line, which starts after a `</s>`.
+
+    A long line is scored alone, since the others would be padded to its length. A line that is too long for attention
+    is scored in windows, in which every token sees at least half as many tokens as a window has.
+
+    Args:
+        model: A `LanguageModel`.
+        targets: Ids (tokens,) of each line, with the `</s>` at its end.
+        inputs: The same ids, except for extra words outside the vocabulary.
+        alternatives: Number of the most probable words to return at each place.
+        reporter: Function that is called for each long line and returns a function of the numbers of tokens scored and
+            of all tokens. Optional.
+
+    Yields:
+        A list of arrays (tokens, …): those of `LanguageModel.score` or, with alternatives, of
+        `LanguageModel.alternatives`.
+    """
+    rows = [(np.append(EOS, own[:-1]), ids) for own, ids in zip(inputs, targets)]
+    longest = min(SEGMENT, model.body.max_length or SEGMENT)
+    short = [row for row in rows if len(row[1]) <= longest]
+    together = iter(score_rows(model, short, alternatives) if short else [])
+    for row in rows:
+        yield next(together) if len(row[1]) <= longest else _score_long(model, *row, alternatives, reporter)
+
+
+def score_rows(model: LanguageModel, rows: Sequence[tuple], alternatives: int = 0) -> list[list[np.ndarray]]:
+    """Returns the scores of rows, pairs of inputs and targets, in one batch; a list of arrays (tokens, …) for each."""
+    longest, count = max(len(ids) for _, ids in rows), 2 ** (len(rows) - 1).bit_length()
+    step = SEGMENT if longest > SEGMENT else LENGTH_STEP
+    positions = model.body.max_length or math.inf
+    length = int(max(min(-(-longest // step) * step, positions), longest))
+    padded = np.full((2, count, length), PAD, "int32")
+    padded[0, :, 0] = EOS
+    for row, pair in enumerate(rows):
+        padded[:, row, : len(pair[0])] = pair
+    if alternatives:
+        arrays = model.alternatives(*padded, alternatives, segment=SEGMENT)
+    else:
+        arrays = model.score(*padded, segment=SEGMENT)
+    return [[array[row, : len(ids)] for array in arrays] for row, (_, ids) in enumerate(rows)]
+
+
+def most_tokens(body: Body) -> float:
+    """Returns the number of tokens that a row may have, infinity for a state of fixed size."""
+    return min(LONGEST, body.max_length or LONGEST) if state_grows(body) else math.inf
+
+
+def _score_long(model, inputs, targets, alternatives, reporter):
+    """Returns the scores of a long line; of one that is too long for attention, in windows that overlap."""
+    longest = min(most_tokens(model.body), len(targets))
+    bounds = [0, *range(longest, len(targets), -(-longest // 2)), len(targets)]
+    report, parts = reporter() if reporter else None, []
+    for start, stop in zip(bounds, bounds[1:]):
+        begin = max(stop - longest, 0)
+        (arrays,) = score_rows(model, [(inputs[begin:stop], targets[begin:stop])], alternatives)
+        parts.append([array[start - begin :] for array in arrays])
+        if report:
+            report(stop, len(targets))
+    return [np.concatenate(part) for part in zip(*parts)]
+
+
+def as_record(
+    tokens: list[str], ids: np.ndarray, scores: list[np.ndarray], boundaries: Sequence[int], codec: TextCodec
+) -> dict:
+    """Returns the scores of a line by name, in the types of JSON.
+
+    Args:
+        tokens, ids: The tokens of the line and their ids (tokens,).
+        scores: What `score_lines` yields.
+        boundaries: First id of every band of the output and, last, the number of ids.
+        codec: The `TextCodec` of the tokens.
+    """
+    log_probs, ranks, *others = scores
+    log_probs, words = log_probs.astype("float64"), codec.count_words(tokens)
+    record = {
+        "tokens": tokens,
+        "words": words,
+        "log_probs": [round(value, 6) for value in log_probs.tolist()],
+        "ranks": ranks.tolist(),
+        "bands": np.searchsorted(boundaries[1:-1], ids, side="right").tolist(),
+        "log_prob": float(log_probs.sum()),
+        "perplexity": perplexity(-log_probs.sum() / words),
+        "unknown": codec.vocabulary.unknown(tokens),
+    }
+    if others:
+        entropies, best_log_probs, best_ids = others
+        record["entropies"] = [round(value, 6) for value in entropies.tolist()]
+        best = [zip(codec.decode(ids), np.exp(row).tolist()) for ids, row in zip(best_ids, best_log_probs)]
+        record["alternatives"] = [[[word, round(value, 6)] for word, value in pairs] for pairs in best]
+    return record

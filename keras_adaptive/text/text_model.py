@@ -1,0 +1,283 @@
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from keras_adaptive.data import EOS, TextCodec, Vocabulary
+from keras_adaptive.metrics import perplexity
+from keras_adaptive.models import LanguageModel
+from keras_adaptive.text.scoring import as_record, most_tokens, score_lines
+
+
+class TextModel:
+    """A language model that takes and returns strings. `keras_adaptive.load` makes one of the folder of a run.
+
+    A text is read as the training text was: after a `</s>`, split by the same tokenizer. A line break in it ends a line
+    with `</s>`. Words outside the vocabulary are read and scored as `<unk>`. With an open vocabulary they are read by
+    their bytes, and still scored as `<unk>`; the vectors of all words are then computed again for every text with new
+    ones.
+
+    Args:
+        model: A `LanguageModel`.
+        codec: Its `TextCodec`.
+        open_vocabulary: Whether words outside the vocabulary are read by their bytes. Needs a `CharCNN` input.
+
+    Attributes:
+        codec: The `TextCodec`.
+
+    Raises:
+        ValueError: If `open_vocabulary` is asked of a model that knows words by their ids alone, or the model and the
+            codec have vocabularies of different sizes.
+
+    Example:
+
+    ```python
+    lm = keras_adaptive.load("runs/books")
+    lm.perplexity(["It was the best of times", "It was the worst of times"])
+    lm.next_words("It was the", k=3)  # [(word, probability), …]
+    lm.generate("It was", length=20, temperature=0.8, seed=1)
+    ```
+    """
+
+    def __init__(self, model: LanguageModel, codec: TextCodec, *, open_vocabulary: bool = False) -> None:
+        if len(codec.vocabulary) != model.vocabulary_size:
+            raise ValueError(
+                f"`codec` must have the vocabulary of the model, of {model.vocabulary_size:,} words. "
+                f"Received: {len(codec.vocabulary):,} words."
+            )
+        self.codec = codec
+        self._trained, self._model, self._extra = model, None, [] if open_vocabulary else None
+        if open_vocabulary and not self.reads_bytes:
+            model.for_inference([])  # says why not
+
+    @property
+    def model(self) -> LanguageModel:
+        """The `LanguageModel`, in which everything that depends on the weights alone is computed once."""
+        if self._model is None:
+            self._model = self._trained.for_inference(self._extra)
+        return self._model
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The `Vocabulary` of the model."""
+        return self.codec.vocabulary
+
+    @property
+    def reads_bytes(self) -> bool:
+        """Whether the model reads words by their bytes, so that every string has `neighbors`."""
+        return self._trained.word_input.max_bytes is not None
+
+    def score(self, texts: str | Iterable[str], alternatives: int = 0, batch_size: int = 16) -> dict | list[dict]:
+        """Returns the log-probability, rank and band of every token of a text, each with its `</s>` at the end.
+
+        Args:
+            texts: A string, or a list of them.
+            alternatives: Number of the most probable words to return at every place.
+            batch_size: Number of texts to compute at a time.
+
+        Returns:
+            A dict, or a list with a dict for each text. `tokens`, `log_probs` (in nats), `ranks` (1 is the most
+            probable token) and `bands` (0 is the head of an adaptive softmax) have an element per token. `words` is
+            the number of words, `log_prob` the sum of the log-probabilities, `perplexity` is per word, and `unknown`
+            lists the tokens outside the vocabulary. With alternatives, `entropies` has the entropy (in nats) of each
+            place, and `alternatives` its most probable words as `[[word, probability], …]`.
+        """
+        lines = [self._line(text) for text in as_list(texts)]
+        batches = (lines[start : start + batch_size] for start in range(0, len(lines), batch_size))
+        records = [record for batch in batches for record in self.score_tokens(batch, alternatives)]
+        return records[0] if isinstance(texts, str) else records
+
+    def score_tokens(
+        self, lines: Sequence[list[str]], alternatives: int = 0, reporter: Callable | None = None
+    ) -> Iterator[dict]:
+        """Yields what `score` returns, for lines of tokens that are computed together.
+
+        Args:
+            lines: Tokens of each line, `</s>` at its end included.
+            alternatives: As in `score`.
+            reporter: As in `score_lines`.
+        """
+        if not 0 <= alternatives <= len(self.vocabulary):
+            raise ValueError(
+                f"`alternatives` must be from 0 to {len(self.vocabulary)}, the number of words of the model. "
+                f"Received: alternatives={alternatives}."
+            )
+        inputs = self._read(lines)
+        targets = list(map(self.codec.encode, lines))
+        scores = score_lines(self.model, targets, inputs, alternatives, reporter)
+        for tokens, ids, found in zip(lines, targets, scores):
+            yield as_record(tokens, ids, found, self.model.word_output.boundaries, self.codec)
+
+    def perplexity(self, texts: str | Iterable[str], batch_size: int = 16) -> float:
+        """Returns the perplexity per word of all texts together; a `</s>` after each counts as a word."""
+        records = self.score(as_list(texts), batch_size=batch_size)
+        if not records:
+            raise ValueError("`texts` must hold a text. Received: an empty list.")
+        return perplexity(-math.fsum(one["log_prob"] for one in records) / sum(one["words"] for one in records))
+
+    def next_words(self, prompt: str, k: int = 10) -> list[tuple[str, float]]:
+        """Returns the words that most probably follow a prompt, and their probabilities, in descending order.
+
+        A body with attention reads the last 2,048 tokens of the prompt.
+
+        Args:
+            prompt: A string. The empty one is the beginning of a line.
+            k: Number of words, or pieces of words.
+        """
+        (ids,) = self._prompts([self._tokens(prompt)])
+        longest = most_tokens(self.model.body)
+        ids = ids if len(ids) <= longest else ids[-longest:]
+        log_probs, best = self.model.next_words(ids[None], k)
+        return list(zip(self.codec.decode(best[0]), np.exp(log_probs[0].astype("float64")).tolist()))
+
+    def generate(
+        self,
+        prompt: str | Iterable[str] = "",
+        length: int = 50,
+        temperature: float = 1.0,
+        *,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | Sequence[int] | None = None,
+        stop: str | None = None,
+    ) -> str | list[str]:
+        """Returns the continuation of a prompt, or a list of those of a list of prompts, without the prompts.
+
+        Args:
+            prompt: A string, or a list of them. The empty one is the beginning of a line.
+            length: Number of words, or pieces of words, to add.
+            temperature: Divisor of the log-probabilities. 0 takes the most probable word.
+            top_k: Number of the most probable words to draw among. Optional.
+            top_p: Draws among the fewest words whose probabilities add up to `top_p` (nucleus sampling). Optional.
+            seed: Seed of the draws: one seed gives one text, on every backend, up to rounding.
+            stop: Word of the vocabulary, or piece of a word, with which a text ends. Optional.
+        """
+        prompts = as_list(prompt)
+        stop_id = self._stop_id(stop)
+        ids = self._prompts(list(map(self._tokens, prompts)))
+        texts = []
+        new = self.model.generate(ids, length, temperature, top_k, seed, top_p=top_p, stop=stop_id) if ids else []
+        for row in new:
+            end = np.append(np.flatnonzero(row == stop_id) + 1, len(row))[0]
+            texts.append("".join(self.codec.join(self.codec.decode(row[:end]))))
+        return texts[0] if isinstance(prompt, str) else texts
+
+    def stream(
+        self,
+        prompt: str = "",
+        length: int = 50,
+        temperature: float = 1.0,
+        *,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | Sequence[int] | None = None,
+        stop: str | None = None,
+        prefix: Iterable[str] = (),
+    ) -> Iterator[tuple[str, str]]:
+        """Yields the continuation of a prompt one token at a time, as it is drawn: `(token, text)`.
+
+        The texts, joined, are what `generate` returns. The text of a character whose bytes are divided among tokens
+        comes with the last of them; what is left of a character at the end comes with the token "".
+
+        Args:
+            prompt, length, temperature, top_k, top_p, seed, stop: As in `generate`.
+            prefix: Tokens that follow the prompt and were generated before. The texts continue theirs.
+        """
+        prefix = list(prefix)
+        if unknown := self.vocabulary.unknown(prefix):
+            raise ValueError(f"`prefix` must hold tokens of the vocabulary. Received: {unknown[0]!r}.")
+        ids = self._prompts([[*self._tokens(prompt), *prefix]])
+        new = self.model.stream(ids, length, temperature, top_k, seed, top_p=top_p, stop=self._stop_id(stop))
+        return self._pieces(prefix, (self.vocabulary.words[row[0]] for row in new))
+
+    def neighbors(self, word: str | Iterable[str], k: int = 3) -> list:
+        """Returns the words of the vocabulary whose vectors are nearest to that of a word, and their cosines.
+
+        Args:
+            word: Any string, in the vocabulary or not, or a list of strings.
+            k: Number of neighbors.
+
+        Returns:
+            A list of `(word, cosine)` in descending order, or a list of such lists.
+
+        Raises:
+            ValueError: If the model knows words by their ids alone.
+        """
+        if not self.reads_bytes:
+            raise ValueError(
+                "Only a model that reads words by their bytes (`CharCNN`, --input=char_cnn) has neighbors of any word. "
+                f"Received: a model with a {type(self._trained.word_input).__name__}."
+            )
+        found = self._trained.word_input.nearest(as_list(word), k)
+        return found[0] if isinstance(word, str) else found
+
+    def read_unknown(self, words: Iterable[str]) -> None:
+        """Lets a model with an open vocabulary read these words by their bytes from now on, in place of earlier ones.
+
+        `score`, `next_words`, `generate` and `stream` do so themselves. Call it first where many texts with unknown
+        words follow, so that the vectors of all words are computed once.
+        """
+        if self._extra is not None:
+            unknown = list(dict.fromkeys(self.vocabulary.unknown(words)))
+            if not set(unknown) <= set(self._extra):
+                self._extra, self._model = unknown, None
+
+    def _read(self, lines):
+        """Returns the ids of tokens as the model reads them, for each line."""
+        self.read_unknown(itertools.chain.from_iterable(lines))
+        return [self.codec.encode(tokens, self._extra or ()) for tokens in lines]
+
+    def _prompts(self, lines):
+        """Returns the ids of prompts, which follow a `</s>`, as the model reads them."""
+        return [np.append(np.int32(EOS), ids) for ids in self._read(lines)]
+
+    def _line(self, text):
+        """Returns the tokens of a text with the `</s>` at its end."""
+        return [*self._tokens(text.removesuffix("\n")), "</s>"]
+
+    def _tokens(self, text):
+        """Returns the tokens of a text, with a `</s>` for each line break."""
+        first, *others = map(self.codec.tokenize, as_text(text).split("\n"))
+        return [*first, *(token for line in others for token in ("</s>", *line))]
+
+    def _stop_id(self, stop):
+        if stop is None:
+            return None
+        if stop not in self.vocabulary:
+            raise ValueError(f"`stop` must be one word of the vocabulary, or one piece of a word. Received: {stop!r}.")
+        return int(self.codec.encode([stop])[0])
+
+    def _pieces(self, prefix, tokens):
+        """Yields pairs of a token and its text, for tokens that follow those of a prefix."""
+        read = []
+
+        def remember():
+            for token in itertools.chain(prefix, tokens):
+                read.append(token)
+                yield token
+
+        for number, text in enumerate(self.codec.join(remember()), 1):
+            if number > len(read):
+                if text:
+                    yield "", text
+            elif number > len(prefix):
+                yield read[-1], text
+
+
+def as_list(texts: str | Iterable[str]) -> list[str]:
+    """Returns a list of strings, of one or of several."""
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+def as_text(text: str) -> str:
+    """Returns a text after checking that it is a string of whole characters."""
+    if not isinstance(text, str):
+        raise ValueError(f"A text must be a string. Received: {text!r:.80}.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"A text must hold whole characters. Received: half of a surrogate pair, character {error.start}."
+        ) from None
+    return text
