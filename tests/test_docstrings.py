@@ -27,6 +27,7 @@ from tests.support.tiny import batch, language_model
 
 ROOT = Path(keras_adaptive.__file__).parent
 PACKAGES = ("callbacks", "data", "distribution", "export", "fairseq", "layers", "metrics", "models", "optimizers")
+PACKAGES += ("text",)
 SHAPE = re.compile(r"(?:torch\.Size|TensorShape)\(\[(.*?)\]\)")  # what `x.shape` prints where it is no tuple
 SIZES = {"50_000": "300", "4_000": "40", "16_000": "100", "1000": "4", "every=500": "every=2"}
 SIZES |= {"num_blocks=6": "num_blocks=1"}
@@ -112,6 +113,7 @@ def files(tmp_path_factory, golden):
         made.mkdir(parents=True)
     language_model(vocabulary_size=len(corpus.vocabulary)).save(run / "best.keras")
     corpus.vocabulary.save(run / "vocabulary.txt")
+    shutil.copy(folder / "data/books/corpus.json", run)
     shutil.copy(golden.folder / "transformer_lm_fairseq.pt", published / "model.pt")
     shutil.copy(golden.folder / "dict.txt", published)
     return folder

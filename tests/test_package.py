@@ -14,7 +14,7 @@ from keras_adaptive import layers, models
 from tests.support.tiny import language_model
 
 PARTS = ["callbacks", "data", "distribution", "evaluation", "export", "fairseq"]
-PARTS += ["layers", "metrics", "models", "ops", "optimizers"]
+PARTS += ["layers", "metrics", "models", "ops", "optimizers", "text"]
 
 
 @pytest.mark.parametrize("name", PARTS)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import filelock
 
-from keras_adaptive.data import SPECIAL_WORDS, TextCodec, load_corpus, read_metadata
+from keras_adaptive.data import SPECIAL_WORDS, TextCodec, load_corpus, load_vocabulary, read_metadata
 from keras_adaptive.files import check_new_folder, commit, flush, json_text, partial, reading, writing
 from keras_adaptive.text import read_model
 from trainers.experiment import Experiment, plain
@@ -136,7 +136,7 @@ class RunFolder:
                 f"{self.path} is a run of another BPE model than that of {corpus.data_dir}, or only one of them is of "
                 "sub-words: pass the corpus of the run, or another --run_dir."
             )
-        ours, theirs = self.codec.vocabulary, corpus.vocabulary
+        ours, theirs = self._vocabulary(), corpus.vocabulary
         if ours.sha256 != theirs.sha256:
             raise ValueError(
                 f"{self.path} is a run of another vocabulary than that of {corpus.data_dir}, which has "
@@ -198,6 +198,11 @@ class RunFolder:
             ValueError: If a file is missing, or has changed since then.
         """
         return TextCodec.load(self.path)
+
+    def _vocabulary(self):
+        """Returns the vocabulary alone, which an n-gram model of sub-words has without their merges."""
+        self._existing("vocabulary.txt")
+        return load_vocabulary(self.path, self._metadata)
 
     @functools.cached_property
     def _metadata(self):

@@ -18,6 +18,7 @@ from keras_adaptive.data.text.characters import UNITS as UNITS
 from keras_adaptive.data.text.characters import join_characters as join_characters
 from keras_adaptive.data.text.codec import TextCodec as TextCodec
 from keras_adaptive.data.text.codec import load_subwords as load_subwords
+from keras_adaptive.data.text.codec import load_vocabulary as load_vocabulary
 from keras_adaptive.data.text.subwords import Subwords as Subwords
 from keras_adaptive.data.text.subwords import begins_word as begins_word
 from keras_adaptive.data.text.subwords import join_pieces as join_pieces

@@ -14,6 +14,7 @@ from keras_adaptive.special_words import PAD
 
 SAMPLERS = ("greedy", "random", "top_k", "top_p")  # computed here
 KERAS_HUB_SAMPLERS = ("beam", "contrastive")
+LENGTH_STEP = 32  # rows of `next_words` are padded to multiples, since compilers compile for each length
 
 
 class Prediction(keras.Model):
@@ -141,6 +142,27 @@ class Prediction(keras.Model):
         function = lambda hidden, targets: self.word_output.alternatives(hidden, targets, most)  # noqa: E731
         *scores, best, ids = self._in_segments(("alternatives", most), function, tokens, targets, segment)
         return *scores, best[..., :k], ids[..., :k]
+
+    def next_words(self, tokens, k, segment=512):
+        """Returns the words that most probably follow each row.
+
+        Args:
+            tokens: Ids (batch, length).
+            k: Number of words.
+            segment: As in `score`.
+
+        Returns:
+            `(log_probs, ids)`, two NumPy arrays (batch, k). The most probable word comes first.
+        """
+        tokens, most = self._ids(tokens, "tokens"), _round_up(k, self.vocabulary_size)
+        length, last = tokens.shape[1], np.array([[(tokens.shape[1] - 1) % segment]], "int32")
+        padded = min(-(-length // LENGTH_STEP) * LENGTH_STEP, max(self.body.max_length or np.inf, length))
+        tokens = np.pad(tokens, [[0, 0], [0, int(padded) - length]], constant_values=PAD)
+        function = lambda hidden, place: self.word_output.top_k(ops.take(hidden, place[0, 0], axis=1), most)  # noqa: E731
+        pairs = ((tokens[:, start : start + segment], last) for start in range(0, length, segment))
+        parts = self._measured(("next_words", most), function, pairs, self.body.initial_state(*tokens.shape))
+        *_, (log_probs, ids) = parts
+        return log_probs[:, :k], ids[:, :k]
 
     def _in_segments(self, name, measure, tokens, targets, segment, report=None):
         """Returns the arrays (batch, length) that `measure(hidden, targets)` returns, in segments of the rows."""

@@ -234,7 +234,7 @@ class TextModel:
 
     def _line(self, text):
         """Returns the tokens of a text with the `</s>` at its end."""
-        return [*self._tokens(text.removesuffix("\n")), "</s>"]
+        return [*self._tokens(as_text(text).removesuffix("\n")), "</s>"]
 
     def _tokens(self, text):
         """Returns the tokens of a text, with a `</s>` for each line break."""

@@ -54,16 +54,11 @@ class TextCodec:
         Raises:
             ValueError: If a file is missing or damaged, or the files do not belong together.
         """
-        paths = [Path(folder, name) for name in ("vocabulary.txt", "corpus.json")]
-        for path in paths:
-            if not path.is_file():
-                raise ValueError(f"{folder} holds no run ({path.name} is missing): pass the folder of a trained model.")
-        metadata = read_metadata(paths[1])
-        vocabulary = Vocabulary.load(paths[0])
-        known = metadata.get("vocabulary")  # a run that an earlier version converted has none
-        if known is not None and known["sha256"] != vocabulary.sha256:
-            raise ValueError(f"{paths[0]} is not the vocabulary of this run any more: put the right one back.")
-        return cls(vocabulary, metadata["tokenizer"], load_subwords(folder, metadata))
+        for name in ("vocabulary.txt", "corpus.json"):
+            if not Path(folder, name).is_file():
+                raise ValueError(f"{folder} holds no run ({name} is missing): pass the folder of a trained model.")
+        metadata = read_metadata(Path(folder, "corpus.json"))
+        return cls(load_vocabulary(folder, metadata), metadata["tokenizer"], load_subwords(folder, metadata))
 
     @property
     def keeps_mark(self) -> bool:
@@ -110,6 +105,20 @@ class TextCodec:
     def count_words(self, tokens: Iterable[str]) -> int:
         """Returns the number of words in tokens; characters and bytes count one each."""
         return sum(map(begins_word, tokens)) if self.unit == "sub-word" else len(list(tokens))
+
+
+def load_vocabulary(folder: str | os.PathLike, metadata: dict) -> Vocabulary:
+    """Reads the `Vocabulary` of a run.
+
+    Raises:
+        ValueError: If it differs from the vocabulary in `metadata`, the contents of a `corpus.json`.
+    """
+    path = Path(folder, "vocabulary.txt")
+    vocabulary = Vocabulary.load(path)
+    known = metadata.get("vocabulary")  # a run that an earlier version converted has none
+    if known is not None and known["sha256"] != vocabulary.sha256:
+        raise ValueError(f"{path} is not the vocabulary of this run any more: put the right one back.")
+    return vocabulary
 
 
 def load_subwords(folder: str | os.PathLike, metadata: dict) -> Subwords | None:

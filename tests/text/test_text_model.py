@@ -1,0 +1,179 @@
+"""Strings in and strings out: what `TextModel` returns is what the model computes of ids."""
+
+import math
+
+import numpy as np
+import pytest
+
+import keras_adaptive
+from keras_adaptive.data import EOS, SPECIAL_WORDS, Subwords, TextCodec, Vocabulary
+from keras_adaptive.data.text.characters import SYMBOLS
+from keras_adaptive.models import LanguageModel
+from keras_adaptive.text import TextModel, scoring
+from tests.support.tiny import WORDS, language_model, system
+
+pytestmark = pytest.mark.usefixtures("eager_predictions")
+
+
+@pytest.fixture
+def text():
+    return TextModel(language_model(), TextCodec(Vocabulary(WORDS, range(len(WORDS)))))
+
+
+def log_probs_of(text, tokens):
+    ids = text.codec.encode(tokens)
+    values = text.model.log_probs(np.append(EOS, ids[:-1])[None])[0]
+    return values, values[np.arange(len(ids)), ids]
+
+
+def test_scores_of_a_text_are_those_of_its_tokens(text):
+    record = text.score("word3 dog\n\nword1\n", alternatives=3)
+    assert record["tokens"] == ["word3", "dog", "</s>", "</s>", "word1", "</s>"] and record["unknown"] == ["dog"]
+    values, expected = log_probs_of(text, record["tokens"])
+    np.testing.assert_allclose(record["log_probs"], expected, atol=1e-5)
+    assert record["ranks"] == [1 + int((row > value).sum()) for row, value in zip(values, expected)]
+    assert record["bands"] == [int(id >= 5) for id in text.codec.encode(record["tokens"])]
+    assert record["perplexity"] == pytest.approx(math.exp(-expected.mean()), rel=1e-5)
+    np.testing.assert_allclose(record["entropies"], -(np.exp(values) * values).sum(-1), atol=1e-5)
+    for row, best in zip(values, record["alternatives"]):
+        assert [word for word, _ in best] == [WORDS[id] for id in np.argsort(-row)[:3]]
+        np.testing.assert_allclose([value for _, value in best], np.sort(np.exp(row))[::-1][:3], atol=1e-5)
+
+
+def test_texts_are_scored_together_as_alone(text):
+    texts = ["word1 word2", "", "word3", "word4 word5 word6"]
+    alone, together = [text.score(one) for one in texts], text.score(texts, batch_size=3)
+    for one, other in zip(alone, together, strict=True):
+        assert one["tokens"] == other["tokens"] and one["log_probs"] == pytest.approx(other["log_probs"], abs=2e-5)
+    log_prob = sum(one["log_prob"] for one in alone)
+    assert text.perplexity(texts) == pytest.approx(math.exp(-log_prob / 10), rel=1e-4)
+    assert text.perplexity(texts[0]) == pytest.approx(alone[0]["perplexity"], rel=1e-6)
+    assert text.score([]) == text.generate([]) == []
+
+
+def test_a_text_that_is_too_long_for_attention_is_scored_in_windows(text, monkeypatch):
+    monkeypatch.setattr(scoring, "LONGEST", 8)
+    monkeypatch.setattr(scoring, "SEGMENT", 4)
+    words, done = [f"word{i % 9}" for i in range(17)], []
+    record = text.score(" ".join(words))
+    ids = np.append(EOS, text.codec.encode(record["tokens"]))
+    for place, value in enumerate(record["log_probs"]):
+        stop = 8 if place < 8 else min(12 + (place - 8) // 4 * 4, 18)
+        window = ids[stop - 8 : stop]
+        assert value == pytest.approx(text.model.log_probs(window[None])[0, place - stop, ids[place + 1]], abs=1e-5)
+    list(text.score_tokens([record["tokens"]], reporter=lambda: lambda *counts: done.append(counts)))
+    assert done == [(8, 18), (12, 18), (16, 18), (18, 18)]
+
+
+@pytest.mark.parametrize("prompt", ["", "word1 word2", "word1\nword3 dog " * 30])
+def test_the_next_words_are_the_most_probable_ones(text, prompt, monkeypatch):
+    monkeypatch.setattr(scoring, "LONGEST", 16)
+    lines = [line.split() for line in prompt.split("\n")]
+    tokens = [EOS, *text.codec.encode([token for line in lines for token in (*line, "</s>")][:-1])]
+    expected = np.exp(text.model.log_probs(np.array(tokens[-16:])[None])[0, -1])
+    found = text.next_words(prompt, k=4)
+    assert [word for word, _ in found] == [WORDS[id] for id in np.argsort(-expected)[:4]]
+    np.testing.assert_allclose([value for _, value in found], np.sort(expected)[::-1][:4], atol=1e-5)
+
+
+def test_one_seed_gives_one_text_whichever_way_it_comes(text):
+    how = {"length": 6, "top_k": 9, "top_p": 0.99, "seed": 3}
+    whole = text.generate("word1", **how)
+    pairs = list(text.stream("word1", **how))
+    assert [f" {token}".replace(" </s>", "\n") for token, _ in pairs] == [piece for _, piece in pairs]
+    assert "".join(piece for _, piece in pairs) == whole == text.generate(["word1"], **how)[0]
+    stop = pairs[2][0]
+    ended = text.generate("word1", **how, stop=stop)
+    assert whole.startswith(ended) and ended.split()[-1:] == [stop] * (stop != "</s>")
+    assert len(ended) < len(whole)
+
+
+def test_a_continuation_goes_on_from_any_of_its_tokens(text):
+    pairs = list(text.stream("word1", 5, 0))
+    tokens = [token for token, _ in pairs]
+    assert list(text.stream("word1", 2, 0, prefix=tokens[:3])) == pairs[3:]
+    texts = text.generate(["word1", "word1 word2 word3"], 5, 0)
+    assert texts == [text.generate(one, 5, 0) for one in ("word1", "word1 word2 word3")]
+
+
+def bytes_codec():
+    symbols = [*SPECIAL_WORDS, *SYMBOLS]
+    return TextCodec(Vocabulary(symbols, [0] * len(symbols)), "bytes")
+
+
+def test_characters_come_with_the_last_of_their_bytes(monkeypatch):
+    codec, letters = bytes_codec(), [SYMBOLS[byte] for byte in "né\n".encode()[:-1]]
+    text = TextModel(language_model(vocabulary_size=260), codec)
+    for tokens, prefix, expected in [
+        ([*letters, "</s>"], [], ["n", "", "é", "\n"]),
+        (letters[2:], letters[:2], ["é"]),
+        (letters[1:2], letters[:1], ["", "\ufffd"]),
+    ]:
+        ids = codec.encode(tokens)
+        monkeypatch.setattr(LanguageModel, "stream", lambda *_, ids=ids, **__: iter(ids[:, None]))
+        pairs = list(text.stream("é", prefix=prefix))
+        assert [piece for _, piece in pairs] == expected
+        assert [token for token, _ in pairs] == [*tokens, *[""] * (len(expected) - len(tokens))]
+
+
+def test_the_perplexity_of_pieces_is_per_word():
+    subwords = Subwords.learn({"low": 5, "lower": 2, "slow": 2}, merges=3)
+    vocabulary = subwords.vocabulary({"low": 5, "lower": 2, "slow": 2})
+    text = TextModel(language_model(vocabulary_size=len(vocabulary)), TextCodec(vocabulary, "words", subwords))
+    record = text.score("slower low")
+    assert (
+        record["words"] == 3 < len(record["tokens"]) and "".join(text.codec.join(record["tokens"])) == " slower low\n"
+    )
+    assert record["perplexity"] == pytest.approx(math.exp(-record["log_prob"] / 3), rel=1e-9)
+
+
+def test_unknown_words_are_read_by_their_bytes():
+    model, codec = system("CNN"), TextCodec(Vocabulary(WORDS, range(len(WORDS))))
+    closed, opened = TextModel(model, codec), TextModel(model, codec, open_vocabulary=True)
+    lines = ["word1 dog word2", "word1 cat word2"]
+    (one, other), (dog, cat) = closed.score(lines), opened.score(lines)
+    assert one["log_probs"] == other["log_probs"] != dog["log_probs"]
+    assert dog["log_probs"][:2] == pytest.approx(one["log_probs"][:2], abs=1e-5) and dog["unknown"] == ["dog"]
+    assert abs(dog["log_probs"][2] - cat["log_probs"][2]) > 1e-6
+    before = opened.model
+    assert opened.next_words("word1 dog") != closed.next_words("word1 dog") and opened.model is before
+    assert opened.neighbors(["wrod1", "word2"]) == [model.word_input.neighbors(word, 3) for word in ("wrod1", "word2")]
+    assert closed.neighbors("wrod1", 2) == model.word_input.neighbors("wrod1", 2) and closed.reads_bytes
+
+
+def test_a_run_folder_is_loaded(text, tmp_path):
+    with pytest.raises(ValueError, match=r"holds no run \(vocabulary.txt is missing\)"):
+        keras_adaptive.load(tmp_path)
+    text.vocabulary.save(tmp_path / "vocabulary.txt")
+    (tmp_path / "corpus.json").write_text('{"tokenizer": "whitespace", "unit": "word"}')
+    with pytest.raises(ValueError, match="holds no best.keras yet: train it with trainers.train"):
+        keras_adaptive.load(tmp_path)
+    text.model.save(tmp_path / "last.keras")
+    loaded = keras_adaptive.load(tmp_path, "last")
+    assert isinstance(loaded.model, LanguageModel) and loaded.vocabulary.words == WORDS
+    assert loaded.score("word1")["log_probs"] == pytest.approx(text.score("word1")["log_probs"], abs=1e-6)
+    language_model(24).save(tmp_path / "best.keras")
+    with pytest.raises(ValueError, match="best.keras is the model of another run: it has 24 words, and .* 20"):
+        keras_adaptive.load(tmp_path)
+
+
+BAD = {
+    "no string": (lambda text: text.score([3]), "A text must be a string. Received: 3"),
+    "half a character": (lambda text: text.next_words("a \ud800"), "whole characters. Received: half .* character 2"),
+    "alternatives": (lambda text: text.score("a", alternatives=21), "`alternatives` must be from 0 to 20, .*=21"),
+    "stop": (lambda text: text.generate(stop="word1 word2"), "`stop` must be one word .* Received: 'word1 word2'"),
+    "prefix": (lambda text: text.stream(prefix=["dog"]), "`prefix` must hold tokens of the vocabulary.* 'dog'"),
+    "k": (lambda text: text.next_words("a", 0), "`k` must"),
+    "no texts": (lambda text: text.perplexity([]), "`texts` must hold a text"),
+    "neighbors": (lambda text: text.neighbors("dog"), "Only a model that reads words by their bytes.*AdaptiveEmb"),
+    "bytes": (lambda text: TextModel(text.model, text.codec, open_vocabulary=True), "Only an input that reads spell"),
+    "codec": (lambda text: TextModel(text.model, bytes_codec()), "of the model, of 20 words. Received: 260 words"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_in_one_line(text, name):
+    call, message = BAD[name]
+    with pytest.raises(ValueError, match=message) as raised:
+        call(text)
+    assert len(str(raised.value).splitlines()) == 1 and len(str(raised.value)) < 300
