@@ -4,19 +4,21 @@ from pathlib import Path
 from keras_adaptive.backend.checks import non_finite
 from keras_adaptive.data import TextCodec
 from keras_adaptive.models import LanguageModel, read_language_model
+from keras_adaptive.text.saved_text_model import SavedTextModel
 from keras_adaptive.text.text_model import TextModel
 
 
-def load(path: str | os.PathLike, model: str = "best", *, open_vocabulary: bool = False) -> TextModel:
+def load(path: str | os.PathLike, model: str = "best", *, open_vocabulary: bool = False) -> TextModel | SavedTextModel:
     """Loads a trained model that takes and returns strings.
 
     Args:
-        path: Folder of a run of `trainers.train`, or of a model that `trainers.convert` converted.
+        path: Folder of a run of `trainers.train`, of a model that `trainers.convert` converted, or of a SavedModel that
+            `trainers.export` wrote, which needs TensorFlow.
         model: Which of the models of the run: "best" or "last".
         open_vocabulary: As in `TextModel`.
 
     Returns:
-        A `TextModel`.
+        A `TextModel`; of a SavedModel a `SavedTextModel`, which can score, generate and name the next words.
 
     Raises:
         ValueError: If the folder holds no run, there is no such model, or a file is damaged or of another run.
@@ -29,6 +31,10 @@ def load(path: str | os.PathLike, model: str = "best", *, open_vocabulary: bool 
     record["perplexity"], record["log_probs"], record["alternatives"][0]
     ```
     """
+    if Path(path, "saved_model.pb").is_file():
+        if model != "best" or open_vocabulary:
+            raise ValueError(f"{path} is a SavedModel of one model: leave out `model` and `open_vocabulary`.")
+        return SavedTextModel.load(path)
     codec = TextCodec.load(path)
     return TextModel(read_model(path, model, len(codec.vocabulary)), codec, open_vocabulary=open_vocabulary)
 

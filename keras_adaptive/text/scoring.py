@@ -112,3 +112,10 @@ def as_record(
         best = [zip(codec.decode(ids), np.exp(row).tolist()) for ids, row in zip(best_ids, best_log_probs)]
         record["alternatives"] = [[[word, round(value, 6)] for word, value in pairs] for pairs in best]
     return record
+
+
+def perplexity_of(records: Sequence[dict]) -> float:
+    """Returns the perplexity per word of the texts of several records together."""
+    if not records:
+        raise ValueError("`texts` must hold a text. Received: an empty list.")
+    return perplexity(-math.fsum(one["log_prob"] for one in records) / sum(one["words"] for one in records))

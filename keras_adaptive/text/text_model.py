@@ -1,13 +1,12 @@
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
+from keras import ops
 
 from keras_adaptive.data import EOS, TextCodec, Vocabulary
-from keras_adaptive.metrics import perplexity
 from keras_adaptive.models import LanguageModel
-from keras_adaptive.text.scoring import as_record, most_tokens, score_lines
+from keras_adaptive.text.scoring import as_record, most_tokens, perplexity_of, score_lines
 
 
 class TextModel:
@@ -25,6 +24,7 @@ class TextModel:
 
     Attributes:
         codec: The `TextCodec`.
+        trained: The model as it was trained, which computes the vectors of words from their bytes.
 
     Raises:
         ValueError: If `open_vocabulary` is asked of a model that knows words by their ids alone, or the model and the
@@ -47,7 +47,7 @@ class TextModel:
                 f"Received: {len(codec.vocabulary):,} words."
             )
         self.codec = codec
-        self._trained, self._model, self._extra = model, None, [] if open_vocabulary else None
+        self.trained, self._model, self._extra = model, None, [] if open_vocabulary else None
         if open_vocabulary and not self.reads_bytes:
             model.for_inference([])  # says why not
 
@@ -55,7 +55,7 @@ class TextModel:
     def model(self) -> LanguageModel:
         """The `LanguageModel`, in which everything that depends on the weights alone is computed once."""
         if self._model is None:
-            self._model = self._trained.for_inference(self._extra)
+            self._model = self.trained.for_inference(self._extra)
         return self._model
 
     @property
@@ -66,7 +66,7 @@ class TextModel:
     @property
     def reads_bytes(self) -> bool:
         """Whether the model reads words by their bytes, so that every string has `neighbors`."""
-        return self._trained.word_input.max_bytes is not None
+        return self.trained.word_input.max_bytes is not None
 
     def score(self, texts: str | Iterable[str], alternatives: int = 0, batch_size: int = 16) -> dict | list[dict]:
         """Returns the log-probability, rank and band of every token of a text, each with its `</s>` at the end.
@@ -111,10 +111,7 @@ class TextModel:
 
     def perplexity(self, texts: str | Iterable[str], batch_size: int = 16) -> float:
         """Returns the perplexity per word of all texts together; a `</s>` after each counts as a word."""
-        records = self.score(as_list(texts), batch_size=batch_size)
-        if not records:
-            raise ValueError("`texts` must hold a text. Received: an empty list.")
-        return perplexity(-math.fsum(one["log_prob"] for one in records) / sum(one["words"] for one in records))
+        return perplexity_of(self.score(as_list(texts), batch_size=batch_size))
 
     def next_words(self, prompt: str, k: int = 10) -> list[tuple[str, float]]:
         """Returns the words that most probably follow a prompt, and their probabilities, in descending order.
@@ -207,9 +204,10 @@ class TextModel:
         if not self.reads_bytes:
             raise ValueError(
                 "Only a model that reads words by their bytes (`CharCNN`, --input=char_cnn) has neighbors of any word. "
-                f"Received: a model with a {type(self._trained.word_input).__name__}."
+                f"Received: a model with a {type(self.trained.word_input).__name__}."
             )
-        found = self._trained.word_input.nearest(as_list(word), k)
+        table = ops.convert_to_numpy(self.model.word_input.tables[0].value)
+        found = self.trained.word_input.nearest(as_list(word), k, table[: len(self.vocabulary)])
         return found[0] if isinstance(word, str) else found
 
     def read_unknown(self, words: Iterable[str]) -> None:

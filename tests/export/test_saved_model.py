@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_adaptive.data import TOKENIZERS, Vocabulary
+import keras_adaptive
+from keras_adaptive.data import TOKENIZERS, TextCodec, Vocabulary
 from keras_adaptive.export import export_saved_model
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.saved_model import in_dtype
 from keras_adaptive.export.served_model import ServedModel
 from keras_adaptive.models import transformer_lm
+from keras_adaptive.text import TextModel
 from tests.support.backends import BACKEND
 from tests.support.programs import ask
 from tests.support.tiny import WORDS as TINY_WORDS
@@ -154,6 +156,33 @@ def test_lite_runtime_takes_log_probs_of_any_batch_and_length(folder, model):
         ids = np.arange(np.prod(shape), dtype="int32").reshape(shape) * 190
         signature = interpreter.get_signature_runner("log_probs")
         np.testing.assert_allclose(signature(token_ids=ids)["log_probs"], model.log_probs(ids), atol=5e-5)
+
+
+@on_tensorflow
+def test_strings_go_in_and_come_out(folder, model):
+    saved, live = keras_adaptive.load(folder), TextModel(model, TextCodec(VOCABULARY))
+    lines = LINES[:5]
+    for one, other in zip(saved.score(lines, batch_size=3), live.score(lines), strict=True):
+        assert [one[name] for name in ("tokens", "words", "unknown")] == [
+            other[name] for name in ("tokens", "words", "unknown")
+        ]
+        assert one["log_probs"] == pytest.approx(other["log_probs"], abs=1e-5)
+    assert saved.perplexity(lines) == pytest.approx(live.perplexity(lines), rel=1e-4)
+    (words, values), (expected, others) = (zip(*one.next_words("the cat", 3)) for one in (saved, live))
+    assert words == expected and values == pytest.approx(others, abs=1e-5)
+    assert saved.generate(["the cat", "the"], 4, 0) == [saved.generate("the cat", 4, 0), saved.generate("the", 4, 0)]
+    assert saved.generate("the cat", 4, 0) == live.generate("the cat", 4, 0)
+    assert saved.generate("the", 9, seed=1, top_k=5) == saved.generate("the", 9, seed=1, top_k=5)
+    for call, message in [
+        (lambda: saved.next_words("the", 0), "^`k` must be from 1 to 1000. Received: 0.$"),
+        (lambda: saved.score(TOO_LONG), "^A line may have 80 tokens .* Received: 81.$"),
+        (lambda: saved.score("the", alternatives=1), "has no `alternatives`: load the folder of the run"),
+        (lambda: saved.neighbors("the"), "has no `neighbors`: load the folder of the run"),
+        (lambda: saved.score("the\ncat"), "pass a list of lines"),
+        (lambda: keras_adaptive.load(folder, "last"), "leave out `model`"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 @on_tensorflow

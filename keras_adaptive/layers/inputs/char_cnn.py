@@ -200,16 +200,24 @@ class CharCNN(Input):
         """Returns the k words of the vocabulary that are nearest to any string by cosine: a list of (word, cosine)."""
         return self.nearest([word], k)[0]
 
-    def nearest(self, words, k=10):
+    def nearest(self, words, k=10, table=None):
         """Returns what `neighbors` does for each of a list of strings; the vectors of the vocabulary are computed once.
+
+        Args:
+            words: List of strings.
+            k: Number of neighbors.
+            table: Vectors of the vocabulary (vocabulary_size, output_dim), a NumPy array: the table of
+                `for_inference()`, which is computed if it is left out.
 
         Reference:
             Jozefowicz et al. 2016, table 4.
         """
-        table = ops.convert_to_numpy(self.for_inference(words).tables[0].value)[4:].astype("float64")
-        table /= np.linalg.norm(table, axis=1, keepdims=True)
-        known, vectors = table[: len(table) - len(words)], table[len(table) - len(words) :]
-        return [self._nearest(word, known @ vector, k) for word, vector in zip(words, vectors)]
+        if table is None:
+            table = ops.convert_to_numpy(self.for_inference().tables[0].value)
+        known, vectors = table[4:], self.vectors(list(words))
+        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        norms = np.linalg.norm(known, axis=1)
+        return [self._nearest(word, known @ vector / norms, k) for word, vector in zip(words, vectors)]
 
     def _nearest(self, word, cosines, k):
         order = np.argsort(-cosines, kind="stable")
