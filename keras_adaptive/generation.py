@@ -8,42 +8,54 @@ from keras_adaptive.special_words import PAD
 SEGMENT = 512  # tokens of a prompt to read at a time, since attention compares each with all tokens before it
 
 
-def stream(step, state, prompts, length, seed=None, stop=None):
+def stream(read, step, state, prompts, length, seed=None, stop=None):
     """Yields arrays (batch,) of ids that continue the prompts, until each is `length` words longer or has ended.
 
     The first array follows the shortest prompt. Rows of longer prompts yield their own words instead of drawn words
     until they end.
 
     Args:
-        step: Deterministic function `(tokens (batch, steps), state, uniform (2, batch)) → (ids (batch,), state)`, which
-            draws by the numbers of `uniform`, each in [0, 1).
+        read: Function `(tokens (batch, steps), state) → state`, which reads all tokens of the shortest prompt but its
+            last.
+        step: Deterministic function `(tokens (batch, 1), state, uniform (2, batch)) → (ids (batch,), …, state)`, which
+            draws by the numbers of `uniform`, each in [0, 1). Other results between the two are yielded with the ids.
         state: The state before the first token, with capacity for the longest prompt and `length` words.
         prompts: List of int32 ids, (prompt length,) each.
         length: Number of words to add.
         seed: Seed of NumPy's generator, so that the draws do not depend on the backend.
         stop: Id of the word with which a row ends when it is drawn; the row then yields padding. Optional.
+
+    Yields:
+        An array, or a tuple of it and the other results of the step, NumPy arrays (batch, …).
     """
     random = np.random.default_rng(seed)
     lengths = [len(prompt) for prompt in prompts]
     tokens = np.stack([prompt[: min(lengths)] for prompt in prompts])
-    *begins, last = range(0, min(lengths), SEGMENT)
-    unused = ops.zeros((2, len(prompts)), "float32")
-    for begin in begins:
-        _, state = step(ops.convert_to_tensor(tokens[:, begin : begin + SEGMENT]), state, unused)
-    tokens = tokens[:, last:]
+    for part in segments(min(lengths) - 1):
+        state = read(ops.convert_to_tensor(tokens[:, part]), state)
+    tokens = tokens[:, -1:]
     ended = np.zeros(len(prompts), bool)
     for place in range(min(lengths), max(lengths) + length):
         uniform = random.random((2, len(prompts)), dtype="float32")
-        ids, state = step(ops.convert_to_tensor(tokens), state, ops.convert_to_tensor(uniform))
+        ids, *others, state = step(ops.convert_to_tensor(tokens), state, ops.convert_to_tensor(uniform))
         given = [prompt[place : place + 1] for prompt in prompts]
         drawn = ops.convert_to_numpy(ids)
         drawn = np.where(ended, PAD, drawn).astype(drawn.dtype)
         ids = np.array([own[0] if len(own) else one for own, one in zip(given, drawn)], drawn.dtype)
-        yield ids
+        yield (ids, *map(ops.convert_to_numpy, others)) if others else ids
         ended |= (ids == stop) & [not len(own) for own in given]
         if ended.all():
             return
         tokens = ids[:, None]
+
+
+def segments(length):
+    """Yields the slices by which a prompt is read, whose lengths are powers of two: compilers compile for each."""
+    start = 0
+    while start < length:
+        size = min(SEGMENT, 1 << ((length - start).bit_length() - 1))
+        yield slice(start, start + size)
+        start += size
 
 
 def by_sampler(sampler, step, initial_state, prompt, length):
@@ -62,9 +74,8 @@ def by_sampler(sampler, step, initial_state, prompt, length):
     """
     size = prompt.shape[1]
     state, read = initial_state(len(prompt), size + length), []
-    for begin in range(0, size - 1, SEGMENT):
-        part = prompt[:, begin : min(begin + SEGMENT, size - 1)]
-        _, hidden, state = step(ops.convert_to_tensor(part), state)
+    for part in segments(size - 1):
+        _, hidden, state = step(ops.convert_to_tensor(prompt[:, part]), state)
         read.append(hidden)
     _, hidden, _ = step(ops.convert_to_tensor(prompt[:, -1:]), state)  # the sampler adds it to the state itself
     hidden = ops.concatenate([*read, hidden], axis=1)

@@ -226,13 +226,24 @@ class Prediction(keras.Model):
         words = np.pad(np.stack(words, axis=1), [[0, 0], [0, missing]], constant_values=PAD)
         return np.take_along_axis(words, starts[:, None] + np.arange(length), axis=1)
 
-    def stream(self, prompt, length, temperature=1.0, top_k=None, seed=None, *, top_p=None, stop=None):
+    def stream(
+        self, prompt, length, temperature=1.0, top_k=None, seed=None, *, top_p=None, stop=None, alternatives=0
+    ):
         """Yields the words of `generate` as they are drawn: one array (batch,) per step, until all rows have ended.
 
         The first array follows the shortest prompt; rows of longer prompts repeat their own words until they end.
+
+        Args:
+            prompt, length, temperature, top_k, seed, top_p, stop: As in `generate`.
+            alternatives: Number of the most probable words to yield with every word.
+
+        Yields:
+            An array (batch,) of ids or, with `alternatives`, `(ids, log_probs, best_log_probs, best_ids)`. `log_probs`
+            (batch,) belongs to the drawn words, and (batch, alternatives) to the most probable ones. They are the
+            model's own, in nats, whatever the temperature.
         """
         _check_length(length)
-        return self._stream(self._prompts(prompt), length, temperature, top_k, seed, top_p, stop)
+        return self._stream(self._prompts(prompt), length, temperature, top_k, seed, top_p, stop, alternatives)
 
     def _generate_by(self, sampler, prompt, length, others):
         if others != (1.0, None, None, None):
@@ -250,7 +261,7 @@ class Prediction(keras.Model):
         prompt, step = self._ids(prompt, "prompt"), self._compiled("next", self._next)
         return generation.by_sampler(sampler, step, self.body.initial_state, prompt, length)
 
-    def _stream(self, prompts, length, temperature, top_k, seed, top_p, stop):
+    def _stream(self, prompts, length, temperature, top_k, seed, top_p, stop, alternatives=0):
         if not temperature >= 0 or (top_k is not None and top_k < 1):
             raise ValueError(
                 "`temperature` must not be negative and `top_k` must be at least 1. "
@@ -267,11 +278,16 @@ class Prediction(keras.Model):
 
         def step(tokens, state, uniform, *how):
             hidden, state = self(tokens, state=state)
-            return draw(hidden[:, -1], uniform, *how), state
+            ids = draw(hidden[:, -1], uniform, *how)
+            if not alternatives:
+                return ids, state
+            log_probs, _, _, *best = self.word_output.alternatives(hidden[:, -1], ids, alternatives)
+            return ids, log_probs, *best, state
 
-        step = self._compiled(("step", key), step, [1])
+        read = self._compiled("read", lambda tokens, state: self(tokens, state=state)[1], [1])
+        step = self._compiled(("step", key, alternatives), step, [1])
         state = self.body.initial_state(len(prompts), max(map(len, prompts)) + length)
-        return generation.stream(lambda *arguments: step(*arguments, *how), state, prompts, length, seed, stop)
+        return generation.stream(read, lambda *one: step(*one, *how), state, prompts, length, seed, stop)
 
     def _draw(self, temperature, top_k, top_p):
         """Returns `(key, function)`, where `function(hidden, uniform, temperature, top_k, top_p)` draws ids.

@@ -70,6 +70,19 @@ def test_stream_yields_the_words_of_generate(model):
     np.testing.assert_array_equal(np.stack(words, axis=1), model.generate(prompt, 4, seed=5))
 
 
+@pytest.mark.parametrize("how", [{}, {"temperature": 0.5}, {"temperature": 0}, {"top_p": 0.7}], ids=str)
+def test_stream_yields_alternatives(model, how):
+    """They are those of the whole text, and the words are the same with and without them."""
+    prompt = batch(3)[0][:, :4]
+    ids, log_probs, best, best_ids = zip(*model.stream(prompt, 3, seed=5, alternatives=4, **how))
+    np.testing.assert_array_equal(ids, list(model.stream(prompt, 3, seed=5, **how)))
+    text = np.concatenate([prompt, np.stack(ids, axis=1)], axis=1)
+    expected = [array[:, 3:] for array in model.alternatives(text[:, :-1], text[:, 1:], 4)]
+    np.testing.assert_allclose(np.stack(log_probs, axis=1), expected[0], atol=1e-5)
+    np.testing.assert_allclose(np.stack(best, axis=1), expected[3], atol=1e-5)
+    np.testing.assert_array_equal(np.stack(best_ids, axis=1), expected[4])
+
+
 def test_prompts_of_different_lengths_are_continued_as_alone(model):
     rows = batch(3)[0]
     prompts = [rows[0, :1], rows[1, :4], rows[2, :2]]
