@@ -1,0 +1,61 @@
+"""Who may ask, and what a browser may do with the answers."""
+
+import pytest
+
+HOSTS = {
+    "localhost": True,
+    "localhost:8000": True,
+    "LOCALHOST:1": True,
+    "127.0.0.1:8000": True,
+    "192.168.1.7": True,
+    "[::1]:8000": True,
+    "page.example": False,
+    "localhost.evil.example": False,
+    "evil.example:8000": False,
+    "127.0.0.1.evil.example": False,
+    "localhost:8000@evil.example": False,
+    "localhost/": False,
+    "localhost:x": False,
+    "[localhost]": False,
+    "[::1": False,
+    "": False,
+}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_hosts(client, host):
+    """A name that an attacker makes point to this machine is not answered."""
+    answer = client.get("/api/runs", headers={"host": host})
+    assert answer.status_code == (200 if HOSTS[host] else 400)
+    assert "content-security-policy" in answer.headers
+
+
+def test_named_hosts(page, client):
+    other = type(client)(page.app({"page.example"}), client.base_url)
+    statuses = [other.get("/api/runs", headers={"host": host}).status_code for host in ("Page.example:80", "example")]
+    assert statuses == [200, 400]
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:8001", "https://localhost", ""])
+def test_other_sites_are_refused(client, origin):
+    answer = client.post("/api/score", json={"run": "words", "text": "a"}, headers={"origin": origin})
+    assert answer.status_code == 403 and "other sites" in answer.json()["error"]
+
+
+def test_the_page_itself_may_ask(client):
+    answer = client.post("/api/score", json={"run": "words", "text": "a"}, headers={"origin": "http://localhost:8000"})
+    assert answer.status_code == 200
+
+
+def test_every_answer_has_the_headers(client):
+    for answer in (client.get("/api/runs"), client.get("/nothing"), client.post("/api/score", content=b"")):
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+        assert "unsafe" not in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff" and answer.headers["referrer-policy"]
+        assert "access-control-allow-origin" not in answer.headers
+        assert answer.headers["cache-control"] == "no-store" and answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("path", ["/static/../app.py", "/static/%2e%2e/app.py", "/../../etc/passwd", "/static//etc/passwd"])
+def test_files_outside_are_not_served(client, path):
+    assert client.get(path).status_code in (400, 404)

@@ -1,0 +1,110 @@
+"""The program that serves the page: a real server, on a real port, with several clients at once."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import threading
+import time
+
+import pytest
+
+from tests.support.programs import refused
+from tests.trainers.page.conftest import folders, page  # noqa: F401
+from trainers import serve
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def port(page):  # noqa: F811
+    """The port of a server that runs in a thread."""
+    page.warm_up()
+    with contextlib.closing(serve.listen("127.0.0.1", 0)) as listening:
+        server = serve.server(page.app())
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        yield listening.getsockname()[1]
+        server.should_exit = True
+        thread.join()
+
+
+@contextlib.contextmanager
+def asked(port, route, **body):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", f"/api/{route}", json.dumps(body), JSON)
+    with contextlib.closing(connection):
+        yield connection.getresponse()
+
+
+def ask(port, route, **body):
+    with asked(port, route, **body) as answer:
+        return answer.status, answer.read()
+
+
+def test_eight_clients_at_once(port):
+    """Everybody is answered, and as if alone."""
+    requests = [
+        ("score", {"run": "words", "text": "word1 word2\nword3 " * 8}),
+        ("generate", {"run": "words", "prompt": "word1", "length": 30, "seed": 1}),
+        ("compare", {"runs": ["words", "letters"], "text": "word1 word2"}),
+        ("neighbors", {"run": "cnn", "words": ["a", "b"]}),
+    ]
+    alone = [ask(port, route, **body) for route, body in requests]
+    assert all(status == 200 for status, _ in alone)
+    with concurrent.futures.ThreadPoolExecutor(8) as clients:
+        together = [clients.submit(ask, port, route, **body) for _ in range(4) for route, body in requests]
+        assert [one.result() for one in together] == 4 * alone
+
+
+def test_words_are_sent_as_they_are_written(port, page):  # noqa: F811
+    with asked(port, "generate", run="words", length=500, seed=1) as answer:
+        json.loads(answer.readline())
+        assert page.turns.requests == 1  # most are still to come
+
+
+@pytest.mark.parametrize("route", ["generate", "score"])
+def test_computation_ends_when_the_client_goes_away(port, page, monkeypatch, route):  # noqa: F811
+    done, closed = [], threading.Event()
+
+    def endless(*_, **__):
+        try:
+            while True:
+                done.append(None)
+                time.sleep(0.01)
+                yield {"token": "a"}
+        finally:
+            closed.set()
+
+    monkeypatch.setattr(page.runs["words"], route, endless)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", f"/api/{route}", json.dumps({"run": "words", "text": "a"} | {}), JSON) if (
+        route == "score"
+    ) else connection.request("POST", f"/api/{route}", json.dumps({"run": "words"}), JSON)
+    if route == "generate":
+        connection.getresponse().readline()
+    while len(done) < 3:
+        time.sleep(0.01)
+    connection.sock.close() if connection.sock else connection.close()
+    assert closed.wait(30)
+    while page.turns.requests:
+        time.sleep(0.01)
+
+
+def test_an_address_that_is_taken_is_refused(port, folders):  # noqa: F811
+    refused(serve, f"--run_dir={folders['words']}", f"--port={port}", match=f"Cannot listen on .*--port={port}")
+    refused(serve, f"--run_dir={folders['words']}", "--host=no.such.host.invalid", match="Cannot listen on --host=no")
+
+
+def test_other_folders_are_refused(folders, tmp_path):  # noqa: F811
+    refused(serve, f"--run_dir={folders['words']},{tmp_path}", "--port=0", match="holds no run")
+
+
+def test_runs_of_one_name_get_different_names(folders, monkeypatch, tmp_path):  # noqa: F811
+    (tmp_path / "words").symlink_to(folders["words"])
+
+    class Flags:
+        run_dir, model = [str(folders["words"]), str(tmp_path / "words")], "best"
+
+    monkeypatch.setattr(serve, "FLAGS", Flags)
+    assert [run.name for run in serve.runs()] == ["words", "words (2)"]

@@ -1,0 +1,94 @@
+"""What is known of the training of a run: its learning curve, losses by frequency, flags and whether it trains."""
+
+import json
+import math
+import os
+
+import filelock
+
+from keras_adaptive.files import read_json_lines, reading
+
+MOST = 2_000  # lines of a learning curve
+DAMAGED = "a result of trainers.evaluate", "Remove it, or evaluate again."
+
+
+class Learning:
+    """Reads the files of a run folder, which may be training.
+
+    Args:
+        folder: A `RunFolder`.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+        self._read = None, []
+
+    def curve(self, after=0):
+        """Returns the lines of log.jsonl of the updates that follow `after`, and validations of `after` itself.
+
+        A validation is written some time after the update. Of a long log at most 2,000 lines of training are returned.
+        """
+        lines = [line for line in self._lines() if _is_new(line, after)]
+        training = [line for line in lines if "val_loss" not in line]
+        step = -(-len(training) // MOST) or 1
+        kept = set(map(id, training[::-1][::step]))  # with the newest
+        return [line for line in lines if "val_loss" in line or id(line) in kept]
+
+    def frequency(self):
+        """Returns the split and the losses by frequency of the newest evaluation: `(name, bins)`, or `(None, [])`."""
+        files = [path for split in ("test", "valid") if (path := self._path(f"evaluation_{split}.json")).is_file()]
+        if not files:
+            return None, []
+        newest = max(files, key=lambda path: path.stat().st_mtime)
+        with reading(newest, *DAMAGED):
+            result = json.loads(newest.read_text(encoding="utf-8"))
+            bins = [
+                {
+                    "from": part["low"],
+                    "to": part["high"],
+                    "words": part["tokens"],
+                    "bits": part["nll"] / math.log(2),
+                }
+                for part in result["by_frequency"]
+            ]
+        return result["split"], bins
+
+    def flags(self):
+        """Returns the flags of the run, `{name: text}`; of paths, only the last part, since others may see the page."""
+        return {
+            name: os.path.basename(value.rstrip(os.sep)) if os.path.isabs(value) else value
+            for name, value in self.folder.flags().items()
+        }
+
+    def is_training(self):
+        """Returns whether a training is at work in the folder."""
+        updates = self.folder.flags().get("updates", "")
+        lines = self._lines()
+        done = lines[-1]["update"] if lines and "val_loss" in lines[-1] else 0
+        if not self._path("lock").exists() or (updates.isdecimal() and done >= int(updates)):
+            return False
+        try:
+            with filelock.FileLock(self._path("lock"), timeout=0):
+                return False
+        except (filelock.Timeout, OSError):
+            return True
+
+    def _lines(self):
+        """Returns the lines of the log, read again when the file has changed."""
+        path = self._path("log.jsonl")
+        try:
+            found = os.stat(path)
+        except OSError:
+            return []
+        version = found.st_mtime_ns, found.st_size
+        if version != self._read[0]:
+            lines = [line for line in read_json_lines(path) if type(line.get("update")) is int]
+            self._read = version, lines
+        return self._read[1]
+
+    def _path(self, name):
+        return self.folder.path / name
+
+
+def _is_new(line, after):
+    return line["update"] > after or (line["update"] == after and "val_loss" in line)

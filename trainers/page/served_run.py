@@ -1,0 +1,232 @@
+"""A run behind the page: its model, which scores and writes, and what is known of its training."""
+
+import functools
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+from starlette.exceptions import HTTPException
+
+from keras_adaptive.data import EOS, TOKENIZERS
+from keras_adaptive.metrics import perplexity
+from trainers import summary
+from trainers.page.learning import Learning
+from trainers.page.text_model import load
+from trainers.run_folder import RunFolder
+
+LINES = 16  # scored at a time
+ALTERNATIVES = 10  # computed at least, so that few functions are compiled
+CAPACITY = 256  # tokens; states hold a multiple of it, since compilers compile for each size
+WARM_UP = (20, 50)  # words of the texts that are scored before the first request
+
+
+class ServedRun:
+    """A run whose model is kept in memory.
+
+    A run that trains and has no model yet is served too, with its learning curve alone. Methods that use the model are
+    called by one thread.
+
+    Args:
+        path: Path of the run folder.
+        name: Name on the page.
+        which: "best" or "last", which of its models.
+
+    """
+
+    def __init__(self, path, name, which="best"):
+        self.folder = RunFolder(path)
+        self.name = name
+        self.learning = Learning(self.folder)
+        self._which = which
+
+    @functools.cached_property
+    def text_model(self):
+        """The `TextModel` of the run, read on the first use."""
+        if not self._has_model and self.learning.is_training():
+            raise HTTPException(
+                503, f"The run {self.name!r} trains and has no model yet: wait for its first validation."
+            )
+        return load(self.folder.path, self._which)
+
+    @property
+    def _has_model(self):
+        return Path(self.folder.path, f"{self._which}.keras").is_file()
+
+    @property
+    def codec(self):
+        return self.text_model.codec
+
+    @property
+    def model(self):
+        return self.text_model.model
+
+    def describe(self):
+        """Returns what the page shows of the run."""
+        facts = {"name": self.name, "training": self.learning.is_training(), "neighbors": False}
+        if "text_model" not in self.__dict__:
+            return {**facts, **dict.fromkeys(("unit", "vocabulary_size", "parameters", "input", "body", "output"))}
+        model = self.text_model.trained
+        parts = {"input": model.word_input, "body": model.body, "output": model.word_output}
+        return {
+            **facts,
+            "neighbors": self._reads_bytes,
+            "unit": self.codec.unit,
+            "vocabulary_size": len(self.codec.vocabulary),
+            "parameters": self.parameters["all"],
+            **{role: type(part).__name__ for role, part in parts.items()},
+        }
+
+    def learn(self, after=0):
+        """Returns what is known of the training since an update."""
+        split, bins = self.learning.frequency()
+        return {
+            "curve": self.learning.curve(after),
+            "frequency": bins,
+            "split": split,
+            "flags": self.learning.flags(),
+            "parameters": self.parameters if "text_model" in self.__dict__ else {},
+            "training": self.learning.is_training(),
+        }
+
+    @functools.cached_property
+    def parameters(self):
+        """Number of weights of each part of the model."""
+        return {name.replace(" ", "_"): count for name, count in summary.parameters(self.text_model.trained).items()}
+
+    @functools.cached_property
+    def _reads_bytes(self):
+        return hasattr(self.text_model.trained.word_input, "nearest")
+
+    @functools.cached_property
+    def count_of(self):
+        """Function from a piece of text to the occurrences of its rarest word in the training text, or None."""
+        if self.codec.unit == "word":
+            vocabulary = self.codec.vocabulary
+        elif self.codec.unit == "sub-word":
+            try:
+                vocabulary = self.folder.corpus().word_vocabulary
+            except (ValueError, OSError):  # the corpus may be elsewhere
+                return None
+        else:
+            return None
+        tokenize = TOKENIZERS[self.codec.tokenizer]
+        return lambda text: min((int(vocabulary.counts[i]) for i in vocabulary.encode(tokenize(text))), default=0)
+
+    def lines_of(self, text):
+        """Returns the lines of a text, as trainers.score reads them from a file."""
+        text = text if self.codec.keeps_mark else text.removeprefix("\ufeff")
+        return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+
+    def score(self, text, most, alternatives=ALTERNATIVES):
+        """Yields the record of each line, with the `pieces` to print.
+
+        Args:
+            text: The text.
+            most: Number of tokens that it may have.
+            alternatives: Number of the most probable tokens to name at each place.
+
+        Raises:
+            HTTPException: If the text has more tokens.
+        """
+        lines = self.lines_of(text)
+        check_size("The text", sum(len(self.codec.tokenize(line)) + 1 for line in lines), most)
+        computed = min(max(alternatives, ALTERNATIVES), len(self.codec.vocabulary))
+        for start in range(0, len(lines), LINES):
+            for record in self.text_model.score(lines[start : start + LINES], alternatives=computed):
+                record["pieces"] = list(self._pieces(record["tokens"]))
+                record["alternatives"] = [pairs[:alternatives] for pairs in record["alternatives"]]
+                yield record
+
+    def generate(self, prompt, prefix, length, most, alternatives, **how):
+        """Yields a dict for each token that continues a prompt and the tokens of `prefix`.
+
+        Args:
+            prompt: A text. Its last line is continued.
+            prefix: List of tokens that follow the prompt.
+            length: Number of tokens to generate.
+            most: Number of tokens that prompt and prefix may have.
+            alternatives: Number of the most probable tokens to name.
+            **how: The arguments of `LanguageModel.stream`.
+
+        Raises:
+            HTTPException: If the prompt is too long.
+            ValueError: If a token of the prefix is unknown.
+        """
+        lines = [self.codec.tokenize(line) for line in self.lines_of(f"{prompt}\n")]
+        begun = [token for line in lines for token in ("</s>", *line)][1:] + prefix
+        check_size("The prompt", len(begun), most)
+        if unknown := self.codec.vocabulary.unknown(prefix):
+            raise ValueError(f"`prefix` must hold tokens of the vocabulary. Received: {unknown[0][:80]!r}.")
+        ids = [np.concatenate([[EOS], self.codec.encode(begun)]).astype("int32")]
+        room = -(-(len(ids[0]) + length) // CAPACITY) * CAPACITY - len(ids[0])
+        room = min(room, (self.model.body.max_length or room + len(ids[0])) - len(ids[0]))
+        computed = min(max(alternatives, ALTERNATIVES), len(self.codec.vocabulary))
+        stream = self.model.stream(ids, max(room, length), alternatives=computed, **how)
+        words, made = self.codec.vocabulary.words, []
+        texts = self.codec.join(itertools.chain(begun, (made.pop() for _ in itertools.count())))
+        for _ in begun:
+            next(texts)
+        for number, (new, log_probs, best_log_probs, best) in enumerate(itertools.islice(stream, length)):
+            made.append(words[new[0]])
+            text = next(texts)
+            pairs = zip(best[0, :alternatives], np.exp(best_log_probs[0].astype("float64")).tolist())
+            yield {
+                "token": words[new[0]],
+                "text": text if begun or number else text.removeprefix(" "),
+                "probability": float(np.exp(log_probs[0])),
+                "alternatives": [[words[id], round(value, 6)] for id, value in pairs],
+            }
+
+    def neighbors(self, names, k):
+        """Yields the nearest words of each string, as the API returns them.
+
+        Raises:
+            ValueError: If the model knows words by their ids alone.
+        """
+        if not self._reads_bytes:
+            raise ValueError(
+                f"The run {self.name!r} must read words by their bytes (--input=char_cnn) to have vectors of any "
+                f"string. Received: a {type(self.text_model.trained.word_input).__name__}."
+            )
+        for name in names:
+            nearest = [[word, round(cosine, 6)] for word, cosine in self.text_model.neighbors(name, k)]
+            yield {"word": name, "known": name in self.codec.vocabulary, "nearest": nearest}
+
+    def warm_up(self):
+        """Reads the model and computes once what requests compute, so that the first request waits for no compiler.
+
+        Raises:
+            ValueError: If the run has no model and no training that will write one.
+        """
+        if not self._has_model and self.learning.is_training():
+            return
+        for words in WARM_UP:
+            list(self.score(" ".join(["the"] * words), math.inf))
+        list(self.generate("the", [], 2, math.inf, ALTERNATIVES))
+        if self._reads_bytes:
+            list(self.neighbors(["the"], 1))
+
+    def _pieces(self, tokens):
+        """Yields what to print for each token of a line."""
+        texts = self.codec.join(tokens)
+        for number, _ in enumerate(tokens):
+            yield next(texts) if number else next(texts).removeprefix(" ")
+
+
+def summed(records):
+    """Returns the records of the lines of a text with the figures of the whole text."""
+    total, words = (sum(record[name] for record in records) for name in ("log_prob", "words"))
+    return {
+        "lines": records,
+        "perplexity": perplexity(-total / words),
+        "bits": -total / math.log(2),
+        "words": words,
+        "unknown": sum(len(record["unknown"]) for record in records),
+    }
+
+
+def check_size(what, tokens, most):
+    """Raises an HTTPException if a text has more tokens than `most`."""
+    if tokens > most:
+        raise HTTPException(413, f"{what} must have at most {most:,} tokens. Received: {tokens:,}. Make it shorter.")

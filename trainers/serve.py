@@ -1,0 +1,101 @@
+"""Serves a web page on which people watch models read and write, and the JSON API behind it.
+
+The page reads a text and colors every word by its surprisal, compares two runs on a text, continues a prompt word by
+word, and shows the learning curve of a run, which may still be training. docs/page.md describes the page and its API.
+
+It is for this machine alone unless --host says otherwise, and there is neither a password nor encryption: whoever
+reaches the address can use the models and see the names, flags and learning curves of the runs.
+
+python -m trainers.serve --run_dir=runs/quickstart
+python -m trainers.serve --run_dir=runs/books_adaptive,runs/books_lstm --port=8080
+"""
+
+import contextlib
+import socket
+from pathlib import Path
+
+from absl import flags
+
+from trainers import command_line
+from trainers.run_folder import RunFolder
+
+FLAGS = flags.FLAGS
+CONNECTIONS = 256  # at once
+GRACE = 2  # seconds that streams have to end when the server stops
+
+
+def define_flags():
+    flags.DEFINE_list("run_dir", None, "Folder of a trained run, or several with commas between them.", required=True)
+    flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the runs' models.")
+    host = "Address to listen on. The default serves this machine alone; 0.0.0.0 serves everybody who can reach it."
+    flags.DEFINE_string("host", "127.0.0.1", host)
+    flags.DEFINE_list("host_names", [], "Names by which others may reach the page, besides addresses and localhost.")
+    flags.DEFINE_integer("port", 8000, "Port to listen on; 0 for any free one.", 0, 2**16 - 1)
+    flags.DEFINE_integer("max_characters", 20_000, "Characters of a text, at most.", 1, 10**6)
+    flags.DEFINE_integer("max_words", 2_000, "Words (pieces, characters or bytes) of a text, at most.", 1, 10**6)
+    flags.DEFINE_integer("max_length", 500, "Words to generate at once, at most.", 1, 10**5)
+    flags.DEFINE_integer("max_requests", 32, "Requests that compute at once, at most.", 1, 10**4)
+
+
+def main():
+    from trainers.page.app import Page
+    from trainers.page.bodies import Limits
+
+    with contextlib.closing(listen(FLAGS.host, FLAGS.port)) as listening:
+        page = Page(runs(), Limits(FLAGS.max_characters, FLAGS.max_words, FLAGS.max_length), FLAGS.max_requests)
+        page.warm_up()
+        host = f"[{FLAGS.host}]" if ":" in FLAGS.host else FLAGS.host
+        print(f"Serving {', '.join(page.runs)} on http://{host}:{listening.getsockname()[1]}/ until Ctrl-C", flush=True)
+        server(page.app({name.lower() for name in (FLAGS.host, *FLAGS.host_names)})).run([listening])
+
+
+def listen(host, port):
+    """Returns a listening socket.
+
+    Raises:
+        ValueError: If the address cannot be used.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
+    except OSError as error:
+        reason = error.strerror or error
+        raise ValueError(f"Cannot listen on --host={host} --port={port} ({reason}): pass another address.") from None
+
+
+def runs():
+    """Returns the `ServedRun` of each folder of --run_dir, with different names."""
+    from trainers.page.served_run import ServedRun
+
+    served = {}
+    for path in FLAGS.run_dir:
+        RunFolder(path).flags()  # raises a ValueError for other folders
+        name = base = Path(path).resolve().name.encode("utf-8", "replace").decode()
+        number = 1
+        while name in served:
+            number += 1
+            name = f"{base} ({number})"
+        served[name] = ServedRun(path, name, FLAGS.model)
+    return list(served.values())
+
+
+def server(app):
+    """Returns the uvicorn server of an ASGI application."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=GRACE,
+    )
+    return uvicorn.Server(config)
+
+
+if __name__ == "__main__":
+    command_line.run(main, define_flags)
