@@ -35,7 +35,7 @@ source scripts/environment.sh
 # knows where it is.
 environment() {
   local folder packages
-  make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,search,tensorboard,test]" \
+  make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,search,serve,tensorboard,test]" \
     keras-nlp keras-hub regex tensorflow-text
   packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   mkdir -p "$venv/apart"
