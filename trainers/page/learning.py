@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import threading
 
 import filelock
 
@@ -22,6 +23,7 @@ class Learning:
     def __init__(self, folder):
         self.folder = folder
         self._read = None, []
+        self._asking = threading.Lock()
 
     def curve(self, after=0):
         """Returns the lines of log.jsonl of the updates that follow `after`, and validations of `after` itself.
@@ -67,11 +69,12 @@ class Learning:
         done = lines[-1]["update"] if lines and "val_loss" in lines[-1] else 0
         if not self._path("lock").exists() or (updates.isdecimal() and done >= int(updates)):
             return False
-        try:
-            with filelock.FileLock(self._path("lock"), timeout=0):
-                return False
-        except (filelock.Timeout, OSError):
-            return True
+        with self._asking:  # or two threads would take each other for a training
+            try:
+                with filelock.FileLock(self._path("lock"), timeout=0):
+                    return False
+            except (filelock.Timeout, OSError):
+                return True
 
     def _lines(self):
         """Returns the lines of the log, read again when the file has changed."""

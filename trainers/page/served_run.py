@@ -10,9 +10,9 @@ from starlette.exceptions import HTTPException
 
 from keras_adaptive.data import EOS, TOKENIZERS
 from keras_adaptive.metrics import perplexity
+from keras_adaptive.text import TextModel
 from trainers import summary
 from trainers.page.learning import Learning
-from trainers.page.text_model import load
 from trainers.run_folder import RunFolder
 
 LINES = 16  # scored at a time
@@ -31,7 +31,6 @@ class ServedRun:
         path: Path of the run folder.
         name: Name on the page.
         which: "best" or "last", which of its models.
-
     """
 
     def __init__(self, path, name, which="best"):
@@ -41,13 +40,21 @@ class ServedRun:
         self._which = which
 
     @functools.cached_property
-    def text_model(self):
-        """The `TextModel` of the run, read on the first use."""
+    def trained(self):
+        """The model as it was trained, read on the first use.
+
+        Raises:
+            HTTPException: If the run trains and has no model yet.
+            ValueError: If the run has no model, or a damaged one.
+        """
         if not self._has_model and self.learning.is_training():
-            raise HTTPException(
-                503, f"The run {self.name!r} trains and has no model yet: wait for its first validation."
-            )
-        return load(self.folder.path, self._which)
+            raise HTTPException(503, f"The run {self.name!r} has no model yet: wait for its first validation.")
+        return self.folder.model(self._which)
+
+    @functools.cached_property
+    def text_model(self):
+        """The `TextModel` of the run."""
+        return TextModel(self.trained, self.folder.codec)
 
     @property
     def _has_model(self):
@@ -64,16 +71,16 @@ class ServedRun:
     def describe(self):
         """Returns what the page shows of the run."""
         facts = {"name": self.name, "training": self.learning.is_training(), "neighbors": False}
-        if "text_model" not in self.__dict__:
+        if "trained" not in self.__dict__:
             return {**facts, **dict.fromkeys(("unit", "vocabulary_size", "parameters", "input", "body", "output"))}
-        model = self.text_model.trained
+        model = self.trained
         parts = {"input": model.word_input, "body": model.body, "output": model.word_output}
         return {
             **facts,
-            "neighbors": self._reads_bytes,
+            "neighbors": self.text_model.reads_bytes,
             "unit": self.codec.unit,
             "vocabulary_size": len(self.codec.vocabulary),
-            "parameters": self.parameters["all"],
+            "parameters": sum(self.parameters.values()),
             **{role: type(part).__name__ for role, part in parts.items()},
         }
 
@@ -85,18 +92,15 @@ class ServedRun:
             "frequency": bins,
             "split": split,
             "flags": self.learning.flags(),
-            "parameters": self.parameters if "text_model" in self.__dict__ else {},
+            "parameters": self.parameters if "trained" in self.__dict__ else {},
             "training": self.learning.is_training(),
         }
 
     @functools.cached_property
     def parameters(self):
         """Number of weights of each part of the model."""
-        return {name.replace(" ", "_"): count for name, count in summary.parameters(self.text_model.trained).items()}
-
-    @functools.cached_property
-    def _reads_bytes(self):
-        return hasattr(self.text_model.trained.word_input, "nearest")
+        counts = summary.parameters(self.trained)
+        return {"input": counts["words in"], "body": counts["body"], "output": counts["words out"]}
 
     @functools.cached_property
     def count_of(self):
@@ -184,13 +188,8 @@ class ServedRun:
         Raises:
             ValueError: If the model knows words by their ids alone.
         """
-        if not self._reads_bytes:
-            raise ValueError(
-                f"The run {self.name!r} must read words by their bytes (--input=char_cnn) to have vectors of any "
-                f"string. Received: a {type(self.text_model.trained.word_input).__name__}."
-            )
-        for name in names:
-            nearest = [[word, round(cosine, 6)] for word, cosine in self.text_model.neighbors(name, k)]
+        for name, pairs in zip(names, self.text_model.neighbors(names, k)):
+            nearest = [[word, round(cosine, 6)] for word, cosine in pairs]
             yield {"word": name, "known": name in self.codec.vocabulary, "nearest": nearest}
 
     def warm_up(self):
@@ -204,7 +203,7 @@ class ServedRun:
         for words in WARM_UP:
             list(self.score(" ".join(["the"] * words), math.inf))
         list(self.generate("the", [], 2, math.inf, ALTERNATIVES))
-        if self._reads_bytes:
+        if self.text_model.reads_bytes:
             list(self.neighbors(["the"], 1))
 
     def _pieces(self, tokens):

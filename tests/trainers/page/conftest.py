@@ -66,4 +66,5 @@ def post(client):
         answer = client.post(f"/api/{route}", content=json.dumps(body), headers=headers)  # which may hold surrogates
         assert answer.status_code == status, answer.text
         return answer.json() if route != "generate" or status != 200 else answer
+
     return ask

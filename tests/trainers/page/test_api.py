@@ -189,9 +189,12 @@ def test_an_error_within_a_stream_is_its_last_line(page, client, monkeypatch):
 
     monkeypatch.setattr(run, "generate", broken)
     answer = client.post("/api/generate", json={"run": "words"})
-    assert [json.loads(line) for line in answer.text.splitlines()] == [{"token": "a"}, {"error": "the weights are gone"}]
+    assert [json.loads(line) for line in answer.text.splitlines()] == [
+        {"token": "a"},
+        {"error": "the weights are gone"},
+    ]
     assert page.turns.requests == 0
 
 
 def test_merges_are_in_use(page):
-    assert isinstance(page.runs["pieces"].folder.subwords(), Subwords)
+    assert isinstance(page.runs["pieces"].folder.codec.subwords, Subwords)

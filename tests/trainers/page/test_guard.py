@@ -56,6 +56,8 @@ def test_every_answer_has_the_headers(client):
         assert answer.headers["cache-control"] == "no-store" and answer.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize("path", ["/static/../app.py", "/static/%2e%2e/app.py", "/../../etc/passwd", "/static//etc/passwd"])
+@pytest.mark.parametrize(
+    "path", ["/static/../app.py", "/static/%2e%2e/app.py", "/../../etc/passwd", "/static//etc/passwd"]
+)
 def test_files_outside_are_not_served(client, path):
     assert client.get(path).status_code in (400, 404)
