@@ -21,7 +21,7 @@ find_python() {
 make_environment() {
   local venv=$1 extras=$2 alone=("${@:3}") python stamp
   python=$(find_python)
-  stamp=$({ "$python" -VV; echo "$PWD $extras ${alone[*]}"; cat constraints.txt setup.cfg pyproject.toml; } | cksum)
+  stamp=$({ "$python" -VV; echo "$PWD $extras ${alone[*]}"; cat constraints.txt setup.cfg setup.py pyproject.toml; } | cksum)
   if [[ -f $venv/stamp && $(cat "$venv/stamp") == "$stamp" ]]; then
     echo "Using $venv."
     return

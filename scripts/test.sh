@@ -8,7 +8,7 @@
 #
 # All stages but the environment run side by side, so that no core is idle while a test waits; their outputs are
 # shown one after the other. Tests that do not depend on the backend run on the first one only. The environment .venv-test is
-# made on the first call and kept until constraints.txt, setup.cfg, pyproject.toml or the Python changes; so are the
+# made on the first call and kept until constraints.txt, setup.cfg, setup.py, pyproject.toml or the Python changes; so are the
 # programs that JAX compiles. VENV=FOLDER puts it elsewhere.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -71,7 +71,7 @@ wheel() {
   folder=$(mktemp -d)
   trap 'rm -rf "$folder"' EXIT
   mkdir "$folder/source"
-  cp -r keras_adaptive trainers setup.cfg pyproject.toml README.md LICENSE "$folder/source"
+  cp -r keras_adaptive trainers configs setup.cfg setup.py pyproject.toml README.md LICENSE "$folder/source"
   "$venv/bin/python" -m build --wheel --no-isolation --outdir "$folder" "$folder/source" >"$folder/log" 2>&1 ||
     { cat "$folder/log"; return 1; }
   "$venv/bin/pip" install --quiet --no-deps --target "$folder/site" "$folder"/*.whl

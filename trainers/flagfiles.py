@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+_FOLDERS = (Path(__file__).parent / "configs", Path(__file__).parents[1] / "configs")  # of the wheel, of a checkout
+RECIPES = next(filter(Path.is_dir, _FOLDERS), _FOLDERS[0])
 LONGEST = 1 << 20  # characters of a flagfile
 _PREFIXES = ("--flagfile=", "-flagfile=")
 
@@ -10,7 +12,8 @@ _PREFIXES = ("--flagfile=", "-flagfile=")
 def expand(arguments, folder="", including=()):
     """Returns command-line arguments with every `--flagfile=PATH` replaced by the flags of that file.
 
-    A flagfile holds one flag per line; empty lines and lines that begin with `#` or `//` are comments. It includes
+    PATH may be the name of a recipe, such as "quickstart" or "books_hybrids/nplm", where no file has this path. A
+    flagfile holds one flag per line; empty lines and lines that begin with `#` or `//` are comments. It includes
     another one by its path relative to itself, whatever the working directory. A later flag overrides an earlier one.
 
     Args:
@@ -29,12 +32,23 @@ def expand(arguments, folder="", including=()):
             argument = f"--flagfile={arguments.pop(0)}"
         if argument.startswith(_PREFIXES):
             name = os.path.expanduser(argument.split("=", 1)[1].strip())
-            expanded += _read(Path(folder, name), including) if name else []
+            expanded += _read(_find(folder, name), including) if name else []
         else:
             expanded.append(argument)
         if argument == "--":
             return expanded + arguments
     return expanded
+
+
+def _find(folder, name):
+    """Returns the path of a flagfile, or of the recipe of this name."""
+    path = Path(folder, name)
+    if path.exists() and not path.is_dir():
+        return path
+    recipe = RECIPES / (name.removeprefix("configs/").removesuffix(".flags") + ".flags")
+    if not recipe.is_file():
+        raise FileNotFoundError(f"There is no flagfile {path}, and {RECIPES} holds no recipe of this name.")
+    return recipe
 
 
 def _read(path, including):

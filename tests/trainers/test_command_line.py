@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from absl import flags
 
 import trainers
+from tests.support.programs import run
 from trainers import command_line, experiment, flagfiles
+from trainers.__main__ import main
 from trainers.hyperparameters import GENERAL, HYPERPARAMETERS
 from trainers.parts import PARTS
 
@@ -50,6 +53,45 @@ def test_a_missing_flagfile_is_named(tmp_path):
     recipe = write(tmp_path / "recipe.flags", "--flagfile=parts/none.flags")
     with pytest.raises(OSError, match="parts/none.flags"):
         flagfiles.expand([f"--flagfile={recipe}"])
+
+
+def test_recipes_are_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    quickstart = (ROOT / "configs" / "quickstart.flags").read_text().split()
+    for name in ("quickstart", "quickstart.flags", "configs/quickstart.flags"):
+        assert flagfiles.expand([f"--flagfile={name}"])[-1] == quickstart[-1]
+    assert "--body=nplm" in flagfiles.expand(["--flagfile=books_hybrids/nplm"])
+    write(tmp_path / "mine.flags", "--flagfile=quickstart", "--dim=1")
+    assert flagfiles.expand(["--flagfile=mine.flags"])[-2:] == [quickstart[-1], "--dim=1"]
+    (tmp_path / "quickstart").mkdir()
+    assert flagfiles.expand(["--flagfile=quickstart"])[-1] == quickstart[-1]
+    write(tmp_path / "quickstart.flags", "--dim=2")  # a file comes before a recipe
+    assert flagfiles.expand(["--flagfile=quickstart.flags"]) == ["--dim=2"]
+    with pytest.raises(OSError, match="no flagfile quick_start, and .*configs holds no recipe of this name"):
+        flagfiles.expand(["--flagfile=quick_start"])
+
+
+def test_a_flagfile_may_be_a_pipe(tmp_path):
+    """As `--flagfile=<(…)` of a shell."""
+    reading, writing = os.pipe()
+    os.write(writing, b"--dim=1\n")
+    os.close(writing)
+    assert flagfiles.expand([f"--flagfile=/dev/fd/{reading}"]) == ["--dim=1"]
+    os.close(reading)
+
+
+def test_programs_are_run_by_their_name(capsys, monkeypatch, forks):
+    monkeypatch.setattr(sys, "argv", ["keras-adaptive", "--help"])
+    main()
+    text = capsys.readouterr().out
+    for path in (ROOT / "trainers").glob("[!_]*.py"):
+        is_program = "__main__" in path.read_text() and path.stem != "command_line"
+        assert bool(re.search(rf"^  {path.stem} +[A-Z].*\.$", text, re.MULTILINE)) == is_program, path
+    done = run("-m", "trainers", "plot")
+    assert done.returncode == 1 and done.stderr.startswith("plot: Give at least one RUN")
+    monkeypatch.setattr(sys, "argv", ["keras-adaptive", "trian"])
+    with pytest.raises(SystemExit, match="there is no program 'trian'. Programs: .* train"):
+        main()
 
 
 @pytest.fixture

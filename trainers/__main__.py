@@ -1,0 +1,48 @@
+"""Runs a program by its name: `keras-adaptive PROGRAM [flags]`, the same as `python -m trainers.PROGRAM [flags]`."""
+
+import ast
+import runpy
+import sys
+from pathlib import Path
+
+from trainers.command_line import HELP
+from trainers.flagfiles import RECIPES
+
+USAGE = """Large-vocabulary language models in Keras 3.
+
+    keras-adaptive PROGRAM [flags]
+    keras-adaptive PROGRAM --help
+
+Programs:
+{programs}
+
+Recipes, for example `keras-adaptive train --flagfile=quickstart`, are the files of {recipes}."""
+
+
+def main():
+    """Runs the program that the first argument of the command line names."""
+    name, *arguments = sys.argv[1:] or ["--help"]
+    descriptions = programs()
+    if name in HELP:
+        width = max(map(len, descriptions))
+        lines = (f"  {name:{width}}  {description}" for name, description in descriptions.items())
+        print(USAGE.format(programs="\n".join(lines), recipes=RECIPES))
+    elif name not in descriptions:
+        sys.exit(f"keras-adaptive: there is no program {name!r}. Programs: {', '.join(descriptions)}.")
+    else:
+        sys.argv[1:] = arguments
+        runpy.run_module(f"trainers.{name}", run_name="__main__", alter_sys=True)
+
+
+def programs():
+    """Returns the programs, `{name: first line of the docstring}`, without importing them."""
+    found = {}
+    for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
+        source = path.read_text(encoding="utf-8")
+        if 'if __name__ == "__main__":' in source:
+            found[path.stem] = ast.get_docstring(ast.parse(source)).splitlines()[0]
+    return found
+
+
+if __name__ == "__main__":
+    main()
