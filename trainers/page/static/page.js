@@ -40,7 +40,7 @@ const page = {
 
   /** Makes the text the same in all of these text areas. */
   shareText(area) {
-    if (page.limits.characters) area.maxLength = page.limits.characters;
+    area.maxLength = page.limits.characters;
     texts.push(area);
     area.addEventListener("input", () => setText(area.value));
   },

@@ -1,6 +1,9 @@
 // Tokens as people read them.
 
-const UNSEEN = { "</s>": "↵", "<s>": "⇤" };
+const SIGNS = new Map([
+  ["</s>", "↵"],
+  ["<s>", "⇤"],
+]);
 
 const bytes = new Map(); // from GPT-2's symbols, with which sub-words and bytes are written
 for (let byte = 0, next = 256; byte < 256; byte++) {
@@ -19,14 +22,14 @@ export function textOf(token, unit) {
 
 /** Returns a token as a list shows it: white space is visible. */
 export function shown(token, unit) {
-  if (token in UNSEEN) return UNSEEN[token];
+  if (SIGNS.has(token)) return SIGNS.get(token);
   if (unit === "word" || isSpecial(token)) return token;
   return textOf(token, unit).replace(/^\s|\s$/g, "␣").replace(/[\n\r]/g, "↵");
 }
 
 /** Returns `{ before, text }`: the white space before a token of a passage, and what is colored. */
 export function placed(token, piece, unit) {
-  if (token in UNSEEN) return { before: " ", text: UNSEEN[token] };
+  if (SIGNS.has(token)) return { before: " ", text: SIGNS.get(token) };
   const text = piece.trimStart();
   const before = piece.slice(0, piece.length - text.length);
   if (!text) return { before: "", text: before ? "␣" : shown(token, unit) };

@@ -16,7 +16,8 @@ export function writeView(page, section) {
   let prompt = "";
   let items = []; // the words written so far
   section.querySelector(".legend").replaceChildren(...surprisalLegend());
-  if (page.limits.length) form.tokens.max = page.limits.length;
+  form.tokens.max = page.limits.length;
+  form.tokens.value = Math.min(form.tokens.value, page.limits.length);
 
   function start() {
     run = page.run();
