@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Everything that a change must pass: style, the whole test suite on each backend, and the wheel.
+# Everything that a change must pass: style, the whole test suite on each backend, the wheel, and the page in a browser.
 #
 #   scripts/test.sh                                  all of it
 #   BACKENDS="jax torch" scripts/test.sh             the suite on these backends only
-#   scripts/test.sh tests/data -k vocabulary         arguments go to pytest
+#   scripts/test.sh tests/data -k vocabulary         arguments go to pytest, and the browser stays closed
 #   scripts/test.sh -m "not processes"               without the tests that start processes
 #
 # All stages but the environment run side by side, so that no core is idle while a test waits; their outputs are
 # shown one after the other. Tests that do not depend on the backend run on the first one only. The environment .venv-test is
 # made on the first call and kept until constraints.txt, setup.cfg, setup.py, pyproject.toml or the Python changes; so are the
-# programs that JAX compiles. VENV=FOLDER puts it elsewhere.
+# programs that JAX compiles. VENV=FOLDER puts it elsewhere. The browser is Debian's chromium, which root gets by itself;
+# CHROMIUM=PATH names another one.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
@@ -102,6 +103,24 @@ print("version", importlib.metadata.version("keras_adaptive"))
 PY
 }
 
+# The page of trainers.serve in a real browser, which Playwright drives.
+browser() {
+  if ! find_chromium >/dev/null && ((EUID == 0)) && command -v apt-get >/dev/null; then
+    echo "Installing chromium."
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-liberation >/dev/null
+  fi
+  if ! find_chromium >/dev/null; then
+    echo "The tests of the page need Chromium. Run \`sudo apt-get install chromium\`, or pass CHROMIUM=PATH." >&2
+    return 1
+  fi
+  CHROMIUM=$(find_chromium) KERAS_BACKEND=${backends%% *} "$venv/bin/python" -m pytest -q tests/browser
+}
+
+find_chromium() {
+  command -v "${CHROMIUM:-chromium}" || command -v chromium-browser || command -v google-chrome
+}
+
 logs=$(mktemp -d) begun=() jobs=()
 set -m # every job in a process group of its own, which ends with the script
 trap 'for job in "${jobs[@]}"; do kill -- "-$job" 2>/dev/null || true; done; rm -rf "$logs"' EXIT
@@ -142,6 +161,7 @@ if grep -q FAILED "$logs/summary"; then finish; fi
 clear_large_cache
 beside style style
 beside wheel wheel
+if (($# == 0)); then beside browser browser; fi
 once=
 for backend in $backends; do
   beside "tests, $backend" suite "$backend" $once "$@"

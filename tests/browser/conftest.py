@@ -1,0 +1,98 @@
+"""The page of small runs in Chromium, driven by Playwright. scripts/test.sh has a stage of its own for these tests."""
+
+import contextlib
+import json
+import os
+import shutil
+import threading
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from keras_adaptive.data import Vocabulary
+from tests.support.tiny import WORDS, language_model, system
+from trainers import serve
+from trainers.page.app import Page
+from trainers.page.bodies import Limits
+from trainers.page.served_run import ServedRun
+from trainers.run_folder import RunFolder
+
+COUNTS = [0] * 4 + [5000, 900, 800, 700, 90, 80, 70, 60, 9, 8, 7, 6, 5, 4, 3, 2]
+CURVE = [{"update": 10, "loss": 3.0, "tokens": 80}, {"update": 20, "loss": 2.5, "tokens": 160}]
+CURVE += [{"update": 20, "val_loss": 2.6, "tokens": 160}]
+EVALUATION = {"split": "valid", "by_frequency": [{"low": 0, "high": 10, "tokens": 4, "nll": 5.0}]}
+EVALUATION["by_frequency"] += [{"low": 10, "high": None, "tokens": 40, "nll": 2.0}]
+
+expect.set_options(timeout=30_000)
+
+
+def write_run(path, model):
+    vocabulary = Vocabulary(WORDS, COUNTS)
+    facts = {"size": len(vocabulary), "sha256": vocabulary.sha256}
+    run = RunFolder(path)
+    path.mkdir()
+    metadata = {"source": "none", "tokenizer": "whitespace", "unit": "word", "vocabulary": facts}
+    run.write("--dim=8\n--length=8\n--updates=100\n", vocabulary, metadata)
+    model.save(path / "best.keras")
+    (path / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in CURVE), encoding="utf-8")
+    (path / "evaluation_valid.json").write_text(json.dumps(EVALUATION), encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """The folder of the runs `words`, `tied` and `cnn`."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_run(folder / "words", language_model())
+    write_run(folder / "tied", system("ASM-T"))
+    write_run(folder / "cnn", system("CNN"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def address(folder):
+    """The address of a server of the runs, for texts of 50 words at most."""
+    page = Page([ServedRun(folder / name, name) for name in ("words", "tied", "cnn")], Limits(2000, 50, 30))
+    page.warm_up()
+    with contextlib.closing(serve.listen("127.0.0.1", 0)) as listening:
+        server = serve.server(page.app())
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or "chromium, which is not installed"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser, address):
+    """Function from a view, and options of the browser, to the page; in the end nothing may have gone wrong on it."""
+    problems, contexts = [], []
+
+    def is_ours(url):
+        return url.startswith(f"{address}/")
+
+    def open_page(view="read", **options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.problems = problems
+        page.on("console", lambda message: problems.append(message.text) if message.type != "log" else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("dialog", lambda dialog: (problems.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: None if is_ours(request.url) else problems.append(request.url))
+        page.goto(f"{address}/#{view}")
+        expect(page.locator(f"#{view}")).to_be_visible()
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert problems == []
