@@ -77,7 +77,6 @@ ONCE = [
     "test_imports.py::test_tests_share",
     "test_imports.py::test_there_are_modules",
     "test_package.py",
-    "test_readme.py::test_passages",
     "test_structure.py",
     "trainers/test_analysis_pictures.py",
     "trainers/test_analyze.py",

@@ -24,7 +24,7 @@ from tests.support.tiny import WORDS as TINY_WORDS
 from tests.support.tiny import language_model
 from tests.support.weights import randomize
 
-README = Path(__file__).parents[2] / "README.md"
+SERVING = Path(__file__).parents[2] / "docs" / "serving.md"
 MAX_LENGTH = 80
 WORDS = ["the", "cat", "sat", "naïve", "!", *(f"w{i}" for i in range(1991))]
 VOCABULARY = Vocabulary.from_counts({word: len(WORDS) - i for i, word in enumerate(WORDS)})
@@ -72,10 +72,10 @@ def generation(text, **options):
     return "generate", {"text": text, "length": 1, "temperature": 1.0, "top_k": 0, "seed": 1, **options}
 
 
-# The requests of the README and the answers that it shows.
+# The requests of the documentation and the answers that it shows.
 SHOWN = [
     [json.loads(one) for one in pair]
-    for pair in re.findall(r"-d '(\{.*?\})'\n# (\{.*\})\n", README.read_text(encoding="utf-8"))
+    for pair in re.findall(r"-d '(\{.*?\})'\n# (\{.*\})\n", SERVING.read_text(encoding="utf-8"))
 ]
 REQUESTS = {
     "score": ("score", {"text": LINES}),
@@ -97,7 +97,7 @@ REQUESTS = {
         f"error {i}": generation(**inputs) if name == "generate" else (name, inputs)
         for i, (name, inputs, _) in enumerate(ERRORS)
     },
-    **{f"readme {i}": request for i, (request, _) in enumerate(SHOWN)},
+    **{f"shown {i}": request for i, (request, _) in enumerate(SHOWN)},
 }
 
 
@@ -374,10 +374,10 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
 
 
 @on_tensorflow
-def test_the_requests_of_the_readme_have_the_answers_of_the_readme(responses):
+def test_the_requests_of_the_documentation_have_its_answers(responses):
     assert [request.get("signature_name") for request, _ in SHOWN] == ["next_words", "score", "generate"]
     for number, (_, written) in enumerate(SHOWN):
-        assert shape_of(responses[f"readme {number}"]) == shape_of(written)
+        assert shape_of(responses[f"shown {number}"]) == shape_of(written)
 
 
 def shape_of(value):

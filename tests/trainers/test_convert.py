@@ -1,4 +1,4 @@
-"""A published checkpoint on its way to a perplexity, by the commands of the README."""
+"""A published checkpoint on its way to a perplexity, by the commands of docs/checkpoints.md."""
 
 import contextlib
 import io

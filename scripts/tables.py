@@ -1,0 +1,385 @@
+"""Tables of figures of the documentation, made from the files in scripts/results: a function for each."""
+
+import functools
+import json
+import math
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+BACKENDS = {"torch": "torch", "jax": "JAX", "tensorflow": "TensorFlow"}
+BENCHMARKS = "benchmarks/"
+
+
+@functools.cache
+def read(name):
+    """Returns the contents of a result file."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def benchmark(name, suffix=""):
+    """Yields the name of a backend and its results of a benchmark, for every backend that has some."""
+    for backend, label in BACKENDS.items():
+        if (RESULTS / f"{BENCHMARKS}{name}_{backend}{suffix}.json").exists():
+            yield label, read(f"{BENCHMARKS}{name}_{backend}{suffix}")
+
+
+def candidates(case):
+    """Returns `{candidate: (median in seconds, memory in MiB or None)}` of a case of a benchmark."""
+    result = {}
+    for name, figures in case["candidates"].items():
+        seconds = figures.get("seconds", figures)
+        result[name] = seconds["median"], figures.get("mebibytes")
+    return result
+
+
+def spread(figures):
+    """Returns the median with the fastest and the slowest turn, in ms."""
+    median, low, high = (f"{1000 * figures[key]:,.0f}" for key in ("median", "low", "high"))
+    return f"{median} ({low}–{high})"
+
+
+def milliseconds(seconds):
+    return f"{1000 * seconds:,.{0 if seconds >= 0.01 else 1}f} ms"
+
+
+def megabytes(number):
+    return f"{number / 1e6:,.0f} MB"
+
+
+def mebibytes(number):
+    return f"{number / 2**20:,.0f}" if number >= 10 * 2**20 else f"{number / 2**20:.1f}"
+
+
+def table(header, rows):
+    """Returns the lines of a Markdown table; `header` is one string, divided by " | "."""
+    names = header.split(" | ")
+    lines = [names, ["---"] * len(names), *rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines).replace("|  |", "| |")
+
+
+def against_a_plain_softmax():
+    systems, steps = read("comparison/comparison"), read("comparison/steps_torch")["candidates"]
+    loss = candidates(read(f"{BENCHMARKS}loss_torch")["cases"][0])
+    full = candidates(read(f"{BENCHMARKS}loss_torch_full")["cases"][0])
+    plain, ours = "SM-T", "ADP-T"
+    seconds = [steps[name]["seconds"]["median"] for name in (plain, ours)]
+    return table(
+        " | plain softmax | adaptive, this package",
+        [
+            ["parameters", *(f"{systems[name]['parameters']:,}" for name in (plain, ours))],
+            ["time of an update of 2,048 tokens", *map(milliseconds, seconds)],
+            [
+                "valid perplexity after the same 2,000 updates",
+                *(f"{systems[name]['valid']:.1f}" for name in (plain, ours)),
+            ],
+            [
+                "memory of the loss of 2,048 tokens, beyond weights and gradients",
+                f"{full['torch cross_entropy'][1]:,.0f} MiB (`cross_entropy`, 50,000 words)",
+                f"{loss['ours'][1]:,.0f} MiB (267,744 words)",
+            ],
+        ],
+    )
+
+
+def books():
+    ours, peer = read("books")["keras_adaptive"], read("books")["torch_lm"]
+    speed = ours["tokens"] / ours["seconds_with_two_validations"]
+    rows = [
+        [
+            "keras_adaptive on torch, words tied, batches of 16",
+            ours,
+            speed,
+            f"**{ours['validations'][-1]['val_perplexity']:.1f}**",
+        ],
+        [
+            "plain PyTorch: `nn.TransformerEncoderLayer`, `nn.AdaptiveLogSoftmaxWithLoss`, batches of 32",
+            peer,
+            peer["tokens_per_second"],
+            f"{peer['valid_perplexity']:.1f}",
+        ],
+    ]
+    return table(
+        " | parameters | tokens/s | tokens seen | valid perplexity",
+        [
+            [name, f"{run['parameters']:,}", f"{speed:,.0f}", f"{run['tokens']:,}", valid]
+            for name, run, speed, valid in rows
+        ],
+    )
+
+
+def preparation():
+    results = read(f"{BENCHMARKS}preparation")
+    rows = []
+    for processes, run in results["preparation"].items():
+        memory = megabytes(run["peak_bytes"])
+        if run["peak_bytes_of_another_process"]:
+            memory += f", and {megabytes(run['peak_bytes_of_another_process'])} in each other process"
+        speed = f"{run['seconds']:.0f} s, {run['bytes_per_second'] / 1e6:.0f} MB/s"
+        name = "1 process" if processes == "1" else f"{processes} processes"
+        rows.append([f"{results['text_bytes'] / 1e9:.1f} GB of text, {name}", speed, memory])
+    run, sentences = results["preparation"]["1"], results["sentences"]
+    rows.append([f"checksums of {megabytes(run['token_bytes'])} of tokens", f"{run['verify_seconds']:.1f} s", ""])
+    count, tokens = sentences["sentences"] / 1e6, sentences["tokens"] / 1e6
+    index, order = sentences["index"], sentences["order"]
+    rows.append(
+        [
+            f"index of {count:.0f} million sentences, {tokens:.0f} million tokens",
+            f"{index['seconds']:.0f} s",
+            megabytes(index["peak_bytes"]),
+        ]
+    )
+    rows.append(
+        [
+            "order of an epoch of them",
+            f"{order['seconds']:.0f} s",
+            f"{megabytes(sentences['peak_bytes'])} with the index",
+        ]
+    )
+    return table("measured with | time | peak memory", rows)
+
+
+def fault_injection():
+    rows = []
+    for kind, name in (("fault_injection", "Transformer"), ("fault_injection_streams", "AWD-LSTM, streams")):
+        for backend, label in BACKENDS.items():
+            result = read(f"{kind}_{backend}")
+            run, updates = result["backends"][backend], result["settings"]["updates"]
+            end = "different" if run["differences"] else "bit-identical"
+            rows.append(
+                [f"{name}, {updates} updates, {label}", run["kills"], run["in a checkpoint"], run["updates lost"], end]
+            )
+    return table(
+        "training | kills | during a checkpoint | updates repeated | end, against an uninterrupted training", rows
+    )
+
+
+def checkpoints():
+    rows = []
+    for label, result in benchmark("checkpoints"):
+        times = candidates(result)
+        update = times["5 updates"][0] / result["settings"]["updates"]
+        copy, save = times["its copy"][0], times["model.save"][0]
+        rows.append([label, milliseconds(copy), f"{copy / update:.0%}".replace("%", " %"), milliseconds(save)])
+    return table("backend | training waits for | of an update | `model.save` takes", rows)
+
+
+def scaling():
+    rows = []
+    for name in (
+        "torch_ddp",
+        "jax_data_parallel",
+        "tensorflow_multiworker",
+        "tensorflow_mirrored",
+        "jax_model_parallel",
+    ):
+        result = read(f"{BENCHMARKS}scaling_{name}")
+        cases = result["cases"]
+        several = [case for case in cases if case["devices"] > 1]
+        shares = [case["share_in_sums"] for case in several]
+        shares = ", ".join("–" if share is None else f"{100 * share:.0f} %".replace("-", "−") for share in shares)
+        times = ", ".join(f"{1000 * candidates(case)['update'][0]:,.0f}" for case in cases)
+        sent = ", ".join(mebibytes(case["sent_bytes_of_a_device"]) for case in several)
+        state = ", ".join(mebibytes(case["state_bytes_of_a_device"]) for case in cases)
+        rows.append([f"`{result['settings']['strategy']}`", f"{times} ms", shares, f"{sent} MiB", f"{state} MiB"])
+    header = (
+        " | update with 1, 2, 4 devices | share of the sums, 2, 4 | sent by each of 2, 4 | weights and momentum on each"
+    )
+    return table(header, rows)
+
+
+def serving():
+    rows = []
+    for case in read(f"{BENCHMARKS}serving")["cases"]:
+        runs, ours = case["candidates"], case["candidates"]["adaptive"]
+        row = [f"`{case['signature']}`, {case['batch_size']} line{'s' if case['batch_size'] > 1 else ''}"]
+        for name in ("adaptive", "full softmax", "all log-probabilities"):
+            run = runs.get(name)
+            text = run and f"{1000 * run['median']:,.0f} ms ({1000 * run['p99']:,.0f})"
+            row.append(text if run is ours or not run else f"{text}, {run['median'] / ours['median']:.1f} ×")
+        rows.append([*(cell or "" for cell in row), f"{ours['requests_per_second']:.1f}"])
+    return table(" | adaptive | plain softmax | all log-probabilities | requests/s, adaptive", rows)
+
+
+def comparison():
+    systems, steps = read("comparison/comparison"), read("comparison/steps_torch")["candidates"]
+    papers = {
+        "ADP-T": "1",
+        "ADP": "1.13",
+        "CNN": "2.33",
+        "SM": "1.90",
+        "SM-T": "1.87",
+        "ASM": "1.17",
+        "BPE": "1.00",
+        "BPE-T": "1.00",
+    }
+    rows = []
+    for name, system in systems.items():
+        scores = [f"{system[key]:.{digits}f}" for key, digits in (("valid", 1), ("test", 1), ("known", 1), ("rare", 2))]
+        ratio = steps[name]["seconds"]["median"] / steps["ADP-T"]["seconds"]["median"]
+        rows.append([name, system["seeds"], *scores, f"{system['parameters']:,}", f"{ratio:.2f}", papers[name]])
+    header = (
+        " | seeds | valid | test | test, known words | loss of rare words | parameters | time of an update ÷ ADP-T's"
+    )
+    return table(f"{header} | in the paper", rows)
+
+
+def recurrent(unit, names, score):
+    rows = []
+    for key, name in names.items():
+        system = read(f"recurrent/{unit}/comparison")["systems"][key]
+        scores = [score(system[split]["mean"]) for split in ("valid", "test")]
+        rare = [f"{system['rare']['mean']:.2f}"] if unit == "words" else []
+        rows.append([name, f"{system['parameters']:,}", f"{system['seconds']['mean']:.0f}", *scores, *rare])
+    return rows
+
+
+def recurrent_words():
+    names = {"adp_t": "ADP-T", "awd_lstm": "AWD-LSTM", "awd_qrnn": "AWD-QRNN", "sm_t": "SM-T"}
+    rows = recurrent("words", names, "{:.1f}".format)
+    return table(" | parameters | seconds | valid | test | loss of rare words", rows)
+
+
+def recurrent_characters():
+    names = {"characters_lstm": "LSTM", "characters_qrnn": "QRNN, window 2"}
+    rows = recurrent("characters", names, lambda perplexity: f"{math.log2(perplexity):.3f}")
+    return table(" | parameters | seconds | bits per character, valid | test", rows)
+
+
+def search():
+    rows = []
+    for name, figures in read("search/search")["importances"].items():
+        importance, low, high = (f"{figures[key]:.2f}" for key in ("importance", "low", "high"))
+        rows.append([f"`{name}`", importance, f"{low}–{high}"])
+    return table(" | importance | 80 % of forests of resampled trials", rows)
+
+
+def recurrent_step():
+    rows = []
+    results = [*benchmark("recurrent_step")]
+    results.insert(1, ("torch, 3 layers", read(f"{BENCHMARKS}recurrent_step_3_layers_torch")))
+    for label, result in results:
+        lstm, qrnn, peer = (
+            result["candidates"][name]["seconds"] for name in ("awd_lstm", "awd_qrnn", "torch_awd_lstm")
+        )
+        ratios = [f"{other['median'] / base['median']:.2f}" for other, base in ((lstm, qrnn), (peer, lstm))]
+        rows.append([label, spread(lstm), spread(qrnn), spread(peer), *ratios])
+    return table(" | AWD-LSTM | AWD-QRNN | PyTorch | LSTM ÷ QRNN | speed of the LSTM ÷ PyTorch's", rows)
+
+
+def word_loss():
+    rows = []
+    for suffix, dtype in (("", "float32"), ("_bfloat16", "mixed_bfloat16")):
+        for label, result in benchmark("loss", suffix):
+            times = candidates(result["cases"][0])
+            (ours, memory), (peer, of_peer), (floor, _) = (times[name] for name in ("ours", "torch adaptive", "floor"))
+            ratios = [f"{ours / peer:.2f}", f"{ours / floor:.2f}"]
+            rows.append([f"{label}, {dtype}", *ratios, f"{memory:.0f} MiB", f"{of_peer:.0f} MiB"])
+    return table("ours on | time ÷ PyTorch's | time ÷ floor | memory | PyTorch's memory", rows)
+
+
+def plain_softmax():
+    rows = []
+    for label, result in benchmark("loss", "_full"):
+        times = candidates(result["cases"][0])
+        peers = [times[f"torch {name}"] for name in ("cross_entropy", "linear_cross_entropy")]
+        ours, floor = times["ours"], times["floor"][0]
+        ratios = [f"{ours[0] / seconds:.2f}" for seconds in (peers[0][0], peers[1][0], floor)]
+        rows.append([label, *ratios, *(f"{memory:.0f} MiB" for _, memory in (ours, *peers))])
+    header = "ours on | ÷ `cross_entropy` | ÷ `linear_cross_entropy` | ÷ floor | memory"
+    return table(f"{header} | of `cross_entropy` | of `linear_cross_entropy`", rows)
+
+
+def loss_rows():
+    rows = []
+    for label, result in benchmark("loss", "_rows"):
+        for case in result["cases"]:
+            times = candidates(case)
+            (ours, memory), (peer, of_peer) = times["ours"], times["torch adaptive"]
+            each = f"{1000 * ours / case['rows']:.2f}"
+            rows.append(
+                [label, f"{case['rows']:,}", each, f"{ours / peer:.2f}", f"{memory:,.0f} MiB", f"{of_peer:,.0f} MiB"]
+            )
+    return table("ours on | rows | ms per row | ÷ PyTorch's time | memory | PyTorch's memory", rows)
+
+
+def loss_tails():
+    rows = []
+    for label, result in benchmark("loss", "_tails"):
+        row = [label]
+        for case in result["cases"]:
+            times = candidates(case)
+            row.append(" and ".join(f"{times['ours'][0] / times[name][0]:.2f}" for name in ("torch adaptive", "floor")))
+        rows.append(row)
+    return table("ours on | all targets in the head | a quarter in the tails | all in the tails", rows)
+
+
+def step():
+    rows = []
+    for name, model in (("step", "WikiText-103, scaled"), ("books_step", "books")):
+        for label, result in benchmark(name):
+            ours, peer = (result["candidates"][key]["seconds"]["median"] for key in ("ours", "torch_lm"))
+            speed = f"{result['candidates']['ours']['tokens_per_second']:,.0f}"
+            parts = [milliseconds(result["parts"][part]["median"]) for part in ("input and body", "word loss")]
+            rows.append([f"{model}, {label}", speed, f"{peer / ours:.2f}", milliseconds(ours), *parts])
+    header = "model, backend | tokens/s | speed ÷ the peer's | an update"
+    return table(f"{header} | gradients of input and body | gradients of the word loss", rows)
+
+
+def next_word():
+    rows = []
+    for label, result in benchmark("generation"):
+        for case in result["cases"]:
+            times = {name: seconds for name, (seconds, _) in candidates(case).items()}
+            everything = times.pop("log_probs")
+            speeds = [f"{everything / times[name]:.2f}" for name in ("head alone", "top_k 1", "top_k 10", "sample")]
+            rows.append([f"{label}, batch {case['batch_size']}", milliseconds(everything), *speeds])
+    return table(" | all log-probabilities | head alone | `top_k` 1 | `top_k` 10 | `sample`", rows)
+
+
+def cache():
+    results = [*benchmark("cache")]
+    rows = []
+    for cases in zip(*(result["cases"] for _, result in results), strict=True):
+        times = [candidates(case) for case in cases]
+        cells = [milliseconds(one[way][0]) for one in times for way in ("cached", "uncached")]
+        rows.append([f"{cases[0]['length']:,}", *cells])
+    return table("words before | " + " | ".join(f"{label}, with the cache | without" for label, _ in results), rows)
+
+
+def recurrence():
+    rows = []
+    for suffix, dtype in (("", "float32"), ("_bfloat16", "mixed_bfloat16")):
+        for label, result in benchmark("recurrence", suffix):
+            lstm, pooling = (candidates(case) for case in result["cases"])
+            ours, peer = lstm["ours"][0], lstm["torch.nn.LSTM"][0]
+            rows.append(
+                [f"{label}, {dtype}", milliseconds(ours), f"{ours / peer:.2f}", milliseconds(pooling["ours"][0])]
+            )
+    return table("ours on | LSTM | ÷ `torch.nn.LSTM` | QRNN pooling", rows)
+
+
+TABLES = {
+    function.__name__: function
+    for function in (
+        against_a_plain_softmax,
+        books,
+        preparation,
+        fault_injection,
+        checkpoints,
+        scaling,
+        serving,
+        comparison,
+        recurrent_words,
+        recurrent_characters,
+        search,
+        recurrent_step,
+        word_loss,
+        plain_softmax,
+        loss_rows,
+        loss_tails,
+        step,
+        next_word,
+        cache,
+        recurrence,
+    )
+}

@@ -1,0 +1,177 @@
+"""The README and the pages of docs/: examples run, commands parse, links lead somewhere, figures are current."""
+
+import importlib
+import os
+import re
+import shlex
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.data import prepare
+from scripts import figures
+from scripts.tables import TABLES
+from tests.support.programs import parsed
+from trainers.parts import PARTS
+
+ROOT = Path(__file__).parents[1]
+PAGES = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in figures.PAGES}
+TESTED_ELSEWHERE = {}  # page: the test that runs its Python
+SIZES = {"1_000_000": "3_000", "100_000": "900", "50_000": "2_000", "16_000": "400", "10_000": "300", "4_000": "100"}
+SIZES |= {"1_000": "40", "size=(256,": "size=(64,", "size=(64, 33)": "size=(16, 17)", "num_blocks=2": "num_blocks=1"}
+SIZES |= {"count=500": "count=40", "(64, 32)": "(16, 16)", "512": "32"}
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+SHELL = re.compile(r"```bash\n(.*?)```", re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PROGRAM = re.compile(r"(?:-m ((?:trainers|scripts)\.\S+)|keras-adaptive (\w+))(?: (.*))?")
+
+
+def examples(page):
+    return PYTHON.findall(PAGES[page])
+
+
+def run(page, number, folder, monkeypatch):
+    """Runs an example as it stands in a page, with smaller sizes, and returns its names."""
+    pattern = "|".join(re.escape(size) for size in sorted(SIZES, key=len, reverse=True))
+    code = re.sub(pattern, lambda match: SIZES[match[0]], examples(page)[number])
+    monkeypatch.chdir(folder)
+    names = {}
+    exec(compile(code, f"{page}, example {number + 1}", "exec"), names)
+    return names
+
+
+def check_best(names, shape):
+    """Log-probabilities of the best words, which no later word exceeds."""
+    best = keras.ops.convert_to_numpy(names["log_probs"])
+    assert best.shape == shape and (np.diff(best) <= 0).all()
+
+
+def test_every_example_is_tested():
+    tested = {"README.md": 3, "docs/layers.md": 3, "docs/sampled_losses.md": 1, "docs/hybrids.md": 1}
+    found = {page: len(examples(page)) for page in PAGES if examples(page) and page not in TESTED_ELSEWHERE}
+    assert found == tested
+
+
+def test_the_language_model(tmp_path, monkeypatch):
+    check_best(run("README.md", 0, tmp_path, monkeypatch), (1, 5))
+
+
+def test_the_recommender(tmp_path, monkeypatch):
+    check_best(run("README.md", 1, tmp_path, monkeypatch), (3, 10))
+
+
+def test_the_transformer(tmp_path, monkeypatch):
+    names = run("README.md", 2, tmp_path, monkeypatch)
+    assert np.isfinite(names["loss"]) and names["perplexity"] == pytest.approx(np.exp(names["loss"]), rel=1e-4)
+    assert os.path.exists("model.keras")
+
+
+def test_the_word_model(tmp_path, monkeypatch):
+    check_best(run("docs/layers.md", 0, tmp_path, monkeypatch), (1, 16, 5))
+
+
+def test_words_read_by_their_bytes(tmp_path, monkeypatch):
+    names = run("docs/layers.md", 1, tmp_path, monkeypatch)
+    assert names["vector"].shape == (1, 64) and len(names["nearest"]) == 2
+
+
+def test_the_loss_alone(tmp_path, monkeypatch):
+    names = run("docs/layers.md", 2, tmp_path, monkeypatch)
+    logits = keras.ops.matmul(names["hidden"], keras.ops.transpose(names["table"]))
+    loss = keras.losses.sparse_categorical_crossentropy(names["targets"], logits, from_logits=True)
+    assert float(names["loss"]) == pytest.approx(float(keras.ops.mean(loss)), rel=1e-5)
+
+
+def test_the_example_of_sampled_losses(tmp_path, monkeypatch):
+    names = run("docs/sampled_losses.md", 0, tmp_path, monkeypatch)
+    assert names["perplexity"] == pytest.approx(np.exp(names["loss"]), rel=1e-4)
+    check_best(names, (3, 10))
+
+
+def test_passages_are_drawn_as_in_the_documentation(tmp_path, monkeypatch):
+    random, words = np.random.default_rng(0), [*(f"word{i}" for i in range(100)), *10 * ["."], "\n"]
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text(" ".join(random.choice(words, 10_000)) + "\n", encoding="utf-8")
+    prepare(tmp_path, tmp_path / "data/books")
+    names = run("docs/hybrids.md", 0, tmp_path, monkeypatch)
+    assert len(names["control"]) == len(names["broad"]) == 40
+    assert all(passage.count(passage[-1]) > 2 for passage in names["broad"])
+
+
+def commands(text):
+    """Yields `(module, arguments)` of every program that the shell examples of a page call."""
+    for block in SHELL.findall(text):
+        for line in block.replace("\\\n", " ").splitlines():
+            if call := PROGRAM.search(" ".join(line.split())):
+                module, command, arguments = call.groups()
+                yield module or f"trainers.{command}", shlex.split(arguments or "", comments=True)
+
+
+def of_the_reader(argument):
+    """Returns whether an argument is a flagfile of the reader's own, such as the one of a run."""
+    name, _, path = argument.partition("=")
+    return name == "--flagfile" and not path.startswith("configs/")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if list(commands(PAGES[page]))])
+def test_flags_of_commands_exist(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for module, arguments in commands(PAGES[page]):
+        program = importlib.import_module(module)
+        if not hasattr(program, "define_flags"):
+            assert not arguments, f"{module} has no flags."
+            continue
+        given = [argument for argument in arguments if argument != "..." and not of_the_reader(argument)]
+        with parsed(program, *given):
+            pass
+
+
+def test_wrong_flags_of_commands_are_noticed(monkeypatch):
+    monkeypatch.setitem(PAGES, "wrong", "```bash\npython -m trainers.score --run_dir=a \\\n  --sentence=b\n```\n")
+    with pytest.raises(Exception, match="sentence"):
+        test_flags_of_commands_exist("wrong", monkeypatch)
+
+
+def anchors(page):
+    """Returns the anchors of the headings of a page, as GitHub and MkDocs make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for link in LINK.findall(PAGES[page]):
+        if link.startswith("http"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_figures_are_those_of_the_result_files(page):
+    assert PAGES[page] == figures.filled(PAGES[page]), "Run `python -m scripts.figures`."
+
+
+def test_every_table_has_a_place_and_an_old_figure_is_noticed():
+    places = [name for text in PAGES.values() for _, name, _ in figures.PLACE.findall(text)]
+    assert sorted(places) == sorted(TABLES)
+    page = PAGES["docs/benchmarks.md"]
+    old = page.replace("float32 | 0.", "float32 | 1.")
+    assert old != page == figures.filled(old)
+
+
+def test_the_readme_is_short_and_names_every_page():
+    readme = PAGES["README.md"]
+    assert len(readme.splitlines()) <= 220
+    assert [page for page in PAGES if page != "README.md" and f"({page})" not in readme] == []
+
+
+def test_the_parts_of_an_experiment_are_those_of_the_programs():
+    text = PAGES["docs/training.md"]
+    for role, parts in PARTS.items():
+        (row,) = re.findall(rf"^\| `--{role}` \| (.*) \|$", text, re.MULTILINE)
+        assert set(re.findall(r"`(\w+)`", row)) == set(parts)
