@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Everything that a change must pass: style, the whole test suite on each backend, the wheel, and the page in a browser.
+# Everything that a change must pass: style, the site of the documentation, the whole test suite on each backend, the
+# wheel, and the page in a browser.
 #
 #   scripts/test.sh                                  all of it
 #   BACKENDS="jax torch" scripts/test.sh             the suite on these backends only
@@ -36,7 +37,7 @@ source scripts/environment.sh
 # knows where it is.
 environment() {
   local folder packages
-  make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,search,serve,tensorboard,test]" \
+  make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,search,serve,tensorboard,docs,test]" \
     keras-nlp keras-hub regex tensorflow-text
   packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   mkdir -p "$venv/apart"
@@ -47,6 +48,14 @@ environment() {
 
 style() {
   "$venv/bin/ruff" check && "$venv/bin/ruff" format --check
+}
+
+# Four seconds of one core: pages, links and docstrings are read, and nothing of the package is imported.
+site() {
+  local folder
+  folder=$(mktemp -d)
+  trap 'rm -rf "$folder"' EXIT
+  NO_MKDOCS_2_WARNING=1 "$venv/bin/mkdocs" build --strict --quiet --site-dir "$folder"
 }
 
 # So that the kept programs do not grow without bound.
@@ -160,6 +169,7 @@ stage environment environment
 if grep -q FAILED "$logs/summary"; then finish; fi
 clear_large_cache
 beside style style
+beside site site
 beside wheel wheel
 if (($# == 0)); then beside browser browser; fi
 once=
