@@ -50,12 +50,13 @@ style() {
   "$venv/bin/ruff" check && "$venv/bin/ruff" format --check
 }
 
-# Four seconds of one core: pages, links and docstrings are read, and nothing of the package is imported.
+# Four seconds of one core: pages, links and docstrings are read, and nothing of the package is imported. With --quiet,
+# --strict would count no warnings.
 site() {
   local folder
   folder=$(mktemp -d)
   trap 'rm -rf "$folder"' EXIT
-  NO_MKDOCS_2_WARNING=1 "$venv/bin/mkdocs" build --strict --quiet --site-dir "$folder"
+  NO_MKDOCS_2_WARNING=1 "$venv/bin/mkdocs" build --strict --site-dir "$folder"
 }
 
 # So that the kept programs do not grow without bound.
