@@ -1,4 +1,4 @@
-"""Largest entries of long rows, and draws from them, block by block.
+"""Selection from long rows: the largest entries and random draws, block by block, and single columns.
 
 Sorting and summing rows of a hundred thousand entries costs more than the matrix product that computed them.
 """
@@ -8,14 +8,20 @@ import math
 from keras import ops
 
 BLOCK, SMALLEST_BLOCK = 512, 64
-BELOW_ONE = 1 - 2.0**-22  # so that a product with it is below the other factor in float32
+BELOW_ONE = 1 - 2.0**-22  # a float32 product with it is below the other factor
 
 
 def top_k(x, k):
-    """Returns the k largest entries of every row: (…, columns) to `(values, columns)`, (…, k) each, descending.
+    """Returns the k largest entries of every row.
 
-    They lie in the k blocks with the largest maxima. The order of equal entries is undefined. All entries must be
-    finite.
+    The entries are in the k blocks with the largest maxima.
+
+    Args:
+        x: Float tensor (…, columns) of finite entries.
+        k: Number of entries, at most the number of columns.
+
+    Returns:
+        `(values, columns)`, (…, k) each, in descending order. The order of equal entries is undefined.
     """
     size = _block_size(x.shape[-1])
     if x.shape[-1] <= 2 * k * size:
@@ -30,7 +36,15 @@ def top_k(x, k):
 
 
 def draw(logits, uniform):
-    """Draws from softmax(logits) by its cumulative distribution: (…, columns) and (…) in [0, 1) to (…) int32."""
+    """Draws one column per row from softmax(logits), by the cumulative distribution.
+
+    Args:
+        logits: Float tensor (…, columns).
+        uniform: Float tensor (…) in [0, 1), which determines the draws.
+
+    Returns:
+        (…) int32 columns.
+    """
     uniform = ops.cast(uniform, logits.dtype)
     odds = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
     size = _block_size(odds.shape[-1])
@@ -42,18 +56,40 @@ def draw(logits, uniform):
     return ops.cast(ops.minimum(block * size + column, logits.shape[-1] - 1), "int32")
 
 
+def pick(values, columns):
+    """Returns `values[row, columns[row]]` of every row: (rows, columns) and (rows,) to (rows,)."""
+    return ops.take_along_axis(values, columns[:, None], axis=-1)[:, 0]
+
+
+def count_above(values, threshold, excluded=None):
+    """Counts the entries of each row above a threshold.
+
+    Args:
+        values: Float tensor (rows, columns).
+        threshold: Float tensor (rows,).
+        excluded: Int tensor (rows,), a column of each row that does not count. Optional.
+
+    Returns:
+        (rows,) int32.
+    """
+    above = values > threshold[:, None]
+    if excluded is not None:
+        above = above & (ops.arange(values.shape[-1])[None, :] != excluded[:, None])
+    return ops.sum(ops.cast(above, "int32"), axis=-1)
+
+
 def _find(odds, uniform):
-    """Returns the column where the cumulative odds pass `uniform` of their sum, and the fraction of that column."""
+    """Returns the column where the cumulative odds exceed `uniform` times their sum, and the fraction within it."""
     cumulative = ops.cumsum(odds, axis=-1)
     goal = uniform[..., None] * cumulative[..., -1:]
     column = ops.sum(ops.cast(cumulative <= goal, "int32"), axis=-1, keepdims=True)
-    column = ops.minimum(column, odds.shape[-1] - 1)  # a parallel sum need not be monotone to the last digit
-    own, end = (ops.take_along_axis(values, column, axis=-1) for values in (odds, cumulative))
-    return column[..., 0], ops.maximum((goal - (end - own)) / own, 0.0)[..., 0]
+    column = ops.minimum(column, odds.shape[-1] - 1)  # a parallel sum may decrease in its last digit
+    width, end = (ops.take_along_axis(values, column, axis=-1) for values in (odds, cumulative))
+    return column[..., 0], ops.maximum((goal - (end - width)) / width, 0.0)[..., 0]
 
 
 def _block_size(columns):
-    """Returns a size that divides the columns if possible, so that they need not be copied."""
+    """Returns the size of the blocks, a divisor of the columns if possible, which saves a padded copy."""
     divisor = math.gcd(columns, BLOCK)
     return divisor if divisor >= SMALLEST_BLOCK else BLOCK
 

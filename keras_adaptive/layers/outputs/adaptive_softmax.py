@@ -1,10 +1,12 @@
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from keras_adaptive.backend.ordering import with_dependencies
+from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.tied_output import TiedOutput
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions
@@ -15,44 +17,40 @@ from keras_adaptive.ops.linear_cross_entropy import (
     sliced_cross_entropy,
     tail_chunk_rows,
 )
-from keras_adaptive.ops.long_rows import draw, top_k
+from keras_adaptive.ops.long_rows import count_above, draw, pick, top_k
 from keras_adaptive.ops.update_rows import update_rows
+from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class AdaptiveSoftmax(TiedOutput):
-    """Output layer for large vocabularies: exact probabilities at a fraction of the cost of a softmax.
+    """Adaptive softmax for large vocabularies: exact probabilities at a fraction of the cost of a softmax.
 
-    The head holds the frequent words and one column per tail. A word of tail i has the probability of that column
-    times its probability within the tail, whose vectors are smaller. Training never holds the logits of a batch:
-    the loss of every band is one `linear_cross_entropy` over the rows that belong to it. `cutoffs=()` is the plain
+    The words are divided into bands (clusters) by frequency: a head and any number of tails. The head holds the most
+    frequent words and one column per tail. The probability of a word in tail i is the probability of that column times
+    the word's probability within the tail, whose vectors are smaller. Training never holds the logits of a batch: the
+    loss of each band is one `linear_cross_entropy` over the rows whose target is in the band. `cutoffs=()` is the plain
     softmax. Untied tables start from N(0, dim_i^−½), projections and class vectors from Xavier uniform, biases from 0.
 
-    Without reduction all words have vectors of dimension `hidden_dim`: the bands are slices of one table, and the tails
-    have no projections. A softmax tied to a `WordEmbedding` has this form, and an untied one with `factor=None`.
+    Without reduction, all word vectors have dimension `hidden_dim`: the bands are slices of one table, and the tails
+    have no projections. A softmax that is tied to a `WordEmbedding` has this form, and so has one with `factor=None`.
 
-    Every band must hold a word, so that the probabilities of the words add up to 1: the published head keeps the column
-    of a tail without words, and that probability is lost.
+    Every band must contain a word. In the published code the head keeps the column of an empty tail, so that the
+    probabilities of the words add up to less than 1.
 
-    A tied softmax uses the variables of the embedding, which files hold once. A copy of a functional model, made by
-    `clone_model`, `from_config`, `model_from_json` or `load_model`, ties its softmax to its embedding: to the layer of
-    the same name and class among the layers that compute the hidden states. `softmax.trainable = False` freezes the
-    variables of the softmax and leaves the embedding as it is.
-
-    Reference:
-        Grave et al., Efficient softmax approximation for GPUs, ICML 2017; with tied words and projections
-        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 3.1; without
-        reduction Merity et al., An Analysis of Neural Language Modeling at Multiple Scales, 2018, section 3.3, whose
-        published code has the columns of the tails in the head in reverse order.
+    A tied softmax shares the variables of the embedding, and files store them once. A copy of a functional model
+    (`clone_model`, `from_config`, `load_model`) ties its softmax to its own embedding, found by name and class.
+    `softmax.trainable = False` freezes the variables of the softmax only, not the embedding.
 
     Args:
         vocabulary_size: Number of classes, ordered by descending frequency.
         cutoffs: First id of every tail, strictly increasing; `()` for none.
-        factor: Tail i has dimension ⌊hidden_dim / factorⁱ⌋; `None` for no reduction. Not used when the words are tied.
-        tail_dropout: Rate on the projected hidden states of the tails, in training.
-        input_dropout: Rate on the hidden states before head and tails, in training.
-        tied_to: The embedding whose tables are used: an `AdaptiveEmbedding` with the same vocabulary and cutoffs, or a
-            `WordEmbedding` of the same vocabulary, whose dimension must be `hidden_dim` if there are cutoffs.
+        factor: Tail i has dimension ⌊hidden_dim / factorⁱ⌋; `None` for no reduction. Ignored if the words are tied.
+        tail_dropout: Dropout rate on the projected hidden states of the tails, in training.
+        input_dropout: Dropout rate on the hidden states before head and tails, in training.
+        tied_to: The embedding whose tables the softmax shares: an `AdaptiveEmbedding` with the same vocabulary and
+            cutoffs, or a `WordEmbedding` of the same vocabulary, whose dimension must be `hidden_dim` if there are
+            cutoffs. `None` for tables of its own.
         tie_projections: Whether the tails use the transposed projections of an `AdaptiveEmbedding` too.
         use_bias: Whether every word and every tail has a bias.
 
@@ -72,6 +70,12 @@ class AdaptiveSoftmax(TiedOutput):
             cutoffs, a tail would have dimension 0, or the dimension of tied projections or of a table that is tied
             without reduction is not `hidden_dim`.
 
+    Reference:
+        Grave et al., Efficient softmax approximation for GPUs, ICML 2017; Baevski and Auli, Adaptive Input
+        Representations for Neural Language Modeling, ICLR 2019, section 3.1 (tied words and projections); Merity et
+        al., An Analysis of Neural Language Modeling at Multiple Scales, 2018, section 3.3 (no reduction; the published
+        code has the columns of the tails in reverse order).
+
     Example:
 
     >>> softmax = AdaptiveSoftmax(10_000, cutoffs=(1_000, 4_000))
@@ -84,17 +88,17 @@ class AdaptiveSoftmax(TiedOutput):
 
     def __init__(
         self,
-        vocabulary_size,
-        cutoffs,
-        factor=4,
+        vocabulary_size: int,
+        cutoffs: Sequence[int],
+        factor: int | None = 4,
         *,
-        tail_dropout=0.0,
-        input_dropout=0.0,
-        tied_to=None,
-        tie_projections=True,
-        use_bias=False,
-        **kwargs,
-    ):
+        tail_dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        tied_to: Input | None = None,
+        tie_projections: bool = True,
+        use_bias: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(tied_to=tied_to, **kwargs)
         self.vocabulary_size = vocabulary_size
         self.cutoffs = tuple(cutoffs)
@@ -115,12 +119,12 @@ class AdaptiveSoftmax(TiedOutput):
         self.class_table = self.bias = self.class_bias = None
 
     @property
-    def tails(self):
-        """Number of bands after the head."""
+    def tails(self) -> int:
+        """Number of bands other than the head."""
         return len(self.boundaries) - 2
 
     @property
-    def tables(self):
+    def tables(self) -> Sequence[Tensor]:
         """One variable per band. Tied tables belong to the embedding, so that files hold them once."""
         return self._own_tables if self.tied_to is None else self.tied_to.tables
 
@@ -129,15 +133,17 @@ class AdaptiveSoftmax(TiedOutput):
         """Whether every band has a table of its own. Otherwise the bands are slices of one table."""
         return self.factor is not None if self.tied_to is None else self.tied_to.boundaries == self.boundaries
 
-    def build(self, hidden_shape, targets_shape=None, weights_shape=None):
+    def build(
+        self, hidden_shape: Shape, targets_shape: Shape | None = None, weights_shape: Shape | None = None
+    ) -> None:
         if self.built:
             return
         hidden_dim = hidden_shape[-1]
         self._build_tables(hidden_dim)
         for band in range(self.tails + 1):
             dim = self.tables[band if self._reduces else 0].shape[1]
-            own = dim != hidden_dim if band == 0 else self._reduces and not self._ties_projection()
-            self.projections.append(self._matrix((hidden_dim, dim), f"projection_{band}") if own else None)
+            projects = dim != hidden_dim if band == 0 else self._reduces and not self._ties_projection()
+            self.projections.append(self._matrix((hidden_dim, dim), f"projection_{band}") if projects else None)
         if self.tails:
             self.class_table = self._matrix((self.tails, hidden_dim), "class_table")
         if self.use_bias:
@@ -195,7 +201,7 @@ class AdaptiveSoftmax(TiedOutput):
     def _size(self, band):
         return self.boundaries[band + 1] - self.boundaries[band]
 
-    def compute_total_nll(self, x, targets, weights, training):
+    def compute_total_nll(self, x: Tensor, targets: Tensor, weights: Tensor, training: bool | None) -> Tensor:
         terms = self._terms(x, targets, training)
         if not self._reduces:
             terms = [term._asdict() for term in terms]
@@ -206,16 +212,16 @@ class AdaptiveSoftmax(TiedOutput):
             total = total + linear_cross_entropy(weights=weights, **term._asdict())
         return total
 
-    def compute_nll(self, x, targets):
+    def compute_nll(self, x: Tensor, targets: Tensor) -> Tensor:
         return sum(linear_nll(**term._asdict()) for term in self._terms(x, targets, training=False))
 
-    def compute_log_probs(self, x):
+    def compute_log_probs(self, x: Tensor) -> Tensor:
         words, classes = self._head(x)
         tails = [self._tail(x, tail) + classes[..., tail : tail + 1] for tail in range(self.tails)]
         return ops.concatenate([words, *tails], axis=-1)
 
-    def compute_top_k(self, x, k):
-        """Computes a tail only while one of its words can still be among the best."""
+    def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Computes a tail only for rows where one of its words can still be among the k best."""
         words, classes = self._head(x)
         best, ids = top_k(words, min(k, self.boundaries[1]))
         missing = [[0, 0], [0, k - best.shape[-1]]]
@@ -224,33 +230,33 @@ class AdaptiveSoftmax(TiedOutput):
             best, ids = self._merge_tail(tail, x, classes[:, tail, None], best, ids)
         return best, ids
 
-    def _merge_tail(self, tail, x, cluster, best, ids):
-        """Merges the best words with the best of a tail, whose log-probability `cluster` (rows, 1) bounds its words."""
+    def _merge_tail(self, tail, x, column, best, ids):
+        """Merges a tail's best words into the best ones; the tail's log-probability `column` (rows, 1) bounds them."""
         k, first = best.shape[-1], self.boundaries[tail + 1]
 
-        def merge(x, cluster, best, ids):
+        def merge(x, column, best, ids):
             logits = self._logits(x, tail + 1)
             values, places = top_k(logits, min(k, logits.shape[-1]))
-            values = values - ops.logsumexp(logits, axis=-1, keepdims=True) + cluster
+            values = values - ops.logsumexp(logits, axis=-1, keepdims=True) + column
             best, order = ops.top_k(ops.concatenate([best, values], axis=-1), k)
             ids = ops.take_along_axis(ops.concatenate([ids, places + first], axis=-1), order, axis=-1)
             return [best, ids]
 
-        return self._update(tail + 1, merge, cluster[:, 0] > best[:, -1], [x, cluster, best, ids], [best, ids])
+        return self._update(tail + 1, merge, column[:, 0] > best[:, -1], [x, column, best, ids], [best, ids])
 
-    def compute_score(self, x, targets):
-        """Makes three passes, in which no band's logits are computed twice for a row.
+    def compute_score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores in three passes, which compute no band's logits twice for a row.
 
-        The target's own tail gives its log-probability within the tail and the number of better words there. Then the
-        head gives the target's log-probability, and the tails whose columns are above it the other better words.
+        The first pass computes, within the target's tail, its log-probability and the number of better words. The head
+        then gives the target's log-probability. The last pass counts the better words of all tails above it.
         """
         within, better = ops.zeros(ops.shape(targets), "float32"), ops.zeros_like(targets)
-        columns, own = targets, []
+        columns, in_tail = targets, []
         for tail, (low, high) in enumerate(zip(self.boundaries[1:], self.boundaries[2:])):
-            own.append((targets >= low) & (targets < high))
+            in_tail.append((targets >= low) & (targets < high))
             function, inputs = functools.partial(self._score_own_tail, tail), [x, targets - low]
-            within, better = self._update(tail + 1, function, own[-1], inputs, [within, better])
-            columns = ops.where(own[-1], self.boundaries[1] + tail, columns)
+            within, better = self._update(tail + 1, function, in_tail[-1], inputs, [within, better])
+            columns = ops.where(in_tail[-1], self.boundaries[1] + tail, columns)
         known = (targets >= 0) & (targets < self.vocabulary_size)
         outputs = [ops.zeros_like(within), better]
         if self.tails:
@@ -258,28 +264,28 @@ class AdaptiveSoftmax(TiedOutput):
         inputs = [x, columns, within, better]
         log_probs, better, *classes = self._update(0, self._score_head, known, inputs, outputs)
         for tail in range(self.tails):
-            cluster = classes[0][:, tail]
-            active = known & ~own[tail] & (cluster > log_probs)
-            function, inputs = functools.partial(self._count_in_tail, tail), [x, cluster, log_probs, better]
+            column = classes[0][:, tail]
+            active = known & ~in_tail[tail] & (column > log_probs)
+            function, inputs = functools.partial(self._count_in_tail, tail), [x, column, log_probs, better]
             (better,) = self._update(tail + 1, function, active, inputs, [better])
         return log_probs, better + 1
 
     def _score_own_tail(self, tail, x, places):
         words = self._tail(x, tail)
-        picked = _pick(words, places)
-        return [picked, _count_above(words, picked, places)]
+        picked = pick(words, places)
+        return [picked, count_above(words, picked, places)]
 
     def _score_head(self, x, columns, within, better):
         words, classes = self._head(x)
-        log_probs = _pick(ops.concatenate([words, classes], axis=-1), columns) + within
-        better = better + _count_above(words, log_probs, columns)
+        log_probs = pick(ops.concatenate([words, classes], axis=-1), columns) + within
+        better = better + count_above(words, log_probs, columns)
         return [log_probs, better, classes] if self.tails else [log_probs, better]
 
-    def _count_in_tail(self, tail, x, cluster, log_probs, better):
-        return [better + _count_above(self._tail(x, tail) + cluster[:, None], log_probs)]
+    def _count_in_tail(self, tail, x, column, log_probs, better):
+        return [better + count_above(self._tail(x, tail) + column[:, None], log_probs)]
 
-    def compute_draw(self, x, uniform):
-        """Draws from the head first; a tail is computed only where its column was drawn."""
+    def compute_draw(self, x: Tensor, uniform: Tensor) -> Tensor:
+        """Draws from the head first and computes a tail only for rows that drew its column."""
         ids = columns = draw(self._head_logits(x), uniform[0])
         for tail in range(self.tails):
             drawn, function = columns == self.boundaries[1] + tail, functools.partial(self._draw_within, tail)
@@ -323,7 +329,7 @@ class AdaptiveSoftmax(TiedOutput):
         return ops.cast(weight, self.compute_dtype)
 
     def _project(self, x, band):
-        """Projects (…, hidden_dim) to (…, dim_i): by the band's own matrix, the transposed tied one, or not at all."""
+        """Projects (…, hidden_dim) to (…, dim_i) by the band's matrix or the transposed tied one, if there is any."""
         if self.projections[band] is not None:
             return ops.matmul(x, self._cast(self.projections[band]))
         if band == 0 or not self._reduces:
@@ -341,7 +347,7 @@ class AdaptiveSoftmax(TiedOutput):
         return logits if self.bias is None else logits + ops.cast(self._slice(self.bias, band), "float32")
 
     def _head_logits(self, x):
-        """Returns the logits of the head's words and, in the last columns, of the tails."""
+        """Returns the logits of the head's words, followed by the columns of the tails."""
         logits = self._logits(x, 0)
         return ops.concatenate([logits, self._class_logits(x)], axis=-1) if self.tails else logits
 
@@ -354,13 +360,13 @@ class AdaptiveSoftmax(TiedOutput):
         """Returns the log-probabilities (…, size) of a tail's words given the tail."""
         return ops.log_softmax(self._logits(x, tail + 1))
 
-    def logits_in_training(self, rows):
-        """Counts the largest chunk of any band."""
+    def logits_in_training(self, rows: int) -> int:
+        """Returns the number of logits in the largest chunk of any band."""
         sizes = [high - low for low, high in zip(self.boundaries, self.boundaries[1:])]
         dims = [table.shape[1] for table in self.tables] * len(sizes)  # one for all bands, or one for each
         return max(size * default_chunk_rows(rows, size, dim) for size, dim in zip(sizes, dims))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "vocabulary_size": self.vocabulary_size,
@@ -374,7 +380,7 @@ class AdaptiveSoftmax(TiedOutput):
 
 
 class _Term(NamedTuple):
-    """Arguments of one band's `linear_cross_entropy`, except for the weights."""
+    """Arguments of `linear_cross_entropy` for one band, except for the weights."""
 
     x: Any
     table: Any
@@ -382,16 +388,3 @@ class _Term(NamedTuple):
     extra_logits: Any = None
     chunk_rows: Any = None
     bias: Any = None
-
-
-def _pick(values, columns):
-    """Returns `values[row, columns[row]]` of every row."""
-    return ops.take_along_axis(values, columns[:, None], axis=-1)[:, 0]
-
-
-def _count_above(values, threshold, left_out=None):
-    """Counts the `values` (rows, words) above `threshold` (rows,) in each row, without the column `left_out`."""
-    above = values > threshold[:, None]
-    if left_out is not None:
-        above = above & (ops.arange(values.shape[-1])[None, :] != left_out[:, None])
-    return ops.sum(ops.cast(above, "int32"), axis=-1)

@@ -1,4 +1,6 @@
 import contextlib
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -9,31 +11,29 @@ from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax
 from keras_adaptive.layers.outputs.sampled_softmax import SampledSoftmax
 from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows
+from keras_adaptive.typing import Shape, Tensor
 
-OF_CNN = ("highways", "char_dim", "filters", "max_bytes", "word_markers")  # arguments of `CharCNN`
-OF_TABLES = ("vocabulary_size", "tied_to", "use_bias")  # arguments of `SampledSoftmax` alone
+CNN_ARGUMENTS = ("highways", "char_dim", "filters", "max_bytes", "word_markers")  # passed to `CharCNN`
+TABLE_ARGUMENTS = ("vocabulary_size", "tied_to", "use_bias")  # arguments of `SampledSoftmax` only
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class CharCNNSoftmax(SampledSoftmax):
-    """Softmax whose word vectors are computed from the bytes of the words, by a `CharCNN` of its own.
+    """CNN softmax, whose word vectors are computed from the bytes of the words by a `CharCNN`.
 
     The logit of a word is hᵀ·e + hᵀ·M·c for a hidden state h, with the vector e of the character CNN and a learned
-    correction c of a few dimensions, which tells words of like spelling apart.
+    correction c of a few dimensions, which distinguishes words of similar spelling.
 
-    Training computes the vectors of targets and noise words alone. Each exact method (`nll`, `log_probs`, `score`,
-    `top_k`, `sample`) computes the vectors of the whole vocabulary first, 4,096 words at a time; `for_inference`
-    computes them once. A good learning rate is much smaller than for a table, since all words share the weights.
+    Training computes the vectors of targets and noise words only. Each exact method (`nll`, `log_probs`, `score`,
+    `top_k`, `sample`) first computes the vectors of the whole vocabulary, 4,096 words at a time; `for_inference`
+    computes them once. The learning rate must be much smaller than for a table, since all words share the weights.
 
     The corrections start from zeros, their projection M from Xavier uniform, and the character CNN as a `CharCNN` does.
-
-    Reference:
-        Jozefowicz et al. 2016, sections 3.2 and 5.5.
 
     Args:
         words: List of all words in the order of their ids, by descending frequency. The first four are `<s>`, `<pad>`,
             `</s>` and `<unk>`.
-        num_samples: Number of noise words of an update, at most the number of words.
+        num_samples: Number of noise words per update, at most the number of words.
         correction_dim: Dimension of the corrections, 128 in the paper, 0 for none.
         highways, char_dim, filters, max_bytes, word_markers: As in `CharCNN`.
         **kwargs: The arguments `loss`, `counts`, `seed` and `input_dropout` of `SampledSoftmax`.
@@ -47,7 +47,10 @@ class CharCNNSoftmax(SampledSoftmax):
         hidden, targets, weights: As in `Output`.
 
     Raises:
-        ValueError: On arguments that `CharCNN` or `SampledSoftmax` refuses.
+        ValueError: If an argument is invalid for `CharCNN` or `SampledSoftmax`.
+
+    Reference:
+        Jozefowicz et al., Exploring the Limits of Language Modeling, 2016, sections 3.2 and 5.5.
 
     Example:
 
@@ -61,17 +64,17 @@ class CharCNNSoftmax(SampledSoftmax):
 
     def __init__(
         self,
-        words,
-        num_samples,
+        words: Sequence[str],
+        num_samples: int,
         *,
-        correction_dim=0,
-        highways=1,
-        char_dim=128,
-        filters=FILTERS,
-        max_bytes=50,
-        word_markers=False,
-        **kwargs,
-    ):
+        correction_dim: int = 0,
+        highways: int = 1,
+        char_dim: int = 128,
+        filters: Sequence[int] = FILTERS,
+        max_bytes: int = 50,
+        word_markers: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(len(words), num_samples, use_bias=False, **kwargs)
         self.words = list(words)
         self.correction_dim = correction_dim
@@ -87,18 +90,20 @@ class CharCNNSoftmax(SampledSoftmax):
             name="char_cnn",
         )
         self.corrections = self.correction_projection = None
-        self._computed = []  # the vectors of all words, within a call that needs them
+        self._computed = []  # the vectors of all words, during a call that needs them
 
     @property
-    def tables(self):
-        """The vectors of all words, within an exact method alone."""
+    def tables(self) -> Sequence[Tensor]:
+        """List of the vectors (vocabulary_size, hidden_dim) of all words; empty except during an exact method."""
         return self._computed
 
     @property
-    def row_variables(self):
+    def row_variables(self) -> Sequence[Tensor]:
         return [] if self.corrections is None else [self.corrections]
 
-    def build(self, hidden_shape, targets_shape=None, weights_shape=None):
+    def build(
+        self, hidden_shape: Shape, targets_shape: Shape | None = None, weights_shape: Shape | None = None
+    ) -> None:
         if self.built:
             return
         self._build_noise()
@@ -115,12 +120,15 @@ class CharCNNSoftmax(SampledSoftmax):
         self.projections.append(None)
         self.built = True
 
-    def for_inference(self, extra_words=None):
-        """Returns a plain softmax of the vectors of all words, computed once, for evaluation and generation.
+    def for_inference(self, extra_words: Sequence[str] | None = None) -> AdaptiveSoftmax:
+        """Returns a plain softmax over word vectors that are computed once, for evaluation and generation.
 
         Args:
             extra_words: List of words outside the vocabulary, which then have probability too. Their ids follow the
                 vocabulary, and they have no correction.
+
+        Returns:
+            An `AdaptiveSoftmax` without tails.
 
         Raises:
             ValueError: If the layer is not built, so that the dimension of the hidden states is unknown.
@@ -146,7 +154,7 @@ class CharCNNSoftmax(SampledSoftmax):
         return vectors, None
 
     def _all_vectors(self):
-        """Returns the vectors of all words; gradients flow to the weights if one chunk holds the vocabulary."""
+        """Returns the vectors of all words. Gradients exist if the vocabulary fits in one chunk."""
         ids = ops.arange(self.vocabulary_size, dtype="int32")
         if self.vocabulary_size <= LOOKUP_ROWS:
             return self._vectors(ids)[0]
@@ -165,38 +173,38 @@ class CharCNNSoftmax(SampledSoftmax):
         finally:
             self._computed = []
 
-    def compute_total_nll(self, x, targets, weights, training):
+    def compute_total_nll(self, x: Tensor, targets: Tensor, weights: Tensor, training: bool | None) -> Tensor:
         with self._with_all_vectors():
             return super().compute_total_nll(x, targets, weights, training)
 
-    def compute_nll(self, x, targets):
+    def compute_nll(self, x: Tensor, targets: Tensor) -> Tensor:
         with self._with_all_vectors():
             return super().compute_nll(x, targets)
 
-    def compute_log_probs(self, x):
+    def compute_log_probs(self, x: Tensor) -> Tensor:
         with self._with_all_vectors():
             return super().compute_log_probs(x)
 
-    def compute_score(self, x, targets):
+    def compute_score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         with self._with_all_vectors():
             return super().compute_score(x, targets)
 
-    def compute_alternatives(self, x, targets, k):
+    def compute_alternatives(self, x: Tensor, targets: Tensor, k: int) -> Sequence[Tensor]:
         with self._with_all_vectors():
             return super().compute_alternatives(x, targets, k)
 
-    def compute_top_k(self, x, k):
+    def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         with self._with_all_vectors():
             return super().compute_top_k(x, k)
 
-    def compute_draw(self, x, uniform):
+    def compute_draw(self, x: Tensor, uniform: Tensor) -> Tensor:
         with self._with_all_vectors():
             return super().compute_draw(x, uniform)
 
-    def logits_in_training(self, rows):
+    def logits_in_training(self, rows: int) -> int:
         return self.num_samples * default_chunk_rows(rows, self.num_samples, self.char_cnn.output_dim)
 
-    def get_config(self):
-        config = {name: value for name, value in super().get_config().items() if name not in OF_TABLES}
-        of_cnn = {name: getattr(self.char_cnn, name) for name in OF_CNN}
-        return {**config, "words": self.words, "correction_dim": self.correction_dim, **of_cnn}
+    def get_config(self) -> dict[str, Any]:
+        config = {name: value for name, value in super().get_config().items() if name not in TABLE_ARGUMENTS}
+        cnn_config = {name: getattr(self.char_cnn, name) for name in CNN_ARGUMENTS}
+        return {**config, "words": self.words, "correction_dim": self.correction_dim, **cnn_config}

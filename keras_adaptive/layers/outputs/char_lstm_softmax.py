@@ -1,4 +1,6 @@
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -10,6 +12,7 @@ from keras_adaptive.ops.long_rows import top_k
 from keras_adaptive.ops.map_rows import map_rows
 from keras_adaptive.ops.spelling import BYTES, SYMBOLS, prefix_tree, spell, spelling_nll, vocabulary_log_probs
 from keras_adaptive.special_words import SPECIAL_WORDS
+from keras_adaptive.typing import Shape, Tensor
 
 SLOTS = (3, 5, 8, 12)  # Words are sorted by these numbers of symbols; a loop is compiled for each.
 SPELLED_ROWS = 128  # Number of words of a chunk.
@@ -19,36 +22,33 @@ TREE_BYTES = 64 * 2**20  # Memory of the widest step through the prefixes of the
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class CharLSTMSoftmax(Output):
-    """Output layer that spells the next word: an LSTM predicts its bytes, given the hidden state.
+    """Output layer that spells the next word: an LSTM predicts its bytes from the hidden state.
 
-    Every step reads the hidden state and the vector of the byte before, and predicts the next byte or the end of the
-    word. `</s>`, `<unk>` and the other special words are symbols of their own. The number of weights does not depend on
-    the vocabulary, and a training step computes the targets only.
+    Every step reads the hidden state and the vector of the previous byte, and predicts the next byte or the end of the
+    word. `</s>`, `<unk>` and the other special words are separate symbols. The number of weights does not depend on the
+    vocabulary, and a training step computes the targets only.
 
-    The probability of a word is the product over its symbols. Strings that are not in the vocabulary have probability
-    too, so that the words have less than 1 together: `log_total` returns the logarithm of their sum. `normalized`
-    divides all probabilities by it. `sample` always draws from the words of the vocabulary.
+    The probability of a word is the product over its symbols. Strings outside the vocabulary have probability too, so
+    that the probabilities of the words add up to less than 1. `log_total` returns the logarithm of that sum, and
+    `normalized=True` divides all probabilities by it. `sample` always draws words of the vocabulary.
 
-    `nll` takes the steps of the targets alone. `log_total` and `normalized`, `log_probs`, `score`, `top_k`,
-    `alternatives` and `sample` take a step of the LSTM for each prefix of the vocabulary and each hidden state. That is
-    exact and expensive: some ten thousand words are feasible.
+    `nll` runs the LSTM over the targets only. `log_total`, `log_probs`, `score`, `top_k`, `alternatives`, `sample` and
+    normalized probabilities take one step of the LSTM for each prefix of the vocabulary and each hidden state. They are
+    exact but expensive: a vocabulary of about ten thousand words is feasible.
 
     The vectors of bytes start from Xavier normal, the LSTM from U(±1/√units) with biases of 1 for the forget gates and
     0 elsewhere, and the logits from Xavier uniform with biases of 0.
-
-    Reference:
-        Jozefowicz et al. 2016, section 3.3, who train it on a model whose other parts are frozen.
 
     Args:
         words: List of all words in the order of their ids. The first four are `<s>`, `<pad>`, `</s>` and `<unk>`.
         units: Number of cells of the LSTM.
         char_dim: Dimension of the vectors of bytes.
-        max_bytes: Number of bytes that a word may have.
-        normalized: Whether probabilities are divided by the probability of all words of the vocabulary together. The
-            attribute can be set after training, for evaluation.
+        max_bytes: Maximum number of bytes of a word.
+        normalized: Whether to divide the probabilities by the total probability of the vocabulary. The attribute can be
+            set after training, for evaluation.
 
     Attributes:
-        table: A variable (257, char_dim). Row 0 belongs to the begin of a word, row b + 1 to byte b.
+        table: Variable (257, char_dim). Row 0 is the vector of the beginning of a word, row b + 1 the vector of byte b.
 
     Call arguments:
         hidden, targets, weights: As in `Output`.
@@ -56,6 +56,10 @@ class CharLSTMSoftmax(Output):
     Raises:
         ValueError: If a word is empty or has more than `max_bytes` bytes, or the first four words are not the special
             ones.
+
+    Reference:
+        Jozefowicz et al., Exploring the Limits of Language Modeling, 2016, section 3.3, where the other parts of the
+        model are frozen.
 
     Example:
 
@@ -67,7 +71,16 @@ class CharLSTMSoftmax(Output):
     (2, 8)
     """
 
-    def __init__(self, words, *, units=1024, char_dim=128, max_bytes=50, normalized=False, **kwargs):
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        units: int = 1024,
+        char_dim: int = 128,
+        max_bytes: int = 50,
+        normalized: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.words = list(words)
         self.vocabulary_size = len(self.words)
@@ -81,7 +94,9 @@ class CharLSTMSoftmax(Output):
         self.symbols = spell(self.words, max_bytes)
         self._tree = prefix_tree(self.symbols)
 
-    def build(self, hidden_shape, targets_shape=None, weights_shape=None):
+    def build(
+        self, hidden_shape: Shape, targets_shape: Shape | None = None, weights_shape: Shape | None = None
+    ) -> None:
         if self.built:
             return
         uniform, gates = fan_in_uniform(self.units), 4 * self.units
@@ -101,23 +116,30 @@ class CharLSTMSoftmax(Output):
         return self.add_weight(shape=shape, initializer=initializer, name=name)
 
     def _weights(self):
-        """Returns the weights as `ops.spelling` takes them."""
+        """Returns the weights in the order of the arguments of `ops.spelling`."""
         weights = [self.kernel, self.recurrent_kernel, self.gate_bias, self.logits_kernel, self.logits_bias]
         return [ops.convert_to_tensor(self.table), *(ops.cast(weight, self.compute_dtype) for weight in weights)]
 
-    def log_total(self, hidden):
-        """Returns the logarithm of the probability that all words have together: (…, hidden_dim) to (…) float32."""
+    def log_total(self, hidden: Tensor) -> Tensor:
+        """Returns the logarithm of the total probability of the vocabulary.
+
+        Args:
+            hidden: (…, hidden_dim).
+
+        Returns:
+            (…) float32, in nats.
+        """
         return ops.reshape(self._log_total(self._rows(hidden)), ops.shape(hidden)[:-1])
 
-    def compute_total_nll(self, x, targets, weights, training):
+    def compute_total_nll(self, x: Tensor, targets: Tensor, weights: Tensor, training: bool | None) -> Tensor:
         weights = ops.cast(weights, "float32")
         return ops.sum(weights * self._nll(x, targets, weights != 0))
 
-    def compute_nll(self, x, targets):
+    def compute_nll(self, x: Tensor, targets: Tensor) -> Tensor:
         return self._nll(x, targets, True)
 
     def _nll(self, x, targets, active):
-        """Returns −log p(target) of the active rows, whose targets are sorted by their number of symbols."""
+        """Returns −log p(target) of the active rows, computed for targets of similar length together."""
         known = (targets >= 0) & (targets < self.vocabulary_size) & active
         symbols = ops.cast(ops.take(self._symbols, ops.where(known, targets, 0), axis=0), "int32")
         lengths, cases, low = ops.sum(ops.cast(symbols > 0, "int32"), axis=-1), [], 0
@@ -132,31 +154,31 @@ class CharLSTMSoftmax(Output):
     def _log_total(self, x):
         return self._of_vocabulary(functools.partial(_log_total, tree=self._tree), x, 1)[:, 0]
 
-    def compute_log_probs(self, x):
+    def compute_log_probs(self, x: Tensor) -> Tensor:
         function = functools.partial(vocabulary_log_probs, tree=self._tree)
         log_probs = self._of_vocabulary(function, ops.reshape(x, (-1, x.shape[-1])), self.vocabulary_size)
         log_probs = ops.reshape(log_probs, (*ops.shape(x)[:-1], -1))
         return ops.log_softmax(log_probs) if self.normalized else log_probs
 
     def _of_vocabulary(self, function, x, width):
-        """Returns `function` of chunks of rows, in which the gates of the widest step take `TREE_BYTES`."""
+        """Applies `function` to chunks of rows; the gates of a chunk's widest step take `TREE_BYTES`."""
         widest = max(1, *(len(level.branches) for level in self._tree[0]))
         rows = max(1, TREE_BYTES // (4 * 4 * self.units * widest))
         rows = min(rows, x.shape[0] or rows, TREE_ROWS)
         active = ops.ones(ops.shape(x)[:1], "bool")
         return map_rows([(function, active, rows)], [x], self._weights(), width, in_chunks=True)
 
-    def compute_score(self, x, targets):
+    def compute_score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return self.compute_alternatives(x, targets, 1)[:2]
 
-    def compute_top_k(self, x, k):
+    def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return top_k(self.compute_log_probs(x), k)
 
-    def logits_in_training(self, rows):
-        """Counts those of all symbols of a chunk of the longest words."""
+    def logits_in_training(self, rows: int) -> int:
+        """Returns the number of logits for all symbols of a chunk of the longest words."""
         return min(rows, SPELLED_ROWS) * self.symbols.shape[1] * SYMBOLS
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "words": self.words,

@@ -1,17 +1,20 @@
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_adaptive.backend.checks import check_same_shape
-from keras_adaptive.ops.long_rows import draw, top_k
+from keras_adaptive.ops.long_rows import count_above, draw, pick, top_k
 from keras_adaptive.ops.update_rows import update_rows
+from keras_adaptive.typing import Tensor
 
 LEAST_TEMPERATURE = 1e-30  # below it quotients would overflow
 
 
 class Output(keras.layers.Layer):
-    """Base class of output layers, which turn hidden states into the probability of the next word.
+    """Base class of output layers, which map hidden states to the probabilities of the next word.
 
     The public methods cast the hidden states to the compute dtype, build the layer on its first use, and flatten
     the leading axes. A subclass implements the methods named `compute_…` on rows: `x` (rows, hidden_dim) in the compute
@@ -21,47 +24,49 @@ class Output(keras.layers.Layer):
 
     Attributes:
         vocabulary_size: Number of classes.
-        boundaries: Tuple of the first id of every band and, last, of `vocabulary_size`.
-        tables: List of the variables with a vector for each word, if there are any: devices can share them.
-        projections: List of a variable (hidden_dim, dim_i) per table, `None` where there is none; or empty.
+        boundaries: Tuple of the first id of every band, followed by `vocabulary_size`.
+        tables: List of the variables that hold the word vectors, which may be empty. Devices can divide them.
+        projections: List of one variable (hidden_dim, dim_i) or `None` per table; or empty.
         bias: Variable (vocabulary_size,) with the bias of each word, or `None`.
-        row_variables: List of those variables, tied ones too, that training reads by `take_rows` alone: an optimizer
-            such as Adagrad then updates the rows that were read, and no others.
-        num_samples: Number of noise words of an update, 0 for an output that is trained without any.
-        tied_to: The `Input` whose tables these are, or `None`.
+        row_variables: List of the variables, tied ones included, that training reads through `take_rows` only.
+            Optimizers such as Adagrad then update only the rows that were read.
+        num_samples: Number of noise words per update, 0 if training uses none.
+        tied_to: The `Input` whose tables the layer shares, or `None`.
 
     Call arguments:
         hidden: (…, hidden_dim).
         targets: (…) ids, optional. With targets the layer adds the mean loss per target to the losses of the model
             and returns `hidden`, so that `model.compile(optimizer)` and `model.fit([inputs, targets])` train it.
         weights: (…) float, optional: the weight of each target in that mean, 0 for padding.
-        return_hidden: Whether the call only returns `hidden`. It makes the layer a part of a functional model, such as
-            a `LanguageModel`, which never computes the log-probabilities of a whole batch.
+        return_hidden: Whether to return `hidden` unchanged, which makes the layer a part of a functional model such as
+            a `LanguageModel` without computing the log-probabilities of a whole batch.
 
     Without targets the call returns `log_probs(hidden)`: (…, vocabulary_size). The masks of Keras on `hidden` and
     `targets` give masked targets the weight 0. Keras hands `sample_weight` and `metrics` to losses and metrics of
     `compile` alone, never to this layer: pass `weights` instead, or use `keras_adaptive.models.WordModel`.
     """
 
-    tables = projections = row_variables = ()
-    bias = None
-    num_samples = 0
+    tables: Sequence[Tensor] = ()
+    projections: Sequence[Tensor | None] = ()
+    row_variables: Sequence[Tensor] = ()
+    bias: Tensor | None = None
+    num_samples: int = 0
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.tied_to = None  # not an attribute of the class, which would hide layers that torch keeps elsewhere
+        self.tied_to = None  # a class attribute would hide the layer that torch stores among its modules
 
     def call(
         self,
-        hidden,
-        targets=None,
-        weights=None,
-        training=None,
-        hidden_mask=None,
-        targets_mask=None,
-        return_hidden=False,
-    ):
+        hidden: Tensor,
+        targets: Tensor | None = None,
+        weights: Tensor | None = None,
+        training: bool | None = None,
+        hidden_mask: Tensor | None = None,
+        targets_mask: Tensor | None = None,
+        return_hidden: bool = False,
+    ) -> Tensor:
         if return_hidden:
             return hidden
         if targets is None:
@@ -75,38 +80,44 @@ class Output(keras.layers.Layer):
 
     def compute_output_spec(
         self,
-        hidden,
-        targets=None,
-        weights=None,
-        training=None,
-        hidden_mask=None,
-        targets_mask=None,
-        return_hidden=False,
-    ):
+        hidden: Tensor,
+        targets: Tensor | None = None,
+        weights: Tensor | None = None,
+        training: bool | None = None,
+        hidden_mask: Tensor | None = None,
+        targets_mask: Tensor | None = None,
+        return_hidden: bool = False,
+    ) -> keras.KerasTensor:
         if return_hidden:
             return keras.KerasTensor(hidden.shape, hidden.dtype)
         if targets is None:
             return keras.KerasTensor((*hidden.shape[:-1], self.vocabulary_size), "float32")
         return keras.KerasTensor(hidden.shape, self.compute_dtype)
 
-    def attach(self, hidden):
-        """Builds the layer for the symbolic tensor or array `hidden`. A model calls it on the output of its body."""
+    def attach(self, hidden: Tensor) -> None:
+        """Builds the layer for hidden states, which a model passes without calling the layer.
+
+        Args:
+            hidden: Symbolic tensor or array (…, hidden_dim).
+        """
         if not self.built:
             self.build(hidden.shape)
 
-    def logits_in_training(self, rows):
-        """Returns the number of logits that training holds at a time, for the estimate of a run's memory; by default 0.
+    def logits_in_training(self, rows: int) -> int:
+        """Returns the number of logits that training holds at a time, 0 by default, to estimate the memory of a run.
 
         Args:
             rows: Number of hidden states of a batch.
         """
         return 0
 
-    def training_loss(self, hidden, targets, weights, training=True):
-        """Returns the sum that training minimizes: by default `total_nll`. Same arguments."""
+    def training_loss(self, hidden: Tensor, targets: Tensor, weights: Tensor, training: bool | None = True) -> Tensor:
+        """Returns the weighted sum that training minimizes, by default `total_nll`, with the same arguments."""
         return self.total_nll(hidden, targets, weights, training=training)
 
-    def total_nll(self, hidden, targets, weights=None, training=False):
+    def total_nll(
+        self, hidden: Tensor, targets: Tensor, weights: Tensor | None = None, training: bool | None = False
+    ) -> Tensor:
         """Returns Σ weight · −log p(target), whose gradient is computed in the same pass.
 
         Args:
@@ -120,18 +131,30 @@ class Output(keras.layers.Layer):
         """
         return self.compute_total_nll(*self._flat(hidden, targets, weights), training)
 
-    def nll(self, hidden, targets):
-        """Returns −log p(target) in nats, without dropout: (…, hidden_dim) and (…) ids to (…) float32.
+    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Returns −log p(target) of every target, without dropout.
 
-        A target outside the vocabulary gives 0.
+        Args:
+            hidden: (…, hidden_dim).
+            targets: (…) ids. An id outside the vocabulary gives 0.
+
+        Returns:
+            (…) float32, in nats.
         """
         return ops.reshape(self.compute_nll(self._rows(hidden), self._ids(targets, hidden)), ops.shape(targets))
 
-    def log_probs(self, hidden):
-        """Returns the log-probability of every word: (…, hidden_dim) to (…, vocabulary_size) float32."""
+    def log_probs(self, hidden: Tensor) -> Tensor:
+        """Returns the log-probability of every word.
+
+        Args:
+            hidden: (…, hidden_dim).
+
+        Returns:
+            (…, vocabulary_size) float32, in nats.
+        """
         return self.compute_log_probs(self._prepared(hidden))
 
-    def score(self, hidden, targets):
+    def score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the log-probability and the rank of every target, in one pass over the vocabulary.
 
         Args:
@@ -139,17 +162,17 @@ class Output(keras.layers.Layer):
             targets: (…) ids. An id outside the vocabulary gets the log-probability 0 and rank 1.
 
         Returns:
-            `(log_probs, ranks)`, (…) float32 in nats and (…) int32; rank 1 is the most probable word. Ranks are
-            exact up to rounding.
+            `(log_probs, ranks)`, (…) float32 in nats and (…) int32; rank 1 is the most probable word. Ranks are exact
+            up to rounding.
         """
         log_probs, ranks = self.compute_score(self._rows(hidden), self._ids(targets, hidden))
         return ops.reshape(log_probs, ops.shape(targets)), ops.reshape(ranks, ops.shape(targets))
 
-    def rank(self, hidden, targets):
+    def rank(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Returns the rank of every target among all words: `score(hidden, targets)[1]`."""
         return self.score(hidden, targets)[1]
 
-    def alternatives(self, hidden, targets, k):
+    def alternatives(self, hidden: Tensor, targets: Tensor, k: int) -> tuple[Tensor, ...]:
         """Returns the score of every target, the entropy of the distribution and its k most probable words.
 
         All of them come from one computation of the log-probabilities, for a chunk of rows at a time.
@@ -160,15 +183,15 @@ class Output(keras.layers.Layer):
             k: Number of words, at most `vocabulary_size`.
 
         Returns:
-            `(log_probs, ranks, entropies, best_log_probs, best_ids)`: (…) float32 and int32 as of `score`, (…) float32
-            in nats, and (…, k) float32 and int32 as of `top_k`.
+            `(log_probs, ranks, entropies, best_log_probs, best_ids)`: the first two as in `score`, (…) float32 in
+            nats, and the last two as in `top_k`, (…, k) each.
         """
         self._check_k(k)
         shape = ops.shape(targets)
         arrays = self.compute_alternatives(self._rows(hidden), self._ids(targets, hidden), k)
         return tuple(ops.reshape(array, (*shape, *array.shape[1:])) for array in arrays)
 
-    def top_k(self, hidden, k):
+    def top_k(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Returns the k most probable words, exactly.
 
         Args:
@@ -187,13 +210,19 @@ class Output(keras.layers.Layer):
         if not 0 < k <= self.vocabulary_size:
             raise ValueError(f"`k` must be between 1 and {self.vocabulary_size}. Received: k={k}.")
 
-    def sample(self, hidden, temperature=1.0, top_k=None, seed=None):
+    def sample(
+        self,
+        hidden: Tensor,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        seed: int | keras.random.SeedGenerator | None = None,
+    ) -> Tensor:
         """Draws one word per hidden state from the exact distribution.
 
         Args:
             hidden: (…, hidden_dim).
             temperature: Divisor of the log-probabilities: below 1 sharpens, 0 takes the most probable word.
-            top_k: Number of the most probable words to draw among, optional.
+            top_k: Number of the most probable words to draw among. Optional.
             seed: Int or `keras.random.SeedGenerator`.
 
         Returns:
@@ -202,11 +231,20 @@ class Output(keras.layers.Layer):
         uniform = keras.random.uniform((2, *ops.shape(hidden)[:-1]), dtype="float32", seed=seed)
         return self.sample_with(hidden, uniform, temperature, top_k)
 
-    def sample_with(self, hidden, uniform, temperature=1.0, top_k=None):
-        """Draws as `sample`, deterministically from the numbers `uniform` (2, …) in [0, 1).
+    def sample_with(
+        self, hidden: Tensor, uniform: Tensor, temperature: float = 1.0, top_k: int | None = None
+    ) -> Tensor:
+        """Draws as `sample` does, deterministically from given random numbers.
 
-        `temperature` and `top_k` are Python numbers. In a compiled step pass them as tensors to `draw_tempered` and
-        `draw_among`, or the step is compiled again for every value.
+        Args:
+            hidden: (…, hidden_dim).
+            uniform: (2, …) in [0, 1).
+            temperature: Python number, as in `sample`. A compiled step is compiled again for each value; pass a tensor
+                to `draw_tempered` or `draw_among` instead.
+            top_k: Python number, as in `sample`.
+
+        Returns:
+            (…) int32 ids.
         """
         if not temperature >= 0:  # or NaN
             raise ValueError(f"`temperature` must not be negative. Received: temperature={temperature}.")
@@ -219,21 +257,38 @@ class Output(keras.layers.Layer):
         uniform = ops.reshape(uniform, [2, -1])
         return ops.reshape(self.compute_draw(self._rows(hidden), uniform), ops.shape(hidden)[:-1])
 
-    def draw_tempered(self, hidden, uniform, temperature):
-        """Draws from all words at a positive `temperature`, a number or a scalar tensor: (…) int32 ids."""
+    def draw_tempered(self, hidden: Tensor, uniform: Tensor, temperature: Tensor) -> Tensor:
+        """Draws from all words at a positive temperature.
+
+        Args:
+            hidden: (…, hidden_dim).
+            uniform: (2, …) in [0, 1).
+            temperature: A number or a scalar tensor.
+
+        Returns:
+            (…) int32 ids.
+        """
         return draw(self.log_probs(hidden) / ops.maximum(temperature, LEAST_TEMPERATURE), uniform[0])
 
-    def draw_among(self, hidden, uniform, temperature, top_k, most, top_p=None):
+    def draw_among(
+        self,
+        hidden: Tensor,
+        uniform: Tensor,
+        temperature: Tensor,
+        top_k: Tensor,
+        most: int,
+        top_p: Tensor | None = None,
+    ) -> Tensor:
         """Draws among the `top_k` most probable words at a positive `temperature`.
 
         Args:
             hidden: (…, hidden_dim).
             uniform: (2, …) in [0, 1).
             temperature: A number or a scalar tensor.
-            top_k: A number or a scalar tensor, from 1 to `most`. With 1 the most probable word is drawn.
-            most: Python number of the most probable words that are searched for.
-            top_p: A number or a scalar tensor, optional. The words are then the fewest whose probabilities, at this
-                temperature and among the `top_k` words, add up to `top_p` (nucleus sampling).
+            top_k: A number or a scalar tensor, from 1 to `most`. 1 takes the most probable word.
+            most: Python number, an upper bound of `top_k`.
+            top_p: A number or a scalar tensor. The draw is then among the fewest words whose probabilities, at this
+                temperature and among the `top_k` words, add up to `top_p` (nucleus sampling). Optional.
 
         Returns:
             (…) int32 ids.
@@ -247,23 +302,23 @@ class Output(keras.layers.Layer):
             odds = ops.where((before < top_p) | (ops.arange(most) == 0), odds, -float("inf"))
         return ops.take_along_axis(ids, draw(odds, uniform[0])[..., None], axis=-1)[..., 0]
 
-    def for_inference(self):
-        """Returns the layer to predict with: by default this one."""
+    def for_inference(self) -> "Output":
+        """Returns the layer to predict with, by default this layer."""
         return self
 
-    def compute_total_nll(self, x, targets, weights, training):
+    def compute_total_nll(self, x: Tensor, targets: Tensor, weights: Tensor, training: bool | None) -> Tensor:
         return ops.sum(weights * self.compute_nll(x, targets))
 
-    def compute_nll(self, x, targets):
+    def compute_nll(self, x: Tensor, targets: Tensor) -> Tensor:
         raise self._cannot("nll")
 
-    def compute_log_probs(self, x):
+    def compute_log_probs(self, x: Tensor) -> Tensor:
         raise self._cannot("log_probs")
 
-    def compute_score(self, x, targets):
+    def compute_score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         raise self._cannot("score")
 
-    def compute_alternatives(self, x, targets, k):
+    def compute_alternatives(self, x: Tensor, targets: Tensor, k: int) -> Sequence[Tensor]:
         rows = ops.shape(targets)[0]
         scores = [ops.zeros(rows), ops.ones(rows, "int32"), ops.zeros(rows)]
         best = [ops.zeros((rows, k)), ops.zeros((rows, k), "int32")]
@@ -273,15 +328,15 @@ class Output(keras.layers.Layer):
     def _alternatives_of_chunk(self, k, x, targets):
         log_probs = self.compute_log_probs(x)
         known = (targets >= 0) & (targets < self.vocabulary_size)
-        own = ops.take_along_axis(log_probs, ops.where(known, targets, 0)[:, None], axis=-1)
-        ranks = 1 + ops.sum(ops.cast(log_probs > own, "int32"), axis=-1)
+        picked = pick(log_probs, ops.where(known, targets, 0))
+        ranks = 1 + count_above(log_probs, picked)
         entropies = -ops.sum(ops.exp(log_probs) * log_probs, axis=-1)
-        return [ops.where(known, own[:, 0], 0.0), ops.where(known, ranks, 1), entropies, *top_k(log_probs, k)]
+        return [ops.where(known, picked, 0.0), ops.where(known, ranks, 1), entropies, *top_k(log_probs, k)]
 
-    def compute_top_k(self, x, k):
+    def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         raise self._cannot("top_k")
 
-    def compute_draw(self, x, uniform):
+    def compute_draw(self, x: Tensor, uniform: Tensor) -> Tensor:
         return draw(self.compute_log_probs(x), uniform[0])
 
     def _cannot(self, method):
@@ -291,13 +346,13 @@ class Output(keras.layers.Layer):
         )
 
     def _prepared(self, hidden):
-        """Returns hidden states in the compute dtype, and builds the layer on its first use."""
+        """Returns the hidden states in the compute dtype, and builds the layer on its first use."""
         hidden = ops.cast(hidden, self.compute_dtype)
         self.attach(hidden)
         return hidden
 
     def _flat(self, hidden, targets, weights):
-        """Returns hidden states, targets and weights, by default 1, as rows."""
+        """Returns hidden states, targets and weights as rows; weights are 1 by default."""
         targets = self._ids(targets, hidden)
         if weights is None:
             return self._rows(hidden), targets, ops.ones(ops.shape(targets))
@@ -318,7 +373,7 @@ def token_weights(targets, weights=None, *masks):
     Args:
         targets: (batch, …) ids.
         weights: Shaped like `targets`, or (batch,) for one weight per row; by default 1.
-        masks: Bool tensors shaped like `targets`, or None. A target with a mask of False gets the weight 0.
+        masks: Bool tensors shaped like `targets`, or `None`. A target whose mask is False gets the weight 0.
     """
     result = ops.ones(ops.shape(targets), "float32")
     for factor in (weights, *masks):

@@ -1,50 +1,54 @@
+from typing import Any, Self
+
 import keras
 
+from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.output import Output
+from keras_adaptive.typing import Tensor
 
 
 class TiedOutput(Output):
-    """Base class of outputs that can use the variables of an embedding, which files then hold once.
+    """Base class of output layers that can share the variables of an embedding, which files then store once.
 
     A copy of a functional model, made by `clone_model`, `from_config`, `model_from_json` or `load_model`, ties its
-    output to its embedding: to the layer of the same name and class among the layers that compute the hidden states.
-    `trainable = False` freezes the output's own variables and leaves the embedding as it is.
+    output to its own embedding: to the layer of the same name and class among the layers that compute the hidden
+    states. `trainable = False` freezes the variables of the output only, not the embedding.
 
     Args:
         tied_to: An `Input`, or `None`.
     """
 
-    def __init__(self, *, tied_to, **kwargs):
+    def __init__(self, *, tied_to: Input | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.tied_to = tied_to
-        self._seeks_tie = False  # whether `tied_to` was made from a config, and may be a copy of a layer of the model
+        self._seeks_tie = False  # whether `tied_to` comes from a config and may be a copy of a layer of the model
 
     @property
-    def trainable(self):
-        """Whether the layer's own variables are trained. Tied variables follow the embedding."""
+    def trainable(self) -> bool:
+        """Whether the layer's own variables are trainable. Tied variables follow the embedding."""
         return super().trainable
 
     @trainable.setter
-    def trainable(self, value):
-        tied = getattr(self, "tied_to", None)  # which the constructor of Keras' layer does not know yet
+    def trainable(self, value: bool) -> None:
+        tied = getattr(self, "tied_to", None)  # not set yet in the constructor of `keras.layers.Layer`
         before = [] if tied is None else [(part, part.trainable) for part in (tied, *tied.variables)]
-        keras.layers.Layer.trainable.fset(self, value)  # sets `tied_to` too, which Keras takes for a part
+        keras.layers.Layer.trainable.fset(self, value)  # sets `tied_to` too, which Keras tracks as a sub-layer
         for part, trainable in before:
             part.trainable = trainable
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._find_tie(args[0] if args else kwargs.get("hidden"))
         return super().__call__(*args, **kwargs)
 
-    def attach(self, hidden):
+    def attach(self, hidden: Tensor) -> None:
         self._find_tie(hidden)
         super().attach(hidden)
 
     def _find_tie(self, hidden):
-        """Replaces a `tied_to` that was made from a config by the layer that the symbolic `hidden` comes from.
+        """Replaces a `tied_to` that comes from a config by the embedding that computes the symbolic `hidden`.
 
         Keras makes every layer of a copied model from its own config, before the layers are called. `tied_to` is then a
-        second copy, beside the copy that the model uses. Within `load_model` both are one layer already.
+        second copy of the embedding that the model uses. During `load_model` both are the same layer.
         """
         if not self._seeks_tie:
             return
@@ -55,15 +59,15 @@ class TiedOutput(Output):
                     self._tracker.replace_tracked_value("layers", self.tied_to, layer)
                     self.tied_to = layer
                     if self.built:
-                        self._post_build()  # torch lists the variables that are the layer's parameters
+                        self._post_build()  # makes torch list the layer's parameters again
                 return
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         tied_to = None if self.tied_to is None else keras.saving.serialize_keras_object(self.tied_to)
         return {**super().get_config(), "tied_to": tied_to}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         tied_to = config.get("tied_to")
         if not isinstance(tied_to, dict):
             return cls(**config)
@@ -73,9 +77,9 @@ class TiedOutput(Output):
 
 
 def upstream_layers(tensor):
-    """Yields every layer that computes the symbolic `tensor`, layers of nested models too, nearest first.
+    """Yields every layer that computes the symbolic `tensor`, nearest first, including layers of nested models.
 
-    Keras records the operation and the call that made a symbolic tensor. An array yields nothing.
+    Keras records the operation and the call that computed a symbolic tensor. An array yields nothing.
     """
     tensors, seen = [tensor], set()
     while tensors:
