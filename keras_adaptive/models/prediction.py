@@ -226,9 +226,7 @@ class Prediction(keras.Model):
         words = np.pad(np.stack(words, axis=1), [[0, 0], [0, missing]], constant_values=PAD)
         return np.take_along_axis(words, starts[:, None] + np.arange(length), axis=1)
 
-    def stream(
-        self, prompt, length, temperature=1.0, top_k=None, seed=None, *, top_p=None, stop=None, alternatives=0
-    ):
+    def stream(self, prompt, length, temperature=1.0, top_k=None, seed=None, *, top_p=None, stop=None, alternatives=0):
         """Yields the words of `generate` as they are drawn: one array (batch,) per step, until all rows have ended.
 
         The first array follows the shortest prompt; rows of longer prompts repeat their own words until they end.

@@ -1,28 +1,29 @@
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_adaptive.backend.rows import take_rows
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions
+from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class AdaptiveEmbedding(Input):
-    """Embedding whose dimension decreases with the frequency of the word.
+    """Adaptive input embedding: rarer words have vectors of smaller dimension.
 
-    Ids are ordered by descending frequency and cut into bands (the paper's clusters). Band i has vectors of dimension
-    ⌊embedding_dim / factorⁱ⌋ and a projection to `output_dim`; band 0 has one too. The layer neither scales nor adds
-    positions: both belong to the body. Tables start from N(0, dim_i^−½), projections from Xavier uniform.
-
-    Reference:
-        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 3.
+    Ids are ordered by descending frequency and divided into bands (clusters in the paper). Band i has vectors of
+    dimension ⌊embedding_dim / factorⁱ⌋ and a projection to `output_dim`; so does band 0. The layer neither scales the
+    vectors nor adds positions: the body does both. Tables start from N(0, dim_i^−½), projections from Xavier uniform.
 
     Args:
         vocabulary_size: Number of ids.
         embedding_dim: Dimension of the first band's vectors.
         cutoffs: First id of every band but the first, strictly increasing; `()` for one band.
         output_dim: Dimension of the output, by default `embedding_dim`.
-        factor: Ratio of the dimensions of one band and the next.
+        factor: Ratio of the dimensions of a band and the next band.
 
     Attributes:
         tables: One variable (size_i, dim_i) per band.
@@ -37,6 +38,9 @@ class AdaptiveEmbedding(Input):
     Raises:
         ValueError: If `cutoffs` do not increase or leave the vocabulary, or a band would have dimension 0.
 
+    Reference:
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 3.
+
     Example:
 
     >>> embedding = AdaptiveEmbedding(10_000, 128, cutoffs=(1_000, 4_000))
@@ -44,7 +48,16 @@ class AdaptiveEmbedding(Input):
     (1, 3, 128)
     """
 
-    def __init__(self, vocabulary_size, embedding_dim, cutoffs, output_dim=None, *, factor=4, **kwargs):
+    def __init__(
+        self,
+        vocabulary_size: int,
+        embedding_dim: int,
+        cutoffs: Sequence[int],
+        output_dim: int | None = None,
+        *,
+        factor: int = 4,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.vocabulary_size = vocabulary_size
         self.embedding_dim = embedding_dim
@@ -56,10 +69,10 @@ class AdaptiveEmbedding(Input):
         self.tables, self.projections = [], []
 
     @property
-    def row_variables(self):
+    def row_variables(self) -> Sequence[Tensor]:
         return self.tables
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         if self.built:
             return
         # Tables are gathered before they are cast, so that mixed precision never casts a whole table.
@@ -75,8 +88,9 @@ class AdaptiveEmbedding(Input):
             )
         self.built = True
 
-    def call(self, ids):
-        shape, ids = ops.shape(ids), ops.reshape(ops.cast(ids, "int32"), [-1])  # one product, in the backward pass too
+    def call(self, ids: Tensor) -> Tensor:
+        # Flat ids make one matrix product, in the backward pass too.
+        shape, ids = ops.shape(ids), ops.reshape(ops.cast(ids, "int32"), [-1])
         parts = []
         for table, low, high in zip(self.tables, self.boundaries, self.boundaries[1:]):
             inside = (ids >= low) & (ids < high)
@@ -85,7 +99,7 @@ class AdaptiveEmbedding(Input):
         embedded = ops.matmul(ops.concatenate(parts, axis=-1), ops.concatenate(list(self.projections), axis=0))
         return ops.reshape(embedded, (*shape, self.output_dim))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "vocabulary_size": self.vocabulary_size,

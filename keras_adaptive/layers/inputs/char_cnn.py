@@ -1,5 +1,7 @@
 import functools
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,10 +24,11 @@ from keras_adaptive.ops.word_bytes import (
     zero_padded,
 )
 from keras_adaptive.special_words import BOS, EOS, SPECIAL_WORDS, UNK
+from keras_adaptive.typing import Shape, Tensor
 
-FILTERS = (128, 256, 384, 512, 512, 512, 512)  # of widths 1, 2, …
-SLOTS = (5, 8, 12, 20)  # Words are sorted by these lengths; a convolution is compiled for each.
-CONVOLVED_ROWS, HIGHWAY_ROWS = 64, 256  # Number of words of a chunk.
+FILTERS = (128, 256, 384, 512, 512, 512, 512)  # numbers of filters of widths 1, 2, …
+SLOTS = (5, 8, 12, 20)  # Words are grouped by these lengths; a convolution is compiled for each.
+CONVOLVED_ROWS, HIGHWAY_ROWS = 64, 256  # Number of words per chunk.
 LOOKUP_ROWS = 4096
 
 
@@ -34,34 +37,29 @@ class CharCNN(Input):
     """Character CNN that computes word vectors from the bytes of the words.
 
     The bytes pass through convolutions, a maximum over time, highway layers and a projection. A word is computed once
-    per batch, however often it occurs, from about the bytes that it has. `</s>` and `<unk>` are learned vectors,
+    per batch, however often it occurs, at a cost that grows with its length. `</s>` and `<unk>` have learned vectors,
     `<pad>` is zeros, and `<s>` is a word without bytes.
 
-    Character table and highway layers start from Xavier normal with gate biases 1, the convolutions from U(±1/√fan_in),
-    the projection from Xavier uniform.
-
-    Reference:
-        Kim et al. 2016; in the arrangement of Baevski & Auli 2019, section 4.1 (CNN). Jozefowicz et al. 2016, section
-        4.3, have markers, 4,096 features and 72M weights, as `CharCNN(words, 1024, highways=2, char_dim=16,
-        filters=(32, 32, 64, 128, 256, 512, 1024, 2048), word_markers=True)` has.
+    The character table and the highway layers start from Xavier normal with gate biases of 1, the convolutions from
+    U(±1/√fan_in), and the projection from Xavier uniform.
 
     Args:
         words: List of all words in the order of their ids. The first four are `<s>`, `<pad>`, `</s>` and `<unk>`.
         output_dim: Dimension of the vectors.
         highways: Number of highway layers.
         char_dim: Dimension of the vectors of bytes.
-        filters: Number of filters of the widths 1, 2, …; 0 leaves a width out.
+        filters: Numbers of filters of the widths 1, 2, …; 0 omits a width.
         max_bytes: Maximum number of bytes of a word, at least the number of widths. Longer words are cut. Markers do
             not count.
         zero_padding: Whether padding, which fills a word up to `max_bytes`, is a vector of zeros. Otherwise it is the
-            first row of `table`, which gets no gradient. Leave it True in models of your own. Checkpoints of fairseq
-            need False, because this row has random values there and the convolutions see it.
-        word_markers: Whether the convolutions see a marker before the first byte of a word and one after its last
-            byte, with vectors of their own.
+            first row of `table`, which gets no gradient. Keep the default for new models. Checkpoints of fairseq need
+            False, because their first row has random values, which the convolutions see.
+        word_markers: Whether the convolutions see a marker before the first byte of a word and another one after the
+            last byte.
 
     Attributes:
-        table: A variable (257, char_dim), or (259, char_dim) with markers. Row 0 belongs to padding, row b + 1 to byte
-            b, and the last two rows to the markers of the begin and the end.
+        table: Variable (257, char_dim), or (259, char_dim) with markers. Row 0 is the vector of padding, row b + 1 the
+            vector of byte b, and the last two rows are the markers of the beginning and the end.
 
     Input shape:
         Any shape of integer ids. An id outside the vocabulary gives a zero vector.
@@ -70,7 +68,14 @@ class CharCNN(Input):
         (…, output_dim).
 
     Raises:
-        ValueError: If a word is empty, the first four words are not the special ones, or there are no filters.
+        ValueError: If a word is empty, the first four words are not the special ones, `filters` is invalid, or
+            `max_bytes` is below the number of widths.
+
+    Reference:
+        Kim et al., Character-Aware Neural Language Models, AAAI 2016; Baevski and Auli, Adaptive Input Representations
+        for Neural Language Modeling, ICLR 2019, section 4.1 (CNN). The CNN of Jozefowicz et al., Exploring the Limits
+        of Language Modeling, 2016, section 4.3, with 4,096 features and 72M weights, is `CharCNN(words, 1024,
+        highways=2, char_dim=16, filters=(32, 32, 64, 128, 256, 512, 1024, 2048), word_markers=True)`.
 
     Example:
 
@@ -86,17 +91,17 @@ class CharCNN(Input):
 
     def __init__(
         self,
-        words,
-        output_dim,
+        words: Sequence[str],
+        output_dim: int | None,
         *,
-        highways=1,
-        char_dim=128,
-        filters=FILTERS,
-        max_bytes=50,
-        zero_padding=True,
-        word_markers=False,
-        **kwargs,
-    ):
+        highways: int = 1,
+        char_dim: int = 128,
+        filters: Sequence[int] = FILTERS,
+        max_bytes: int = 50,
+        zero_padding: bool = True,
+        word_markers: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.words = list(words)
         self.vocabulary_size = len(self.words)
@@ -112,14 +117,20 @@ class CharCNN(Input):
         if tuple(self.words[:4]) != SPECIAL_WORDS:
             raise ValueError(f"`words` must begin with {list(SPECIAL_WORDS)}. Received: {self.words[:4]}.")
         if not any(self.filters) or min(self.filters) < 0:
-            raise ValueError(f"`filters` must be numbers of filters, one above 0 at least. Received: {self.filters}.")
+            raise ValueError(
+                "`filters` must be numbers of filters, at least one of them above 0 and none below. "
+                f"Received: filters={self.filters}."
+            )
         if max_bytes < len(self.filters):
-            raise ValueError(f"`max_bytes` must be at least {len(self.filters)}, the widest. Received: {max_bytes}.")
+            raise ValueError(
+                f"`max_bytes` must be at least {len(self.filters)}, the width of the widest filters. "
+                f"Received: max_bytes={max_bytes}."
+            )
         self._lookup = None  # the compiled call of `for_inference`
         self.characters = np.zeros((self.vocabulary_size, max_bytes), np.int16)
         self.characters[4:] = encode_words(self.words[4:], max_bytes)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         if self.built:
             return
         width = sum(self.filters)
@@ -143,7 +154,7 @@ class CharCNN(Input):
     def _weight(self, shape, initializer, name, **kwargs):
         return self.add_weight(shape=shape, initializer=initializer, name=name, **kwargs)
 
-    def call(self, ids):
+    def call(self, ids: Tensor) -> Tensor:
         flat = ops.reshape(ops.cast(ids, "int32"), [-1])
         in_order = ops.sort(flat)
         first = ops.concatenate([in_order[:1] == in_order[:1], in_order[1:] != in_order[:-1]])
@@ -153,13 +164,13 @@ class CharCNN(Input):
         vectors = ops.take(vectors, ops.searchsorted(in_order, flat), axis=0)
         return ops.reshape(ops.cast(vectors, self.compute_dtype), (*ops.shape(ids), self.output_dim))
 
-    def embed_bytes(self, characters, ids, active):
+    def embed_bytes(self, characters: Tensor, ids: Tensor, active: Tensor) -> Tensor:
         """Computes the vectors of words from their bytes, and the vectors of symbols from their ids.
 
         Args:
-            characters: Int32 tensor (rows, max_bytes) as `ops.word_bytes.encode_words` makes them.
-            ids: Int32 tensor (rows,). A word outside the vocabulary has any id from `vocabulary_size` on.
-            active: Bool tensor (rows,), the rows to compute; other rows are 0, or the vector of their symbol.
+            characters: Int32 tensor (rows, max_bytes), the result of `ops.word_bytes.encode_words`.
+            ids: Int32 tensor (rows,). A word outside the vocabulary has any id of at least `vocabulary_size`.
+            active: Bool tensor (rows,), the rows to compute. Other rows are 0, or the vector of their symbol.
 
         Returns:
             A float32 tensor (rows, output_dim).
@@ -169,8 +180,15 @@ class CharCNN(Input):
             vectors = ops.where((ids == id)[:, None], self.symbols[place], vectors)
         return vectors
 
-    def vectors(self, words):
-        """Returns the vectors of a list of any words, in the vocabulary or not: a NumPy array (words, output_dim)."""
+    def vectors(self, words: Sequence[str]) -> np.ndarray:
+        """Returns the vectors of any words, in the vocabulary or not.
+
+        Args:
+            words: List of words.
+
+        Returns:
+            A NumPy array (words, output_dim), float32.
+        """
         self.build()
         if not words:
             return np.zeros((0, self.output_dim), "float32")
@@ -178,15 +196,18 @@ class CharCNN(Input):
         function = compiled(lambda x: self._compute(x, ops.ones(ops.shape(x)[0], "bool")), self.variables)
         return ops.convert_to_numpy(function(ops.convert_to_tensor(characters)))
 
-    def for_inference(self, extra_words=None):
-        """Returns a `WordEmbedding` of the vectors of all words, computed once, for evaluation and generation.
+    def for_inference(self, extra_words: Sequence[str] | None = None) -> WordEmbedding:
+        """Returns a `WordEmbedding` of word vectors that are computed once, for evaluation and generation.
 
         Args:
-            extra_words: List of words outside the vocabulary. Their ids follow the vocabulary.
+            extra_words: List of words outside the vocabulary, whose ids follow it.
+
+        Returns:
+            A `WordEmbedding`.
         """
         self.build()
         if self._lookup is None:
-            self._lookup = functools.partial(compiled(self, self.variables))  # which TensorFlow does not track
+            self._lookup = functools.partial(compiled(self, self.variables))  # TensorFlow does not track a partial
         starts = range(0, self.vocabulary_size, LOOKUP_ROWS)
         ids = [np.arange(start, start + LOOKUP_ROWS, dtype="int32") for start in starts]
         parts = [ops.convert_to_numpy(self._lookup(ops.convert_to_tensor(part))) for part in ids]
@@ -196,21 +217,32 @@ class CharCNN(Input):
         layer.tables[0].assign(table)
         return layer
 
-    def neighbors(self, word, k=10):
-        """Returns the k words of the vocabulary that are nearest to any string by cosine: a list of (word, cosine)."""
+    def neighbors(self, word: str, k: int = 10) -> list[tuple[str, float]]:
+        """Returns the words of the vocabulary that are nearest to any string by cosine.
+
+        Args:
+            word: A string.
+            k: Number of words.
+
+        Returns:
+            A list of k pairs `(word, cosine)`, the nearest first.
+        """
         return self.nearest([word], k)[0]
 
-    def nearest(self, words, k=10, table=None):
-        """Returns what `neighbors` does for each of a list of strings; the vectors of the vocabulary are computed once.
+    def nearest(self, words: Sequence[str], k: int = 10, table: Tensor | None = None) -> list[list[tuple[str, float]]]:
+        """Returns the `neighbors` of several strings, and computes the vectors of the vocabulary only once.
 
         Args:
             words: List of strings.
-            k: Number of neighbors.
+            k: Number of words for each string.
             table: Vectors of the vocabulary (vocabulary_size, output_dim), a NumPy array: the table of
                 `for_inference()`, which is computed if it is left out.
 
+        Returns:
+            A list of the `neighbors` of each string.
+
         Reference:
-            Jozefowicz et al. 2016, table 4.
+            Jozefowicz et al., Exploring the Limits of Language Modeling, 2016, table 4.
         """
         if table is None:
             table = ops.convert_to_numpy(self.for_inference().tables[0].value)
@@ -245,7 +277,7 @@ class CharCNN(Input):
         return map_rows([(_finish, active, HIGHWAY_ROWS)], [features], self._cast(weights), self.output_dim)
 
     def _slots(self, most):
-        """Returns the lengths that words are sorted by, the last for all; eager torch on a CPU can afford every one."""
+        """Returns the lengths by which words are grouped; eager torch on a CPU can afford a group for each length."""
         markers = 2 if self.word_markers else 0
         shorter = most - len(self.filters)
         if keras.config.backend() == "torch" and self.table.value.device.type == "cpu":
@@ -255,7 +287,7 @@ class CharCNN(Input):
     def _cast(self, weights):
         return [ops.cast(weight, self.compute_dtype) for weight in weights]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "words": self.words,
@@ -270,7 +302,7 @@ class CharCNN(Input):
 
 
 def _open_gates(shape, dtype=None):
-    """Returns biases of 0 for the values of a highway layer and of 1 for its gates, which then pass its input on."""
+    """Returns biases of 0 for the values of a highway layer and of 1 for its gates, which then carry the input."""
     return ops.concatenate([ops.zeros(shape[0] // 2, dtype), ops.ones(shape[0] // 2, dtype)])
 
 

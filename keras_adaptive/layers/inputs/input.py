@@ -1,24 +1,28 @@
+from collections.abc import Sequence
+
 import keras
+
+from keras_adaptive.typing import Shape, Tensor
 
 
 class Input(keras.layers.Layer):
-    """Base class of the layers that turn word ids into vectors.
+    """Base class of input layers, which map word ids to vectors.
 
     A subclass implements `call(ids)`, from ids (…) to vectors (…, output_dim), and sets the attributes below in its
-    constructor. An id outside the vocabulary gives a zero vector. The layer neither scales nor adds positions: both
-    belong to the body.
+    constructor. An id outside the vocabulary gives a zero vector. The layer neither scales the vectors nor adds
+    positions: the body does both.
 
     Attributes:
         vocabulary_size: Number of ids.
         output_dim: Dimension of the vectors.
-        boundaries: Tuple of the first id of every band and, last, of `vocabulary_size`; `(0, vocabulary_size)` for a
+        boundaries: Tuple of the first id of every band, followed by `vocabulary_size`; `(0, vocabulary_size)` for a
             single band.
-        tables: List of the variables with a vector for each word, if there are any: an output can be tied to them, and
-            devices can share them.
-        projections: List of a variable (dim_i, output_dim) per table, or empty where vectors are not projected.
-        row_variables: List of those variables that training reads by `take_rows` alone: an optimizer such as Adagrad
-            then updates the rows that were read, and no others.
-        max_bytes: Number of bytes that are read of a spelling, `None` if words are known by their ids alone.
+        tables: List of the variables that hold the word vectors, which may be empty. An output can be tied to them, and
+            devices can divide them.
+        projections: List of one variable (dim_i, output_dim) per table; empty if the vectors are not projected.
+        row_variables: List of the variables that training reads through `take_rows` only. Optimizers such as Adagrad
+            then update only the rows that were read.
+        max_bytes: Number of bytes that the layer reads of a word, `None` for a layer that reads ids only.
 
     Input shape:
         Any shape of integer ids.
@@ -42,38 +46,45 @@ class Input(keras.layers.Layer):
     (1, 2, 4)
     """
 
-    tables = projections = row_variables = ()
-    max_bytes = None
+    tables: Sequence[Tensor] = ()
+    projections: Sequence[Tensor] = ()
+    row_variables: Sequence[Tensor] = ()
+    max_bytes: int | None = None
 
-    def call(self, ids):
+    def call(self, ids: Tensor) -> Tensor:
         raise NotImplementedError(f"`{type(self).__name__}` must implement `call(ids)`.")
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape, self.output_dim)
 
-    def embed_bytes(self, characters, ids, active):
-        """Returns the vectors of words given by their spellings, for an input whose `max_bytes` is a number.
+    def embed_bytes(self, characters: Tensor, ids: Tensor, active: Tensor) -> Tensor:
+        """Computes the vectors of words from their bytes, for an input whose `max_bytes` is a number.
 
         Args:
-            characters: Ids (words, max_bytes) of the bytes of the words, each + 1, padded with 0.
-            ids: Ids (words,) of the words in the vocabulary.
-            active: Bool (words,), whether a word is computed; the others get zeros.
-        """
-        raise NotImplementedError(f"`{type(self).__name__}` knows words by their ids alone.")
+            characters: Int tensor (words, max_bytes) of the bytes of the words, each + 1, padded with 0.
+            ids: Int tensor (words,), the ids of the words in the vocabulary.
+            active: Bool tensor (words,), the words to compute. The other words get zeros.
 
-    def for_inference(self, extra_words=None):
-        """Returns the layer to predict with: by default this one.
+        Returns:
+            A float tensor (words, output_dim).
+        """
+        raise NotImplementedError(
+            f"`{type(self).__name__}` reads the ids of words only: use an input that reads bytes, such as `CharCNN`."
+        )
+
+    def for_inference(self, extra_words: Sequence[str] | None = None) -> "Input":
+        """Returns the layer to predict with, by default this layer.
 
         Args:
             extra_words: List of words outside the vocabulary, whose ids follow it. Only an input that computes vectors
-                from spellings accepts them.
+                from bytes accepts such a list.
 
         Raises:
-            ValueError: If extra words are given, even an empty list, to an input that knows words by their ids alone.
+            ValueError: If extra words are given, even an empty list, to an input that reads ids only.
         """
         if extra_words is not None:
             raise ValueError(
-                "Only an input that reads spellings, such as `CharCNN`, can read words outside its vocabulary: leave "
-                f"them out, or map them to `<unk>`. Received: {list(extra_words)[:3]} for a {type(self).__name__}."
+                "Only an input that reads bytes, such as `CharCNN`, can read words outside its vocabulary: leave them "
+                f"out, or map them to `<unk>`. Received: {list(extra_words)[:3]} for a {type(self).__name__}."
             )
         return self

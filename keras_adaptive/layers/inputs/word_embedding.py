@@ -1,26 +1,26 @@
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_adaptive.backend.rows import take_rows
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.regularization.embedding_dropout import EmbeddingDropout
+from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class WordEmbedding(Input):
-    """Embedding whose word vectors have one dimension.
+    """Plain embedding: all word vectors have the same dimension.
 
-    An `AdaptiveSoftmax` can be tied to it: the plain softmax, or one whose bands are slices of the table. The layer
-    neither scales nor adds positions: both belong to the body. The table starts from N(0, dim^−½).
-
-    Reference:
-        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 4.1
-        (SM, SM-T, BPE, BPE-T and the input of ASM).
+    An `AdaptiveSoftmax` can be tied to it: a plain softmax, or one whose bands are slices of the table. The layer
+    neither scales the vectors nor adds positions: the body does both. The table starts from N(0, dim^−½).
 
     Args:
         vocabulary_size: Number of ids.
         output_dim: Dimension of the vectors.
-        embedding_dropout: Probability that a word is dropped from a batch, in training: see `EmbeddingDropout`.
+        embedding_dropout: Probability that a word is dropped from a batch, in training; see `EmbeddingDropout`.
 
     Attributes:
         tables: A list of one variable (vocabulary_size, output_dim).
@@ -34,13 +34,17 @@ class WordEmbedding(Input):
     Raises:
         ValueError: If a size or dimension is below 1, or the rate is not from 0 to 1.
 
+    Reference:
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 4.1
+        (SM, SM-T, BPE, BPE-T and the input of ASM).
+
     Example:
 
     >>> WordEmbedding(10_000, 64)(np.array([[1, 2_000, 9_999]])).shape
     (1, 3, 64)
     """
 
-    def __init__(self, vocabulary_size, output_dim, *, embedding_dropout=0.0, **kwargs):
+    def __init__(self, vocabulary_size: int, output_dim: int, *, embedding_dropout: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if vocabulary_size < 1 or output_dim < 1:
             raise ValueError(
@@ -55,10 +59,10 @@ class WordEmbedding(Input):
         self._drop = EmbeddingDropout(embedding_dropout, vocabulary_size, dtype=self.dtype_policy)
 
     @property
-    def row_variables(self):
+    def row_variables(self) -> Sequence[Tensor]:
         return self.tables
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         if self.built:
             return
         normal = keras.initializers.RandomNormal(stddev=self.output_dim**-0.5)
@@ -67,7 +71,7 @@ class WordEmbedding(Input):
         self.tables.append(self.add_weight(shape=shape, initializer=normal, name="table_0", autocast=False))
         self.built = True
 
-    def call(self, ids, training=False):
+    def call(self, ids: Tensor, training: bool | None = False) -> Tensor:
         ids = ops.cast(ids, "int32")
         inside = (ids >= 0) & (ids < self.vocabulary_size)
         ids = ops.where(inside, ids, 0)
@@ -75,7 +79,7 @@ class WordEmbedding(Input):
         vectors = ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype)
         return self._drop(vectors, ids, training=True) if training and self.embedding_dropout else vectors
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "vocabulary_size": self.vocabulary_size,

@@ -1,18 +1,25 @@
+from typing import Any
+
 import keras
 from keras import ops
+
+from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class ActivationRegularization(keras.layers.Layer):
-    """Adds strength · mean(x²) to the losses, in training (AR).
+    """Activation regularization (AR): adds strength · mean(x²) to the losses, in training.
 
-    `LanguageModel` trains on the mean loss per target plus the losses of its layers. The layer returns its input.
+    The layer returns its input. `LanguageModel` trains on the mean loss per target plus the losses of its layers.
 
     Args:
-        strength: Factor of the mean, not negative; 0 adds nothing.
+        strength: Factor of the mean, at least 0; 0 adds nothing.
 
-    Input and output shape:
+    Input shape:
         (batch, length, dim).
+
+    Output shape:
+        Same as the input.
 
     Raises:
         ValueError: If `strength` is negative.
@@ -28,7 +35,7 @@ class ActivationRegularization(keras.layers.Layer):
     [18.0]
     """
 
-    def __init__(self, strength, **kwargs):
+    def __init__(self, strength: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not strength >= 0:  # or NaN
             raise ValueError(f"`strength` must not be negative. Received: strength={strength}.")
@@ -36,19 +43,19 @@ class ActivationRegularization(keras.layers.Layer):
         self.supports_masking = True
         self.built = True
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         if training and self.strength > 0:
             values = ops.cast(self.penalized(inputs), "float32")
             count = ops.maximum(ops.cast(ops.size(values), "float32"), 1.0)  # at least 1, if there are no values
             self.add_loss(self.strength * ops.sum(ops.square(values)) / count)
         return inputs
 
-    def penalized(self, x):
-        """Returns the values whose squares are penalized."""
+    def penalized(self, x: Tensor) -> Tensor:
+        """Returns the values whose squares the loss contains, by default the input."""
         return x
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "strength": self.strength}

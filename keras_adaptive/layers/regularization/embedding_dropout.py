@@ -1,8 +1,11 @@
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
 from keras_adaptive.layers.regularization.seeds import UpdateSeedGenerator
+from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -10,8 +13,8 @@ class EmbeddingDropout(SeededDropout):
     """Drops whole words, in training: all occurrences of a dropped word in a batch get a zero vector.
 
     The layer draws once per word and forward pass, and all micro-batches of an update see the same words. Kept vectors
-    are scaled by 1/(1 − rate). This is the same as dropping rows of the embedding's table, without a copy of it. An
-    output that is tied to the table sees all words.
+    are scaled by 1/(1 − rate). The result equals that of dropping rows of the embedding's table, without a copy of the
+    table. An output that is tied to the table sees all words.
 
     Args:
         rate: Probability that a word is dropped, in training.
@@ -23,10 +26,14 @@ class EmbeddingDropout(SeededDropout):
         ids: (…) ids of the words, from 0 to `vocabulary_size` − 1.
 
     Output shape:
-        That of `vectors`.
+        Same as `vectors`.
+
+    Raises:
+        ValueError: If `rate` is not from 0 to 1.
 
     Reference:
-        Gal & Ghahramani 2016; section 4.3 of Merity et al., Regularizing and Optimizing LSTM Language Models (2018).
+        Gal and Ghahramani, A Theoretically Grounded Application of Dropout in Recurrent Neural Networks, NIPS 2016;
+        Merity et al., Regularizing and Optimizing LSTM Language Models, ICLR 2018, section 4.3.
 
     Example:
 
@@ -38,19 +45,19 @@ class EmbeddingDropout(SeededDropout):
 
     seed_generator_class = UpdateSeedGenerator
 
-    def __init__(self, rate, vocabulary_size, seed=None, **kwargs):
+    def __init__(self, rate: float, vocabulary_size: int, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(rate, seed, **kwargs)
         self.vocabulary_size = vocabulary_size
 
-    def call(self, vectors, ids, training=False):
+    def call(self, vectors: Tensor, ids: Tensor, training: bool | None = False) -> Tensor:
         if not training or self.rate == 0:
             return vectors
         factors = super().call(ops.ones((self.vocabulary_size,), "float32"), training=True)
         factors = ops.expand_dims(ops.take(factors, ids, axis=0), -1)  # (…, 1)
         return ops.cast(ops.multiply(vectors, factors), vectors.dtype)
 
-    def compute_output_shape(self, vectors_shape, ids_shape=None):
+    def compute_output_shape(self, vectors_shape: Shape, ids_shape: Shape | None = None) -> Shape:
         return vectors_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "vocabulary_size": self.vocabulary_size}

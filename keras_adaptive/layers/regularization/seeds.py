@@ -1,4 +1,4 @@
-"""Generators of seeds, and which micro-batch of an update draws from them."""
+"""Generators of seeds, and the micro-batch of an update that draws from them."""
 
 import contextlib
 import contextvars
@@ -8,12 +8,12 @@ from keras import ops
 
 from keras_adaptive.backend.replicas import replica_index
 
-STRIDE = 0x61C88647  # between the seeds of replicas: further than a layer reaches by counting
-_MICRO_BATCH = contextvars.ContextVar("micro_batch", default=0)  # of this thread, which may be a replica
+STRIDE = 0x61C88647  # distance between the seeds of replicas, larger than any number of calls of a layer
+_MICRO_BATCH = contextvars.ContextVar("micro_batch", default=0)  # per thread, since a replica may be a thread
 
 
 class ReplicaSeedGenerator(keras.random.SeedGenerator):
-    """A `keras.random.SeedGenerator` that gives every replica its own seeds, from one shared state."""
+    """A `keras.random.SeedGenerator` that derives different seeds for every replica from one shared state."""
 
     def next(self, ordered=True):
         seed, replica = super().next(ordered), replica_index()
@@ -26,11 +26,11 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
 class SharedSeedGenerator(keras.random.SeedGenerator):
     """A `keras.random.SeedGenerator` that gives all micro-batches of an update, on all replicas, the same seed.
 
-    It serves layers that draw once in a forward pass.
+    Layers that draw once per forward pass use it.
     """
 
     def next(self, ordered=True):
-        if _MICRO_BATCH.get() > 0:  # returns to the state before the micro-batch that came first
+        if _MICRO_BATCH.get() > 0:  # returns to the state before the first micro-batch
             self.state.assign(self.state.value - ops.convert_to_tensor([0, 1], self.state.dtype))
         return super().next(ordered)
 
@@ -41,7 +41,7 @@ class UpdateSeedGenerator(SharedSeedGenerator, ReplicaSeedGenerator):
 
 @contextlib.contextmanager
 def micro_batch(number):
-    """Computes micro-batch `number` of an update in this context; the first one has the number 0."""
+    """Marks the computation in this context as micro-batch `number` of an update, counted from 0."""
     token = _MICRO_BATCH.set(number)
     try:
         yield

@@ -1,19 +1,23 @@
 import keras
 
 from keras_adaptive.layers.regularization.activation_regularization import ActivationRegularization
+from keras_adaptive.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class TemporalActivationRegularization(ActivationRegularization):
-    """Adds strength · mean((x_t − x_{t−1})²) to the losses, in training (TAR).
+    """Temporal activation regularization (TAR): adds strength · mean((x_t − x_{t−1})²) to the losses, in training.
 
-    The differences are those within the input, so that a single time step adds nothing.
+    Only differences within the input count, so that a single time step adds nothing. The layer returns its input.
 
     Args:
-        strength: Factor of the mean, not negative; 0 adds nothing.
+        strength: Factor of the mean, at least 0; 0 adds nothing.
 
-    Input and output shape:
+    Input shape:
         (batch, length, dim).
+
+    Output shape:
+        Same as the input.
 
     Raises:
         ValueError: If `strength` is negative.
@@ -29,5 +33,5 @@ class TemporalActivationRegularization(ActivationRegularization):
     [2.0]
     """
 
-    def penalized(self, x):
+    def penalized(self, x: Tensor) -> Tensor:
         return x[:, 1:] - x[:, :-1]

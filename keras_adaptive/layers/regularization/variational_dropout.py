@@ -5,19 +5,23 @@ from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class VariationalDropout(SeededDropout):
-    """Dropout with one mask per row and channel, the same at every time step.
+    """Variational (locked) dropout: one mask per row and channel, the same at every time step.
 
-    It is also called locked dropout. Every call draws a new mask, by the seeds of `SeededDropout`.
+    Every call draws a new mask. The layer has the seeds of `SeededDropout`.
 
     Args:
         rate: Probability that a channel of a row is dropped, in training.
         seed: Integer, optional.
 
-    Input and output shape:
+    Input shape:
         (batch, length, dim).
 
+    Output shape:
+        Same as the input.
+
     Reference:
-        Gal & Ghahramani 2016; Merity et al., Regularizing and Optimizing LSTM Language Models (2018).
+        Gal and Ghahramani, A Theoretically Grounded Application of Dropout in Recurrent Neural Networks, NIPS 2016;
+        Merity et al., Regularizing and Optimizing LSTM Language Models, ICLR 2018.
 
     Example:
 

@@ -6,21 +6,25 @@ from keras_adaptive.layers.regularization.seeds import UpdateSeedGenerator
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class WeightDrop(SeededDropout):
-    """Drops single weights of a matrix, in training (DropConnect).
+    """DropConnect: drops single weights of a matrix, in training.
 
-    The layer is called with the matrix once per forward pass. All rows and time steps of a batch see the same mask,
-    and so do all micro-batches of an update. Kept weights are scaled by 1/(1 − rate), and gradients reach them through
-    the mask. Evaluation uses the matrix as it is.
+    A layer calls it on the matrix once per forward pass. All rows and time steps of a batch see the same mask, and so
+    do all micro-batches of an update. Kept weights are scaled by 1/(1 − rate), and gradients reach them through the
+    mask. In evaluation the matrix does not change.
 
     Args:
         rate: Probability that a weight is dropped, in training.
         seed: Integer, optional.
 
-    Input and output shape:
+    Input shape:
         Any.
 
+    Output shape:
+        Same as the input.
+
     Reference:
-        Wan et al. 2013; Merity et al., Regularizing and Optimizing LSTM Language Models (2018).
+        Wan et al., Regularization of Neural Networks using DropConnect, ICML 2013; Merity et al., Regularizing and
+        Optimizing LSTM Language Models, ICLR 2018.
 
     Example:
 

@@ -11,7 +11,7 @@ def test_attributes_of_an_input(layer):
     assert layer.compute_output_shape((3, None)) == (3, None, 6)
     layer.build()
     assert sum(table.shape[0] for table in layer.tables) == 40 and layer.max_bytes is None
-    with pytest.raises(NotImplementedError, match=f"`{type(layer).__name__}` knows words by their ids alone"):
+    with pytest.raises(NotImplementedError, match=f"`{type(layer).__name__}` reads the ids of words only"):
         layer.embed_bytes([[1]], [1], [True])
 
 
@@ -19,7 +19,7 @@ def test_words_outside_the_vocabulary_need_spellings():
     layer = WordEmbedding(4, 2)
     assert layer.for_inference() is layer
     for words in (["new"], []):
-        with pytest.raises(ValueError, match=r"Only an input that reads spellings.* for a WordEmbedding"):
+        with pytest.raises(ValueError, match=r"Only an input that reads bytes.* for a WordEmbedding"):
             layer.for_inference(words)
 
 
