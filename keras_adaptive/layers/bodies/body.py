@@ -1,28 +1,32 @@
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_adaptive.typing import Shape, Tensor
+
 
 class Body(keras.layers.Layer):
-    """Base class of bodies: causal layers from word vectors to hidden states.
+    """Base class of bodies: causal layers that map word vectors to hidden states.
 
-    A body computes one function in two ways: `call` takes a whole sequence, `step` takes the next tokens of a sequence
+    A body computes one function in two ways. `call` takes a whole sequence; `step` takes the next tokens of a sequence
     and a state that summarizes all tokens before them. Generation, evaluation with context and truncated
     back-propagation use `step`.
 
-    Subclasses implement `initial_state` and `step`. The default `call` is the step from the initial state; a body that
-    has a faster parallel form overrides `call` too. A subclass sets `output_dim` where it differs from the dimension
-    of the input.
+    Subclasses implement `initial_state` and `step`. The default `call` is the step from the initial state; a body with
+    a faster parallel form overrides `call` too. A subclass sets `output_dim` where it differs from the dimension of the
+    input.
 
     `step` runs outside of `__call__`, where Keras does not cast a layer's own weights to the compute dtype: apply the
     weights through sub-layers, or cast them.
 
     Attributes:
-        max_length: The number of tokens in the longest sequence, `None` for any.
+        max_length: Maximum number of tokens of a sequence, `None` for no limit.
         output_dim: Dimension of the hidden states, `None` for the dimension of the input.
 
     Call arguments:
         x: Vectors (batch, length, input_dim).
-        training: Whether dropout is drawn.
+        training: Whether to apply dropout.
 
     Input shape:
         (batch, length, input_dim).
@@ -48,47 +52,47 @@ class Body(keras.layers.Layer):
     array([1., 2., 3.], dtype=float32)
     """
 
-    max_length = None
-    output_dim = None
+    max_length: int | None = None
+    output_dim: int | None = None
 
-    def initial_state(self, batch_size, length=None):
+    def initial_state(self, batch_size: int, length: int | None = None) -> Any:
         """Returns the state before the first token.
 
         Args:
             batch_size: Number of rows.
-            length: The number of tokens that all steps take together; only some bodies need it.
+            length: Total number of tokens of all steps. Only some bodies need it.
 
         Returns:
             Nested tensors whose first axis is the batch.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement `initial_state`.")
 
-    def step(self, x, state, training=False):
+    def step(self, x: Tensor, state: Any, training: bool | None = False) -> tuple[Tensor, Any]:
         """Computes the outputs of the next tokens.
 
         Args:
             x: Vectors (batch, steps, input_dim) of the tokens that follow `state`.
-            state: The state after the tokens before them. It is not changed, so it can be used twice.
-            training: Whether dropout is drawn.
+            state: The state after the previous tokens. It does not change and can be used again.
+            training: Whether to apply dropout.
 
         Returns:
             `(y, state)`: the hidden states (batch, steps, output_dim), and the state after these tokens.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement `step`.")
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         state = self.initial_state(ops.shape(x)[0], ops.shape(x)[1])
         return self.step(x, state, training=training)[0]
 
-    def activations_per_token(self, length):
-        """Returns the number of values that training keeps per token for the backward pass.
+    def activations_per_token(self, length: int) -> int:
+        """Returns the number of activations per token that training keeps for the backward pass.
 
-        The estimate of a run's memory uses it. The default is 0: the body then counts nothing.
+        The estimate of a run's memory uses it. The default, 0, leaves the body out of the estimate.
 
         Args:
-            length: Tokens of a sequence.
+            length: Number of tokens of a sequence.
         """
         return 0
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.output_dim or input_shape[-1])

@@ -1,3 +1,5 @@
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -7,41 +9,45 @@ from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
 from keras_adaptive.ops.causal_attention import block_size, causal_attention
+from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class CausalAttention(Mixer):
-    """Multi-head self-attention of every position to itself and to the positions before it.
+    """Causal multi-head self-attention: every position attends to itself and to the positions before it.
 
     Queries are scaled by head_dim^−½, the softmax runs in float32, and dropout is applied to the probabilities. The
     state of `step` is a cache of keys and values.
 
-    With a `window`, a position sees itself and the `window` - 1 positions before it. The cost of training is then
-    linear in the length, and the state holds the keys and values of the last `window` - 1 tokens only, so that a step
-    costs the same after any number of tokens.
+    With a `window`, a position attends to itself and to the `window` - 1 positions before it. The cost of training is
+    then linear in the length. The state holds the keys and values of the last `window` - 1 tokens only, so that the
+    cost of a step does not grow with the number of tokens.
 
     Query, key and value kernels start from Xavier uniform with gain 1/√2 and their biases from U(±1/√dim); the output
     kernel starts from Xavier uniform and its bias from 0.
 
     Args:
         num_heads: Number of heads; must divide the dimension of the input.
-        window: Number of positions that a position sees, itself among them; `None` for all up to itself.
+        window: Number of positions that each position attends to, itself included; `None` for all up to itself.
         use_bias: Whether the projections of queries, keys, values and outputs have biases.
-        dropout: Rate on the attention probabilities, in training.
+        dropout: Dropout rate on the attention probabilities, in training.
 
     Call arguments:
         x: Vectors (batch, length, dim).
-        training: Whether dropout is drawn.
+        training: Whether to apply dropout.
 
-    Input and output shape:
+    Input shape:
         (batch, length, dim).
+
+    Output shape:
+        Same as the input.
 
     Raises:
         ValueError: If `num_heads` does not divide the dimension, or `window` is below 1.
 
     Reference:
-        Vaswani et al. 2017, section 3.2; with a window Sun and Iyyer, Revisiting Simple Neural Probabilistic Language
-        Models, NAACL 2021, section 3.2 (Transformer-C).
+        Vaswani et al., Attention Is All You Need, NIPS 2017, section 3.2; Sun and Iyyer, Revisiting Simple Neural
+        Probabilistic Language Models, NAACL 2021, section 3.2 (windows, Transformer-C).
 
     Example:
 
@@ -53,7 +59,9 @@ class CausalAttention(Mixer):
     (2, 4, 4, 4)
     """
 
-    def __init__(self, num_heads, *, window=None, use_bias=True, dropout=0.0, **kwargs):
+    def __init__(
+        self, num_heads: int, *, window: int | None = None, use_bias: bool = True, dropout: float = 0.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         if window is not None and window < 1:
             raise ValueError(
@@ -66,7 +74,7 @@ class CausalAttention(Mixer):
         self.dropout = dropout
         self._drop = SeededDropout(dropout, dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         dim = input_shape[-1]
         if self.num_heads < 1 or dim % self.num_heads:
             raise ValueError(f"`num_heads` must divide the dimension {dim}. Received: num_heads={self.num_heads}.")
@@ -82,25 +90,25 @@ class CausalAttention(Mixer):
         options = {"use_bias": self.use_bias, "name": name, "dtype": self.dtype_policy}
         return FlatDense(dim, kernel_initializer=kernel, bias_initializer=bias, **options)
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         query, key, value = self._project(x)
         return self._attend(query, key, value, 0, training)
 
-    def initial_state(self, batch_size, length, dim):
+    def initial_state(self, batch_size: int, length: int | None, dim: int) -> tuple[Tensor, Tensor]:
         """Returns an empty cache: two tensors (batch, length, heads, head_dim), or (batch, window - 1, …)."""
         if self.window is not None:
             length = self.window - 1
         elif length is None:
-            raise ValueError("`length` must be the number of tokens that the cache has capacity for. Received: None.")
+            raise ValueError("`length` must be the capacity of the cache in tokens. Received: length=None.")
         shape = (batch_size, length, self.num_heads, dim // self.num_heads)
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
-    def step(self, x, state, position, training=False):
-        query, *new = self._project(x)
+    def step(self, x: Tensor, state: Any, position: int | Tensor, training: bool | None = False) -> tuple[Tensor, Any]:
+        query, *keys_and_values = self._project(x)
         if self.window is None:
-            seen = state = [slice_update(cache, own, position) for cache, own in zip(state, new)]
+            seen = state = [slice_update(cache, array, position) for cache, array in zip(state, keys_and_values)]
         else:
-            seen = [ops.concatenate(pair, axis=1) for pair in zip(state, new)]
+            seen = [ops.concatenate(pair, axis=1) for pair in zip(state, keys_and_values)]
             state = [array[:, ops.shape(x)[1] :] for array in seen]
         return self._attend(query, *seen, position, training), tuple(state)
 
@@ -114,17 +122,17 @@ class CausalAttention(Mixer):
         mixed = causal_attention(query, key, value, position, drop, self.window)
         return self.out(ops.reshape(mixed, (*ops.shape(query)[:2], query.shape[-1] * self.num_heads)))
 
-    def activations_per_token(self, length, dim):
-        """Counts queries, keys, values and their mixture, two rows of probabilities per head, and dropout's mask.
+    def activations_per_token(self, length: int, dim: int) -> int:
+        """Counts queries, keys, values and outputs, two rows of probabilities per head, and dropout's mask.
 
-        With a window, rows reach over two blocks, and keys and values are copied beside those of the block before.
+        With a window, a row covers two blocks, and keys and values are copied into pairs of blocks.
         """
         seen, copies = length, 0
         if self.window is not None and length > block_size(self.window):
             seen, copies = 2 * block_size(self.window), 4
         return (4 + copies) * dim + self.num_heads * seen * (2 + (self.dropout > 0))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,

@@ -1,3 +1,5 @@
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -8,13 +10,14 @@ from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
 from keras_adaptive.ops.context import context_product
+from keras_adaptive.typing import Shape, Tensor
 
 AGGREGATES = ("kernel", "average")
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class ContextConcatenation(Mixer):
-    """The first layer of a neural probabilistic language model: a linear layer over the concatenated context.
+    """First layer of a neural probabilistic language model: a linear layer over the concatenated context.
 
     The context of token t is the concatenation of *local blocks*, the last tokens x_t, x_{t−1}, …, and of *global
     blocks*, weighted averages of the tokens before them. With f = relu(linear(…)), or linear(relu(linear(…))) with
@@ -22,15 +25,15 @@ class ContextConcatenation(Mixer):
 
         y_t = norm(sum of all blocks + drop(f(concatenation of all blocks)))
 
-    The residual connection adds the sum of all blocks and not x_t. Therefore the layer is complete: it is an element
-    of `TransformerDecoder.blocks` beside `TransformerBlock`, and not the mixing layer of a block.
+    The residual connection adds the sum of all blocks instead of x_t. The layer therefore replaces a whole
+    `TransformerBlock` among `TransformerDecoder.blocks`, not the mixing layer of a block.
 
-    With `aggregate="kernel"` all global blocks see one window, the `global_window` tokens before the local ones, and
-    each has a learned weight for each distance. With `aggregate="average"` the global blocks are the means of adjacent
-    windows; at the beginning of a text, where a window lacks tokens, the sum is divided by `global_window` too.
+    With `aggregate="kernel"` all global blocks share one window, the `global_window` tokens before the local ones, and
+    each block has a learned weight for each distance. With `aggregate="average"` the global blocks are the means of
+    adjacent windows. A window that begins before the text is divided by `global_window` too.
 
-    The concatenation (batch, length, blocks·dim) never exists in training. The state of `step` holds the last tokens,
-    so that a generated word costs the same at any length.
+    Training never makes the concatenation (batch, length, blocks·dim). The state of `step` holds the last tokens, so
+    that the cost of generating a word does not depend on the length of the text.
 
     The feed-forward kernels and biases start from U(±1/√fan_in), and the global kernels from 1/`global_window`.
 
@@ -39,30 +42,33 @@ class ContextConcatenation(Mixer):
         num_global: Number of global blocks.
         global_window: Number of tokens that a global block sees; required if there are global blocks.
         aggregate: "kernel" for learned weights, or "average" for means.
-        hidden_dim: Width of a hidden layer, `None` for no second linear layer.
-        dropout: Rate on f, in training.
-        normalize: Whether there is a LayerNorm.
+        hidden_dim: Width of the hidden layer, `None` for a single linear layer.
+        dropout: Dropout rate on f, in training.
+        normalize: Whether to apply a LayerNorm to the output.
 
     Attributes:
-        hidden: Layer that holds the first `kernel` ((num_local + num_global)·dim, hidden_dim or dim), with its rows in
-            the order of the blocks, and its `bias`.
-        out: Second linear layer, `None` without `hidden_dim`.
+        hidden: The first linear layer, whose `kernel` ((num_local + num_global)·dim, hidden_dim or dim) has its rows in
+            the order of the blocks.
+        out: The second linear layer, `None` without `hidden_dim`.
         global_kernels: Variable (num_global, global_window) of learned weights, by increasing distance from the local
             blocks; `None` for means.
 
     Call arguments:
         x: Vectors (batch, length, dim).
-        training: Whether dropout is drawn.
+        training: Whether to apply dropout.
 
-    Input and output shape:
+    Input shape:
         (batch, length, dim).
 
+    Output shape:
+        Same as the input.
+
     Raises:
-        ValueError: If a number is out of its range, or only one of `num_global` and `global_window` is given.
+        ValueError: If a number is out of range, or only one of `num_global` and `global_window` is given.
 
     Reference:
-        Sun & Iyyer, Revisiting Simple Neural Probabilistic Language Models (2021), section 2.1; the residual
-        connection is the one of the published code.
+        Sun and Iyyer, Revisiting Simple Neural Probabilistic Language Models, NAACL 2021, section 2.1, with the
+        residual connection of the published code.
 
     Example:
 
@@ -75,16 +81,16 @@ class ContextConcatenation(Mixer):
 
     def __init__(
         self,
-        num_local,
+        num_local: int,
         *,
-        num_global=0,
-        global_window=None,
-        aggregate="kernel",
-        hidden_dim=None,
-        dropout=0.0,
-        normalize=True,
-        **kwargs,
-    ):
+        num_global: int = 0,
+        global_window: int | None = None,
+        aggregate: str = "kernel",
+        hidden_dim: int | None = None,
+        dropout: float = 0.0,
+        normalize: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         _check_sizes(num_local, num_global, global_window, aggregate, hidden_dim)
         self.num_local = num_local
@@ -98,7 +104,7 @@ class ContextConcatenation(Mixer):
         self.norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy) if normalize else None
         self._drop = SeededDropout(dropout, **policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         dim, blocks = input_shape[-1], self.num_local + self.num_global
         self.hidden = self._dense(self.hidden_dim or dim, blocks * dim, "hidden")
         if self.hidden_dim:
@@ -116,28 +122,28 @@ class ContextConcatenation(Mixer):
         dense.build((None, fan_in))
         return dense
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         return self.mix(x, training=training)[0]
 
-    def initial_state(self, batch_size, length, dim):
-        """Returns the tokens before the first one, zeros (batch, tokens that an output sees before its own, dim)."""
+    def initial_state(self, batch_size: int, length: int | None, dim: int) -> Tensor:
+        """Returns zeros (batch, tokens, dim) in place of the tokens before the text that an output sees."""
         return ops.zeros((batch_size, self._tokens_before, dim), self.compute_dtype)
 
-    def step(self, x, state, position, training=False):
+    def step(self, x: Tensor, state: Any, position: int | Tensor, training: bool | None = False) -> tuple[Tensor, Any]:
         y, _, state = self.mix(x, state, training)
         return y, state
 
-    def mix(self, x, state=None, training=False):
-        """Computes the output together with the sum of the global blocks, which an `NPLMDecoder` uses again.
+    def mix(self, x: Tensor, state: Any = None, training: bool | None = False) -> tuple[Tensor, Tensor | None, Any]:
+        """Computes the output and the sum of the global blocks, which an `NPLMDecoder` uses again.
 
         Args:
             x: Vectors (batch, steps, dim) of the tokens that follow `state`.
-            state: The state after the tokens before them; `None` for none, as at the beginning of a text.
-            training: Whether dropout is drawn.
+            state: The state after the previous tokens, `None` at the beginning of a text.
+            training: Whether to apply dropout.
 
         Returns:
             `(y, global_sum, state)`: the outputs (batch, steps, dim), the sum of the global blocks (batch, steps, dim)
-            or `None` without global blocks, and the state after these tokens, `None` if none was given.
+            or `None` without global blocks, and the state after these tokens, or `None` if `state` is `None`.
         """
         x, before = ops.cast(x, self.compute_dtype), 0
         if state is not None:
@@ -159,7 +165,7 @@ class ContextConcatenation(Mixer):
         return self.num_local - 1 + windows * (self.global_window or 0)
 
     def _filters(self):
-        """Returns the weight of each token in each global block, by its distance, `None` without global blocks."""
+        """Returns the weights (num_global, distances) of tokens in the global blocks, `None` without such blocks."""
         if not self.num_global:
             return None
         if self.aggregate == "kernel":
@@ -167,11 +173,11 @@ class ContextConcatenation(Mixer):
         windows = np.repeat(np.eye(self.num_global, dtype="float32"), self.global_window, axis=1) / self.global_window
         return np.pad(windows, [[0, 0], [self.num_local, 0]])
 
-    def activations_per_token(self, length, dim):
-        """Counts the input, the sum, the output, a hidden row, and dropout's mask."""
+    def activations_per_token(self, length: int, dim: int) -> int:
+        """Counts the input, the sum, the output, the hidden layer, and dropout's mask."""
         return (3 + (self.dropout > 0)) * dim + (self.hidden_dim or dim)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_local": self.num_local,
@@ -193,7 +199,7 @@ def _check_sizes(num_local, num_global, global_window, aggregate, hidden_dim):
         raise ValueError(f"`num_global` must be 0 or more. Received: num_global={num_global}.")
     if bool(num_global) != bool(global_window) or (global_window or 0) < 0:
         raise ValueError(
-            "`num_global` and `global_window` must both be at least 1, or be left out for no global blocks. "
+            "`num_global` and `global_window` must both be at least 1; leave out both for no global blocks. "
             f"Received: num_global={num_global}, global_window={global_window}."
         )
     if aggregate not in AGGREGATES:

@@ -1,17 +1,21 @@
+from typing import Any
+
 import keras
 from keras import ops
+
+from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class LearnedPositions(keras.layers.Layer):
-    """Adds a learned vector for each position of a sequence of limited length.
+    """Learned position vectors, added to sequences of limited length.
 
-    Row p of the table belongs to position p, so rows below `first_position` are never read; the published models have
-    them too. The table starts from N(0, dim^−½).
+    Row p of the table is the vector of position p. Rows below `first_position` are never read; the published models
+    contain them too. The table starts from N(0, dim^−½).
 
     Args:
-        length: Number of tokens in the longest sequence.
-        first_position: Position of the first token.
+        length: Maximum number of tokens of a sequence.
+        first_position: Position of the first token; 2 in the published models.
 
     Attributes:
         max_length: `length`.
@@ -21,14 +25,17 @@ class LearnedPositions(keras.layers.Layer):
         x: Vectors (batch, length, dim).
         start: Number of tokens before `x`, int or int tensor.
 
-    Input and output shape:
+    Input shape:
         (batch, length, dim).
+
+    Output shape:
+        Same as the input.
 
     Raises:
         ValueError: If a sequence is longer than `length`.
 
     Reference:
-        Gehring et al. 2017, section 3.1.
+        Gehring et al., Convolutional Sequence to Sequence Learning, ICML 2017, section 3.1.
 
     Example:
 
@@ -36,16 +43,17 @@ class LearnedPositions(keras.layers.Layer):
     (1, 3, 8)
     """
 
-    def __init__(self, length, first_position=2, **kwargs):
+    def __init__(self, length: int, first_position: int = 2, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.length = length
         self.first_position = first_position
 
     @property
-    def max_length(self):
+    def max_length(self) -> int | None:
+        """Maximum number of tokens of a sequence."""
         return self.length
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         dim = input_shape[-1]
         normal = keras.initializers.RandomNormal(stddev=dim**-0.5)
         # The table is gathered before it is cast, so that mixed precision never casts the whole table.
@@ -53,23 +61,23 @@ class LearnedPositions(keras.layers.Layer):
         self.table = self.add_weight(shape=shape, initializer=normal, name="table", autocast=False)
         self.built = True
 
-    def call(self, x, start=0):
+    def call(self, x: Tensor, start: int | Tensor = 0) -> Tensor:
         length = ops.shape(x)[1]
         if isinstance(length, int) and isinstance(start, int):
             self.check_length(start + length)
         vectors = ops.take(self.table, ops.arange(length) + start + self.first_position, axis=0)
         return x + ops.cast(vectors, x.dtype)
 
-    def check_length(self, length):
-        """Raises a `ValueError` if `length` tokens exceed the learned positions."""
+    def check_length(self, length: int) -> None:
+        """Raises a `ValueError` if `length` tokens exceed the number of learned positions."""
         if length > self.length:
             raise ValueError(
                 f"The model has learned {self.length} positions: cut the text into shorter sequences, context "
                 f"included. Received: {length} tokens."
             )
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "length": self.length, "first_position": self.first_position}

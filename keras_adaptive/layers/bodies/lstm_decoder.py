@@ -1,3 +1,5 @@
+from typing import Any
+
 import keras
 
 from keras_adaptive.layers.bodies.lstm_layer import LSTMLayer
@@ -6,31 +8,31 @@ from keras_adaptive.layers.bodies.recurrent_decoder import RecurrentDecoder
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class LSTMDecoder(RecurrentDecoder):
-    """Body of long short-term memory layers, as in AWD-LSTM and in the LSTMs with a projection.
+    """Body of long short-term memory layers, as in AWD-LSTM and in LSTMs with projections.
 
-    Without a projection all layers but the last have `units` units, and the last has `output_dim`, so that its hidden
-    states fit tied word vectors. With a projection all layers have `units` cells, whose outputs are projected to
-    `projection_dim`, and in the last layer to `output_dim`, before they recur and leave the layer. The published
-    models set both dimensions to the same number.
+    Without projections all layers but the last have `units` units. The last has `output_dim`, so that its hidden states
+    fit tied word vectors. With projections all layers have `units` cells. Their outputs are projected to
+    `projection_dim`, or to `output_dim` in the last layer, before they recur and leave the layer. The published models
+    set both dimensions to the same number.
 
-    The matrices start from U(±1/√units), as in the published code of AWD-LSTM. The biases start from 0, and the biases
-    of the forget gates from 1, as Jozefowicz et al. recommend. Each layer has one vector of biases; the published code
-    has two, which are added.
+    The matrices start from U(±1/√units), as in the published code of AWD-LSTM. The biases start from 0, except for the
+    forget gates, whose biases start from 1 as Jozefowicz et al. recommend. Each layer has one vector of biases; the
+    published code adds two.
 
     Args:
         num_layers: Number of layers.
-        units: Units of all layers but the last; with a projection, cells of all layers.
+        units: Number of units of all layers but the last; with projections, number of cells of all layers.
         output_dim: Dimension of the hidden states.
         projection_dim: Dimension of the projections of all layers but the last, `None` for no projections.
-        weight_dropout: Rate at which weights of the hidden-to-hidden matrices are dropped, in training.
-        dropout: Rate of variational dropout, in training; or three rates, for the input, between layers, and for the
+        weight_dropout: Dropout rate on the hidden-to-hidden matrices (DropConnect), in training.
+        dropout: Variational dropout rate, in training; or three rates, for the input, between layers, and for the
             hidden states.
         activation_penalty: Strength of the activation regularization of the hidden states after dropout (AR).
         temporal_penalty: Strength of the temporal regularization of the hidden states before dropout (TAR).
 
     Call arguments:
         x: Word vectors (batch, length, input_dim).
-        training: Whether dropout is drawn and penalties are added.
+        training: Whether to apply dropout and to add the penalties.
 
     Input shape:
         (batch, length, input_dim).
@@ -39,11 +41,11 @@ class LSTMDecoder(RecurrentDecoder):
         (batch, length, output_dim).
 
     Raises:
-        ValueError: If a number is out of its range.
+        ValueError: If a number is out of range.
 
     Reference:
-        Merity et al., An Analysis of Neural Language Modeling at Multiple Scales (2018), section 3; Jozefowicz et al.,
-        Exploring the Limits of Language Modeling (2016), section 3.
+        Merity et al., An Analysis of Neural Language Modeling at Multiple Scales, 2018, section 3; Jozefowicz et al.,
+        Exploring the Limits of Language Modeling, 2016, section 3.
 
     Example:
 
@@ -56,7 +58,16 @@ class LSTMDecoder(RecurrentDecoder):
     (2, 2, 16)
     """
 
-    def __init__(self, num_layers, units, output_dim, *, projection_dim=None, weight_dropout=0.0, **kwargs):
+    def __init__(
+        self,
+        num_layers: int,
+        units: int,
+        output_dim: int,
+        *,
+        projection_dim: int | None = None,
+        weight_dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_layers, units, output_dim, **kwargs)
         if projection_dim is not None and projection_dim < 1:
             raise ValueError(
@@ -79,6 +90,6 @@ class LSTMDecoder(RecurrentDecoder):
             for number, (cells, projected) in enumerate(sizes)
         ]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = {"projection_dim": self.projection_dim, "weight_dropout": self.weight_dropout}
         return {**super().get_config(), **config}

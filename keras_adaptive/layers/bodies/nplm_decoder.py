@@ -1,3 +1,5 @@
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -6,39 +8,43 @@ from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.bodies.context_concatenation import ContextConcatenation
 from keras_adaptive.layers.bodies.transformer_block import TransformerBlock
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
+from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class NPLMDecoder(Body):
-    """Body of a modern neural probabilistic language model: one view of the context, then feed-forward layers.
+    """Body of a modern neural probabilistic language model: a concatenated context, then feed-forward layers.
 
-    The word vectors are scaled by √dim and dropped out. The first layer is a `ContextConcatenation`. Each later layer
-    is a post-norm feed-forward layer, after which the sum of the first layer's global blocks is added:
-    x = norm(x + drop(ffn(x))) + global sum. There is no attention, and no position is counted. The state has one size
-    for texts of any length, so that streams can carry it.
+    The word vectors are scaled by √dim, and dropout is applied to them. The first layer is a `ContextConcatenation`.
+    Each further layer is a post-norm feed-forward layer that adds the sum of the first layer's global blocks:
+    x = norm(x + drop(ffn(x))) + global sum. There is no attention and no position encoding. The size of the state does
+    not depend on the length of the text, so that streams can carry it.
 
     Args:
-        num_layers: Number of layers, the concatenation included.
+        num_layers: Number of layers, including the concatenation.
         ffn_dim: Width of the feed-forward layers.
         num_local: Number of tokens in the concatenation; the first one is the current token.
         num_global: Number of global blocks in the concatenation.
         global_window: Number of tokens that a global block sees; required if there are global blocks.
         aggregate: "kernel" for global blocks of learned weights, or "average" for means of adjacent windows.
         concatenation_dim: Width of the hidden layer over the concatenation, `None` for a single linear layer.
-        dropout: Rate on the word vectors and on the branch of each layer, in training.
+        dropout: Dropout rate on the word vectors and on the residual branch of each layer, in training.
 
     Call arguments:
         x: Word vectors (batch, length, dim).
-        training: Whether dropout is drawn.
+        training: Whether to apply dropout.
 
-    Input and output shape:
+    Input shape:
         (batch, length, dim).
 
+    Output shape:
+        Same as the input.
+
     Raises:
-        ValueError: If a number is out of its range, or only one of `num_global` and `global_window` is given.
+        ValueError: If a number is out of range, or only one of `num_global` and `global_window` is given.
 
     Reference:
-        Sun & Iyyer, Revisiting Simple Neural Probabilistic Language Models (2021), section 2.1.
+        Sun and Iyyer, Revisiting Simple Neural Probabilistic Language Models, NAACL 2021, section 2.1.
 
     Example:
 
@@ -53,17 +59,17 @@ class NPLMDecoder(Body):
 
     def __init__(
         self,
-        num_layers,
-        ffn_dim,
+        num_layers: int,
+        ffn_dim: int,
         *,
-        num_local=15,
-        num_global=0,
-        global_window=None,
-        aggregate="kernel",
-        concatenation_dim=None,
-        dropout=0.0,
-        **kwargs,
-    ):
+        num_local: int = 15,
+        num_global: int = 0,
+        global_window: int | None = None,
+        aggregate: str = "kernel",
+        concatenation_dim: int | None = None,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_positive(num_layers=num_layers, ffn_dim=ffn_dim)
         check_number_of_layers(num_layers, "num_layers")
@@ -87,26 +93,29 @@ class NPLMDecoder(Body):
             for number in range(1, num_layers)
         ]
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self._dim = input_shape[-1]
         for layer in (self.concatenation, *self.blocks):
             layer.build(input_shape)
         self.built = True
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         return self._run(x, None, training)[0]
 
-    def initial_state(self, batch_size, length=None):
-        """Returns the vectors of the tokens before the first one: zeros (batch, tokens, dim).
+    def initial_state(self, batch_size: int, length: int | None = None) -> Tensor:
+        """Returns zeros (batch, tokens, dim) in place of the tokens before the text.
 
         Raises:
             ValueError: If the body is not built.
         """
         if not self.built:
-            raise ValueError("An NPLM keeps the last words: build the body before `initial_state`.")
+            raise ValueError(
+                "The state of an `NPLMDecoder` holds word vectors, whose dimension is unknown: build the body before "
+                "`initial_state`."
+            )
         return self.concatenation.initial_state(batch_size, length, self._dim)
 
-    def step(self, x, state, training=False):
+    def step(self, x: Tensor, state: Any, training: bool | None = False) -> tuple[Tensor, Any]:
         return self._run(x, state, training)
 
     def _run(self, x, state, training):
@@ -117,12 +126,12 @@ class NPLMDecoder(Body):
             x = x if global_sum is None else x + global_sum
         return x, state
 
-    def activations_per_token(self, length):
-        """Returns the sum of what the layers keep per token for the backward pass, with the dropped word vectors."""
+    def activations_per_token(self, length: int) -> int:
+        """Returns the sum over the layers, plus the word vectors after dropout."""
         kept = sum(layer.activations_per_token(length, self._dim) for layer in (self.concatenation, *self.blocks))
         return kept + self._dim * (self.dropout > 0)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         concatenation = self.concatenation
         return {
             **super().get_config(),

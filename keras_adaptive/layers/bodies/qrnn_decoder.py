@@ -1,3 +1,5 @@
+from typing import Any
+
 import keras
 
 from keras_adaptive.layers.bodies.qrnn_layer import QRNNLayer
@@ -8,30 +10,30 @@ from keras_adaptive.layers.bodies.recurrent_decoder import RecurrentDecoder
 class QRNNDecoder(RecurrentDecoder):
     """Body of quasi-recurrent layers, as in AWD-QRNN.
 
-    A layer computes its gates from its input alone, all time steps at once. Only the pooling
+    A layer computes its gates from its input only, all time steps at once. Only the pooling
     c_t = f_t·z_t + (1 − f_t)·c_{t−1} runs over time, without a matrix product.
 
-    All layers but the last have `units` units, and the last has `output_dim`, so that its hidden states fit tied word
+    All layers but the last have `units` units. The last has `output_dim`, so that its hidden states fit tied word
     vectors. The weights of a layer start from U(±1/√n) for n inputs.
 
     Args:
         num_layers: Number of layers.
-        units: Units of all layers but the last.
+        units: Number of units of all layers but the last.
         output_dim: Dimension of the hidden states.
-        window: Number of tokens that the first layer sees at a time, 1 or 2. The other layers see 1, as in the
-            published code, whose first layer has a window of 2.
+        window: Window of the first layer in tokens, 1 or 2. The other layers have a window of 1, as in the published
+            code, whose first layer has 2.
         output_gate: Whether the layers have an output gate.
-        zoneout: Probability that a unit keeps its old value in a time step, in training. Evaluation scales the share
-            of new values by 1 − `zoneout`.
-        weight_dropout: Rate at which weights of the input matrices are dropped, in training.
-        dropout: Rate of variational dropout, in training; or three rates, for the input, between layers, and for the
+        zoneout: Probability that a unit keeps its previous value in a time step, in training. Evaluation scales the
+            share of new values by 1 − `zoneout`.
+        weight_dropout: Dropout rate on the input matrices (DropConnect), in training.
+        dropout: Variational dropout rate, in training; or three rates, for the input, between layers, and for the
             hidden states.
         activation_penalty: Strength of the activation regularization of the hidden states after dropout (AR).
         temporal_penalty: Strength of the temporal regularization of the hidden states before dropout (TAR).
 
     Call arguments:
         x: Word vectors (batch, length, input_dim).
-        training: Whether dropout is drawn and penalties are added.
+        training: Whether to apply dropout and to add the penalties.
 
     Input shape:
         (batch, length, input_dim).
@@ -40,11 +42,11 @@ class QRNNDecoder(RecurrentDecoder):
         (batch, length, output_dim).
 
     Raises:
-        ValueError: If a number is out of its range.
+        ValueError: If a number is out of range.
 
     Reference:
-        Bradbury et al., Quasi-Recurrent Neural Networks (2017); Merity et al., An Analysis of Neural Language Modeling
-        at Multiple Scales (2018), section 3.
+        Bradbury et al., Quasi-Recurrent Neural Networks, ICLR 2017; Merity et al., An Analysis of Neural Language
+        Modeling at Multiple Scales, 2018, section 3.
 
     Example:
 
@@ -59,16 +61,16 @@ class QRNNDecoder(RecurrentDecoder):
 
     def __init__(
         self,
-        num_layers,
-        units,
-        output_dim,
+        num_layers: int,
+        units: int,
+        output_dim: int,
         *,
-        window=1,
-        output_gate=True,
-        zoneout=0.0,
-        weight_dropout=0.0,
-        **kwargs,
-    ):
+        window: int = 1,
+        output_gate: bool = True,
+        zoneout: float = 0.0,
+        weight_dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_layers, units, output_dim, **kwargs)
         if window not in (1, 2):
             raise ValueError(f"`window` must be 1 or 2. Received: window={window}.")
@@ -89,6 +91,6 @@ class QRNNDecoder(RecurrentDecoder):
             for number in range(num_layers)
         ]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = {"window": self.window, "output_gate": self.output_gate}
         return {**super().get_config(), **config, "zoneout": self.zoneout, "weight_dropout": self.weight_dropout}

@@ -1,3 +1,5 @@
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -5,10 +7,11 @@ from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
 from keras_adaptive.layers.regularization.weight_drop import WeightDrop
 from keras_adaptive.ops.recurrence import forget_mult
+from keras_adaptive.typing import Shape, Tensor
 
 
 class QRNNLayer(keras.layers.Layer):
-    """A layer of a `QRNNDecoder`: a linear layer over one or two tokens, and pooling over time.
+    """A layer of a `QRNNDecoder`: a linear layer over one or two tokens, followed by pooling over time.
 
     With the source s_t = x_t, or [x_t, x_{t−1}] for a window of 2,
 
@@ -24,16 +27,25 @@ class QRNNLayer(keras.layers.Layer):
         window: Number of tokens of a source, 1 or 2.
         output_gate: Whether there is an output gate o.
         zoneout: Rate of zoneout.
-        weight_dropout: Rate at which weights of `kernel` are dropped, in training.
+        weight_dropout: Dropout rate on `kernel` (DropConnect), in training.
 
     Attributes:
         output_dim: Dimension of the output, `units`.
-        kernel: Variable (window·input_dim, 3·units), the columns of z, f and o in this order; without an output gate
-            (window·input_dim, 2·units).
+        kernel: Variable (window·input_dim, 3·units), the columns of z, f and o in this order; (window·input_dim,
+            2·units) without an output gate.
         bias: Variable (3·units,) or (2·units,).
     """
 
-    def __init__(self, units, *, window=1, output_gate=True, zoneout=0.0, weight_dropout=0.0, **kwargs):
+    def __init__(
+        self,
+        units: int,
+        *,
+        window: int | None = 1,
+        output_gate: bool = True,
+        zoneout: float = 0.0,
+        weight_dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.units = self.output_dim = units
         self.window = window
@@ -42,14 +54,14 @@ class QRNNLayer(keras.layers.Layer):
         self._drop_weights = WeightDrop(weight_dropout, dtype=self.dtype_policy)
         self._drop_updates = SeededDropout(zoneout, dtype="float32")
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         fan_in, width = self.window * input_shape[-1], self.gates * self.units
         self.kernel = self.add_weight(shape=(fan_in, width), initializer=fan_in_uniform(fan_in), name="kernel")
         self.bias = self.add_weight(shape=(width,), initializer=fan_in_uniform(fan_in), name="bias")
         self.built = True
 
-    def initial_state(self, batch_size):
-        """Returns the state before the first token: zeros (batch, units) and, if needed, (batch, input_dim), float32.
+    def initial_state(self, batch_size: int) -> Any:
+        """Returns the initial state: float32 zeros (batch, units) and, with a window of 2, (batch, input_dim).
 
         Raises:
             ValueError: If the layer has a window of 2 and is not built.
@@ -58,10 +70,13 @@ class QRNNLayer(keras.layers.Layer):
         if self.window == 1:
             return (cells,)
         if not self.built:
-            raise ValueError("A QRNN with window=2 keeps its last input: build it before `initial_state`.")
+            raise ValueError(
+                "The state of a QRNN with window=2 holds its last input, whose dimension is unknown: build the layer "
+                "before `initial_state`."
+            )
         return cells, ops.zeros((batch_size, self.kernel.shape[0] // self.window), "float32")
 
-    def step(self, x, state, training=False):
+    def step(self, x: Tensor, state: Any, training: bool | None = False) -> tuple[Tensor, Any]:
         """Returns `(y, state)` for the next tokens, as `Body.step` does."""
         cells, *last = state
         source = x
@@ -77,12 +92,12 @@ class QRNNLayer(keras.layers.Layer):
         return ops.sigmoid(o[0]) * y if o else y, (cells[:, -1], *last)
 
     def _linear(self, source, training):
-        """Returns source·kernel + bias, all positions as one matrix: `FlatDense` says why."""
+        """Returns source·kernel + bias with all positions as one matrix, as `FlatDense` does."""
         kernel, bias = (ops.cast(variable, self.compute_dtype) for variable in (self.kernel, self.bias))
         kernel = drop_in_training(self._drop_weights, kernel, training)
         sums = ops.matmul(ops.reshape(source, [-1, source.shape[-1]]), kernel) + bias
         return ops.reshape(sums, (*ops.shape(source)[:-1], bias.shape[0]))
 
-    def activations_per_token(self):
+    def activations_per_token(self) -> int:
         """Counts the new values, the gates, the cells, the output if it is gated, and the mask of zoneout."""
         return (2 * self.gates - 1 + (self.zoneout > 0)) * self.units

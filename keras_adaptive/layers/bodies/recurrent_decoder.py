@@ -1,3 +1,6 @@
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -7,31 +10,41 @@ from keras_adaptive.layers.regularization.activation_regularization import Activ
 from keras_adaptive.layers.regularization.seeded_dropout import drop_in_training
 from keras_adaptive.layers.regularization.temporal_activation_regularization import TemporalActivationRegularization
 from keras_adaptive.layers.regularization.variational_dropout import VariationalDropout
+from keras_adaptive.typing import Shape, Tensor
 
 
 class RecurrentDecoder(Body):
-    """Base class of bodies of recurrent layers, with the dropout and the penalties of AWD-LSTM.
+    """Base class of recurrent bodies, with the dropout and the penalties of AWD-LSTM.
 
     A subclass sets `recurrent_layers` in its constructor: layers with `build`, `output_dim`,
     `initial_state(batch_size)`, `step(x, state, training)` and `activations_per_token()`. The state of the body is the
-    list of their states, float32 and independent of the length of the text, so that streams can carry it.
+    list of their states. It is float32, and its size does not depend on the length of the text, so that streams can
+    carry it.
 
     Args:
         num_layers: Number of recurrent layers.
-        units: Units of all layers but the last.
-        output_dim: Dimension of the hidden states, which the last layer returns.
-        dropout: Rate of variational dropout, in training; or three rates, for the input, between layers, and for the
+        units: Number of units of all layers but the last.
+        output_dim: Dimension of the hidden states.
+        dropout: Variational dropout rate, in training; or three rates, for the input, between layers, and for the
             hidden states.
         activation_penalty: Strength of the activation regularization of the hidden states after dropout (AR).
         temporal_penalty: Strength of the temporal regularization of the hidden states before dropout (TAR).
 
     Raises:
-        ValueError: If a number is out of its range.
+        ValueError: If a number is out of range.
     """
 
     def __init__(
-        self, num_layers, units, output_dim, *, dropout=0.0, activation_penalty=0.0, temporal_penalty=0.0, **kwargs
-    ):
+        self,
+        num_layers: int,
+        units: int,
+        output_dim: int,
+        *,
+        dropout: float | Sequence[float] = 0.0,
+        activation_penalty: float = 0.0,
+        temporal_penalty: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_positive(num_layers=num_layers, units=units, output_dim=output_dim)
         check_number_of_layers(num_layers, "num_layers")
@@ -48,16 +61,16 @@ class RecurrentDecoder(Body):
         self._penalize_activations = ActivationRegularization(activation_penalty, **policy)
         self._penalize_changes = TemporalActivationRegularization(temporal_penalty, **policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         for layer in self.recurrent_layers:
             layer.build(input_shape)
             input_shape = (*input_shape[:-1], layer.output_dim)
         self.built = True
 
-    def initial_state(self, batch_size, length=None):
+    def initial_state(self, batch_size: int, length: int | None = None) -> list[Any]:
         return [layer.initial_state(batch_size) for layer in self.recurrent_layers]
 
-    def step(self, x, state, training=False):
+    def step(self, x: Tensor, state: Any, training: bool | None = False) -> tuple[Tensor, Any]:
         state = keras.tree.map_structure(ops.convert_to_tensor, state)
         for tensor in keras.tree.flatten(state):
             check_same_shape(tensor, (x.shape[0], *tensor.shape[1:]), "state", f"a batch of {x.shape[0]} rows")
@@ -70,13 +83,13 @@ class RecurrentDecoder(Body):
         y = drop_in_training(self._drop_output, y, training)
         return drop_in_training(self._penalize_activations, y, training), new_states
 
-    def activations_per_token(self, length):
-        """Returns the sum of what the layers keep per token for the backward pass, with their dropped outputs."""
+    def activations_per_token(self, length: int) -> int:
+        """Returns the sum over the layers, plus their outputs after dropout."""
         rates = [self._drop_between.rate] * (self.num_layers - 1) + [self._drop_output.rate]
         dropped = sum(layer.output_dim * (rate > 0) for layer, rate in zip(self.recurrent_layers, rates))
         return dropped + sum(layer.activations_per_token() for layer in self.recurrent_layers)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_layers": self.num_layers,

@@ -1,34 +1,42 @@
 import math
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_adaptive.typing import Shape, Tensor
+
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class SinusoidalPositions(keras.layers.Layer):
-    """Adds sinusoidal position vectors: P(p) = [sin(p·w), cos(p·w)], with the two halves side by side.
+    """Sinusoidal position vectors P(p) = [sin(p·w), cos(p·w)], which are added to the input.
 
-    w_k = exp(−k · ln 10000 / (d/2 − 1)) for k = 0 … d/2 − 1. The layer has no weights and no limit on the length.
+    The frequencies are w_k = exp(−k · ln 10000 / (d/2 − 1)) for k = 0 … d/2 − 1. The layer has no weights and does not
+    limit the length.
 
     Args:
         first_position: Position of the first token; 2 in the published models.
 
     Attributes:
-        max_length: `None`, since any length has positions.
+        max_length: `None`, since the length is not limited.
 
     Call arguments:
         x: Vectors (batch, length, dim) with an even dim of at least 4.
         start: Number of tokens before `x`, int or int tensor.
 
-    Input and output shape:
+    Input shape:
         (batch, length, dim).
+
+    Output shape:
+        Same as the input.
 
     Raises:
         ValueError: If the dimension is odd or below 4.
 
     Reference:
-        Vaswani et al. 2017, section 3.5, in the arrangement of the models of Baevski & Auli 2019.
+        Vaswani et al., Attention Is All You Need, NIPS 2017, section 3.5, in the arrangement of the published models of
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019.
 
     Example:
 
@@ -36,19 +44,19 @@ class SinusoidalPositions(keras.layers.Layer):
     (1, 3, 8)
     """
 
-    max_length = None
+    max_length: int | None = None
 
-    def __init__(self, first_position=2, **kwargs):
+    def __init__(self, first_position: int = 2, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.first_position = first_position
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         dim = input_shape[-1]
         if dim % 2 or dim < 4:
             raise ValueError(f"Sinusoidal positions need an even dimension of at least 4. Received: {dim}.")
         self.built = True
 
-    def call(self, x, start=0):
+    def call(self, x: Tensor, start: int | Tensor = 0) -> Tensor:
         half = x.shape[-1] // 2
         frequencies = np.exp(np.arange(half) * (-math.log(10000.0) / (half - 1))).astype("float32")
         places = ops.arange(ops.shape(x)[1]) + start + self.first_position
@@ -56,8 +64,8 @@ class SinusoidalPositions(keras.layers.Layer):
         vectors = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
         return x + ops.cast(vectors, x.dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "first_position": self.first_position}

@@ -1,10 +1,14 @@
+from typing import Any, Self
+
 import keras
 from keras import ops
 
 from keras_adaptive.layers.bodies.causal_attention import CausalAttention
+from keras_adaptive.layers.bodies.mixer import Mixer
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
+from keras_adaptive.typing import Shape, Tensor
 
 NORM_EPSILON = 1e-5
 ACTIVATIONS = {
@@ -19,9 +23,9 @@ ACTIVATIONS = {
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class TransformerBlock(keras.layers.Layer):
-    """A Transformer block: a mixing layer and a feed-forward layer, each with a residual connection and a LayerNorm.
+    """Transformer block: a mixing layer and a feed-forward layer, each with a residual connection and a LayerNorm.
 
-    Without a mixing layer the block is the feed-forward layer alone, and its state is empty.
+    Without a mixing layer the block is only the feed-forward layer, and its state is empty.
 
     The block is pre-norm by default: x += drop(mixer(norm(x))), then x += drop(W₂·drop(relu(W₁·norm(x) + b₁)) + b₂).
     With `normalize_first=False` it is post-norm: x = norm(x + drop(mixer(x))), and likewise for the feed-forward layer.
@@ -30,25 +34,29 @@ class TransformerBlock(keras.layers.Layer):
 
     Args:
         ffn_dim: Width of the feed-forward layer.
-        mixer: The layer that mixes positions, a `Mixer` such as `CausalAttention`. Each block needs its own. `None` for
-            a feed-forward layer alone.
-        dropout: Rate on both branches, in training.
-        relu_dropout: Rate after the activation of the feed-forward layer, in training.
+        mixer: The layer that mixes positions, a `Mixer` such as `CausalAttention`. Blocks cannot share a mixer. `None`
+            for a feed-forward layer only.
+        dropout: Dropout rate on both branches, in training.
+        relu_dropout: Dropout rate after the activation of the feed-forward layer, in training.
         activation: "relu", "relu_squared", "gelu" (exact), "gelu_tanh" (the approximation), "tanh" or "linear".
-        normalize_first: Whether the LayerNorms are applied before the branches or after the sums.
+        normalize_first: Whether to apply the LayerNorms before the branches (pre-norm) or after the sums (post-norm).
 
     Call arguments:
         x: Vectors (batch, length, dim).
-        training: Whether dropout is drawn.
+        training: Whether to apply dropout.
 
-    Input and output shape:
+    Input shape:
         (batch, length, dim).
+
+    Output shape:
+        Same as the input.
 
     Raises:
         ValueError: If the activation is unknown.
 
     Reference:
-        Baevski & Auli 2019, section 4.1 (pre-norm); Vaswani et al. 2017, section 3.1 (post-norm).
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 4.1
+        (pre-norm); Vaswani et al., Attention Is All You Need, NIPS 2017, section 3.1 (post-norm).
 
     Example:
 
@@ -58,8 +66,16 @@ class TransformerBlock(keras.layers.Layer):
     """
 
     def __init__(
-        self, ffn_dim, mixer=None, *, dropout=0.0, relu_dropout=0.0, activation="relu", normalize_first=True, **kwargs
-    ):
+        self,
+        ffn_dim: int,
+        mixer: Mixer | None = None,
+        *,
+        dropout: float = 0.0,
+        relu_dropout: float = 0.0,
+        activation: str = "relu",
+        normalize_first: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
             raise ValueError(f"`activation` must be one of {list(ACTIVATIONS)}. Received: {activation!r}.")
@@ -78,7 +94,7 @@ class TransformerBlock(keras.layers.Layer):
         self._drop = SeededDropout(dropout, **policy)
         self._drop_relu = SeededDropout(relu_dropout, **policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         dim = input_shape[-1]
         self.ffn_in = self._dense(self.ffn_dim, dim, activation=ACTIVATIONS[self.activation], name="ffn_in")
         self.ffn_out = self._dense(dim, self.ffn_dim, name="ffn_out")
@@ -94,17 +110,17 @@ class TransformerBlock(keras.layers.Layer):
             units, kernel_initializer=uniform, bias_initializer=uniform.clone(), dtype=self.dtype_policy, **kwargs
         )
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         if self.attention is not None:
             mixed = self.attention(self._norm_before(self.attention_norm, x), training=training)
             x = self._add_mixed(x, mixed, training)
         return self._feed_forward(x, training)
 
-    def initial_state(self, batch_size, length, dim):
+    def initial_state(self, batch_size: int, length: int | None, dim: int) -> Any:
         """Returns the mixer's state before the first token, `()` without a mixer."""
         return () if self.attention is None else self.attention.initial_state(batch_size, length, dim)
 
-    def step(self, x, state, position, training=False):
+    def step(self, x: Tensor, state: Any, position: int | Tensor, training: bool | None = False) -> tuple[Tensor, Any]:
         """Returns `(y, state)` for the next tokens, as `Mixer.step` does."""
         if self.attention is not None:
             mixed, state = self.attention.step(self._norm_before(self.attention_norm, x), state, position, training)
@@ -125,17 +141,17 @@ class TransformerBlock(keras.layers.Layer):
     def _norm_after(self, norm, x):
         return x if self.normalize_first else norm(x)
 
-    def activations_per_token(self, length, dim):
-        """Counts three vectors and a mask for each branch, two feed-forward rows, and the mixer's values."""
+    def activations_per_token(self, length: int, dim: int) -> int:
+        """Counts three vectors and a mask for each branch, two feed-forward rows, and the mixer's activations."""
         branches = 1 if self.attention is None else 2
         vectors = branches * (3 + (self.dropout > 0)) * dim
         mixer = 0 if self.attention is None else self.attention.activations_per_token(length, dim)
         return vectors + (2 + (self.relu_dropout > 0)) * self.ffn_dim + mixer
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "ffn_dim": self.ffn_dim,
@@ -147,7 +163,7 @@ class TransformerBlock(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         config = dict(config)
         if "mixer" in config:
             config["mixer"] = config["mixer"] and keras.saving.deserialize_keras_object(config["mixer"])

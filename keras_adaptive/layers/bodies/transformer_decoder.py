@@ -1,3 +1,6 @@
+from collections.abc import Sequence
+from typing import Any, Self
+
 import keras
 from keras import ops
 
@@ -8,31 +11,32 @@ from keras_adaptive.layers.bodies.sinusoidal_positions import SinusoidalPosition
 from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON, TransformerBlock
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
+from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class TransformerDecoder(Body):
     """Body of causal Transformer blocks.
 
-    The word vectors are scaled by √dim, projected without bias if their dimension is not `dim`, given positions, and
-    passed through the blocks. The hidden states may be projected to the dimension that the output layer needs.
+    The word vectors are scaled by √dim and projected without bias if their dimension is not `dim`. Positions are added,
+    and the vectors pass through the blocks. The hidden states may be projected to the dimension that the output needs.
 
     `keras_adaptive.models.transformer` builds the decoder of the paper from its hyper-parameters.
 
     Args:
-        blocks: List of `TransformerBlock`, whose mixing layers may differ, or of other layers with the methods of a
+        blocks: List of `TransformerBlock`s, whose mixing layers may differ, or of other layers with the methods of a
             `Mixer`, such as `ContextConcatenation`.
         dim: Dimension of the vectors in the blocks.
         positions: Layer that adds positions, such as `SinusoidalPositions` or `LearnedPositions`; `None` for none.
-        dropout: Rate on the input of the first block, in training.
-        output_dim: Dimension of the hidden states, by default `dim`; any other adds a projection without bias.
-        scale_input: Whether the word vectors are scaled by √dim.
-        input_norm: Whether there is a LayerNorm after the positions.
-        final_norm: Whether there is a LayerNorm after the last block.
+        dropout: Dropout rate on the input of the first block, in training.
+        output_dim: Dimension of the hidden states, by default `dim`; another dimension adds a projection without bias.
+        scale_input: Whether to scale the word vectors by √dim.
+        input_norm: Whether to apply a LayerNorm after the positions.
+        final_norm: Whether to apply a LayerNorm after the last block.
 
     Call arguments:
         x: Word vectors (batch, length, input_dim).
-        training: Whether dropout is drawn.
+        training: Whether to apply dropout.
 
     Input shape:
         (batch, length, input_dim).
@@ -41,7 +45,7 @@ class TransformerDecoder(Body):
         (batch, length, output_dim).
 
     Reference:
-        Baevski & Auli 2019, section 4.1.
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 4.1.
 
     Example:
 
@@ -57,17 +61,17 @@ class TransformerDecoder(Body):
 
     def __init__(
         self,
-        blocks,
-        dim,
+        blocks: Sequence[keras.layers.Layer],
+        dim: int,
         *,
-        positions=None,
-        dropout=0.0,
-        output_dim=None,
-        scale_input=True,
-        input_norm=False,
-        final_norm=False,
-        **kwargs,
-    ):
+        positions: keras.layers.Layer | None = None,
+        dropout: float = 0.0,
+        output_dim: int | None = None,
+        scale_input: bool = True,
+        input_norm: bool = False,
+        final_norm: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.dim = dim
         self.dropout = dropout
@@ -83,11 +87,11 @@ class TransformerDecoder(Body):
         self.projection, self.output_projection = None, None
 
     @property
-    def max_length(self):
-        """Number of tokens in the longest sequence that `positions` has vectors for, `None` for any."""
+    def max_length(self) -> int | None:
+        """Maximum number of tokens of a sequence, which `positions` limits; `None` for no limit."""
         return None if self.positions is None else self.positions.max_length
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         shape = (*input_shape[:-1], self.dim)
         self.projection = self._between(input_shape, self.dim, "projection")
         self.output_projection = self._between(shape, self.output_dim, "output_projection")
@@ -97,41 +101,41 @@ class TransformerDecoder(Body):
         self.built = True
 
     def _between(self, input_shape, dim, name):
-        """Returns a linear layer without bias, or `None` if the dimensions are equal."""
+        """Returns a linear layer without bias that maps `input_shape` to `dim`, or `None` if it has this dimension."""
         if input_shape[-1] == dim:
             return None
         layer = FlatDense(dim, use_bias=False, name=name, dtype=self.dtype_policy)
         layer.build(input_shape)
         return layer
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         x = self._enter(x, 0, training)
         for block in self.blocks:
             x = block(x, training=training)
         return self._leave(x)
 
-    def initial_state(self, batch_size, length=None):
+    def initial_state(self, batch_size: int, length: int | None = None) -> tuple[Tensor, list[Any]]:
         """Returns the position of the next token (batch,) and the initial states of the blocks.
 
         Args:
             batch_size: Number of rows.
-            length: The number of tokens that all steps take together.
+            length: Total number of tokens of all steps.
 
         Raises:
             ValueError: If `length` exceeds `max_length` or is `None`.
         """
         if length is None:
             raise ValueError(
-                "`length` must be the number of tokens that all steps take together: a decoder counts positions from "
-                "the beginning of all rows, so that streams, whose rows begin at different times, need another body. "
-                "Received: None."
+                "`length` must be the number of tokens of all steps. A `TransformerDecoder` counts positions from the "
+                "beginning of all rows: use another body for streams, whose rows begin at different times. "
+                "Received: length=None."
             )
         if self.max_length is not None and isinstance(length, int):
             self.positions.check_length(length)
         states = [block.initial_state(batch_size, length, self.dim) for block in self.blocks]
         return ops.zeros((batch_size,), "int32"), states
 
-    def step(self, x, state, training=False):
+    def step(self, x: Tensor, state: Any, training: bool | None = False) -> tuple[Tensor, Any]:
         positions, states = state
         position, new_states = ops.max(positions, initial=0), []  # the same in all rows, if there are any
         y = self._enter(x, position, training)
@@ -152,11 +156,11 @@ class TransformerDecoder(Body):
         x = x if self.final_norm is None else self.final_norm(x)
         return x if self.output_projection is None else self.output_projection(x)
 
-    def activations_per_token(self, length):
-        """Returns the sum of what the blocks keep per token for the backward pass."""
+    def activations_per_token(self, length: int) -> int:
+        """Returns the sum over the blocks."""
         return sum(block.activations_per_token(length, self.dim) for block in self.blocks)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
@@ -171,7 +175,7 @@ class TransformerDecoder(Body):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         if "num_blocks" in config:
             return super().from_config(_from_version_0_1(config))
         layers = {name: keras.saving.deserialize_keras_object(config[name]) for name in ("blocks", "positions")}
@@ -179,7 +183,7 @@ class TransformerDecoder(Body):
 
 
 def _from_version_0_1(config):
-    """Returns the arguments for a config of version 0.1, which held the arguments of the blocks as numbers."""
+    """Converts a config of version 0.1, which contained the arguments of the blocks, to arguments of the decoder."""
     config, policy = dict(config), {"dtype": config.get("dtype")}
     first_position, learned_positions = config.pop("first_position", 2), config.pop("learned_positions", 0)
     if first_position is not None and learned_positions:

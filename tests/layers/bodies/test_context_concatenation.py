@@ -170,9 +170,9 @@ def test_dropout_falls_on_the_branch():
     [
         ({"num_local": 0}, "`num_local` must be at least 1, .* Received: num_local=0"),
         ({"num_global": -1}, "`num_global` must be 0 or more. Received: num_global=-1"),
-        ({"num_global": 2}, "must both be at least 1, .* Received: num_global=2, global_window=None"),
-        ({"global_window": 5}, "must both be at least 1, .* Received: num_global=0, global_window=5"),
-        ({"num_global": 1, "global_window": -2}, "must both be at least 1, .* global_window=-2"),
+        ({"num_global": 2}, "must both be at least 1; .* Received: num_global=2, global_window=None"),
+        ({"global_window": 5}, "must both be at least 1; .* Received: num_global=0, global_window=5"),
+        ({"num_global": 1, "global_window": -2}, "must both be at least 1; .* global_window=-2"),
         ({"aggregate": "max"}, r"`aggregate` must be one of \['kernel', 'average'\]. Received: 'max'"),
     ],
 )

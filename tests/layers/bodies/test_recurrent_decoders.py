@@ -246,7 +246,7 @@ def test_what_makes_no_sense_is_refused(make, arguments, message):
 
 
 def test_a_window_of_2_needs_the_dimension_of_the_input():
-    with pytest.raises(ValueError, match="window=2 keeps its last input: build it before `initial_state`"):
+    with pytest.raises(ValueError, match="window=2 holds its last input, .*: build the layer before `initial_state`"):
         QRNNDecoder(1, 5, 3, window=2).initial_state(ROWS)
 
 

@@ -105,7 +105,7 @@ def test_heads_must_divide_the_dimension():
 
 
 def test_a_cache_needs_a_length():
-    with pytest.raises(ValueError, match="`length` must be the number of tokens .* Received: None"):
+    with pytest.raises(ValueError, match="`length` must be the number of tokens .* Received: length=None"):
         transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2).initial_state(1)
 
 
