@@ -26,8 +26,7 @@ from tests.support.backends import BACKEND
 from tests.support.tiny import batch, language_model
 
 ROOT = Path(keras_adaptive.__file__).parent
-PACKAGES = ("callbacks", "data", "distribution", "export", "fairseq", "layers", "metrics", "models", "optimizers")
-PACKAGES += ("text",)
+PACKAGES = "callbacks data distribution export fairseq layers metrics models ops optimizers text".split()
 SHAPE = re.compile(r"(?:torch\.Size|TensorShape)\(\[(.*?)\]\)")  # what `x.shape` prints where it is no tuple
 SIZES = {"50_000": "300", "4_000": "40", "16_000": "100", "1000": "4", "every=500": "every=2"}
 SIZES |= {"num_blocks=6": "num_blocks=1"}

@@ -1,4 +1,4 @@
-"""Pure tensor functions: no weights, no layers."""
+"""Tensor functions without weights, from which the layers are built."""
 
 from keras_adaptive.ops.context import context_product as context_product
 from keras_adaptive.ops.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy

@@ -1,11 +1,11 @@
-"""Loops over the rows of a batch that need work, a chunk at a time."""
+"""Loops over the active rows of a batch, one chunk at a time."""
 
 import keras
 from keras import ops
 
 
 def over_active_rows(body, active, inputs, outputs, carry, chunk_rows):
-    """Runs `body` over the active rows in chunks; rows that are not active cost nothing.
+    """Runs `body` over the active rows in chunks; inactive rows cost nothing.
 
     Every shape is static and the number of chunks is a run-time value, so that the same loop runs under `tf.function`,
     XLA and `jax.jit`. There the last chunk is padded with copies of an active row; under eager torch it is shorter.
@@ -15,12 +15,12 @@ def over_active_rows(body, active, inputs, outputs, carry, chunk_rows):
             and `live` (chunk_rows,) bool, False for a row that only pads the last chunk and whose outputs are dropped.
         active: Bool tensor (rows,).
         inputs: Tensors of `rows` rows, gathered chunk by chunk.
-        outputs: Tensors of `rows` rows, the results of rows that are not active. torch writes into them.
-        carry: Tensors that are passed from chunk to chunk; under torch `body` may write into them.
-        chunk_rows: Number of rows of a chunk.
+        outputs: Tensors of `rows` rows, the results of inactive rows. torch writes into them.
+        carry: Tensors that are passed from chunk to chunk. Under torch `body` may write into them.
+        chunk_rows: Number of rows per chunk.
 
     Returns:
-        `(outputs, carry)`.
+        `(outputs, carry)`: the outputs with the results of the active rows, and the carry after the last chunk.
     """
     loop = _torch_loop if keras.config.backend() == "torch" else _while_loop
     return loop(body, active, tuple(inputs), tuple(outputs), tuple(carry), chunk_rows)
@@ -39,12 +39,12 @@ def _while_loop(body, active, inputs, outputs, carry, chunk_rows):
     if active.shape[0] == 0:
         return outputs, carry
     rows = ops.shape(active)[0]
-    if active.shape[0] is None:  # in a graph of TensorFlow; requests have a few rows
+    if active.shape[0] is None:  # in a TensorFlow graph, whose requests have few rows
         chunk_rows = ops.minimum(chunk_rows, ops.maximum(rows, 1))
     count = ops.sum(ops.cast(active, "int32"))
     order = ops.cast(ops.argsort(ops.cast(~active, "int32")), "int32")  # the active rows first
     order = ops.pad(order, [[0, -rows % chunk_rows]])
-    # One more row takes what pads the last chunk.
+    # An extra row receives the results of the padding of the last chunk.
     outputs = tuple(ops.pad(output, [[0, 1]] + [[0, 0]] * (len(output.shape) - 1)) for output in outputs)
 
     def step(chunk, outputs, carry):
@@ -59,14 +59,14 @@ def _while_loop(body, active, inputs, outputs, carry, chunk_rows):
         )
         return chunk + 1, outputs, tuple(carry)
 
-    # Counted in steps of 1: XLA runs no step at all if the step does not divide a constant bound.
+    # The loop counts in steps of 1: XLA runs no step at all if the step does not divide a constant bound.
     chunks = (count + chunk_rows - 1) // chunk_rows
     _, outputs, carry = _one_by_one(lambda chunk, *_: chunk < chunks, step, (0, outputs, carry))
     return tuple(output[:rows] for output in outputs), carry
 
 
 def _one_by_one(condition, body, state):
-    """Runs `ops.while_loop` one chunk at a time; TensorFlow would process ten at once and hold their logits."""
+    """Runs `ops.while_loop` one chunk at a time; by default TensorFlow runs ten at once and holds their logits."""
     if keras.config.backend() != "tensorflow":
         return ops.while_loop(condition, body, state)
     import tensorflow as tf

@@ -14,6 +14,9 @@ def band_boundaries(vocabulary_size, cutoffs):
         vocabulary_size: Number of ids.
         cutoffs: First id of every band but the first, strictly increasing; `()` for a single band.
 
+    Returns:
+        A tuple of integers.
+
     Raises:
         ValueError: If `cutoffs` do not increase or leave the vocabulary. The message says so if the cutoffs look like
             the sizes of the bands.
@@ -25,10 +28,10 @@ def band_boundaries(vocabulary_size, cutoffs):
     if any(low >= high for low, high in zip((0, *cutoffs), cutoffs)):
         if min(cutoffs) > 0 and sum(cutoffs) == vocabulary_size:
             sums = tuple(np.cumsum(cutoffs[:-1]).tolist())
-            raise ValueError(f"`cutoffs` must be first ids, not the sizes of the bands: pass {sums}. {received}")
+            raise ValueError(f"`cutoffs` must be first ids, not sizes of bands: pass cutoffs={sums}. {received}")
         raise ValueError(f"`cutoffs` must be positive and strictly increasing: sort them. {received}")
     if cutoffs and cutoffs[-1] >= vocabulary_size:
-        raise ValueError(f"`cutoffs` must lie below `vocabulary_size`: leave out the rest. {received}")
+        raise ValueError(f"`cutoffs` must be below `vocabulary_size`: leave out the others. {received}")
     return (0, *cutoffs, int(vocabulary_size))
 
 
@@ -43,17 +46,22 @@ def band_dimensions(dim, factor, bands):
     dimensions = tuple(int(dim // factor**band) for band in range(bands))
     if min(dimensions) < 1:
         raise ValueError(
-            f"Every band needs a dimension of at least 1: take a smaller factor, fewer cutoffs or a larger dimension. "
+            f"Every band needs a dimension of at least 1: use a smaller factor, fewer cutoffs or a larger dimension. "
             f"Received: dim={dim}, factor={factor}, which gives {dimensions}."
         )
     return dimensions
 
 
 def check_ids(ids, vocabulary_size, name="tokens"):
-    """Returns `ids` as an int32 array after checking on the host that each lies in the vocabulary.
+    """Returns `ids` as an int32 array after checking on the host that all of them are in the vocabulary.
+
+    Args:
+        ids: Array of integers of any shape.
+        vocabulary_size: Number of ids.
+        name: Name of the argument, for the message.
 
     Raises:
-        ValueError: If an id is not in the vocabulary. The message names the first one and its place.
+        ValueError: If an id is not in the vocabulary. The message contains the first such id and its place.
     """
     ids = np.asarray(ids)
     if not np.issubdtype(ids.dtype, np.integer):
@@ -69,15 +77,18 @@ def check_ids(ids, vocabulary_size, name="tokens"):
 
 
 def count_outside(ids, vocabulary_size, weights=None):
-    """Returns the number of ids outside the vocabulary, a float32 scalar that stays on the device.
+    """Counts the ids outside the vocabulary on the device.
 
     Args:
         ids: Integer tensor of any shape.
         vocabulary_size: Number of ids.
-        weights: Same shape, optional. An id of weight 0 may be anything.
+        weights: Tensor shaped like `ids`. Ids of weight 0 are ignored. Optional.
+
+    Returns:
+        A float32 scalar.
     """
     ids = ops.convert_to_tensor(ids)
-    if keras.backend.standardize_dtype(ids.dtype) != "int64":  # which a cast would wrap around
+    if keras.backend.standardize_dtype(ids.dtype) != "int64":  # a cast of int64 would wrap around
         ids = ops.cast(ids, "int32")
     outside = (ids < 0) | (ids >= vocabulary_size)
     if weights is not None:

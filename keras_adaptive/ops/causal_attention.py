@@ -1,27 +1,27 @@
-"""Attention of every position to itself and to the positions before it, to all of them or to the nearest ones."""
+"""Causal attention, over all earlier positions or over a window."""
 
 import keras
 from keras import ops
 
-BLOCK = 16  # least queries of a block of windowed attention: smaller products save no time
+BLOCK = 16  # minimum number of queries of a block of windowed attention: smaller products save no time
 
 
 def causal_attention(query, key, value, position=0, drop=None, window=None):
-    """Returns the mean of the values that each query sees, weighted by the softmax of query · key in float32.
+    """Computes causal attention: the mean of the visible values, weighted by the float32 softmax of query · key.
 
-    Query i has position `position` + i. Without a window it sees keys 0 to `position` + i. With one it sees its own key
-    and the `window` - 1 keys before it, and time and memory are linear in the number of queries: they are cut into
-    blocks of at least `window` - 1, each of which sees its own keys and those of the block before.
+    Query i has position `position` + i. Without a window it sees keys 0 to `position` + i. With a window it sees its
+    own key and the `window` - 1 keys before it. Time and memory are then linear in the number of queries, which are
+    divided into blocks of at least `window` - 1; each block sees its own keys and the keys of the previous block.
 
     Args:
         query: Scaled queries (batch, steps, heads, head_dim).
-        key: Keys (batch, length, heads, head_dim), the first at position 0. With a window the last key is that of the
-            last query, and `length` is from `steps` to `steps` + `window` - 1; keys before position 0 are not seen.
+        key: Keys (batch, length, heads, head_dim), the first at position 0. With a window the last key belongs to the
+            last query, and `length` is from `steps` to `steps` + `window` - 1; keys before position 0 are not visible.
         value: Values (batch, length, heads, head_dim).
         position: Number of tokens before the first query, int or int tensor.
-        drop: Function that is applied to the probabilities, optional. They are (batch, heads, steps, length), or
-            (batch · blocks, heads, block, 2 · block) with a window and more than one block.
-        window: Number of keys that a query sees, its own among them; `None` for all up to its own.
+        drop: Function that is applied to the probabilities, which are (batch, heads, steps, length), or
+            (batch · blocks, heads, block, 2 · block) with a window and more than one block. Optional.
+        window: Number of keys that a query sees, its own included; `None` for all up to its own.
 
     Returns:
         A tensor (batch, steps, heads, head_dim).
@@ -37,7 +37,7 @@ def causal_attention(query, key, value, position=0, drop=None, window=None):
 
 
 def block_size(window):
-    """Returns the number of queries of a block of windowed attention."""
+    """Returns the number of queries in a block of windowed attention."""
     return max(window - 1, BLOCK)
 
 
@@ -83,7 +83,7 @@ def _pad(array, front, back):
 
 
 def _with_previous(array, blocks, block):
-    """Returns blocks (batch · blocks, 2 · block, …), each after the block before it, of (batch, tokens, …)."""
+    """Cuts (batch, tokens, …) into blocks, each preceded by its previous block: (batch · blocks, 2 · block, …)."""
     batch, _, heads, head_dim = ops.shape(array)
     array = ops.reshape(array, (batch, blocks + 1, block, heads, head_dim))
     pairs = ops.concatenate([array[:, :-1], array[:, 1:]], axis=2)
@@ -91,9 +91,9 @@ def _with_previous(array, blocks, block):
 
 
 def _attention(query, key, value, visible, drop):
-    """Attends to the keys that are visible, a mask that is broadcast to (batch, heads, steps, length)."""
+    """Attends to the keys in the mask `visible`, which is broadcast to (batch, heads, steps, length)."""
     scores = ops.cast(ops.einsum("bqhd,bkhd->bhqk", query, key), "float32")
-    if scores.shape[-1] == 1:  # a token that sees itself alone; Keras warns of a softmax of one number
+    if scores.shape[-1] == 1:  # a token that sees only itself; Keras warns of a softmax of one number
         probabilities = ops.exp(scores - scores)
     else:
         probabilities = ops.softmax(ops.where(visible, scores, -1e9), axis=-1)
@@ -103,7 +103,7 @@ def _attention(query, key, value, visible, drop):
 
 
 def _torch_attention(query, key, value, **mask):
-    """Runs torch's own kernel, which takes a third of the time of the products on a CPU."""
+    """Runs torch's fused kernel, which takes a third of the time of the separate products on a CPU."""
     from torch.nn.functional import scaled_dot_product_attention
 
     heads_first = (tensor.transpose(1, 2) for tensor in (query, key, value))

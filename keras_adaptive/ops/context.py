@@ -1,4 +1,4 @@
-"""Products with the concatenation of a text's last tokens and of averages of the tokens before them."""
+"""Products of a matrix and the concatenated context of every token: its last tokens and averages of earlier ones."""
 
 import functools
 
@@ -21,37 +21,48 @@ from keras_adaptive.ops.time_major import (
     restored,
     time_first,
 )
+from keras_adaptive.typing import Tensor
 
-CHUNK_ROWS = {"tensorflow": 1024, "jax": 64, "torch": 2048}  # least rows of a product of local blocks
-UNKNOWN_BATCH_TOKENS = 128  # tokens of a chunk if a graph does not know the number of rows
+CHUNK_ROWS = {"tensorflow": 1024, "jax": 64, "torch": 2048}  # minimum number of rows of a product of local blocks
+UNKNOWN_BATCH_TOKENS = 128  # tokens per chunk if a graph does not know the number of rows
 
 
-def context_product(x, kernel, bias, filters=None, *, num_local, before=0):
+def context_product(
+    x: Tensor, kernel: Tensor, bias: Tensor, filters: Tensor | None = None, *, num_local: int, before: int = 0
+) -> tuple[Tensor, ...]:
     """Computes the product of the concatenated context of every token and a matrix, without the concatenation.
 
     The blocks of the concatenation at token t are x_t, x_{t−1}, …, x_{t−num_local+1}, followed by
     Σ_d filters[g, d]·x_{t−d} for each filter g. The product is the sum of one matrix product per block. An average is
-    itself the product of a matrix (tokens, tokens) with few diagonals and the text; each average is computed alone, and
-    once more in the backward pass. No array has the size of the concatenation, and the cost is linear in the length of
-    the text. Sums over blocks are in float32.
+    itself the product of the text and a matrix (tokens, tokens) with few diagonals. The averages are computed one by
+    one, and again in the backward pass. No array has the size of the concatenation, and the cost is linear in the
+    length of the text. Sums over blocks are in float32.
 
     Args:
-        x: Float tensor (batch, before + length, dim). The tokens before the first one are zeros.
+        x: Float tensor (batch, before + length, dim). Tokens before the text count as zeros.
         kernel: Float tensor ((num_local + filters)·dim, units) in the dtype of `x`, with its rows in the order of the
             blocks.
         bias: Float tensor (units,) in the dtype of `x`.
         filters: Float tensor (filters, distances), the weights of the tokens at the distances 0, 1, …; `None` for no
             filters. A NumPy array is a constant, for which no gradient is computed.
         num_local: Number of blocks that are single tokens, at least 1.
-        before: Number of the first tokens of `x` that are only context and have no output.
+        before: Number of leading tokens of `x` that are only context and have no output.
 
     Returns:
-        `(product, total)` or, with filters, `(product, total, averages)` in the dtype of `x`: the product with the bias
+        `(product, total)` or, with filters, `(product, total, averages)` in the dtype of `x`: the product plus the bias
         (batch, length, units), the sum of all blocks (batch, length, dim), and the sum of the blocks of the filters
         (batch, length, dim). All arguments have gradients.
 
     Reference:
-        Sun & Iyyer, Revisiting Simple Neural Probabilistic Language Models (2021), section 2.1.
+        Sun and Iyyer, Revisiting Simple Neural Probabilistic Language Models, NAACL 2021, section 2.1.
+
+    Example:
+
+    >>> x = np.ones((2, 16, 6), "float32")
+    >>> kernel, bias = np.ones((4 * 6, 8), "float32"), np.zeros(8, "float32")
+    >>> product, total = context_product(x, kernel, bias, num_local=4)
+    >>> keras.ops.convert_to_numpy(product)[0, :5, 0]  # the first three tokens lack context
+    array([ 6., 12., 18., 24., 24.], dtype=float32)
     """
     x, kernel, bias = (ops.convert_to_tensor(tensor) for tensor in (x, kernel, bias))
     if filters is None:
@@ -72,7 +83,7 @@ def _product_of_tokens(x, kernel, bias, num_local, before):
         x, kernel = residuals
         of_x, of_kernel = _tokens_backward(_Chunks(x, num_local, before), kernel, *upstream)
         of_bias = ops.sum(ops.cast(upstream[0], "float32"), axis=(0, 1))
-        return [ops.cast(one, x.dtype) for one in (of_x, of_kernel, of_bias)]
+        return [ops.cast(gradient, x.dtype) for gradient in (of_x, of_kernel, of_bias)]
 
     return custom_vjp(forward, backward)(x, kernel, bias)
 
@@ -117,9 +128,9 @@ def _tokens_backward(chunks, kernel, of_product, of_total):
 
 
 class _Chunks:
-    """A text in parts of a few tokens of every row, the first of which may have another size.
+    """A text in chunks of a few tokens of every row; the first chunk may have another size.
 
-    The window of a chunk holds the tokens that its outputs see, arranged as `time_major` says.
+    The window of a chunk contains the tokens that its outputs see, in the arrangement of `time_major`.
 
     Args:
         x: Float tensor (batch, before + length, dim).
@@ -134,25 +145,25 @@ class _Chunks:
         self.size = max(1, rows // max(self.batch, 1)) if isinstance(self.batch, int) else UNKNOWN_BATCH_TOKENS
         self.count, self.first = 0, self.length  # chunks after the first one, tokens of the first one
         if isinstance(self.length, int):
-            if not time_first():  # the concatenation of a chunk takes a third of the text, at most
+            if not time_first():  # limits the concatenation of a chunk to a third of the size of the text
                 self.size = max(self.size, self.length // (3 * num_local))
             self.count = max(0, (self.length - max(1, num_local - 1 - before)) // self.size)
             self.first = self.length - self.count * self.size
 
     def blocks(self, kernel):
-        """Returns the matrices that belong to `blocks_of`, a list."""
+        """Returns the list of the matrices for `blocks_of`."""
         if not time_first():
             return [kernel]
         return [kernel[first : first + self.dim] for first in range(0, kernel.shape[0], self.dim)]
 
     def slice(self, x, start, size):
-        """Returns `size` tokens of (batch, tokens, dim) from `start`, an int or, under JAX, a tensor."""
+        """Returns `size` tokens of `x` (batch, tokens, dim) from `start`, an int or, under JAX, a tensor."""
         if isinstance(start, int):
             return x[:, start : start + size]
         return ops.slice(x, (0, start, 0), (self.batch, size, x.shape[-1]))
 
     def window(self, start, size):
-        """Returns the tokens that the outputs from `start` see, arranged, with zeros in front of the text."""
+        """Returns the tokens that the outputs from `start` see, arranged, with zeros before the text."""
         first, tokens = self.before + start - self.num_local + 1, size + self.num_local - 1
         if isinstance(start, int) and first < 0:
             return arranged(padded(self.slice(self.x, 0, tokens + first), -first, 0))
@@ -163,16 +174,16 @@ class _Chunks:
         return [window[..., first : first + size, :] for first in reversed(range(self.num_local))]
 
     def blocks_of(self, window, size):
-        """Returns the local blocks, a list of matrices (rows, dim); JAX has all in one (rows, num_local·dim).
+        """Returns the local blocks, a list of matrices (rows, dim); under JAX one matrix (rows, num_local·dim).
 
         XLA would compute the products of all blocks before it adds them, and would copy each block.
         """
-        tokens = self.tokens_of(window, size)
-        tokens = tokens if time_first() else [ops.concatenate(tokens, axis=-1)]
-        return [as_rows(one, one.shape[-1] if not time_first() else self.dim) for one in tokens]
+        blocks = self.tokens_of(window, size)
+        blocks = blocks if time_first() else [ops.concatenate(blocks, axis=-1)]
+        return [as_rows(block, block.shape[-1] if not time_first() else self.dim) for block in blocks]
 
     def restored(self, rows):
-        """Returns a matrix (rows, any dim) as (batch, tokens, dim) in the dtype of the text."""
+        """Reshapes a matrix (rows, any dim) to (batch, tokens, dim) in the dtype of the text."""
         return restored(ops.cast(rows, self.x.dtype), self.batch)
 
     def sums(self, window, size):
@@ -192,7 +203,7 @@ class _Chunks:
         return of_window
 
     def add_gradients(self, of_window, upstream, kernels, size):
-        """Returns a gradient of the window, which may be overwritten, plus the gradient by way of the products."""
+        """Adds the gradient through the products to a gradient of the window, which may be overwritten."""
         last = self.num_local - 1
         if adds_in_place(upstream):
             for distance, kernel in enumerate(kernels):
@@ -211,7 +222,7 @@ class _Chunks:
         return of_window
 
     def add_overlap(self, of_window, overlap, size):
-        """Returns the gradient of a window plus the part of it that belongs to the chunk after it."""
+        """Adds the part of the gradient of a window that comes from the next chunk."""
         if not isinstance(size, int) or not self.num_local - 1:
             return of_window
         if adds_in_place(of_window):
@@ -279,7 +290,7 @@ class _Chunks:
         return of_x
 
     def _front(self, overlap):
-        """Returns the gradient of the tokens before the first output, in a list, which is empty if there are none."""
+        """Returns a list with the gradient of the tokens before the first output, or an empty list."""
         tokens = min(self.before, self.num_local - 1)
         if not tokens:
             return []
@@ -290,7 +301,7 @@ class _Chunks:
 
 
 def _put(array, part, start):
-    """Returns `array` (batch, tokens, dim), which may be overwritten, with `part` at the tokens from `start`."""
+    """Replaces the tokens of `array` (batch, tokens, dim) from `start` by `part`; may overwrite `array`."""
     if keras.config.backend() == "torch":
         array[:, start : start + part.shape[1]] = part
         return array
@@ -298,7 +309,7 @@ def _put(array, part, start):
 
 
 def _add_at(total, part, start):
-    """Returns `total` (batch, tokens, dim) plus `part` at the tokens from `start`; XLA adds in place."""
+    """Adds `part` to the tokens of `total` (batch, tokens, dim) from `start`; XLA adds in place."""
     part = part + total[:, start : start + part.shape[1]]
     return ops.slice_update(total, (0, start, 0), part)
 

@@ -1,4 +1,4 @@
-"""Products with weighted averages of a text's tokens."""
+"""Products of matrices and weighted averages of the tokens of a text."""
 
 import keras
 import numpy as np
@@ -19,8 +19,8 @@ from keras_adaptive.ops.time_major import (
     time_first,
 )
 
-BLOCK_TOKENS = 128  # tokens whose averages are one matrix product
-MOST_BLOCKS = 64  # so that a compiler gets no long program for a long text
+BLOCK_TOKENS = 128  # number of tokens whose averages are one matrix product
+MOST_BLOCKS = 64  # limits the size of the compiled program for a long text
 
 
 def product_of_averages(x, kernel, filters, before):
@@ -40,7 +40,8 @@ def product_of_averages(x, kernel, filters, before):
         rows = text.batch * text.length
         state = ops.zeros((rows, kernel.shape[1]), "float32"), ops.zeros(text.shape(text.length), "float32")
         (product, averages), _ = scan(step, state, (filters, text.blocks(kernel)), ())
-        return tuple(text.restored(one) for one in (product, as_rows(averages, text.dim))), (x, kernel, filters)
+        outputs = tuple(text.restored(rows) for rows in (product, as_rows(averages, text.dim)))
+        return outputs, (x, kernel, filters)
 
     def backward(residuals, upstream):
         x, kernel, filters = residuals
@@ -68,7 +69,7 @@ def product_of_averages(x, kernel, filters, before):
 
 
 class _Text:
-    """A whole text, arranged as the windows of `_Chunks` are.
+    """A whole text in the arrangement of `time_major`.
 
     Args:
         x: Float tensor (batch, before + length, dim).
@@ -88,7 +89,7 @@ class _Text:
         return ops.reshape(kernel, (kernel.shape[0] // self.dim, self.dim, kernel.shape[1]))
 
     def restored(self, rows):
-        """Returns a matrix (rows, any dim) as (batch, tokens, dim) in the dtype of the text."""
+        """Reshapes a matrix (rows, any dim) to (batch, tokens, dim) in the dtype of the text."""
         return restored(ops.cast(rows, self.tokens.dtype), self.batch)
 
     def filtered(self, weights):
@@ -132,7 +133,7 @@ class _Text:
     def _blocks(self, first, last):
         """Returns the largest number of tokens of a block and the boundaries of the blocks from `first` to `last`.
 
-        There is only one block if a graph does not know the length.
+        There is a single block if a graph does not know the length.
         """
         if not isinstance(self.length, int):
             return last - first, [(first, last)]

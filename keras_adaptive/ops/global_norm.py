@@ -5,13 +5,16 @@ from keras_adaptive.backend.rows import RowGradient
 
 
 def global_norm(gradients):
-    """Returns √Σ x² over all elements of all gradients, a float32 scalar. Each tensor is read only once.
+    """Computes √Σ x² over all elements of all gradients, reading each tensor only once.
 
     Args:
-        gradients: Tensors, or `RowGradient`s with distinct ids.
+        gradients: List of tensors, or of `RowGradient`s with distinct ids.
+
+    Returns:
+        A float32 scalar.
     """
     backend = keras.config.backend()
-    tensors = [one.values if isinstance(one, RowGradient) else one for one in gradients]
+    tensors = [gradient.values if isinstance(gradient, RowGradient) else gradient for gradient in gradients]
     tensors = [ops.cast(tensor, "float32") for tensor in tensors]
     if backend == "tensorflow":
         import tensorflow as tf
@@ -25,10 +28,12 @@ def global_norm(gradients):
 
 
 def scaled(gradients, factor):
-    """Returns the gradients times a scalar. torch writes into the given tensors, to need no memory of their size."""
+    """Returns the gradients times a scalar. torch writes into the given tensors, which saves memory of their size."""
     return [
-        one._replace(values=_scaled(one.values, factor)) if isinstance(one, RowGradient) else _scaled(one, factor)
-        for one in gradients
+        gradient._replace(values=_scaled(gradient.values, factor))
+        if isinstance(gradient, RowGradient)
+        else _scaled(gradient, factor)
+        for gradient in gradients
     ]
 
 

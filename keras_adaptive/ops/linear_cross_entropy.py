@@ -1,4 +1,4 @@
-"""Cross-entropy of a linear layer without its logits: the primitive of every word loss."""
+"""Cross-entropy of a linear layer without the array of its logits: the primitive of all word losses."""
 
 import itertools
 
@@ -9,43 +9,59 @@ from keras_adaptive.backend.checks import check_same_shape
 from keras_adaptive.backend.custom_vjp import custom_vjp
 from keras_adaptive.backend.ordering import with_dependencies
 from keras_adaptive.ops.active_rows import over_active_rows
+from keras_adaptive.ops.chunks import default_chunk_rows
+from keras_adaptive.typing import Tensor
 
-CHUNK_BYTES = {"tensorflow": 40 * 2**20, "jax": 60 * 2**20, "torch": 64 * 2**20}  # measured on two CPU cores
-MIN_CHUNK_ROWS, MAX_CHUNK_ROWS = 16, 1024
-TAIL_CHUNKS = 32  # a tail's chunk is at most this fraction of the batch, since few of its rows belong to the tail
-LEAST_SHARE = 1e-30  # Least probability of all classes together: not 0 as a divisor, too small for a gradient.
-EXCLUDED = 1e30  # is subtracted from a logit that does not count: finite, so that no difference of two is NaN
-ROWS_FIRST = 128  # rows of a chunk from which XLA's products on a CPU are faster with the rows of the logits first
+LEAST_SHARE = 1e-30  # lower bound of the probability of all classes, a divisor; too small to affect a gradient
+EXCLUDED = 1e30  # subtracted from the logit of an excluded class; finite, so that no difference of two is NaN
+ROWS_FIRST = 128  # chunk size from which XLA's products on a CPU are faster with the rows of the logits first
 
 
-def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_rows=None, bias=None, excluded=None):
+def linear_cross_entropy(
+    x: Tensor,
+    table: Tensor,
+    targets: Tensor,
+    weights: Tensor,
+    extra_logits: Tensor | None = None,
+    chunk_rows: int | None = None,
+    bias: Tensor | None = None,
+    excluded: Tensor | None = None,
+) -> Tensor:
     """Computes the weighted sum of the cross-entropies of `softmax(x·tableᵀ + bias)`, exactly and in one pass.
 
     The sum Σ_r weights[r] · −log softmax([x[r]·tableᵀ + bias ; extra_logits[r]])[targets[r]] is over the rows whose
-    target is a class and whose weight is not zero; every other row costs nothing. The rows are processed in chunks, so
+    target is a class and whose weight is not zero; all other rows cost nothing. The rows are processed in chunks, so
     that only one chunk's logits exist at a time. The same pass computes the gradients, which the upstream gradient only
-    scales. It takes three matrix products, none of them twice.
+    scales. Loss and gradients take three matrix products in total.
 
     The log-sum-exp and all sums are in float32 whatever the dtype. With float16 the products with the gradient of
     the logits run in float32 too, since float16 cannot hold a probability below 6e-8.
 
     Args:
         x: Float tensor (rows, dim), the hidden states.
-        table: Float tensor (classes, dim), one vector per class, in the dtype of `x` or in float32; its gradient is
-            in its own dtype, so that a float32 table loses no digits to a narrower `x`.
+        table: Float tensor (classes, dim), one vector per class, in the dtype of `x` or in float32. Its gradient has
+            the dtype of the table, so that a float32 table loses no digits to a narrower `x`.
         targets: Int tensor (rows,). A target below 0, or not below `classes` plus the number of extra columns,
             excludes its row from the sum.
         weights: Float tensor (rows,). They are constants: no gradient flows to them.
-        extra_logits: Float tensor (rows, extras) of further classes (the clusters of an adaptive softmax), whose ids
-            follow the ids of the table.
-        chunk_rows: Number of rows of a chunk, by default `default_chunk_rows`.
-        bias: Float tensor (classes,), added to the logits of the table in float32; by default none.
-        excluded: Int tensor (rows,): the class of the table, other than the target, that a row leaves out of its
-            softmax, or −1 for none. By default no row leaves one out.
+        extra_logits: Float tensor (rows, extras), the logits of further classes (such as the tails of an adaptive
+            softmax), whose ids follow the ids of the table. Optional.
+        chunk_rows: Number of rows per chunk, by default `default_chunk_rows`.
+        bias: Float tensor (classes,), added to the logits of the table in float32. Optional.
+        excluded: Int tensor (rows,), a class of the table other than the target that the row leaves out of its
+            softmax, or −1 for none. Optional.
 
     Returns:
         A float32 scalar, in nats. Its gradients with respect to `x`, `table`, `extra_logits` and `bias` are exact;
-        second derivatives do not exist.
+        second derivatives are not available.
+
+    Example:
+
+    >>> x = np.zeros((3, 8), "float32")  # all classes have the same probability
+    >>> table = np.random.normal(size=(100, 8)).astype("float32")
+    >>> loss = linear_cross_entropy(x, table, targets=np.array([4, 99, -1]), weights=np.ones(3))
+    >>> round(float(loss), 3)  # 2 · log(100), since the third row has no target
+    9.21
     """
 
     def forward(x, table, targets, weights, *rest):
@@ -62,8 +78,8 @@ def linear_cross_entropy(x, table, targets, weights, extra_logits=None, chunk_ro
 def sliced_cross_entropy(terms, table, boundaries, weights, bias=None):
     """Computes the sum of `linear_cross_entropy` over slices of one table, one slice after the other.
 
-    The gradients of the slices are parts of one gradient of the table. Slices that are taken from the table one by one
-    would each get a gradient of its size, padded with zeros, and the sum of these.
+    The gradients of the slices are parts of one gradient of the table. Automatic differentiation of separate slices
+    would pad the gradient of each slice to the size of the table and add them up.
 
     Args:
         terms: List of a dict for each slice: its `x`, `targets`, `extra_logits` and `chunk_rows`.
@@ -77,39 +93,57 @@ def sliced_cross_entropy(terms, table, boundaries, weights, bias=None):
     """
 
     def forward(*flat):
-        whole, weights, own = keras.tree.pack_sequence_as(arguments, flat)
-        sums = [ops.empty(one.shape, "float32") for one in whole] if keras.config.backend() == "torch" else None
-        total, of_slices, of_own = 0.0, [], []
-        for (low, high), term, (x, targets, *extra) in zip(itertools.pairwise(boundaries), terms, own, strict=True):
-            table, *bias = (one[low:high] for one in whole)
-            x, own_sums = with_dependencies(x, total), sums and [one[low:high] for one in sums]
+        shared, weights, rows = keras.tree.pack_sequence_as(arguments, flat)
+        sums = [ops.empty(tensor.shape, "float32") for tensor in shared] if keras.config.backend() == "torch" else None
+        total, of_slices, of_rows = 0.0, [], []
+        for (low, high), term, (x, targets, *extra) in zip(itertools.pairwise(boundaries), terms, rows, strict=True):
+            table, *bias = (tensor[low:high] for tensor in shared)
+            x, slice_sums = with_dependencies(x, total), sums and [tensor[low:high] for tensor in sums]
             inputs = x, table, targets, weights, bias, extra, (), term["chunk_rows"]
-            nll, (of_x, *rest) = _chunked(*inputs, with_gradients=True, sums=own_sums)
+            nll, (of_x, *rest) = _chunked(*inputs, with_gradients=True, sums=slice_sums)
             total = total + ops.sum(nll * weights)
-            of_slices.append(rest[: len(whole)])
-            of_own += [of_x, *rest[len(whole) :]]
-        of_whole = sums or [ops.concatenate(parts) for parts in zip(*of_slices)]
-        return total, (*of_whole, *of_own)
+            of_slices.append(rest[: len(shared)])
+            of_rows += [of_x, *rest[len(shared) :]]
+        of_shared = sums or [ops.concatenate(parts) for parts in zip(*of_slices)]
+        return total, (*of_shared, *of_rows)
 
     def backward(gradients, upstream):
         gradients = iter(_scaled(gradients, upstream))
         return [dtype and ops.cast(next(gradients), dtype) for dtype in dtypes]
 
-    given = [_arguments(term["x"], table, term["targets"], weights, bias, term["extra_logits"]) for term in terms]
-    (_, table, _, weights, *rest), split, _ = given[0]
-    own = [[tensors[0], tensors[2], *split(tensors[4:])[1]] for tensors, split, _ in given]
-    arguments = [[table, *split(rest)[0]], weights, own]
+    of_terms = [_arguments(term["x"], table, term["targets"], weights, bias, term["extra_logits"]) for term in terms]
+    (_, table, _, weights, *rest), split, _ = of_terms[0]
+    rows = [[tensors[0], tensors[2], *split(tensors[4:])[1]] for tensors, split, _ in of_terms]
+    arguments = [[table, *split(rest)[0]], weights, rows]
     flat = keras.tree.flatten(arguments)
-    constant = [weights, *(tensors[1] for tensors in own)]
-    dtypes = [None if any(one is other for other in constant) else _dtype(one) for one in flat]
+    constants = {id(weights), *(id(tensors[1]) for tensors in rows)}
+    dtypes = [None if id(tensor) in constants else _dtype(tensor) for tensor in flat]
     return custom_vjp(forward, backward)(*flat)
 
 
-def linear_nll(x, table, targets, extra_logits=None, chunk_rows=None, bias=None):
-    """Returns the cross-entropy of every row, with the same bound on memory: for evaluation.
+def linear_nll(
+    x: Tensor,
+    table: Tensor,
+    targets: Tensor,
+    extra_logits: Tensor | None = None,
+    chunk_rows: int | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Computes the cross-entropy of every row, in chunks like `linear_cross_entropy`; meant for evaluation.
 
-    The arguments are the same as in `linear_cross_entropy`, without `weights`. The result is (rows,) float32, 0 for a
-    row whose target is no class. Differentiating it computes the logits once more: for training use the fused sum.
+    The gradient computes the logits again: use `linear_cross_entropy` for training.
+
+    Args:
+        x, table, targets, extra_logits, chunk_rows, bias: As in `linear_cross_entropy`.
+
+    Returns:
+        (rows,) float32, in nats; 0 for a row whose target is not a class.
+
+    Example:
+
+    >>> x, table = np.zeros((3, 8), "float32"), np.ones((100, 8), "float32")
+    >>> linear_nll(x, table, targets=np.array([4, 99, -1])).shape
+    (3,)
     """
 
     def forward(x, table, targets, *rest):
@@ -128,9 +162,9 @@ def linear_nll(x, table, targets, extra_logits=None, chunk_rows=None, bias=None)
 
 
 def _arguments(x, table, targets, weights, bias, extra_logits, excluded=None):
-    """Returns the given tensors, a function that splits the last of them, and the dtypes of all gradients.
+    """Returns the arguments as tensors, a function that splits the last of them, and the dtypes of all gradients.
 
-    Bias, extra logits and excluded classes come last. The function returns them as three sequences of one tensor, or of
+    The last tensors are bias, extra logits and excluded classes. The function returns three sequences of one tensor or
     none.
     """
     x, table = ops.convert_to_tensor(x), ops.convert_to_tensor(table)
@@ -152,7 +186,7 @@ def _arguments(x, table, targets, weights, bias, extra_logits, excluded=None):
 
 
 def _scaled(gradients, factor):
-    """Returns the gradients times a scalar. Compilers drop a product with 1; eager torch skips it here."""
+    """Returns the gradients times a scalar; skips a factor of 1 under eager torch, as compilers do."""
     if keras.config.backend() == "torch" and factor.device.type == "cpu" and factor == 1:
         return gradients
     return [factor * gradient for gradient in gradients]
@@ -169,17 +203,17 @@ def _dtype(tensor):
 
 
 def _chunked(x, table, targets, weights, bias, extra, excluded, chunk_rows, with_gradients, sums=None):
-    """Returns the nll (rows,) and, if asked, the gradients of Σ weight·nll with respect to x, table, bias and extra.
+    """Returns the nll (rows,) and optionally the gradients of Σ weight·nll with respect to x, table, bias and extra.
 
-    Under torch the gradients of table and bias are written into `sums`, if given; their values before do not matter.
+    Under torch the gradients of table and bias overwrite `sums`, if given.
     """
     columns = table.shape[0] + sum(logits.shape[-1] for logits in extra)
     active = (targets >= 0) & (targets < columns) & (weights != 0)
     if chunk_rows is None:
         chunk_rows = default_chunk_rows(x.shape[0], columns, table.shape[1] if with_gradients else 0)
     of_rows, of_table = ((targets, x, *extra), (table, *bias)) if with_gradients else ((targets,), ())
-    outputs = [ops.zeros(ops.shape(one), "float32") for one in of_rows]
-    carry = sums or [ops.zeros(ops.shape(one), "float32") for one in of_table]
+    outputs = [ops.zeros(ops.shape(tensor), "float32") for tensor in of_rows]
+    carry = sums or [ops.zeros(ops.shape(tensor), "float32") for tensor in of_table]
     dtype = _dtype(x)
     if keras.config.backend() == "torch":
         body = _torch_chunk(table, bias, len(extra), dtype, with_gradients)
@@ -187,57 +221,25 @@ def _chunked(x, table, targets, weights, bias, extra, excluded, chunk_rows, with
         axis = 0 if keras.config.backend() == "jax" and chunk_rows < ROWS_FIRST else 1
         body = _chunk(table, bias, len(extra), dtype, with_gradients, axis)
     if sums and not active.any():  # no chunk will write
-        carry = [one.zero_() for one in sums]
+        carry = [tensor.zero_() for tensor in sums]
     inputs = x, targets, weights, *extra, *excluded
     outputs, carry = over_active_rows(body, active, inputs, outputs, carry, chunk_rows)
     nll, *of_rows = outputs
     return nll, (*of_rows[:1], *carry, *of_rows[1:])
 
 
-def default_chunk_rows(rows, columns, dim=0):
-    """Returns the number of rows whose float32 logits take the `CHUNK_BYTES` of the backend, evened over the batch.
-
-    TensorFlow holds more arrays of that size at a time than the other backends. A chunk has at least `MIN_CHUNK_ROWS`,
-    since smaller matrix products are slow, and at most `MAX_CHUNK_ROWS`. Outside of torch each chunk computes a
-    gradient (columns, dim) that is added to a sum in a pass of its own. Such a chunk has at least dim / 2 rows:
-    otherwise that pass would take too large a part of the time, and this array needs more memory than the logits.
-    Finally the batch (its `rows`, None if unknown) is cut into equal chunks of a multiple of 8, because with static
-    shapes a partial last chunk costs as much as a full one.
-    """
-    backend = keras.config.backend()
-    least = MIN_CHUNK_ROWS if backend == "torch" else max(MIN_CHUNK_ROWS, dim // 2)
-    most = min(max(CHUNK_BYTES[backend] // (4 * columns), least), MAX_CHUNK_ROWS)
-    if rows:
-        most = -(-rows // -(-rows // most))
-    return -(-most // 8) * 8
-
-
-def tail_chunk_rows(x, columns):
-    """Returns the number of rows of a tail's chunk, a tensor where the rows of a batch are known only at run time.
-
-    The last chunk of a tail is padded, except under torch, so that a large chunk would cost more than it holds.
-    """
-    most, rows = default_chunk_rows(None, columns), ops.shape(x)[0]
-    if keras.config.backend() == "torch":
-        return most
-    share = -(-rows // TAIL_CHUNKS)
-    if isinstance(rows, int):
-        return min(most, max(share, MIN_CHUNK_ROWS))
-    return ops.minimum(most, ops.maximum(share, MIN_CHUNK_ROWS))
-
-
 def _chunk(table, bias, extras, dtype, with_gradients, axis):
     """Returns the function of one chunk for `over_active_rows`.
 
-    With e = exp(logits − peak) over the classes, and p the total probability of the classes beside the extra columns
-    (1 without any),
+    With e = exp(logits − peak) over the classes, and p the total probability of the classes (below 1 if there are extra
+    columns),
 
         nll = log Σ exp(every logit of the row) − logits[target]
         ∂(weight·nll)/∂logits = weight · p / Σe · (e − Σe / p · onehot)
 
     The per-row factor is applied to the (rows, dim) matrices, so that the much larger e is read as few times as
-    possible. Logits enter only by their distance from the largest of their row, as in a softmax: the digits of a
-    probability depend on how far logits are apart and not on how large they are. The classes run along `axis` of the
+    possible. Only the differences between the logits and the largest logit of their row enter, as in a softmax, so
+    that the precision does not depend on the size of the logits. The classes run along `axis` of the
     logits: (rows, classes) or (classes, rows).
     """
     classes = table.shape[0]
@@ -287,7 +289,7 @@ def _chunk(table, bias, extras, dtype, with_gradients, axis):
 def _exponentials(logits, axis):
     """Returns exp(logits − shift) for some shift of each row, its sum, the row's peak and log Σ exp(logits − peak)."""
     peak = ops.max(logits, axis)
-    if keras.config.backend() == "tensorflow":  # its softmax takes less time than its exp
+    if keras.config.backend() == "tensorflow":  # tf.nn.softmax takes less time than tf.exp
         import tensorflow as tf
 
         exps = tf.nn.softmax(with_dependencies(logits, peak), axis)
@@ -303,7 +305,7 @@ def gradient_dtype(dtype):
 
 
 class _Column:
-    """Column of every row of a matrix whose columns run along `axis`; none where `columns` lies outside."""
+    """One column per row of a matrix whose columns run along `axis`; none where `columns` is out of range."""
 
     def __init__(self, columns, width, axis):
         self.inside = (columns >= 0) & (columns < width)
@@ -323,7 +325,7 @@ class _Column:
 
 
 def _torch_chunk(table, bias, extras, dtype, with_gradients):
-    """Works as `_chunk`, in place: one buffer of logits becomes probabilities and then their gradients."""
+    """Works as `_chunk`, but in place: one buffer holds the logits, then the probabilities, then the gradients."""
     import torch
 
     classes = table.shape[0]

@@ -1,4 +1,4 @@
-"""Functions of single rows, applied to the rows of a batch that need them, with exact gradients."""
+"""Functions of single rows, applied to the active rows of a batch, with exact gradients."""
 
 import keras
 from keras import ops
@@ -8,22 +8,22 @@ from keras_adaptive.ops.active_rows import over_active_rows
 
 
 def map_rows(cases, inputs, weights, width, in_chunks=False):
-    """Computes `function(*input rows, *weights)` in active rows; other rows are 0 and cost nothing.
+    """Computes `function(*input rows, *weights)` for the active rows; other rows are 0 and cost nothing.
 
     The cases share weights and are processed one after the other, each in chunks, so that rows of different kinds
-    (words of different lengths) can be treated by functions of different static shapes. Under TensorFlow and JAX the
-    backward pass computes each chunk once more, so that the number of chunks can be a run-time value. Under torch,
-    whose shapes are dynamic, autograd needs neither chunks nor a second computation.
+    (words of different lengths) can have functions of different static shapes. Under TensorFlow and JAX the backward
+    pass computes each chunk again, so that the number of chunks can be a run-time value. Under torch, whose shapes are
+    dynamic, autograd needs neither chunks nor a second computation.
 
     Args:
         cases: List of `(function, active, chunk_rows)`: a function of tensors with any number of rows and of the
-            weights, the rows (rows,) bool that it is for, and the number of rows that it gets at a time. No row may be
-            active in two cases.
+            weights, a bool tensor (rows,) of its active rows, and the number of rows per chunk. No row may be active in
+            two cases.
         inputs: List of tensors of `rows` rows, float or int.
         weights: List of float tensors.
         width: Width of the rows that the functions return.
-        in_chunks: Whether torch divides the rows of a case too, for functions whose arrays are much larger than their
-            inputs and outputs.
+        in_chunks: Whether torch divides the rows of a case into chunks too, for functions whose intermediate arrays are
+            much larger than their inputs and outputs.
 
     Returns:
         (rows, width) float32, differentiable once with respect to the float inputs and the weights.
@@ -64,10 +64,11 @@ def _forward(function, weights):
 def _backward(function, weights):
     def body(rows, live, carry):
         *rows, upstream = rows
-        upstream = ops.where(live[:, None], upstream, 0.0)  # A row that only pads the chunk is a copy.
+        upstream = ops.where(live[:, None], upstream, 0.0)  # rows that pad the chunk are copies
         gradients = vjp(function, (*rows, *weights), upstream)
         of_rows = [gradient for row, gradient in zip(rows, gradients) if is_float(row)]
-        return of_rows, [old + ops.cast(new, "float32") for old, new in zip(carry, gradients[len(rows) :])]
+        of_weights = gradients[len(rows) :]
+        return of_rows, [total + ops.cast(gradient, "float32") for total, gradient in zip(carry, of_weights)]
 
     return body
 

@@ -5,10 +5,19 @@ from keras import ops
 
 from keras_adaptive.backend.custom_vjp import custom_vjp
 from keras_adaptive.backend.scan import scan
+from keras_adaptive.typing import Tensor
 
 
-def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
-    """Computes an LSTM over time.
+def lstm(
+    x: Tensor,
+    kernel: Tensor,
+    recurrent_kernel: Tensor,
+    bias: Tensor,
+    h: Tensor,
+    c: Tensor,
+    projection: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Computes an LSTM layer over time.
 
     With the gates i, f, g and o in this order along the last axis of the weights,
 
@@ -17,15 +26,15 @@ def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
         h ← o·tanh(c), times `projection` if there is one
 
     The state is float32 whatever the dtype of `x`. The gradients of the weights are one matrix product over all steps.
-    torch runs its own kernel where the dtype is float32 and all rows have one bias; with a projection only on a GPU and
-    for an `output_dim` below `units`. TensorFlow and JAX run a loop over the steps on a GPU too, without cuDNN.
+    torch runs its own kernel if the dtype is float32 and all rows share the bias; with a projection only on a GPU and
+    for an `output_dim` below `units`. TensorFlow and JAX run a loop over the steps, without cuDNN on a GPU.
 
     Args:
         x: Float tensor (batch, time, input_dim).
         kernel: Float tensor (input_dim, 4·units) in the dtype of `x`.
         recurrent_kernel: Float tensor (output_dim, 4·units) in the dtype of `x`. `output_dim` is `units`, or the
             dimension of the projection.
-        bias: Float tensor (4·units,) in the dtype of `x`, or (batch, 4·units): one for each row, such as the product
+        bias: Float tensor (4·units,) in the dtype of `x`, or (batch, 4·units) for one bias per row, such as the product
             with an input that is the same at all steps.
         h: Float32 tensor (batch, output_dim), the output before the first step.
         c: Float32 tensor (batch, units), the cells before the first step.
@@ -33,11 +42,20 @@ def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
 
     Returns:
         `(y, h, c)`: the outputs (batch, time, output_dim) in the dtype of `x`, and the float32 state after the last
-        step. All have gradients.
+        step. All arguments have gradients.
 
     Reference:
-        Hochreiter & Schmidhuber (1997), with the forget gate of Gers et al. (2000) and the projection of Sak et al.
-        (2014).
+        Hochreiter and Schmidhuber, Long Short-Term Memory, 1997; Gers et al., Learning to Forget, 2000 (forget gate);
+        Sak et al., Long Short-Term Memory Based Recurrent Neural Network Architectures, 2014 (projection).
+
+    Example:
+
+    >>> x = np.random.normal(size=(2, 5, 3)).astype("float32")
+    >>> kernel, recurrent_kernel, bias = np.ones((3, 16)), np.ones((4, 16)), np.zeros(16)
+    >>> weights = [weight.astype("float32") for weight in (kernel, recurrent_kernel, bias)]
+    >>> y, h, c = lstm(x, *weights, h=np.zeros((2, 4), "float32"), c=np.zeros((2, 4), "float32"))
+    >>> y.shape
+    (2, 5, 4)
     """
     x, kernel, recurrent_kernel, bias, h, c = map(ops.convert_to_tensor, (x, kernel, recurrent_kernel, bias, h, c))
     extra = () if projection is None else (ops.convert_to_tensor(projection),)
@@ -45,7 +63,7 @@ def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
         import torch
 
         weights = [kernel.T, recurrent_kernel.T, bias, torch.zeros_like(bias), *(matrix.T for matrix in extra)]
-        training = torch.is_grad_enabled()  # cuDNN keeps what backward needs only if told so
+        training = torch.is_grad_enabled()  # cuDNN keeps the values for the backward pass only on request
         y, h, c = torch.lstm(x, (h[None], c[None]), weights, True, 1, 0.0, training, False, True)
         return y, h[0], c[0]
     bias = ops.transpose(bias) if len(bias.shape) == 2 else bias[:, None]
@@ -55,7 +73,7 @@ def lstm(x, kernel, recurrent_kernel, bias, h, c, projection=None):
 
 
 def _torch_has_kernel(x, bias, h, c, projection):
-    """Returns whether torch has a kernel for a case; it tells a projection by an output smaller than the cells."""
+    """Returns whether torch has a kernel for the arguments; it infers a projection from an output below the cells."""
     return len(bias.shape) == 1 and (not projection or (x.is_cuda and h.shape[-1] < c.shape[-1]))
 
 
@@ -64,8 +82,8 @@ def _lstm_forward(x, kernel, recurrent_kernel, bias, h, c, *projection):
 
     The bias is (4·units, 1), or (4·units, batch).
 
-    A product of a large matrix and a few columns is faster than one of a few rows and a large matrix, on a CPU by all
-    backends. Input and output of a step are one such matrix of columns.
+    On a CPU all backends multiply a large matrix and a few columns faster than a few rows and a large matrix. The input
+    and the output of a step form one such matrix of columns.
     """
     dtype, wide = _dtype(x), "float32"
     multiply, wide_bias = _gate_product(kernel, recurrent_kernel, x.shape[0]), ops.cast(bias, wide)
@@ -88,8 +106,8 @@ def _lstm_forward(x, kernel, recurrent_kernel, bias, h, c, *projection):
 
 
 def _gate_product(kernel, recurrent_kernel, time):
-    """Returns the function of x_t and h that gives kernelᵀ·x_t + recurrent_kernelᵀ·h, for `time` steps."""
-    if time == 1:  # as in generation: to rearrange the weights takes longer than to multiply with them
+    """Returns the function of x_t and h that computes kernelᵀ·x_t + recurrent_kernelᵀ·h, for `time` steps."""
+    if time == 1:  # as in generation, where rearranging the weights takes longer than the product
         return lambda x, h: ops.transpose(
             ops.matmul(ops.transpose(x), kernel) + ops.matmul(ops.transpose(h), recurrent_kernel)
         )
@@ -108,7 +126,7 @@ def _lstm_backward(residuals, upstream):
         of_y, activations, c, c_before = inputs
         i, f, g, o = ops.split(ops.cast(activations, wide), 4)
         of_h = of_h + ops.cast(of_y, wide)
-        of_cells = of_h  # of the cells' output o·tanh(c)
+        of_cells = of_h  # the gradient of o·tanh(c)
         for matrix in projection:
             of_cells = ops.cast(ops.matmul(matrix, ops.cast(of_h, dtype)), wide)
         t = ops.tanh(c)
@@ -136,8 +154,8 @@ def _lstm_backward(residuals, upstream):
     return [of_x, of_weights[: x.shape[1]], of_weights[x.shape[1] :], of_bias, *state, *of_projection]
 
 
-def forget_mult(z, f, c):
-    """Computes the pooling of a QRNN: c_t = f_t·z_t + (1 − f_t)·c_{t−1}.
+def forget_mult(z: Tensor, f: Tensor, c: Tensor) -> Tensor:
+    """Computes the pooling of a QRNN over time: c_t = f_t·z_t + (1 − f_t)·c_{t−1}.
 
     Args:
         z: Float tensor (batch, time, units), the new values.
@@ -145,13 +163,20 @@ def forget_mult(z, f, c):
         c: Float32 tensor (batch, units), the cells before the first step.
 
     Returns:
-        The cells (batch, time, units), float32; those of the last step are the state. All arguments have gradients.
+        The cells (batch, time, units), float32; the cells of the last step are the state. All arguments have gradients.
 
     Reference:
-        Bradbury et al., Quasi-Recurrent Neural Networks (2017), section 2.1. As in the code of Merity et al. (2018),
-        `f` multiplies the new value.
+        Bradbury et al., Quasi-Recurrent Neural Networks, ICLR 2017, section 2.1. As in the code of Merity et al., An
+        Analysis of Neural Language Modeling at Multiple Scales, 2018, `f` multiplies the new value.
+
+    Example:
+
+    >>> z, f = np.ones((1, 3, 1)), np.full((1, 3, 1), 0.5)
+    >>> cells = forget_mult(z, f, np.zeros((1, 1), "float32"))
+    >>> keras.ops.convert_to_numpy(cells)[0, :, 0]
+    array([0.5  , 0.75 , 0.875], dtype=float32)
     """
-    z, f = (ops.transpose(ops.cast(one, "float32"), (1, 0, 2)) for one in (z, f))
+    z, f = (ops.transpose(ops.cast(tensor, "float32"), (1, 0, 2)) for tensor in (z, f))
     c = ops.convert_to_tensor(c)
     return ops.transpose(custom_vjp(_forget_mult_forward, _forget_mult_backward)(z, f, c), (1, 0, 2))
 
@@ -164,7 +189,7 @@ def _forget_mult_forward(z, f, c):
 def _forget_mult_backward(residuals, upstream):
     z, f, c, cells = residuals
     keeps = 1 - f
-    # The gradient of a step's cells is its upstream one, and that of the next step's times what the next step keeps.
+    # The gradient of c_t is its upstream gradient plus the gradient of c_{t+1} times 1 − f_{t+1}.
     of_cells = _decay(
         upstream, ops.concatenate([keeps[1:], ops.zeros_like(keeps[:1])]), ops.zeros_like(c), reverse=True
     )
@@ -172,7 +197,7 @@ def _forget_mult_backward(residuals, upstream):
 
 
 def _decay(values, keeps, start, reverse=False):
-    """Returns a_t = values_t + keeps_t·a_{t−1} of every step (time, batch, units), from a_{−1} = `start`."""
+    """Returns a_t = values_t + keeps_t·a_{t−1} for every step, (time, batch, units), with a_{−1} = `start`."""
 
     def step(state, inputs):
         value, keep = inputs
@@ -183,7 +208,7 @@ def _decay(values, keeps, start, reverse=False):
 
 
 def _shifted(steps, start):
-    """Returns what stood before each of the `steps` (time, …): `start`, then all but the last."""
+    """Returns the predecessors of the `steps` (time, …): `start`, followed by all steps but the last."""
     return ops.concatenate([start[None], steps[:-1]])
 
 

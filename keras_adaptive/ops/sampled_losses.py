@@ -1,20 +1,17 @@
-"""Losses that compare a target with a few noise words in place of the whole vocabulary. They serve training alone."""
+"""Training losses that compare a target with a few noise words instead of the whole vocabulary."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 from keras import ops
 
 from keras_adaptive.backend.custom_vjp import custom_vjp
 from keras_adaptive.ops.active_rows import over_active_rows
-from keras_adaptive.ops.linear_cross_entropy import (
-    EXCLUDED,
-    default_chunk_rows,
-    gradient_dtype,
-    linear_cross_entropy,
-)
+from keras_adaptive.ops.chunks import default_chunk_rows
+from keras_adaptive.ops.linear_cross_entropy import EXCLUDED, gradient_dtype, linear_cross_entropy
+from keras_adaptive.typing import Tensor
 
-LAST = 2**31 - 1  # above every id
+LAST = 2**31 - 1  # larger than any id
 
 
 class Sampled(NamedTuple):
@@ -24,14 +21,26 @@ class Sampled(NamedTuple):
         ids: Int tensor (samples,), different words.
         target_counts: Float tensor (rows,), the expected count of every target among the noise words.
         counts: Float tensor (samples,), the expected counts of the noise words; 0 leaves a word out.
+
+    Example:
+
+    >>> ids, counts = np.array([7, 3, 12]), np.array([0.2, 0.4, 0.1], "float32")
+    >>> sampled = Sampled(ids, target_counts=np.array([0.4, 0.1], "float32"), counts=counts)
     """
 
-    ids: Any
-    target_counts: Any
-    counts: Any
+    ids: Tensor
+    target_counts: Tensor
+    counts: Tensor
 
 
-def sampled_cross_entropy(x, vectors, targets, weights, sampled, bias=None):
+def sampled_cross_entropy(
+    x: Tensor,
+    vectors: Tensor,
+    targets: Tensor,
+    weights: Tensor,
+    sampled: Sampled | tuple[Tensor, Tensor, Tensor],
+    bias: Tensor | None = None,
+) -> Tensor:
     """Computes the weighted sum of the cross-entropies of a softmax over each target and the noise words.
 
     The sum Σ_r weights[r] · −log softmax(s)[targets[r]] is over the rows whose target is not negative. For each row s
@@ -48,7 +57,7 @@ def sampled_cross_entropy(x, vectors, targets, weights, sampled, bias=None):
         targets: Int tensor (rows,). A target below 0 excludes its row from the sum.
         weights: Float tensor (rows,). They are constants: no gradient flows to them.
         sampled: A `Sampled`, or a tuple `(ids, target_counts, counts)` as a sampler of TensorFlow returns.
-        bias: Float tensor (samples + rows,), in the order of `vectors`; by default none.
+        bias: Float tensor (samples + rows,), in the order of `vectors`. Optional.
 
     Returns:
         A float32 scalar, in nats.
@@ -57,6 +66,16 @@ def sampled_cross_entropy(x, vectors, targets, weights, sampled, bias=None):
         Bengio and Senécal, Quick Training of Probabilistic Neural Nets by Importance Sampling, AISTATS 2003; Jean et
         al., On Using Very Large Target Vocabulary for Neural Machine Translation, ACL 2015, section 3; Jozefowicz et
         al., Exploring the Limits of Language Modeling, 2016, section 3.1.
+
+    Example:
+
+    >>> table = np.random.normal(size=(100, 8)).astype("float32")
+    >>> targets, noise = np.array([4, 99]), np.array([7, 3, 12])
+    >>> uniform = Sampled(noise, target_counts=np.full(2, 0.03, "float32"), counts=np.full(3, 0.03, "float32"))
+    >>> x, vectors = np.zeros((2, 8), "float32"), table[np.concatenate([noise, targets])]
+    >>> loss = sampled_cross_entropy(x, vectors, targets, np.ones(2), uniform)
+    >>> round(float(loss), 3)  # 2 · log(4), since each target is compared with three words
+    2.773
     """
     sampled = Sampled(*sampled)
     table, noise_bias, target_logits, active = _logits(x, vectors, targets, weights, sampled, bias)
@@ -66,14 +85,21 @@ def sampled_cross_entropy(x, vectors, targets, weights, sampled, bias=None):
     return linear_cross_entropy(x, table, places, weights, target_logits[:, None], bias=noise_bias, excluded=excluded)
 
 
-def noise_contrastive_loss(x, vectors, targets, weights, sampled, bias=None):
-    """Computes the weighted sum of the logistic losses that tell each target from the noise words.
+def noise_contrastive_loss(
+    x: Tensor,
+    vectors: Tensor,
+    targets: Tensor,
+    weights: Tensor,
+    sampled: Sampled | tuple[Tensor, Tensor, Tensor],
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Computes the weighted sum of the logistic losses that separate each target from the noise words.
 
     With the corrected logits s of `sampled_cross_entropy`, a row has the loss
 
         softplus(−s[target]) + Σ softplus(s[w]) over all noise words w,
 
-    among them its own target, if it was drawn. This is noise-contrastive estimation: the logits x·v(w) + bias(w) learn
+    including the row's target, if it was drawn. This is noise-contrastive estimation: the logits x·v(w) + bias(w) learn
     to be log-probabilities without a softmax. Each row gives the loss of `tf.nn.nce_loss` with one true class.
 
     Args:
@@ -84,32 +110,40 @@ def noise_contrastive_loss(x, vectors, targets, weights, sampled, bias=None):
 
     Reference:
         Gutmann and Hyvärinen, Noise-contrastive estimation: A new estimation principle for unnormalized statistical
-        models, AISTATS 2010; Jozefowicz et al. 2016, section 3.1.
+        models, AISTATS 2010; Jozefowicz et al., Exploring the Limits of Language Modeling, 2016, section 3.1.
+
+    Example:
+
+    >>> table = np.random.normal(size=(100, 8)).astype("float32")
+    >>> targets, noise = np.array([4, 99]), np.array([7, 3, 12])
+    >>> sampled = Sampled(noise, target_counts=np.full(2, 0.03, "float32"), counts=np.full(3, 0.03, "float32"))
+    >>> x, vectors = np.ones((2, 8), "float32"), table[np.concatenate([noise, targets])]
+    >>> loss = noise_contrastive_loss(x, vectors, targets, np.ones(2), sampled)
     """
     table, noise_bias, target_logits, active = _logits(x, vectors, targets, weights, Sampled(*sampled), bias)
     weights = ops.where(active, ops.stop_gradient(ops.cast(weights, "float32")), 0.0)
-    own = ops.sum(weights * ops.softplus(-target_logits))
-    return own + _softplus_sum(ops.convert_to_tensor(x), table, noise_bias, weights)
+    target_losses = ops.sum(weights * ops.softplus(-target_logits))
+    return target_losses + _softplus_sum(ops.convert_to_tensor(x), table, noise_bias, weights)
 
 
 def _logits(x, vectors, targets, weights, sampled, bias):
     """Returns the noise vectors, their corrected biases, the corrected logits of the targets and the active rows."""
     count = sampled.ids.shape[0]
-    table, own = _split(ops.convert_to_tensor(vectors), count)
+    table, target_vectors = _split(ops.convert_to_tensor(vectors), count)
     active = (ops.convert_to_tensor(targets) >= 0) & (ops.convert_to_tensor(weights) != 0)
     x = ops.where(active[:, None], ops.cast(x, "float32"), 0.0)
-    target_logits = ops.sum(x * ops.cast(own, "float32"), axis=-1) - _log(sampled.target_counts)
+    target_logits = ops.sum(x * ops.cast(target_vectors, "float32"), axis=-1) - _log(sampled.target_counts)
     correction = _log(sampled.counts)
     if bias is None:
         noise_bias = -correction
     else:
-        noise_bias, own_bias = _split(ops.cast(bias, "float32"), count)
-        noise_bias, target_logits = noise_bias - correction, target_logits + own_bias
+        noise_bias, target_bias = _split(ops.cast(bias, "float32"), count)
+        noise_bias, target_logits = noise_bias - correction, target_logits + target_bias
     return table, ops.where(_drawn(sampled), noise_bias, -EXCLUDED), target_logits, active
 
 
 def _log(counts):
-    """Returns the logarithms of expected counts, which are constants; of 0 it returns 0."""
+    """Returns the logarithms of expected counts, which are constants; 0 for a count of 0."""
     counts = ops.stop_gradient(ops.cast(counts, "float32"))
     return ops.log(ops.where(counts > 0, counts, 1.0))
 
@@ -119,12 +153,12 @@ def _drawn(sampled):
 
 
 def _split(tensor, count):
-    """Returns the first `count` rows and the rest; their gradients are joined without sums of padded arrays."""
+    """Returns the first `count` rows and the rest; a split joins their gradients without adding padded arrays."""
     if keras.config.backend() != "tensorflow":
         return ops.split(tensor, [count])
     import tensorflow as tf
 
-    return tf.split(tensor, [count, -1])  # the rest may be of unknown size
+    return tf.split(tensor, [count, -1])  # the size of the rest may be unknown
 
 
 def _columns_of(targets, sampled):
@@ -158,13 +192,13 @@ def _softplus_sum(x, table, bias, weights):
             of_table = ops.matmul(ops.transpose(d_logits), ops.cast(x, wide.dtype))
             return [losses, ops.matmul(d_logits, wide)], [carry[0] + ops.cast(of_table, "float32"), of_bias]
 
-        outputs = [ops.zeros(ops.shape(one), "float32") for one in (weights, x)]
-        carry = [ops.zeros(ops.shape(one), "float32") for one in (table, bias)]
+        outputs = [ops.zeros(ops.shape(tensor), "float32") for tensor in (weights, x)]
+        carry = [ops.zeros(ops.shape(tensor), "float32") for tensor in (table, bias)]
         chunk_rows = default_chunk_rows(x.shape[0], *table.shape)
         (losses, of_x), sums = over_active_rows(body, weights != 0, (x, weights), outputs, carry, chunk_rows)
         return ops.sum(losses), (of_x, *sums)
 
     def backward(gradients, upstream):
-        return [*(ops.cast(upstream * one, dtype) for one, dtype in zip(gradients, dtypes)), None]
+        return [*(ops.cast(upstream * gradient, dtype) for gradient, dtype in zip(gradients, dtypes)), None]
 
     return custom_vjp(forward, backward)(x, table, bias, weights)

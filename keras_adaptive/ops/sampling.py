@@ -1,11 +1,12 @@
-"""Noise words of sampled losses: drawn without replacement, with the probability that each was drawn.
+"""Noise words of sampled losses, drawn without replacement, and their expected counts.
 
 Candidates are drawn with replacement until `num_samples` different words are found, as TensorFlow's samplers with
-`unique=True` do. The number of tries that this takes gives the expected count of every word, which is the probability
-that the word is among the noise. All shapes are static and nothing passes over the vocabulary: the number of
-candidates is fixed beforehand, by `number_of_candidates`.
+`unique=True` do. The number of tries determines the expected count of every word, which is the probability that the
+word is among the noise. All shapes are static, because `number_of_candidates` fixes the number of candidates. The cost
+of a draw does not depend on the vocabulary.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -13,43 +14,44 @@ import numpy as np
 from keras import ops
 
 from keras_adaptive.backend.compiled import constant
+from keras_adaptive.typing import Tensor
 
-PIECES = 1024  # of a log-uniform distribution; a power of two
-MOST_CANDIDATES = 16  # for each noise word, where some words are too rare to be found
-MARGIN = 6.0  # standard deviations of the number of different words
+PIECES = 1024  # number of pieces of a log-uniform distribution, a power of two
+MOST_CANDIDATES = 16  # maximum per noise word, if some words are too rare to be found
+MARGIN = 6.0  # in standard deviations of the number of different words
 
 
 class Noise(NamedTuple):
-    """Noise words of an update and the number of candidates that were drawn until they were found.
+    """Noise words of an update, and the number of candidates that it took to find them.
 
     Args:
-        ids: Int32 tensor (num_samples,), different words in ascending order. Places without a word follow, if there
-            are too few different words among the candidates; they repeat a word.
-        found: Bool tensor (num_samples,), False in these places.
-        tries: Float32 scalar.
+        ids: Int32 tensor (num_samples,), different words in ascending order. If there are too few different words among
+            the candidates, a repeated word fills the last places.
+        found: Bool tensor (num_samples,), False for repeated words.
+        tries: Float32 scalar, the number of candidates.
     """
 
     ids: Any
     found: Any
     tries: Any
 
-    def expected_counts(self, probabilities):
-        """Returns the probability that a word is among the noise, given the probability of each draw: (…) float32."""
+    def expected_counts(self, probabilities: Tensor) -> Tensor:
+        """Returns the probability that a word is among the noise, given its probability per draw: (…) float32."""
         return -ops.expm1(ops.multiply(self.tries, ops.log1p(-ops.convert_to_tensor(probabilities))))
 
 
 class LogUniform:
     """Zipfian noise: p(id) = log((id + 2) / (id + 1)) / log(vocabulary_size + 1), for ids by descending frequency.
 
-    This is the distribution of `tf.random.log_uniform_candidate_sampler`. The logarithm of id + 1 is uniform, and 32
-    bits of floats cannot tell rare words apart by one number. So a first number chooses one of `PIECES` pieces of equal
-    probability and a second one the place within the piece.
+    This is the distribution of `tf.random.log_uniform_candidate_sampler`. The logarithm of id + 1 is uniform. A single
+    float32 number cannot distinguish all rare words, so a first number chooses one of `PIECES` pieces of equal
+    probability, and a second number the place within the piece.
 
     Args:
         vocabulary_size: Number of words.
     """
 
-    def __init__(self, vocabulary_size):
+    def __init__(self, vocabulary_size: int) -> None:
         self.vocabulary_size = vocabulary_size
         self._total = np.log1p(float(vocabulary_size))
         starts = np.exp(np.arange(PIECES) * (self._total / PIECES))
@@ -57,14 +59,14 @@ class LogUniform:
         self._starts, self._rest = (constant(part.astype("float32")) for part in (starts, starts - whole))
         self._whole = constant(whole.astype("int32"))
 
-    def probabilities(self, ids):
+    def probabilities(self, ids: Tensor) -> Tensor:
         """Returns the probability of drawing each id: (…) int to (…) float32."""
         return ops.log1p(1.0 / (ops.cast(ids, "float32") + 1.0)) / float(self._total)
 
-    def all_probabilities(self):
+    def all_probabilities(self) -> np.ndarray:
         return np.log1p(1.0 / np.arange(1, self.vocabulary_size + 1)) / self._total
 
-    def candidates(self, uniform):
+    def candidates(self, uniform: Tensor) -> Tensor:
         """Maps numbers (2, candidates) in [0, 1) to ids (candidates,) int32."""
         piece = ops.cast(uniform[0] * PIECES, "int32")
         starts, whole, rest = (ops.take(table, piece) for table in (self._starts, self._whole, self._rest))
@@ -73,31 +75,30 @@ class LogUniform:
 
 
 class Unigram:
-    """Noise by the counts of the words: p(id) = counts[id] / sum. A word that was never counted counts once.
+    """Unigram noise: p(id) = counts[id] / sum. A count of 0 is replaced by 1.
 
-    Draws take the same time for any vocabulary: each of its equal cells holds two words at most (Walker's alias
-    method).
+    The time of a draw does not depend on the vocabulary, by Walker's alias method.
 
     Args:
-        counts: Occurrences of each word, integers (vocabulary_size,).
+        counts: Count of each word, integers (vocabulary_size,).
     """
 
-    def __init__(self, counts):
-        counts = np.maximum(np.asarray(counts, "float64"), 1.0)
-        self.vocabulary_size = len(counts)
-        self._probabilities = counts / counts.sum()
+    def __init__(self, counts: Sequence[int] | np.ndarray) -> None:
+        positive = np.maximum(np.asarray(counts, "float64"), 1.0)
+        self.vocabulary_size = len(positive)
+        self._probabilities = positive / positive.sum()
         shares, aliases = alias_table(self._probabilities)
         self._table, self._shares = (constant(part.astype("float32")) for part in (self._probabilities, shares))
         self._aliases = constant(aliases)
 
-    def probabilities(self, ids):
+    def probabilities(self, ids: Tensor) -> Tensor:
         """Returns the probability of drawing each id: (…) int to (…) float32."""
         return ops.take(self._table, ids)
 
-    def all_probabilities(self):
+    def all_probabilities(self) -> np.ndarray:
         return self._probabilities
 
-    def candidates(self, uniform):
+    def candidates(self, uniform: Tensor) -> Tensor:
         """Maps numbers (2, candidates) in [0, 1) to ids (candidates,) int32."""
         cell = ops.cast(uniform[0] * self.vocabulary_size, "int32")
         cell = ops.minimum(cell, self.vocabulary_size - 1)
@@ -105,16 +106,17 @@ class Unigram:
 
 
 def alias_table(probabilities):
-    """Divides the probabilities of n words among n cells of equal size that hold two words at most.
+    """Divides the probabilities of n words among n cells of equal size, each for at most two words.
 
-    Words below 1/n leave a part of their cell to the word that is next in line among the others. A word whose
-    surplus is used up by that is filled up by the word after it.
+    Words with a probability below 1/n leave part of their cell to the first of the other words that has a surplus. A
+    word whose surplus runs out receives the rest of its own cell from the word after it.
 
     Args:
         probabilities: Float64 array (n,) with the sum 1.
 
     Returns:
-        `(shares, aliases)`: the part of each cell that its own word has, float64 (n,), and the other word, int32 (n,).
+        `(shares, aliases)`: the share of each cell that belongs to its own word, float64 (n,), and the id of the other
+        word, int32 (n,).
 
     Reference:
         Walker, An efficient method for generating discrete random variables with general distributions, ACM TOMS 1977.
@@ -125,19 +127,26 @@ def alias_table(probabilities):
     needed, surplus = np.cumsum(1.0 - sizes[rare]), np.cumsum(sizes[frequent] - 1.0)
     shares, aliases = np.ones_like(sizes), np.arange(len(sizes), dtype="int32")
     last = len(frequent) - 1
-    giver = np.searchsorted(surplus, np.concatenate([[0.0], needed[:-1]])[: len(rare)], side="right")
-    shares[rare], aliases[rare] = sizes[rare], frequent[np.minimum(giver, last)]
-    taker = np.searchsorted(needed, surplus[:-1], side="right")  # the rare word that uses up each surplus
-    used_up = np.flatnonzero(taker < len(rare))
-    overdrawn = needed[taker[used_up]] - surplus[used_up]
-    shares[frequent[used_up]], aliases[frequent[used_up]] = 1.0 - overdrawn, frequent[used_up + 1]
+    donor = np.searchsorted(surplus, np.concatenate([[0.0], needed[:-1]])[: len(rare)], side="right")
+    shares[rare], aliases[rare] = sizes[rare], frequent[np.minimum(donor, last)]
+    recipient = np.searchsorted(needed, surplus[:-1], side="right")  # the rare word that exhausts each surplus
+    exhausted = np.flatnonzero(recipient < len(rare))
+    deficit = needed[recipient[exhausted]] - surplus[exhausted]
+    shares[frequent[exhausted]], aliases[frequent[exhausted]] = 1.0 - deficit, frequent[exhausted + 1]
     return shares, aliases
 
 
 def number_of_candidates(distribution, num_samples):
-    """Returns how many candidates surely hold `num_samples` different words, or the most that are drawn.
+    """Returns a number of candidates that contains `num_samples` different words almost surely, up to a maximum.
 
     The number of different words has a standard deviation of at most the square root of its mean.
+
+    Args:
+        distribution: A `LogUniform` or `Unigram`.
+        num_samples: Number of different words.
+
+    Returns:
+        An integer, at most `MOST_CANDIDATES` · num_samples.
     """
     least_logs = np.log1p(-np.minimum(distribution.all_probabilities(), 1 - 1e-12))
     wanted = num_samples + MARGIN * np.sqrt(num_samples)
@@ -152,12 +161,12 @@ def number_of_candidates(distribution, num_samples):
 
 
 def draw_noise(distribution, num_samples, candidates, seed):
-    """Draws noise words, a function of the seed alone.
+    """Draws noise words, which depend on the seed only.
 
     Args:
         distribution: A `LogUniform` or `Unigram`.
         num_samples: Number of different words.
-        candidates: Number of candidates, by `number_of_candidates`.
+        candidates: The result of `number_of_candidates`.
         seed: Int or `keras.random.SeedGenerator`.
 
     Returns:
@@ -168,7 +177,7 @@ def draw_noise(distribution, num_samples, candidates, seed):
 
 
 def first_different(candidates, num_samples):
-    """Returns the `Noise` of the first `num_samples` different ids among candidates, int32 (candidates,)."""
+    """Returns the `Noise` of the first `num_samples` different ids among `candidates`, int32 (candidates,)."""
     count = candidates.shape[0]
     order = ops.argsort(candidates)  # stable
     in_order = ops.take(candidates, order)

@@ -9,41 +9,41 @@ from keras_adaptive.ops.recurrence import lstm
 from keras_adaptive.ops.word_bytes import encode_words
 
 BYTES, SPECIAL = 256, 4
-SYMBOLS = BYTES + 1 + SPECIAL  # the bytes, the end of a word, and the special words that every vocabulary begins with
+SYMBOLS = BYTES + 1 + SPECIAL  # bytes, the end of a word, and the special words at the beginning of every vocabulary
 
 
 def spell(words, max_bytes):
     """Returns the symbols of words, each + 1, padded with 0: int16 (words, longest).
 
-    A word is its UTF-8 bytes and the symbol 256, its end. A special word is a single symbol from 257 on.
+    The symbols of a word are its UTF-8 bytes and 256, the end. A special word is a single symbol of at least 257.
 
     Args:
-        words: List of words, which begins with the special ones.
-        max_bytes: Number of bytes that a word may have.
+        words: List of words, which begins with the special words.
+        max_bytes: Maximum number of bytes of a word.
 
     Raises:
         ValueError: If a word is empty or too long.
     """
-    others = words[SPECIAL:]
-    lengths = np.array([len(word.encode()) for word in others], int)
+    spelled = words[SPECIAL:]
+    lengths = np.array([len(word.encode()) for word in spelled], int)
     longest = lengths.max(initial=0)
     if longest > max_bytes:
-        word = others[lengths.argmax()]
+        word = spelled[lengths.argmax()]
         raise ValueError(
             f"`max_bytes` must be at least {longest}, the number of bytes of {word[:80]!r}: pass more, or make a "
             f"vocabulary without such words. Received: max_bytes={max_bytes}."
         )
     symbols = np.zeros((len(words), longest + 1), np.int16)
     symbols[:SPECIAL, 0] = np.arange(BYTES + 2, SYMBOLS + 1)
-    symbols[SPECIAL:, :longest] = encode_words(others, longest)
+    symbols[SPECIAL:, :longest] = encode_words(spelled, longest)
     symbols[np.arange(SPECIAL, len(words)), lengths] = BYTES + 1
     return symbols
 
 
 class Prefixes(NamedTuple):
-    """Prefixes of one length of all spellings, as a step of `vocabulary_log_probs` needs them.
+    """Prefixes of one length of all spellings, for one step of `vocabulary_log_probs`.
 
-    The pairs of a prefix and of the symbol after it are flat: prefix · SYMBOLS + symbol.
+    A pair of a prefix and the next symbol is the number prefix · SYMBOLS + symbol.
     """
 
     ends: np.ndarray  # the pairs that end a word
@@ -54,10 +54,10 @@ def prefix_tree(symbols):
     """Returns the tree of spellings: a list of `Prefixes`, and the place of each word among all their ends.
 
     Args:
-        symbols: What `spell` returns.
+        symbols: The result of `spell`.
     """
     levels, ended, alive = [], [], np.arange(len(symbols))
-    prefix = np.zeros(len(symbols), np.int64)  # of each word, the place of its prefix among those of one length
+    prefix = np.zeros(len(symbols), np.int64)  # the place of each word's prefix among the prefixes of one length
     for column in symbols.T:
         pairs, ends = prefix[alive] * SYMBOLS + column[alive] - 1, column[alive] > BYTES
         branches, prefix[alive[~ends]] = np.unique(pairs[~ends], return_inverse=True)
@@ -72,12 +72,12 @@ def prefix_tree(symbols):
 def spelling_nll(x, symbols, *weights, slots):
     """Computes −log p(spelling) of words, one spelling per row.
 
-    The LSTM reads at every step the hidden state of the row and the vector of the symbol before. Before the first
-    symbol this is row 0 of the table.
+    At every step the LSTM reads the hidden state of the row and the vector of the previous symbol. The first step reads
+    row 0 of the table.
 
     Args:
         x: Float tensor (rows, dim), the hidden states.
-        symbols: Int tensor (rows, at least `slots`), the symbols + 1, padded with 0.
+        symbols: Int tensor (rows, number of at least `slots`), the symbols + 1, padded with 0.
         weights: Float32 tensor (257, char_dim), the vectors of the symbols; then, in the dtype of `x`, the kernel
             (dim + char_dim, 4·units), the recurrent kernel (units, 4·units) and the bias (4·units,) of an LSTM, and the
             kernel (units, SYMBOLS) and bias (SYMBOLS,) of the logits.
@@ -97,12 +97,12 @@ def spelling_nll(x, symbols, *weights, slots):
 
 
 def vocabulary_log_probs(x, *weights, tree):
-    """Computes the log-probability of the spelling of every word, with one step for each prefix that words share.
+    """Computes the log-probability of the spelling of every word, with one LSTM step per distinct prefix.
 
     Args:
         x: Float tensor (rows, dim), the hidden states.
-        weights: As of `spelling_nll`.
-        tree: What `prefix_tree` returns.
+        weights: As in `spelling_nll`.
+        tree: The result of `prefix_tree`.
 
     Returns:
         (rows, words) float32, in nats.
@@ -110,7 +110,7 @@ def vocabulary_log_probs(x, *weights, tree):
     levels, places = tree
     rows, units = ops.shape(x)[0], weights[2].shape[0]
     parents, before, context = np.zeros(1, "int32"), np.zeros(1, "int32"), _context(x, *weights)
-    state, total, found = [ops.zeros((rows, 1, units), "float32")] * 2, ops.zeros((rows, 1), "float32"), []
+    state, total, complete = [ops.zeros((rows, 1, units), "float32")] * 2, ops.zeros((rows, 1), "float32"), []
     for ends, branches in levels:
         count = len(parents)
         flat = [ops.reshape(ops.take(part, parents, axis=1), (-1, units)) for part in state]
@@ -118,14 +118,14 @@ def vocabulary_log_probs(x, *weights, tree):
         log_probs, state = _predict(ops.repeat(context, count, axis=0), symbols, flat, *weights)
         state = [ops.reshape(part, (rows, count, units)) for part in state]
         pairs = ops.reshape(total[..., None] + ops.reshape(log_probs, (rows, count, SYMBOLS)), (rows, count * SYMBOLS))
-        found.append(ops.take(pairs, ends.astype("int32"), axis=1))
+        complete.append(ops.take(pairs, ends.astype("int32"), axis=1))
         total = ops.take(pairs, branches.astype("int32"), axis=1)
         parents, before = (branches // SYMBOLS).astype("int32"), (branches % SYMBOLS + 1).astype("int32")
-    return ops.take(ops.concatenate(found, axis=1), places.astype("int32"), axis=1)
+    return ops.take(ops.concatenate(complete, axis=1), places.astype("int32"), axis=1)
 
 
 def _context(x, table, kernel, recurrent_kernel, bias, *of_logits):
-    """Returns what the hidden states add to the gates, the same at every step: (rows, 4·units)."""
+    """Returns the contribution of the hidden states to the gates, the same at every step: (rows, 4·units)."""
     return ops.matmul(x, kernel[: x.shape[-1]]) + bias
 
 

@@ -1,8 +1,8 @@
-"""The arrangement of a text in which shifts over time cost the least, and products of such texts.
+"""The memory layout of a text in which shifts over time are cheapest, and products of such texts.
 
-torch and TensorFlow arrange it as (tokens, batch·dim), so that the tokens at one distance from some others are a slice
-of contiguous memory. JAX copies slices anyway and keeps (batch, tokens, dim), whose batch may be divided among devices.
-Time is the axis before the last in both.
+torch and TensorFlow arrange a text as (tokens, batch·dim), so that shifted tokens are a slice of contiguous memory. JAX
+copies slices anyway and keeps (batch, tokens, dim), whose batch may be divided among devices. In both layouts time is
+the axis before the last.
 """
 
 import keras
@@ -13,36 +13,37 @@ from keras_adaptive.backend.ordering import with_dependencies
 
 
 def time_first():
+    """Returns whether the backend arranges texts as (tokens, batch·dim)."""
     return keras.config.backend() != "jax"
 
 
 def arranged(x):
-    """Returns (batch, tokens, dim) in the arrangement of the backend."""
+    """Converts (batch, tokens, dim) to the layout of the backend."""
     if not time_first():
         return x
     return ops.reshape(ops.transpose(x, (1, 0, 2)), (ops.shape(x)[1], ops.shape(x)[0] * x.shape[-1]))
 
 
 def as_rows(arranged, dim):
-    """Returns arranged vectors as a matrix (rows, dim)."""
+    """Reshapes arranged vectors to a matrix (rows, dim)."""
     return ops.reshape(arranged, (-1, dim))
 
 
 def arranged_rows(rows, batch, tokens):
-    """Returns a matrix (rows, dim), arranged."""
+    """Reshapes a matrix (rows, dim) to the layout of the backend."""
     dim = rows.shape[-1]
     return ops.reshape(rows, (tokens, batch * dim) if time_first() else (batch, tokens, dim))
 
 
 def restored(rows, batch):
-    """Returns a matrix (rows, dim) as (batch, tokens, dim)."""
+    """Converts a matrix (rows, dim) to (batch, tokens, dim)."""
     if not time_first():
         return ops.reshape(rows, (batch, -1, rows.shape[-1]))
     return ops.transpose(ops.reshape(rows, (-1, batch, rows.shape[-1])), (1, 0, 2))
 
 
 def add_product(total, a, b):
-    """Returns a·b plus `total`, float32: a vector, or a matrix that may be overwritten."""
+    """Returns a·b plus `total`, float32: a vector, or a matrix that torch overwrites."""
     if adds_in_place(a):
         return total.addmm_(a, b) if len(total.shape) == 2 else total.addmm(a, b)
     return total + ops.cast(ops.matmul(with_dependencies(a, total), b), "float32")
@@ -54,7 +55,7 @@ def adds_in_place(tensor):
 
 
 def band_matrix(weights, rows):
-    """Returns the matrix (rows, rows + reach − 1) of weights[row − column + reach − 1], 0 outside of the weights.
+    """Returns the matrix (rows, rows + reach − 1) of weights[row − column + reach − 1], 0 where the index is invalid.
 
     The last column has distance 0 from the last row.
     """
@@ -65,7 +66,7 @@ def band_matrix(weights, rows):
 
 
 def band_places(reach, rows):
-    """Returns the places (rows, rows + reach − 1) of a band's values among the weights with a zero at both ends."""
+    """Returns the indices (rows, rows + reach − 1) of a band matrix into the weights with a zero at both ends."""
     library = np if isinstance(rows, int) else ops
     distances = library.arange(rows)[:, None] - library.arange(rows + reach - 1)[None, :] + (reach - 1)
     return library.clip(distances, -1, reach) + 1

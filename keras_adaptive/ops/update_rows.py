@@ -1,23 +1,23 @@
-"""Results of a function in the rows that need it, chunk by chunk."""
+"""Results of a function for the active rows of a batch, one chunk at a time."""
 
 from keras import ops
 
 from keras_adaptive.ops.active_rows import over_active_rows
-from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows
+from keras_adaptive.ops.chunks import default_chunk_rows
 
 
 def update_rows(function, active, inputs, outputs, columns):
-    """Returns `outputs` with the results of `function` in the active rows.
+    """Returns copies of `outputs` in which the results of `function` replace the active rows.
 
-    The rows are processed in chunks, so that the (rows, columns) array that `function` makes exists for one chunk at a
-    time. Rows that are not active cost nothing. For inference: there are no gradients.
+    The rows are processed in chunks, so that the (rows, columns) array that `function` computes exists for one chunk at
+    a time. Inactive rows cost nothing. The results have no gradients.
 
     Args:
-        function: Function of tensors with the rows of a chunk that returns a list of tensors, one per output.
+        function: Function of tensors with the rows of a chunk, which returns a list of tensors, one per output.
         active: Bool tensor (rows,).
         inputs: List of tensors with `rows` rows, the arguments of `function`.
-        outputs: List of tensors with `rows` rows, which are not changed.
-        columns: Number of columns of the largest array that `function` makes.
+        outputs: List of tensors with `rows` rows.
+        columns: Number of columns of the largest array that `function` computes.
 
     Returns:
         A tuple of tensors shaped like `outputs`.

@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-BEGIN, END = 257, 258  # markers of a word, after the 256 bytes, each of which is its value + 1
+BEGIN, END = 257, 258  # markers of a word, after the bytes, which are their values + 1
 
 
 def encode_words(words, max_bytes):
@@ -14,7 +14,9 @@ def encode_words(words, max_bytes):
     """
     encoded = [word.encode()[:max_bytes] for word in words]
     if not all(encoded):
-        raise ValueError(f"`words` must not hold an empty word: leave it out. Received one at {encoded.index(b'')}.")
+        raise ValueError(
+            f"`words` must not contain an empty word: leave it out. Received: an empty word at {encoded.index(b'')}."
+        )
     characters = np.zeros((len(encoded), max_bytes), np.int16)
     for row, word in zip(characters, encoded):
         row[: len(word)] = np.frombuffer(word, np.uint8)
@@ -23,9 +25,9 @@ def encode_words(words, max_bytes):
 
 
 def with_markers(characters):
-    """Puts the markers `BEGIN` and `END` around the bytes of words: int ids (words, n) to int32 (words, n + 2).
+    """Adds the markers `BEGIN` and `END` to the bytes of words: int ids (words, n) to int32 (words, n + 2).
 
-    Padding, which is 0, follows the bytes of a word before, and its end after.
+    Padding, which is 0, follows the end of a word.
     """
     characters = ops.cast(characters, "int32")
     lengths = ops.sum(ops.cast(characters > 0, "int32"), axis=-1, keepdims=True)
@@ -36,15 +38,15 @@ def with_markers(characters):
 def convolve_bytes(characters, table, *weights, max_bytes):
     """Computes relu(max over time(convolution)) of every width: ids (words, slots) to (words, all filters).
 
-    The result is the same for any number of slots, as if there were `max_bytes`. Padding is a vector of zeros, so all
-    windows of padding alone have the value of the bias and one of them is enough. A window that reaches over the last
-    slot is multiplied only up to there.
+    The result does not depend on the number of slots and equals the result for `max_bytes` slots. Padding is a vector
+    of zeros, so that all windows of padding have the value of the bias, and a single one suffices. A window that
+    extends beyond the last slot is multiplied only up to this slot.
 
     Args:
         characters: Int tensor (words, slots). Padding is 0 and follows the bytes of a word. `slots` is `max_bytes`, or
-            small enough that every width has a window of padding alone.
+            small enough that every width has a window of padding only.
         table: Float32 tensor (257 or 259, char_dim), one vector per byte and marker. Row 0 is not used, since padding
-            is a vector of zeros; see `zero_padded` for another one.
+            is a vector of zeros; see `zero_padded` for other vectors of padding.
         weights: Kernels (width, char_dim, filters) of the widths 1, 2, …, their `beginnings`, and their biases. A width
             may have no filters.
         max_bytes: Number of slots of a word.
@@ -54,7 +56,7 @@ def convolve_bytes(characters, table, *weights, max_bytes):
     slots, dim = characters.shape[1], table.shape[1]
     vectors = ops.take(table, characters, axis=0) * ops.cast(characters > 0, table.dtype)[..., None]
     vectors = ops.cast(vectors, kernels[0].dtype)
-    seen = [[] for _ in kernels]  # for each width, what its windows see: (words, some windows, filters) each
+    seen = [[] for _ in kernels]  # for each width, arrays (words, some windows, filters)
     for width, kernel in enumerate(kernels, 1):
         starts = slots - width + 1
         if starts > 0 and kernel.shape[-1]:
@@ -65,7 +67,7 @@ def convolve_bytes(characters, table, *weights, max_bytes):
     for length in range(1, min(slots, count - 1) + 1) if slots < max_bytes else ():
         ending = ops.reshape(vectors[:, slots - length :], [-1, 1, length * dim])
         ends = np.cumsum([kernel.shape[-1] for kernel in kernels[length:]])
-        values = ops.split(ops.matmul(ending, begun[length - 1]), ends, axis=-1)  # nothing follows the last end
+        values = ops.split(ops.matmul(ending, begun[length - 1]), ends, axis=-1)  # the part after the last end is empty
         seen[length:] = [[*windows, value] for windows, value in zip(seen[length:], values)]
     pairs = [(windows, bias) for windows, bias in zip(seen, biases) if bias.shape[0]]
     if slots < max_bytes:
@@ -94,7 +96,7 @@ def zero_padded(table, kernels, biases):
 
 
 def beginnings(kernels):
-    """Returns, for length 1, 2, …, the first `length` slices of all wider kernels, (length · char_dim, filters)."""
+    """Returns for lengths 1, 2, … the first `length` slices of all wider kernels, (length · char_dim, filters) each."""
     flat = lambda kernel, length: ops.reshape(kernel[:length], [length * kernel.shape[1], kernel.shape[2]])  # noqa: E731
     lengths = range(1, len(kernels))
     return [ops.concatenate([flat(kernel, length) for kernel in kernels[length:]], axis=-1) for length in lengths]
@@ -104,7 +106,7 @@ def highway(x, kernel, bias):
     """Computes σ(g)·x + (1 − σ(g))·relu(a) with [a ; g] = x·kernel + bias, for x (rows, dim), kernel (dim, 2·dim).
 
     Reference:
-        Srivastava et al. 2015, with the two linear layers side by side.
+        Srivastava et al., Highway Networks, 2015, with the two linear layers in one matrix.
     """
     dim = x.shape[-1]
     both = ops.matmul(x, kernel) + bias

@@ -9,13 +9,7 @@ import pytest
 from keras import ops
 
 from keras_adaptive.backend.compiled import compiled
-from keras_adaptive.ops.linear_cross_entropy import (
-    CHUNK_BYTES,
-    MAX_CHUNK_ROWS,
-    MIN_CHUNK_ROWS,
-    default_chunk_rows,
-    tail_chunk_rows,
-)
+from keras_adaptive.ops.chunks import CHUNK_BYTES, MAX_CHUNK_ROWS, MIN_CHUNK_ROWS, default_chunk_rows, tail_chunk_rows
 from tests.support.backends import BACKEND
 
 

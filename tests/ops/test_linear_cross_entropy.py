@@ -4,9 +4,7 @@ import pytest
 from keras import ops
 
 from keras_adaptive.ops import linear_cross_entropy, linear_nll
-from keras_adaptive.ops.linear_cross_entropy import (
-    ROWS_FIRST,
-)
+from keras_adaptive.ops.linear_cross_entropy import ROWS_FIRST
 from tests.support import oracle
 from tests.support.backends import BACKEND, MODES, compiled, differentiated, largest_array, numpy, value_and_gradients
 

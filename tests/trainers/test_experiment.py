@@ -13,7 +13,7 @@ from absl import flags
 from keras_adaptive.backend.unallocated import unallocated
 from keras_adaptive.data import prepare
 from keras_adaptive.layers import AdaptiveEmbedding, CharCNN, WordEmbedding
-from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows
+from keras_adaptive.ops.chunks import default_chunk_rows
 from keras_adaptive.optimizers import NAG, AveragedSGD, L2Adam
 from tests.support.programs import call
 from trainers import evaluate, experiment, generate, score, summary, train

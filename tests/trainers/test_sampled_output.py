@@ -10,7 +10,7 @@ from keras_adaptive.backend.unallocated import unallocated
 from keras_adaptive.data import Vocabulary, prepare
 from keras_adaptive.layers import SampledSoftmax
 from keras_adaptive.models import read_language_model
-from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows
+from keras_adaptive.ops.chunks import default_chunk_rows
 from tests.support.programs import call
 from trainers import evaluate, summary, train
 from trainers.experiment import Experiment

@@ -110,7 +110,7 @@ class CausalAttention(Mixer):
         else:
             seen = [ops.concatenate(pair, axis=1) for pair in zip(state, keys_and_values)]
             state = [array[:, ops.shape(x)[1] :] for array in seen]
-        return self._attend(query, *seen, position, training), tuple(state)
+        return self._attend(query, seen[0], seen[1], position, training), tuple(state)
 
     def _project(self, x):
         shape = (ops.shape(x)[0], ops.shape(x)[1], self.num_heads, x.shape[-1] // self.num_heads)

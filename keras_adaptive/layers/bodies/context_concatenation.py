@@ -100,7 +100,9 @@ class ContextConcatenation(Mixer):
         self.hidden_dim = hidden_dim
         self.dropout = dropout
         policy = {"dtype": self.dtype_policy}
-        self.hidden, self.out, self.global_kernels = None, None, None
+        self.hidden: FlatDense | None = None
+        self.out: FlatDense | None = None
+        self.global_kernels: Tensor | None = None
         self.norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy) if normalize else None
         self._drop = SeededDropout(dropout, **policy)
 
@@ -150,9 +152,9 @@ class ContextConcatenation(Mixer):
             before, steps = self._tokens_before, ops.shape(x)[1]
             x = ops.concatenate([ops.cast(state, x.dtype), x], axis=1)
             state = x[:, steps:]
-        weights = [ops.cast(weight, self.compute_dtype) for weight in (self.hidden.kernel, self.hidden.bias)]
+        kernel, bias = (ops.cast(weight, self.compute_dtype) for weight in (self.hidden.kernel, self.hidden.bias))
         branch, total, *global_sum = context_product(
-            x, *weights, self._filters(), num_local=self.num_local, before=before
+            x, kernel, bias, self._filters(), num_local=self.num_local, before=before
         )
         branch = ops.relu(branch)
         branch = branch if self.out is None else self.out(branch)

@@ -75,10 +75,8 @@ class LSTMDecoder(RecurrentDecoder):
             )
         self.projection_dim = projection_dim
         self.weight_dropout = weight_dropout
-        if projection_dim is None:
-            sizes = [(units, None)] * (num_layers - 1) + [(output_dim, None)]
-        else:
-            sizes = [(units, projection_dim)] * (num_layers - 1) + [(units, output_dim)]
+        sizes: list[tuple[int, int | None]] = [(units, projection_dim)] * (num_layers - 1)
+        sizes.append((output_dim, None) if projection_dim is None else (units, output_dim))
         self.recurrent_layers = [
             LSTMLayer(
                 cells,

@@ -58,8 +58,9 @@ class LSTMLayer(keras.layers.Layer):
         cast = lambda variable: ops.cast(variable, self.compute_dtype)  # noqa: E731
         recurrent_kernel = drop_in_training(self._drop, cast(self.recurrent_kernel), training)
         projection = None if self.projection is None else cast(self.projection)
-        y, *state = lstm(x, cast(self.kernel), recurrent_kernel, cast(self.bias), *state, projection)
-        return y, tuple(state)
+        h, c = state
+        y, h, c = lstm(x, cast(self.kernel), recurrent_kernel, cast(self.bias), h, c, projection)
+        return y, (h, c)
 
     def activations_per_token(self) -> int:
         """Counts four gates, the cells and the output."""

@@ -95,9 +95,12 @@ class NPLMDecoder(Body):
 
     def build(self, input_shape: Shape) -> None:
         self._dim = input_shape[-1]
-        for layer in (self.concatenation, *self.blocks):
+        for layer in self._parts():
             layer.build(input_shape)
         self.built = True
+
+    def _parts(self) -> list[Any]:
+        return [self.concatenation, *self.blocks]
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         return self._run(x, None, training)[0]
@@ -128,7 +131,7 @@ class NPLMDecoder(Body):
 
     def activations_per_token(self, length: int) -> int:
         """Returns the sum over the layers, plus the word vectors after dropout."""
-        kept = sum(layer.activations_per_token(length, self._dim) for layer in (self.concatenation, *self.blocks))
+        kept = sum(layer.activations_per_token(length, self._dim) for layer in self._parts())
         return kept + self._dim * (self.dropout > 0)
 
     def get_config(self) -> dict[str, Any]:

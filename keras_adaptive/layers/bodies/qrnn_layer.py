@@ -86,7 +86,7 @@ class QRNNLayer(keras.layers.Layer):
         z, f, *o = ops.split(self._linear(source, training), self.gates, axis=-1)
         z, f = ops.tanh(ops.cast(z, "float32")), ops.sigmoid(ops.cast(f, "float32"))
         if self.zoneout:
-            f = (1 - self.zoneout) * drop_in_training(self._drop_updates, f, training)  # dropout scales what it keeps
+            f = (1 - self.zoneout) * drop_in_training(self._drop_updates, f, training)  # dropout scales kept values
         cells = forget_mult(z, f, cells)  # (batch, steps, units)
         y = ops.cast(cells, x.dtype)
         return ops.sigmoid(o[0]) * y if o else y, (cells[:, -1], *last)

@@ -66,7 +66,8 @@ class AdaptiveEmbedding(Input):
         self.factor = factor
         self.boundaries = band_boundaries(vocabulary_size, cutoffs)
         self.dimensions = band_dimensions(embedding_dim, factor, len(self.boundaries) - 1)
-        self.tables, self.projections = [], []
+        self.tables: list[Tensor] = []
+        self.projections: list[Tensor] = []
 
     @property
     def row_variables(self) -> Sequence[Tensor]:

@@ -1,6 +1,6 @@
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -126,7 +126,7 @@ class CharCNN(Input):
                 f"`max_bytes` must be at least {len(self.filters)}, the width of the widest filters. "
                 f"Received: max_bytes={max_bytes}."
             )
-        self._lookup = None  # the compiled call of `for_inference`
+        self._lookup: Callable[[Tensor], Tensor] | None = None  # the compiled call of `for_inference`
         self.characters = np.zeros((self.vocabulary_size, max_bytes), np.int16)
         self.characters[4:] = encode_words(self.words[4:], max_bytes)
 

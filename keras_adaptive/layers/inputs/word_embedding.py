@@ -55,7 +55,7 @@ class WordEmbedding(Input):
         self.output_dim = output_dim
         self.embedding_dropout = embedding_dropout
         self.boundaries = (0, vocabulary_size)
-        self.tables = []
+        self.tables: list[Tensor] = []
         self._drop = EmbeddingDropout(embedding_dropout, vocabulary_size, dtype=self.dtype_policy)
 
     @property

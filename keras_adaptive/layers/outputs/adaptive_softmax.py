@@ -10,13 +10,8 @@ from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.tied_output import TiedOutput
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions
-from keras_adaptive.ops.linear_cross_entropy import (
-    default_chunk_rows,
-    linear_cross_entropy,
-    linear_nll,
-    sliced_cross_entropy,
-    tail_chunk_rows,
-)
+from keras_adaptive.ops.chunks import default_chunk_rows, tail_chunk_rows
+from keras_adaptive.ops.linear_cross_entropy import linear_cross_entropy, linear_nll, sliced_cross_entropy
 from keras_adaptive.ops.long_rows import count_above, draw, pick, top_k
 from keras_adaptive.ops.update_rows import update_rows
 from keras_adaptive.typing import Shape, Tensor
@@ -115,7 +110,8 @@ class AdaptiveSoftmax(TiedOutput):
             )
         self._drop_input = SeededDropout(input_dropout, dtype=self.dtype_policy)
         self._drop_tail = SeededDropout(tail_dropout, dtype=self.dtype_policy)
-        self._own_tables, self.projections = [], []
+        self._own_tables: list[Tensor] = []
+        self.projections: list[Tensor | None] = []
         self.class_table = self.bias = self.class_bias = None
 
     @property

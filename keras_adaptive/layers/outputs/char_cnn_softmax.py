@@ -10,7 +10,7 @@ from keras_adaptive.layers.inputs.char_cnn import FILTERS, LOOKUP_ROWS, CharCNN
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax
 from keras_adaptive.layers.outputs.sampled_softmax import SampledSoftmax
 from keras_adaptive.ops.active_rows import over_active_rows
-from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows
+from keras_adaptive.ops.chunks import default_chunk_rows
 from keras_adaptive.typing import Shape, Tensor
 
 CNN_ARGUMENTS = ("highways", "char_dim", "filters", "max_bytes", "word_markers")  # passed to `CharCNN`

@@ -169,7 +169,8 @@ class CharLSTMSoftmax(Output):
         return map_rows([(function, active, rows)], [x], self._weights(), width, in_chunks=True)
 
     def compute_score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        return self.compute_alternatives(x, targets, 1)[:2]
+        log_probs, ranks, *_ = self.compute_alternatives(x, targets, 1)
+        return log_probs, ranks
 
     def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return top_k(self.compute_log_probs(x), k)

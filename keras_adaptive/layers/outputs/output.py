@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.checks import check_same_shape
+from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.ops.long_rows import count_above, draw, pick, top_k
 from keras_adaptive.ops.update_rows import update_rows
 from keras_adaptive.typing import Tensor
@@ -43,7 +44,20 @@ class Output(keras.layers.Layer):
 
     Without targets the call returns `log_probs(hidden)`: (…, vocabulary_size). The masks of Keras on `hidden` and
     `targets` give masked targets the weight 0. Keras hands `sample_weight` and `metrics` to losses and metrics of
-    `compile` alone, never to this layer: pass `weights` instead, or use `keras_adaptive.models.WordModel`.
+    `compile` only, never to this layer: pass `weights` instead, or use `keras_adaptive.models.WordModel`.
+
+    Example:
+
+    >>> class Uniform(Output):
+    ...     vocabulary_size, boundaries = 10, (0, 10)
+    ...
+    ...     def compute_nll(self, x, targets):
+    ...         return np.log(10) * keras.ops.ones(targets.shape)
+    ...
+    ...     def compute_log_probs(self, x):
+    ...         return keras.ops.full((*x.shape[:-1], 10), -np.log(10), "float32")
+    >>> Uniform().nll(np.ones((2, 8, 16)), np.zeros((2, 8), "int32")).shape
+    (2, 8)
     """
 
     tables: Sequence[Tensor] = ()
@@ -55,7 +69,7 @@ class Output(keras.layers.Layer):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.tied_to = None  # a class attribute would hide the layer that torch stores among its modules
+        self.tied_to: Input | None = None  # a class attribute would hide the layer that torch stores among its modules
 
     def call(
         self,
@@ -129,7 +143,8 @@ class Output(keras.layers.Layer):
         Returns:
             A float32 scalar, in nats.
         """
-        return self.compute_total_nll(*self._flat(hidden, targets, weights), training)
+        x, targets, weights = self._flat(hidden, targets, weights)
+        return self.compute_total_nll(x, targets, weights, training)
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Returns −log p(target) of every target, without dropout.
@@ -257,7 +272,7 @@ class Output(keras.layers.Layer):
         uniform = ops.reshape(uniform, [2, -1])
         return ops.reshape(self.compute_draw(self._rows(hidden), uniform), ops.shape(hidden)[:-1])
 
-    def draw_tempered(self, hidden: Tensor, uniform: Tensor, temperature: Tensor) -> Tensor:
+    def draw_tempered(self, hidden: Tensor, uniform: Tensor, temperature: float | Tensor) -> Tensor:
         """Draws from all words at a positive temperature.
 
         Args:
@@ -274,10 +289,10 @@ class Output(keras.layers.Layer):
         self,
         hidden: Tensor,
         uniform: Tensor,
-        temperature: Tensor,
-        top_k: Tensor,
+        temperature: float | Tensor,
+        top_k: int | Tensor,
         most: int,
-        top_p: Tensor | None = None,
+        top_p: float | Tensor | None = None,
     ) -> Tensor:
         """Draws among the `top_k` most probable words at a positive `temperature`.
 

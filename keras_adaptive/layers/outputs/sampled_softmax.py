@@ -10,7 +10,7 @@ from keras_adaptive.backend.rows import take_rows
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax
 from keras_adaptive.layers.regularization.seeds import SharedSeedGenerator
-from keras_adaptive.ops.linear_cross_entropy import default_chunk_rows
+from keras_adaptive.ops.chunks import default_chunk_rows
 from keras_adaptive.ops.sampled_losses import Sampled, noise_contrastive_loss, sampled_cross_entropy
 from keras_adaptive.ops.sampling import LogUniform, Unigram, draw_noise, number_of_candidates
 from keras_adaptive.typing import Shape, Tensor

@@ -13,8 +13,8 @@ class EmbeddingDropout(SeededDropout):
     """Drops whole words, in training: all occurrences of a dropped word in a batch get a zero vector.
 
     The layer draws once per word and forward pass, and all micro-batches of an update see the same words. Kept vectors
-    are scaled by 1/(1 − rate). The result equals that of dropping rows of the embedding's table, without a copy of the
-    table. An output that is tied to the table sees all words.
+    are scaled by 1/(1 − rate). The effect equals dropping rows of the embedding's table, without a copy of the table.
+    An output that is tied to the table sees all words.
 
     Args:
         rate: Probability that a word is dropped, in training.

@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, WordEmbedding
-from keras_adaptive.ops.linear_cross_entropy import MAX_CHUNK_ROWS
+from keras_adaptive.ops.chunks import MAX_CHUNK_ROWS
 from keras_adaptive.special_words import SPECIAL_WORDS
 from tests.support import oracle
 from tests.support.backends import MODES, largest_array, numpy, runner, value_and_gradients, weight_gradients

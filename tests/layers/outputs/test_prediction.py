@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
-from keras_adaptive.ops.linear_cross_entropy import MAX_CHUNK_ROWS
+from keras_adaptive.ops.chunks import MAX_CHUNK_ROWS
 from tests.support import oracle
 from tests.support.backends import BACKEND, largest_array, numpy, runner
 from tests.support.draws import check_draws
