@@ -1,3 +1,5 @@
+"""Perplexity, and mean losses and probabilities by frequency, by position and of mixtures of models."""
+
 from keras_adaptive.metrics.frequency_bins import loss_by_bucket as loss_by_bucket
 from keras_adaptive.metrics.frequency_bins import loss_by_frequency as loss_by_frequency
 from keras_adaptive.metrics.mixture import mixture_nll as mixture_nll

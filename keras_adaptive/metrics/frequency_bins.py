@@ -1,7 +1,12 @@
+from collections.abc import Iterable
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def loss_by_frequency(nll, targets, counts, edges=None):
+def loss_by_frequency(
+    nll: ArrayLike, targets: ArrayLike, counts: ArrayLike, edges: Iterable[int] | None = None
+) -> list[dict]:
     """Returns the mean loss of the tokens in each range of word frequency.
 
     It shows whether a model gains on rare words or on frequent ones.
@@ -11,18 +16,18 @@ def loss_by_frequency(nll, targets, counts, edges=None):
         section 5.3.
 
     Args:
-        nll: Negative log-likelihood of each scored token, in nats, any shape; leave padding and context out.
-        targets: Ids of these tokens, same shape.
+        nll: Negative log-likelihood of each scored token in nats, of any shape. It must exclude padding and context.
+        targets: Ids of these tokens, of the same shape.
         counts: Occurrences of each id in the training text, `(vocabulary,)`, such as
             `corpus.vocabulary.counts`.
         edges: Increasing counts at which a bin begins; the first is 0. Powers of ten by default.
 
     Returns:
-        A list of dicts, from rare to frequent: `low` and `high` (counts in [low, high); `high` is None for
-        the last bin), `tokens` and `nll` (their mean, float64). Bins without a token are left out.
+        A list of dicts, from rare to frequent words: `low` and `high` (the bin holds counts in [low, high), and `high`
+        is None for the last bin), `tokens` (their number) and `nll` (their mean loss). Empty bins are omitted.
 
     Raises:
-        ValueError: If shapes differ, a target has no count, or `edges` do not increase from 0.
+        ValueError: If the shapes differ, a target has no count, or `edges` do not increase from 0.
 
     Example:
 
@@ -42,25 +47,28 @@ def loss_by_frequency(nll, targets, counts, edges=None):
     ]
 
 
-def loss_by_bucket(nll, targets, counts, buckets=25):
-    """Returns the mean loss in buckets of equally many tokens, from the most frequent words to the rarest.
+def loss_by_bucket(nll: ArrayLike, targets: ArrayLike, counts: ArrayLike, buckets: int = 25) -> list[dict]:
+    """Returns the mean loss in buckets of equal size, from the most frequent words to the rarest.
 
-    A text fills each bucket equally, so that the mean over the buckets is the loss of the text. Tokens of words of one
-    frequency are divided in the order of the text. The difference of two models in each bucket shows where one gains.
+    Every bucket holds the same number of tokens, so that the mean over the buckets is the loss of the text. Tokens of
+    equally frequent words keep the order of the text. The difference between two models in each bucket shows where one
+    of them is better.
 
     Reference:
-        Jozefowicz et al. 2016, section 5.8, figure 2.
+        Jozefowicz et al., Exploring the Limits of Language Modeling (2016), section 5.8, figure 2.
 
     Args:
-        nll, targets, counts: As in `loss_by_frequency`.
+        nll: Negative log-likelihood of each scored token in nats, of any shape. It must exclude padding and context.
+        targets: Ids of these tokens, of the same shape.
+        counts: Occurrences of each id in the training text, `(vocabulary,)`.
         buckets: Number of buckets. Their sizes differ by at most one token.
 
     Returns:
-        A list of dicts: `most` and `least` (the counts of the most frequent and of the rarest word), `tokens` and `nll`
-        (their mean, float64). A text of fewer tokens than buckets gives a bucket for each token.
+        A list of dicts: `most` and `least` (the counts of the most frequent and of the rarest word), `tokens` (their
+        number) and `nll` (their mean loss). A text with fewer tokens than buckets gives one bucket per token.
 
     Raises:
-        ValueError: If shapes differ or a target has no count.
+        ValueError: If the shapes differ or a target has no count.
 
     Example:
 

@@ -4,9 +4,17 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_adaptive.typing import Tensor
 
-def perplexity(loss):
-    """Returns the perplexity of a mean loss in nats: exp(loss), a float, or inf where that overflows.
+
+def perplexity(loss: float) -> float:
+    """Computes the perplexity, `exp(loss)`.
+
+    Args:
+        loss: Mean negative log-likelihood per token in nats.
+
+    Returns:
+        A float; infinity if the result overflows.
 
     Example:
 
@@ -21,13 +29,17 @@ def perplexity(loss):
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class Perplexity(keras.metrics.Mean):
-    """Perplexity over all tokens: exp of their weighted mean negative log-likelihood.
+    """Computes the perplexity of all tokens: exp of their weighted mean negative log-likelihood.
 
-    Every token counts alike, however the tokens are divided into batches and rows. The result is never a mean of the
-    batches' perplexities or losses. It has no bound: a mean above 88 nats overflows float32 to inf.
+    Every token has the same influence, however the tokens are divided into batches and rows. The result is not a mean
+    of the perplexities or losses of batches. It is not bounded: a mean above 88 nats overflows float32 to infinity.
 
-    `keras.Model.compile(metrics=[...])` cannot feed this metric, since Keras hands metrics the targets and the outputs
-    of a model. A `keras_adaptive.models.WordModel` and a `LanguageModel` report it by themselves.
+    `keras.Model.compile(metrics=[...])` cannot feed this metric, since Keras passes the targets and the outputs of a
+    model to metrics. A `keras_adaptive.models.WordModel` and a `LanguageModel` report the perplexity by themselves.
+
+    Args:
+        name: Name of the metric.
+        dtype: Data type of the sums; float32 by default.
 
     Example:
 
@@ -38,18 +50,18 @@ class Perplexity(keras.metrics.Mean):
     ```
     """
 
-    def __init__(self, name="perplexity", dtype=None):
+    def __init__(self, name: str = "perplexity", dtype: str | None = None) -> None:
         super().__init__(name=name, dtype=dtype)
 
-    def update_state(self, nll, sample_weight=None):
-        """Adds tokens.
+    def update_state(self, nll: Tensor, sample_weight: Tensor | None = None) -> None:
+        """Adds the losses of tokens.
 
         Args:
             nll: Negative log-likelihoods in nats, of any shape.
-            sample_weight: Weights of the same shape, 0 for padding. The weight of each token is 1 by default.
+            sample_weight: Weights of the same shape, 0 for padding. Every token has weight 1 by default.
 
         Raises:
-            ValueError: If the numbers of axes of the two differ, as for the targets and outputs of a model.
+            ValueError: If the numbers of axes differ, as those of the targets and outputs of a model do.
         """
         axes = [value if value is None else np.ndim(value) for value in (nll, sample_weight)]
         if axes[0] is None or axes[1] not in (None, axes[0]):
@@ -58,10 +70,11 @@ class Perplexity(keras.metrics.Mean):
                 "leave it out of `compile(metrics=...)` and use a `WordModel`, which reports the perplexity. "
                 f"Received: numbers of axes {axes}."
             )
-        # Flat, because `keras.metrics.Mean` counts a row as one sample whatever its length.
+        # Both are flattened, because `keras.metrics.Mean` counts a row of any length as one sample.
         if sample_weight is not None:
             sample_weight = ops.reshape(sample_weight, (-1,))
         super().update_state(ops.reshape(nll, (-1,)), sample_weight)
 
-    def result(self):
+    def result(self) -> Tensor:
+        """Computes the perplexity of the tokens so far, a scalar tensor."""
         return ops.exp(super().result())

@@ -1,12 +1,19 @@
-"""Probability of the right token by its position."""
+"""Probability of the correct token by its position."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def positions_after(marks):
-    """Returns the position of each token after the last mark before it: 1 for the first token after a mark.
+def positions_after(marks: ArrayLike) -> np.ndarray:
+    """Returns the number of tokens from the preceding mark to each token: 1 for the first token after a mark.
 
-    A mark has a position too, after the mark before it. The text begins as after a mark.
+    A mark is counted from the mark before it. The text begins as if a mark preceded it.
+
+    Args:
+        marks: Whether each token is a mark, such as a space, `(tokens,)`.
+
+    Returns:
+        An integer array `(tokens,)`.
 
     Example:
 
@@ -19,20 +26,25 @@ def positions_after(marks):
     return places - np.append(-1, last)[:-1]
 
 
-def probability_by_position(nll, positions, longest):
-    """Returns the mean probability of the right token at each position.
+def probability_by_position(nll: ArrayLike, positions: ArrayLike, longest: int) -> list[dict]:
+    """Returns the mean probability of the correct token at each position.
 
     Reference:
         Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 1.
 
     Args:
-        nll: Negative log-likelihood of each token, in nats, `(tokens,)`.
-        positions: Position of each token, `(tokens,)`, from 1; see `positions_after`.
+        nll: Negative log-likelihood of each token in nats, `(tokens,)`.
+        positions: Position of each token, counted from 1, `(tokens,)`; see `positions_after`.
         longest: Last position to return.
 
     Returns:
         A list of dicts: `position`, the number of `tokens` there, and their mean `probability`. Positions without a
-        token are left out.
+        token are omitted.
+
+    Example:
+
+    >>> probability_by_position(np.log([2, 4, 8, 2]), positions=[1, 2, 1, 3], longest=2)
+    [{'position': 1, 'tokens': 2, 'probability': 0.3125}, {'position': 2, 'tokens': 1, 'probability': 0.25}]
     """
     nll, positions = np.asarray(nll, np.float64), np.asarray(positions)
     counted = positions <= longest
@@ -46,24 +58,24 @@ def probability_by_position(nll, positions, longest):
     ]
 
 
-def probability_by_length(nll, spaces, letters, longest):
-    """Returns the mean probability of each character of the words of each length, and of the space after them.
+def probability_by_length(nll: ArrayLike, spaces: ArrayLike, letters: ArrayLike, longest: int) -> list[dict]:
+    """Returns the mean probability of each character in words of each length, and of the space that follows.
 
-    A word is two or more letters between spaces; the text begins as after a space. The last probability is that of the
-    space, with which the word could have gone on instead.
+    A word is two or more letters between spaces. The text begins as if a space preceded it. The last probability of a
+    length belongs to the space: it shows how certain the model is that the word ends.
 
     Reference:
         Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 2.
 
     Args:
-        nll: Negative log-likelihood of each character, in nats, `(characters,)`.
+        nll: Negative log-likelihood of each character in nats, `(characters,)`.
         spaces: Whether each character separates words, `(characters,)`.
         letters: Whether each character is a letter of a word, `(characters,)`.
         longest: Number of letters of the longest words to return.
 
     Returns:
-        A list of dicts, from short to long: `length`, the number of `words` of that length, and `probability`, a list
-        of `length` + 1 means. Lengths without a word are left out.
+        A list of dicts, from short to long words: `length`, the number of `words` of that length, and `probability`, a
+        list of `length` + 1 means. Lengths without a word are omitted.
 
     Example:
 
@@ -74,12 +86,12 @@ def probability_by_length(nll, spaces, letters, longest):
     """
     probability = np.exp(-np.asarray(nll, np.float64))
     spaces, letters = np.asarray(spaces, bool), np.asarray(letters, bool)
-    lengths = positions_after(spaces) - 1  # of what lies between each character and the space before it
-    of_letters = lengths == positions_after(~letters) - 1
-    found = []
+    lengths = positions_after(spaces) - 1  # number of characters since the preceding space
+    of_letters = lengths == positions_after(~letters) - 1  # whether all of them are letters
+    result = []
     for length in range(2, longest + 1):
         ends = np.flatnonzero(spaces & of_letters & (lengths == length))
         if len(ends):
             means = probability[ends[:, None] + np.arange(-length, 1)].mean(axis=0)
-            found.append({"length": length, "words": len(ends), "probability": means.tolist()})
-    return found
+            result.append({"length": length, "words": len(ends), "probability": means.tolist()})
+    return result
