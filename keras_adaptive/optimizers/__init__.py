@@ -1,3 +1,5 @@
+"""Optimizers and learning rate schedules of published language models."""
+
 from keras_adaptive.optimizers.averaged_sgd import AveragedSGD as AveragedSGD
 from keras_adaptive.optimizers.cosine_restarts import CosineRestarts as CosineRestarts
 from keras_adaptive.optimizers.l2_adam import L2Adam as L2Adam

@@ -1,29 +1,34 @@
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_adaptive.backend.fused_adam import with_penalty
+from keras_adaptive.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class AveragedSGD(keras.optimizers.Optimizer):
-    """Stochastic gradient descent that averages the weights from some update on.
+    """Implements averaged stochastic gradient descent (ASGD).
 
-    The steps are plain ones, `p <- p - lr * (g + l2 * p)`, before and after. `begin_averaging()` makes the next update
-    the first whose weights count: after k updates from then on, `averages` hold the mean of the weights after each of
-    them. Training continues from the weights themselves. The callback `NonMonotonicAveraging` begins to average when
-    validation no longer improves, and evaluates and saves the averages (NT-ASGD).
+    Every step is a step of plain gradient descent, `p <- p - lr * (g + l2 * p)`. Averaging starts with the update that
+    follows `begin_averaging()`: `averages` then hold the mean of the weights after each of these updates. The averages
+    do not influence the steps. The callback `NonMonotonicAveraging` starts averaging when validation no longer
+    improves, and evaluates and saves the averages (NT-ASGD).
 
-    The averages are an optimizer slot of the size of the weights. Everything is in variables of the optimizer, so that
-    a checkpoint is complete.
+    The averages are an optimizer slot of the size of the weights. The complete state is in variables of the optimizer,
+    so that a checkpoint contains it.
 
     Reference:
         Merity, Keskar and Socher, Regularizing and Optimizing LSTM Language Models, ICLR 2018, section 4; Polyak and
         Juditsky, Acceleration of Stochastic Approximation by Averaging (1992).
 
     Args:
-        learning_rate: As in `keras.optimizers.SGD`.
-        l2: Factor of every weight in its gradient, an L2 penalty that is added after clipping.
-        patience: Number of validations without improvement after which `NonMonotonicAveraging` begins to average.
+        learning_rate: A float, a `keras.optimizers.schedules.LearningRateSchedule`, or a callable without
+            arguments that returns the rate.
+        l2: Factor of the L2 penalty. `l2` times the weight is added to its gradient, after clipping.
+        patience: Number of validations without improvement after which `NonMonotonicAveraging` starts averaging.
         **kwargs: The arguments of `keras.optimizers.Optimizer`, such as `global_clipnorm`.
 
     Raises:
@@ -37,7 +42,14 @@ class AveragedSGD(keras.optimizers.Optimizer):
     ```
     """
 
-    def __init__(self, learning_rate=0.01, *, l2=0.0, patience=5, **kwargs):
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule | Callable[[], float] = 0.01,
+        *,
+        l2: float = 0.0,
+        patience: int = 5,
+        **kwargs: Any,
+    ) -> None:
         if l2 < 0 or patience < 1:
             raise ValueError(
                 "`l2` must not be negative and `patience` must be at least 1. "
@@ -47,22 +59,22 @@ class AveragedSGD(keras.optimizers.Optimizer):
         self.l2 = l2
         self.patience = patience
 
-    def build(self, variables):
+    def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
             return
         super().build(variables)
         self.averages = self.add_optimizer_variables(variables, "average")
-        self.first_averaged = self._number("first_averaged")  # number of an update, from 1; 0 for none yet
+        self.first_averaged = self._number("first_averaged")  # number of an update, counted from 1; 0 before averaging
         self.swapped = self._number("swapped")  # 1 while the weights and their averages are exchanged
 
     def _number(self, name):
         return self.add_variable((), dtype="int32", aggregation="only_first_replica", name=name)
 
-    def begin_averaging(self):
-        """Makes the next update the first one whose weights count in the averages."""
+    def begin_averaging(self) -> None:
+        """Starts averaging with the weights of the next update."""
         self.first_averaged.assign(ops.cast(self.iterations, "int32") + 1)
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
         average = self.averages[self._get_variable_index(variable)]
         step = ops.multiply(with_penalty(gradient, variable, self.l2), ops.cast(learning_rate, variable.dtype))
         weight = ops.subtract(ops.stop_gradient(ops.convert_to_tensor(variable)), step)
@@ -72,5 +84,5 @@ class AveragedSGD(keras.optimizers.Optimizer):
         self.assign(variable, weight)
         self.assign_add(average, share)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "l2": self.l2, "patience": self.patience}

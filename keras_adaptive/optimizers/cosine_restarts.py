@@ -4,13 +4,15 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_adaptive.typing import Tensor
+
 LAST_UPDATE = 2**31 - 1
 COUNT = "{} must be an integer of at least {}, a number of updates"
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then cosine annealing in cycles that grow and shrink.
+    """A learning rate schedule with a linear warm-up, followed by cosine annealing with restarts.
 
     `t` is the number of updates already done, so the first update has `t = 0`. During the warm-up
 
@@ -20,10 +22,10 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
 
         rate(t) = shrink ** i * (min_rate + (max_rate - min_rate) * (1 + cos(pi * c / T)) / 2)
 
-    Both ends shrink from cycle to cycle, and the first update of a cycle has its highest rate. The bounds of
-    the cycles are compared as integers: logarithms round to the wrong side of some restarts.
+    The highest and the lowest rate shrink from cycle to cycle. The first update of a cycle has its highest rate. The
+    bounds of the cycles are compared as integers, because logarithms round to the wrong side of some restarts.
 
-    An integer, or a NumPy array of integers, gives the rate in float64; a tensor gives it in float32.
+    The rate of an integer or of a NumPy array is computed in float64, the rate of a tensor in float32.
 
     Reference:
         Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts (2017), section 3; with the warm-up
@@ -52,7 +54,17 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
     ```
     """
 
-    def __init__(self, max_rate, period, *, min_rate=0.0, warmup=0, warmup_rate=1e-7, period_mult=1, shrink=1.0):
+    def __init__(
+        self,
+        max_rate: float,
+        period: int,
+        *,
+        min_rate: float = 0.0,
+        warmup: int = 0,
+        warmup_rate: float = 1e-7,
+        period_mult: float = 1,
+        shrink: float = 1.0,
+    ) -> None:
         self.max_rate = max_rate
         self.period = period
         self.min_rate = min_rate
@@ -81,7 +93,7 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
             lengths.append(lengths[-1] * self.period_mult)
         return np.asarray(starts), np.asarray(lengths)
 
-    def __call__(self, step):
+    def __call__(self, step: int | np.ndarray | Tensor) -> float | np.ndarray | Tensor:
         if isinstance(step, (numbers.Integral, np.ndarray)):
             rate = self._rate(np.asarray(step), np)
             return rate if rate.ndim else float(rate)
@@ -89,12 +101,12 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
 
     def _rate(self, step, xp):
         slope = (self.max_rate - self.warmup_rate) / max(self.warmup, 1)
-        warming = xp.add(self.warmup_rate, xp.multiply(slope, step))
+        during_warmup = xp.add(self.warmup_rate, xp.multiply(slope, step))
         cycle, fraction = self._position(xp.maximum(step - self.warmup, 0), xp)
-        # (1 + cos(x)) / 2 as a square keeps its digits in float32 where the rate is close to its minimum.
+        # (1 + cos(x)) / 2 is computed as a square, which is accurate in float32 where the rate is close to its minimum.
         wave = xp.square(xp.cos(np.pi / 2 * fraction))
         annealed = self.min_rate + (self.max_rate - self.min_rate) * wave
-        return xp.where(step < self.warmup, warming, xp.power(self.shrink, cycle) * annealed)
+        return xp.where(step < self.warmup, during_warmup, xp.power(self.shrink, cycle) * annealed)
 
     def _position(self, count, xp):
         """Returns the number of the cycle that `count` is in, and the fraction of that cycle already done."""
@@ -106,7 +118,7 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
         done = xp.subtract(count, xp.take(self._starts.astype(dtype), cycle))
         return cycle, done / xp.take(self._lengths.astype(dtype), cycle)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         names = ("max_rate", "period", "min_rate", "warmup", "warmup_rate", "period_mult", "shrink")
         return {name: getattr(self, name) for name in names}
 

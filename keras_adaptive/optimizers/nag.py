@@ -1,23 +1,27 @@
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_adaptive.backend.fused_step import fused_step
+from keras_adaptive.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class NAG(keras.optimizers.Optimizer):
-    """Nesterov's accelerated gradient, exact under a changing learning rate.
+    """Implements Nesterov's accelerated gradient, exactly under a changing learning rate.
 
-    With gradient `g`, momentum `mu` and the rate `lr` of this update:
+    The update with gradient `g`, momentum `mu` and learning rate `lr` is:
 
     ```
     u <- mu * u + g
     p <- p - lr * (g + mu * u)
     ```
 
-    The buffer `u` holds gradients and no rate, so a change of rate acts on the whole step at once.
-    `keras.optimizers.SGD(nesterov=True)` keeps the rate inside its buffer: the two agree only while the rate
-    is constant, and differ under a warm-up or an annealing. `torch.optim.SGD(nesterov=True)` is this form.
+    The buffer `u` does not contain the learning rate, so a change of the rate acts on the whole step at once.
+    `keras.optimizers.SGD(nesterov=True)` keeps the rate inside its buffer. The two agree only while the rate is
+    constant, and differ under a warm-up or annealing. `torch.optim.SGD(nesterov=True)` takes the same steps as `NAG`.
 
     `weight_decay` is decoupled: `p` is multiplied by `1 - lr * weight_decay` before the step.
 
@@ -45,7 +49,12 @@ class NAG(keras.optimizers.Optimizer):
     ```
     """
 
-    def __init__(self, learning_rate=0.01, momentum=0.99, **kwargs):
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule | Callable[[], float] = 0.01,
+        momentum: float = 0.99,
+        **kwargs: Any,
+    ) -> None:
         if not 0 <= momentum < 1:
             raise ValueError(
                 f"`momentum` must be at least 0 and below 1. Received: momentum={momentum}. "
@@ -54,17 +63,17 @@ class NAG(keras.optimizers.Optimizer):
         super().__init__(learning_rate, **kwargs)
         self.momentum = momentum
 
-    def build(self, variables):
+    def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
             return
         super().build(variables)
         self.momentums = self.add_optimizer_variables(variables, "momentum")
 
-    def apply(self, grads, trainable_variables=None):
-        """Applies gradients.
+    def apply(self, grads: list[Tensor], trainable_variables: list[keras.Variable] | None = None) -> None:
+        """Updates the variables by their gradients.
 
-        Under TensorFlow the rows of an embedding's gradient are summed per word first, so that clipping and momentum
-        see the sums.
+        Under TensorFlow, the gradient of an embedding may contain a word several times. Its rows are summed per word
+        first, so that clipping and momentum use the sums.
         """
         if keras.config.backend() == "tensorflow":
             import tensorflow as tf
@@ -72,7 +81,7 @@ class NAG(keras.optimizers.Optimizer):
             grads = [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in grads]
         super().apply(grads, trainable_variables)
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
         gradient = ops.cast(gradient, variable.dtype)
         learning_rate = ops.cast(learning_rate, variable.dtype)
         momentum = ops.cast(self.momentum, variable.dtype)
@@ -106,15 +115,15 @@ class NAG(keras.optimizers.Optimizer):
             maximize=False,
         )
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "momentum": self.momentum}
 
 
 def _tensorflow_update(variable, buffer, gradient, learning_rate, momentum):
-    """Updates a variable by TensorFlow's kernel, in two passes over memory; single operations need six."""
+    """Updates a variable by TensorFlow's kernel, which passes over memory twice; single operations need six passes."""
     import tensorflow as tf
 
-    variable = variable.value if isinstance(variable, keras.Variable) else variable  # bare under a strategy
+    variable = variable.value if isinstance(variable, keras.Variable) else variable  # a strategy passes a tf.Variable
     tf.raw_ops.ResourceApplyMomentum(
         var=variable.handle,
         accum=buffer.value.handle,
