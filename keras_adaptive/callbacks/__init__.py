@@ -1,3 +1,5 @@
+"""Callbacks of `fit`: checkpoints, logs, learning rates, and the orderly end of a training."""
+
 from keras_adaptive.callbacks.backup import Backup as Backup
 from keras_adaptive.callbacks.checkpoint import Checkpoint as Checkpoint
 from keras_adaptive.callbacks.non_monotonic_averaging import NonMonotonicAveraging as NonMonotonicAveraging

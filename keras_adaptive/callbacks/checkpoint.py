@@ -10,20 +10,20 @@ from keras_adaptive.files import commit, discard, partial, writing
 
 
 class Checkpoint(keras.callbacks.Callback):
-    """Saves the model after every epoch as `last.keras`, and the best so far as `best.keras`.
+    """Saves the model after every epoch as `last.keras`, and the best model so far as `best.keras`.
 
-    The best model has the lowest `val_loss`, the later of two equals; an epoch without validation is never the best.
-    A file appears under its name only when it is complete, and the file before it stays until then. The best model is
-    in place before the last, so that a run that stops between the two and repeats the epoch loses neither. Use
-    `Backup` to resume training within an epoch and to keep several states.
+    The best model has the lowest `val_loss`. Of two equal models, the later one is saved. An epoch without validation
+    never yields the best model. A file appears under its name only when it is complete; the previous file stays until
+    then. The best model is written before the last model, so that a run that stops between the two and repeats the
+    epoch loses neither. Use `Backup` to resume training within an epoch and to keep several states.
 
-    A model with a weight that is not finite ends training and is not written.
+    If a weight is not finite, training ends and the model is not saved.
 
     Args:
-        run_dir: Folder to save in; made if it does not exist.
+        run_dir: Folder to save in; created if it does not exist.
         best: The `val_loss` of an existing `best.keras`, if training resumes without a `Backup`.
-        writes: Whether this process writes. Of several processes only one does. The others take part, because all
-            processes must read variables that are divided among replicas.
+        writes: Whether this process writes. Exactly one of several processes writes. The others must have the callback
+            too, because all processes must read variables that are sharded among them.
         patience: Number of validations in a row without a lower `val_loss` after which training ends. Optional.
 
     Raises:
@@ -37,34 +37,40 @@ class Checkpoint(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, run_dir, best=math.inf, writes=True, patience=None):
+    def __init__(
+        self,
+        run_dir: str | os.PathLike,
+        best: float = math.inf,
+        writes: bool = True,
+        patience: int | None = None,
+    ) -> None:
         super().__init__()
         self.writes = writes
         self.run_dir = os.fspath(run_dir)
         self.best = best
         self.patience = patience
-        self.since_best = 0  # validations
+        self.since_best = 0  # number of validations since the best one
 
-    def get_state(self):
+    def get_state(self) -> dict:
         return {"best": self.best, "since_best": self.since_best}
 
-    def set_state(self, state):
+    def set_state(self, state: dict) -> None:
         self.best, self.since_best = state["best"], state.get("since_best", 0)
 
     @property
-    def has_ended(self):
-        """Whether the patience is over, so that training must not continue."""
+    def has_ended(self) -> bool:
+        """Whether `patience` validations have passed without improvement, so that training must not continue."""
         return self.patience is not None and self.since_best >= self.patience
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         if self.writes:
             os.makedirs(self.run_dir, exist_ok=True)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         if weight := non_finite(self.model.weights):
             raise FloatingPointError(
-                f"The weight {weight} is not finite after epoch {epoch + 1}: no model is written, and the files before "
-                "it stay. Lower the learning rate, warm up longer, or clip to a smaller norm."
+                f"The weight {weight} is not finite after epoch {epoch + 1}: no model is written, and earlier files "
+                "stay. Lower the learning rate, warm up longer, or clip to a smaller norm."
             )
         val_loss = (logs or {}).get("val_loss")
         if val_loss is not None:
@@ -74,7 +80,7 @@ class Checkpoint(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def _save(self, val_loss):
-        """Writes the last model, and the best if `val_loss` is the lowest so far."""
+        """Writes the last model, and the best model if `val_loss` is the lowest so far."""
         is_best = val_loss <= self.best
         if not self.writes:
             self.best = val_loss if is_best else self.best

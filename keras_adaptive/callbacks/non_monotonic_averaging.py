@@ -7,14 +7,15 @@ from keras_adaptive.optimizers.averaged_sgd import AveragedSGD
 
 
 class NonMonotonicAveraging(keras.callbacks.Callback):
-    """Averages the weights of an `AveragedSGD` from the moment that validation no longer improves (NT-ASGD).
+    """Starts averaging the weights of an `AveragedSGD` when validation no longer improves (NT-ASGD).
 
-    Averaging begins after a validation whose loss is higher than the lowest loss of all validations except for the
-    last `patience` before it. From then on the averages take the place of the weights during validation and until the
-    end of the epoch, so that the averages are validated and saved. Then training continues from the weights.
+    Let `patience` be the patience of the optimizer. A validation starts averaging if its loss is higher than the lowest
+    loss of all earlier validations, of which the last `patience` ones are not counted. After that, the averages replace
+    the weights from the start of each validation to the end of the epoch, so that the averages are validated and saved.
+    Training then continues from the weights.
 
-    List this callback after callbacks that save the model, such as `Checkpoint`, and before `Backup`, to whose
-    `stateful` callbacks it belongs.
+    List this callback after callbacks that save the model, such as `Checkpoint`, and before `Backup`. Pass it to the
+    `Backup` as one of its `stateful` callbacks.
 
     Reference:
         Merity, Keskar and Socher, Regularizing and Optimizing LSTM Language Models, ICLR 2018, section 4, algorithm 1,
@@ -34,33 +35,33 @@ class NonMonotonicAveraging(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self._val_losses = []  # of the validations so far
+        self._val_losses = []  # losses of all validations so far
 
-    def get_state(self):
+    def get_state(self) -> dict:
         return {"losses": self._val_losses}
 
-    def set_state(self, state):
+    def set_state(self, state: dict) -> None:
         self._val_losses = list(state["losses"])
 
     @property
     def _optimizer(self):
         return inner_optimizer(self.model.optimizer)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         if not isinstance(self._optimizer, AveragedSGD):
             raise ValueError(
                 "`NonMonotonicAveraging` needs an `AveragedSGD`. Received: an optimizer of class "
                 f"{type(self._optimizer).__name__}. Compile the model with an `AveragedSGD`."
             )
         if self._optimizer.built:
-            self._show(averages=False)  # of a file, or of a training that was stopped in a validation
+            self._show(averages=False)  # a file, or a training that stopped in a validation, may hold the averages
 
-    def on_test_begin(self, logs=None):
+    def on_test_begin(self, logs: dict | None = None) -> None:
         self._show(averages=_number(self._optimizer.first_averaged) > 0)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         self._show(averages=False)
         loss, optimizer = (logs or {}).get("val_loss"), self._optimizer
         if loss is None:
@@ -71,7 +72,7 @@ class NonMonotonicAveraging(keras.callbacks.Callback):
         self._val_losses.append(float(loss))
 
     def _show(self, averages):
-        """Exchanges the weights and their averages, unless the model shows what it shall already."""
+        """Makes the model hold the averages or the weights; exchanges them if it holds the other."""
         optimizer = self._optimizer
         if _number(optimizer.swapped) == averages:
             return

@@ -1,21 +1,26 @@
 import signal
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import keras
+
+from keras_adaptive.callbacks.backup import Backup
 
 
 class StopOnSignal(keras.callbacks.Callback):
     """Writes a checkpoint and ends training when the process receives SIGTERM or SIGINT (Ctrl-C).
 
-    Use it as a context manager around `fit`, in the main thread. After a first signal the current update, or batch of
-    validation, finishes. Then the callback writes a checkpoint and raises `SystemExit` with the code 143 or 130 (128
-    plus the number of the signal), which tells a scheduler that the same command resumes. The same signal once more
-    ends the process at once. List this callback after the `Backup`.
+    Use it as a context manager around `fit`, in the main thread. After a first signal, the current update or batch of
+    validation finishes. The callback then writes a checkpoint and raises `SystemExit` with the code 143 or 130 (128
+    plus the number of the signal), which tells a scheduler that the same command resumes. A second signal of the same
+    kind ends the process immediately. List this callback after the `Backup`.
 
     Args:
         backup: The `Backup` that writes the checkpoint.
-        largest: Function from an integer to the largest integer that any process passes, for training in several
-            processes. It is called after every batch, so that all processes stop after the same update.
+        largest: Function that returns the largest of the integers that all processes pass to it, such as
+            `Strategy.largest`; needed for training in several processes. It is called after every batch, so that all
+            processes stop after the same update.
 
     Example:
 
@@ -25,34 +30,34 @@ class StopOnSignal(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, backup, largest=int):
+    def __init__(self, backup: Backup, largest: Callable[[int], int] = int) -> None:
         super().__init__()
         self.backup = backup
         self.largest = largest
         self._received = 0
         self._handlers = {}
 
-    def __enter__(self):
+    def __enter__(self) -> "StopOnSignal":
         for number in (signal.SIGTERM, signal.SIGINT):
             self._handlers[number] = signal.signal(number, self._receive)
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: Any) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
     def _receive(self, number, frame):
         self._received = number
-        # The handler of the other signal stays: where both arrive at once, Python would find it gone and complain.
+        # The handler of the other signal stays: Python prints a traceback if it is removed while that signal arrives.
         signal.signal(number, signal.SIG_DFL)
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self._stop_if_asked()
 
-    def on_test_batch_end(self, batch, logs=None):
+    def on_test_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self._stop_if_asked()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         self._stop_if_asked()
 
     def _stop_if_asked(self):
@@ -61,7 +66,7 @@ class StopOnSignal(keras.callbacks.Callback):
             return
         self.backup.save()
         self.backup.wait()
-        line = "\n" if sys.stdout.isatty() else ""  # a progress bar may stand on the line
+        line = "\n" if sys.stdout.isatty() else ""  # the line may hold a progress bar
         print(
             f"{line}{signal.Signals(received).name}: stopped after update {self.backup.update}; the same training "
             f"resumes from {self.backup.path}",

@@ -3,6 +3,7 @@ import os
 import sys
 import threading
 import time
+from typing import Any
 
 import keras
 
@@ -10,15 +11,15 @@ TEMPORARY_FAILURE = 75  # EX_TEMPFAIL of sysexits.h: the same command may succee
 
 
 class TerminateOnHang(keras.callbacks.Callback):
-    """Ends the process with status 75 when no batch ends for a while, because another process of the training hangs.
+    """Ends the process with status 75 when no batch has finished for some time, because another process hangs.
 
-    A process that waits for another one in a collective operation returns to Python neither for an exception nor for a
-    signal. Use the callback as a context manager around everything that waits, the start of the strategy included. The
-    process ends without cleaning up: what a `Backup` has completed stays, and the same command resumes from it.
+    A process that waits for another process in a collective operation reacts neither to an exception nor to a signal.
+    Use the callback as a context manager around everything that may wait, including the start of the strategy. The
+    process ends without cleaning up. Complete checkpoints of a `Backup` stay, and the same command resumes from them.
 
     Args:
-        seconds: Time without the end of a batch or epoch; infinity for no limit. It must be longer than all processes
-            take to start, than compiling the model, and than a checkpoint, for which all processes wait.
+        seconds: Longest time between the ends of two batches or epochs; infinity for no limit. It must be longer than
+            the start of all processes, than compiling the model, and than a checkpoint, for which all processes wait.
 
     Raises:
         ValueError: If `seconds` is not positive.
@@ -31,20 +32,20 @@ class TerminateOnHang(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, seconds):
+    def __init__(self, seconds: float) -> None:
         super().__init__()
         if not seconds > 0:
             raise ValueError(f"`seconds` must be positive. Received: seconds={seconds}.")
         self.seconds = seconds
         self._ended = threading.Event()
 
-    def __enter__(self):
+    def __enter__(self) -> "TerminateOnHang":
         self._alive()
         if self.seconds < math.inf:
             threading.Thread(target=self._watch, daemon=True).start()
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: Any) -> None:
         self._ended.set()
 
     def _alive(self, *_, **__):
@@ -62,9 +63,9 @@ class TerminateOnHang(keras.callbacks.Callback):
 
 
 def end_at_once(message):
-    """Ends the process with status 75 and a message, without waiting for other processes, as backends do at the end."""
+    """Prints a message and ends the process with status 75, without waiting for other processes as backends do."""
     try:
         print(message, file=sys.stderr, flush=True)
         sys.stdout.flush()
-    finally:  # even if nobody reads the pipe any more
+    finally:  # the process ends even if the reader of a pipe is gone
         os._exit(TEMPORARY_FAILURE)

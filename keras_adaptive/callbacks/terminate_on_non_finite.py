@@ -5,18 +5,18 @@ from keras import ops
 
 
 class TerminateOnNonFinite(keras.callbacks.Callback):
-    """Ends training, with a diagnosis, when several updates in a row have a loss or gradient that is not finite.
+    """Ends training with a diagnosis when the loss or the gradients of several updates in a row are not finite.
 
-    A `LanguageModel` skips such updates. A single one does no harm, and with float16 they determine the loss scale;
-    many in a row mean that training has diverged.
+    A `LanguageModel` skips such updates. Single ones are harmless, and determine the loss scale under float16. Many in
+    a row mean that training has diverged.
 
     Args:
-        limit: Number of updates in a row.
+        limit: Number of updates in a row after which training ends.
 
     Raises:
-        ValueError: If `limit` is below 1.
+        ValueError: If `limit` is below 1; from `fit`, if the batch of the first of these updates holds ids outside the
+            vocabulary.
         FloatingPointError: From `fit`, at the last of these updates.
-        ValueError: From `fit`, at the first of these updates if its batch holds ids outside the vocabulary.
 
     Example:
 
@@ -25,20 +25,20 @@ class TerminateOnNonFinite(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, limit=20):
+    def __init__(self, limit: int = 20) -> None:
         super().__init__()
         if limit < 1:
             raise ValueError(f"`limit` must be at least 1 update. Received: limit={limit}.")
         self.limit = limit
         self._in_a_row = 0
 
-    def get_state(self):
+    def get_state(self) -> dict:
         return {"in_a_row": self._in_a_row}
 
-    def set_state(self, state):
+    def set_state(self, state: dict) -> None:
         self._in_a_row = state["in_a_row"]
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         logs = logs or {}
         values = {name: logs.get(name, 0.0) for name in ("loss", "gradient_norm")}
         if all(map(math.isfinite, values.values())):
@@ -52,7 +52,8 @@ class TerminateOnNonFinite(keras.callbacks.Callback):
 
     def _diagnosis(self, loss, gradient_norm):
         optimizer = self.model.optimizer
-        updates, rate = (ops.convert_to_numpy(one).item() for one in (optimizer.iterations, optimizer.learning_rate))
+        numbers = (optimizer.iterations, optimizer.learning_rate)
+        updates, rate = (ops.convert_to_numpy(number).item() for number in numbers)
         return (
             f"{self._in_a_row} updates in a row, after {updates} good ones, were not finite and have been skipped. "
             f"The last one had loss {loss:.6g}, gradient norm {gradient_norm:.6g} and learning rate {rate:.6g}. Lower "

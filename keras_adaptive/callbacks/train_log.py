@@ -10,30 +10,38 @@ from keras import ops
 from keras_adaptive.files import writing
 from keras_adaptive.metrics.perplexity import perplexity
 
-LOGS = ("learning_rate", "gradient_norm", "tokens_per_second", "skipped")  # written with their last values
-IF_KNOWN = ("hours_left",)  # the same, but only written if the logs have them
+LOGS = ("learning_rate", "gradient_norm", "tokens_per_second", "skipped")  # the last value of each is written
+IF_KNOWN = ("hours_left",)  # written only if the logs contain them
 
 
 class TrainLog(keras.callbacks.Callback):
-    """Logs training as JSON lines: one object every `every` updates, and one for each validation.
+    """Logs training as JSON lines: one object every `every` updates, and one object per validation.
 
-    An object of training holds `update` (number of updates, skipped ones too), `loss` and `perplexity` over the tokens
-    since the previous object (not since the start of the epoch, as in Keras' logs), `learning_rate`,
-    `gradient_norm`, `tokens_per_second`, `skipped` (updates of the epoch, if the model counts them), `hours_left` (if
-    `Throughput` knows it), `tokens` (trained on) and `seconds` (of `fit`). An object of validation holds `update`,
-    `val_loss`, `val_perplexity` and other validation metrics, `tokens` and `seconds`. Losses are in nats per token. A
-    value that is unknown or not finite is null. Each line is written at once; an existing file is continued. As one of
-    the `stateful` callbacks of a `Backup` it resumes from the checkpoint: later lines are removed from the file, and
-    all numbers except times equal the numbers of an uninterrupted training.
+    A training object holds:
 
-    The model must have a `loss_tracker`, a `keras.metrics.Mean` weighted by tokens, as a `LanguageModel` has.
-    The other values come from the logs: list `SGDR` and `Throughput` before this callback.
+    - `update`: number of updates so far, including skipped ones.
+    - `loss` and `perplexity`: over the tokens since the previous object, in nats per token. Keras' own logs are means
+      since the start of the epoch.
+    - `learning_rate`, `gradient_norm`, `tokens_per_second`: the last values of the logs.
+    - `skipped`: number of skipped updates in the epoch, if the model counts them.
+    - `hours_left`: if `Throughput` reports it.
+    - `tokens`: number of tokens trained on; `seconds`: time spent in `fit`.
+
+    A validation object holds `update`, `val_loss`, `val_perplexity` and other validation metrics, `tokens` and
+    `seconds`. A value that is unknown or not finite is null. Each line is written immediately, and appended to an
+    existing file.
+
+    As one of the `stateful` callbacks of a `Backup`, the log resumes from the checkpoint: later lines are removed from
+    the file, and all numbers except times equal the numbers of an uninterrupted training.
+
+    The model must have a `loss_tracker`, a `keras.metrics.Mean` weighted by tokens, as a `LanguageModel` has. The other
+    values come from the logs: list `SGDR` and `Throughput` before this callback.
 
     Args:
-        path: Path of the file to write; its folder is made if it does not exist.
+        path: Path of the file to write; its folder is created if it does not exist.
         every: Number of updates between two objects.
-        tensorboard_dir: Folder to write the same numbers to for TensorBoard, optional. Needs the package
-            tensorboard, not TensorFlow.
+        tensorboard_dir: Folder to which the same numbers are written for TensorBoard. Optional. It needs the package
+            tensorboard, but not TensorFlow.
 
     Raises:
         ValueError: If `every` is below 1, or at the start of `fit` if the model has no `loss_tracker`.
@@ -46,36 +54,38 @@ class TrainLog(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, path, every=100, tensorboard_dir=None):
+    def __init__(
+        self, path: str | os.PathLike, every: int = 100, tensorboard_dir: str | os.PathLike | None = None
+    ) -> None:
         super().__init__()
         if every < 1:
             raise ValueError(f"`every` must be at least 1 update. Received: every={every}")
         self.path = os.fspath(path)
         self.every = every
         self.tensorboard_dir = tensorboard_dir
-        self._length = None  # length to cut the file to before training resumes
+        self._length = None  # the file is cut to this length before training resumes
         self._updates = None
         self._tokens = self._seconds = 0.0
-        self._interval = np.zeros(3)  # sums since the last object: of the loss, of the words' nats, and tokens
-        self._seen = np.zeros(3)  # the same sums of this epoch that intervals already hold
+        self._interval = np.zeros(3)  # sums since the last object: training loss, nats of words, number of tokens
+        self._seen = np.zeros(3)  # part of the sums of this epoch that intervals already include
         self._logs = {}
         self._in_epoch = self._amid_epoch = False
 
-    def get_state(self):
+    def get_state(self) -> dict:
         sums = {name: getattr(self, f"_{name}").tolist() for name in ("interval", "seen")}
         numbers = {"updates": self._updates, "tokens": self._tokens, "seconds": self._passed()}
         logs = {name: finite(value) for name, value in self._last().items()}
         with open(self.path, "ab") as file:
-            os.fsync(file.fileno())  # a checkpoint never knows of lines that a power loss can take
+            os.fsync(file.fileno())  # a power loss never removes lines that a checkpoint refers to
         return {**sums, **numbers, "logs": logs, "in_epoch": self._in_epoch, "length": os.path.getsize(self.path)}
 
-    def set_state(self, state):
+    def set_state(self, state: dict) -> None:
         self._interval, self._seen = (_three(state[name]) for name in ("interval", "seen"))
         self._updates, self._tokens, self._seconds = (state[name] for name in ("updates", "tokens", "seconds"))
         self._length, self._logs = state["length"], state["logs"]
         self._in_epoch = self._amid_epoch = state["in_epoch"]
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         if not hasattr(self.model, "loss_tracker"):
             raise ValueError(
                 "`TrainLog` needs a model with a `loss_tracker`, a `keras.metrics.Mean` weighted by tokens. "
@@ -92,12 +102,12 @@ class TrainLog(keras.callbacks.Callback):
         if self._updates is None:
             self._updates = int(ops.convert_to_numpy(self.model.optimizer.iterations))
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         if not self._amid_epoch:
             self._seen = np.zeros(3)
         self._in_epoch, self._amid_epoch = True, False
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self._updates += 1
         self._logs = logs or {}
         if self._updates % self.every == 0:
@@ -105,17 +115,17 @@ class TrainLog(keras.callbacks.Callback):
             self._write_interval()
             self._interval = np.zeros(3)
 
-    def on_test_begin(self, logs=None):
+    def on_test_begin(self, logs: dict | None = None) -> None:
         self._end_of_epoch()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         self._end_of_epoch()
         self._amid_epoch = False
         validated = {name: value for name, value in (logs or {}).items() if name.startswith("val_")}
         if "val_loss" in validated:
             self._write({"val_perplexity": perplexity(validated["val_loss"]), **validated})
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         self._length = os.path.getsize(self.path)
         if self._interval[-1]:
             self._write_interval()  # another `fit` replaces this line
@@ -134,7 +144,7 @@ class TrainLog(keras.callbacks.Callback):
         return Writer(os.fspath(self.tensorboard_dir))
 
     def _end_of_epoch(self):
-        """Collects what the tracker holds, before validation or the next epoch resets it."""
+        """Reads the sums of the tracker before validation or the next epoch resets it."""
         if self._in_epoch:
             self._collect()
             self._in_epoch = False
@@ -153,7 +163,7 @@ class TrainLog(keras.callbacks.Callback):
         self._write({"loss": loss, "perplexity": perplexity(words), **self._last()})
 
     def _last(self):
-        """Returns the last values of the logs that are written."""
+        """Returns the last value of every entry of the logs that is written."""
         names = (*LOGS, *(name for name in IF_KNOWN if name in self._logs))
         return {name: self._logs.get(name) for name in names}
 
@@ -169,7 +179,10 @@ class TrainLog(keras.callbacks.Callback):
 
 
 def _whole_lines(path, length):
-    """Returns the bytes of the first `length` of a log without what a power loss may leave: half a line, or zeros."""
+    """Returns the length in bytes of the complete lines among the first `length` bytes of a log.
+
+    A power loss may leave half a line or zeros at the end.
+    """
     with open(path, "rb") as file:
         lines = file.read(length).splitlines(keepends=True)
     while lines and not _is_record(lines[-1]):
@@ -185,7 +198,7 @@ def _is_record(line):
 
 
 def _three(sums):
-    """Returns three sums; a checkpoint of version 0.1 has no sum for the words alone."""
+    """Returns the three sums; a checkpoint of version 0.1 lacks the sum of the words' nats."""
     return np.array(sums if len(sums) == 3 else [sums[0], *sums])
 
 

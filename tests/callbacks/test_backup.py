@@ -206,7 +206,7 @@ def test_damage_anywhere_is_noticed(tmp_path):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             value = restored(tmp_path, model)
-        reported = [str(one.message) for one in caught if "is damaged and left out" in str(one.message)]
+        reported = [str(one.message) for one in caught if "is damaged and is skipped" in str(one.message)]
         assert value == (1 if reported else 2)
         lost += bool(reported)
     assert lost > 0.6 * len(places)
@@ -218,13 +218,13 @@ def test_a_truncated_checkpoint_is_reported_and_the_one_before_is_used(tmp_path,
         save(tmp_path, update)
     newest = tmp_path / "update_0000000002.npz"
     newest.write_bytes(newest.read_bytes()[: int(share * newest.stat().st_size)])
-    with pytest.warns(UserWarning, match="update_0000000002.npz is damaged and left out"):
+    with pytest.warns(UserWarning, match="update_0000000002.npz is damaged and is skipped"):
         assert restored(tmp_path) == 1
     with pytest.warns(UserWarning, match="is damaged"):
         save(tmp_path, 1)
     assert restored(tmp_path) == 1  # the damaged one is gone
     (tmp_path / "update_0000000001.npz").write_bytes(b"")
-    with pytest.warns(UserWarning), pytest.raises(ValueError, match="No checkpoint in .* is whole"):
+    with pytest.warns(UserWarning), pytest.raises(ValueError, match="No checkpoint in .* is complete"):
         restored(tmp_path)
 
 
@@ -233,7 +233,7 @@ def test_a_full_disk_is_told_of_and_damages_nothing(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # the system writes no more than that to a file
     try:
-        with pytest.raises(OSError, match="checkpoint of update 2 could not be written .* Those before it stay"):
+        with pytest.raises(OSError, match="checkpoint of update 2 could not be written .* Earlier checkpoints stay"):
             save(tmp_path, 2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -63,7 +63,7 @@ def test_a_run_is_lengthened_bit_for_bit(whole, corpora, tmp_path, capsys):
     damaged = RunFolder(shutil.copytree(run.path, tmp_path / "damaged"))
     for path in damaged.checkpoints.iterdir():
         path.write_bytes(b"PK")
-    with pytest.raises(ValueError, match="checkpoint"), pytest.warns(UserWarning, match="is damaged and left out"):
+    with pytest.raises(ValueError, match="checkpoint"), pytest.warns(UserWarning, match="is damaged and is skipped"):
         trained(damaged.path, corpora[0], "--period=3")
     assert damaged.flags()["updates"] == "3"
     trained(tmp_path / "run", corpora[0], "--period=3")
