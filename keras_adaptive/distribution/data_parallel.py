@@ -10,11 +10,11 @@ from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.output import Output
 
 JAX_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
-TABLES = r"(.*/)?table_\d+"  # paths of the variables with a vector for each word, in layers of any name
+TABLES = r"(.*/)?table_\d+"  # matches the paths of word tables in layers of any name
 
 
 class DataParallel(Strategy):
-    """Strategy of JAX, with or without shared tables. A process puts its own rows on its devices."""
+    """Strategy of JAX, with or without sharded word tables. Each process passes its own rows to its devices."""
 
     def __init__(self, shares_tables, model_devices):
         import jax
@@ -38,20 +38,24 @@ class DataParallel(Strategy):
         super().__init__(devices // model_devices, *processes, own_rows=True, scope=distribution.scope)
 
     def synchronize(self, model):
-        """Raises a ValueError if a table of words is not divided, or there is none; JAX copies the first weights."""
+        """Checks that every word table is sharded. JAX itself copies the weights of process 0.
+
+        Raises:
+            ValueError: Under `model_parallel`, if a word table is not sharded or the model has none.
+        """
         if not self._shares_tables:
             return
         tables = [table for layer in model.layers if isinstance(layer, (Input, Output)) for table in layer.tables]
         if not tables:
             raise ValueError(
-                "The strategy 'model_parallel' divides the word tables of this package's inputs and outputs, and the "
+                "The strategy 'model_parallel' shards the word tables of this package's inputs and outputs, but the "
                 f"model has none: use 'data_parallel'. Received: {[variable.path for variable in model.variables][:5]}."
             )
         whole = [table.path for table in tables if not re.fullmatch(TABLES, table.path)]
         if whole:
             raise ValueError(
-                "The strategy 'model_parallel' knows the tables of words by the names of their variables, table_0, "
-                f"table_1, …: name them so. Received: {whole}."
+                "The strategy 'model_parallel' finds word tables by the names of their variables, which must be "
+                f"table_0, table_1, …. Received: {whole}."
             )
 
     def largest(self, number):
@@ -67,8 +71,8 @@ class _SharedTables(keras.distribution.ModelParallel):
         layout, devices = super().get_variable_layout(variable), self.device_mesh.shape[1]
         if layout.axes[:1] == ("model",) and variable.shape[0] % devices:
             raise ValueError(
-                "The strategy 'model_parallel' needs bands whose number of words the devices divide: change the "
-                f"cutoffs and the size of the vocabulary, or use fewer devices. Received: {variable.shape[0]} words in "
-                f"{variable.path}, {devices} devices that share them."
+                "The strategy 'model_parallel' needs bands whose number of words is a multiple of the number of "
+                "devices: change the cutoffs or the size of the vocabulary, or use fewer devices. "
+                f"Received: {variable.shape[0]} words in {variable.path}, {devices} devices that share them."
             )
         return layout

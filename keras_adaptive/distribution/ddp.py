@@ -4,12 +4,14 @@ from keras_adaptive.distribution.strategy import Strategy
 
 
 class Ddp(Strategy):
+    """Strategy of torch with one process per device, launched by `torchrun`."""
+
     def __init__(self):
         import torch
 
         if "RANK" not in os.environ:
             raise ValueError(
-                "The strategy 'ddp' needs a process for each device: launch them by "
+                "The strategy 'ddp' needs one process per device: launch the processes with "
                 "`torchrun --nproc_per_node=DEVICES -m trainers.train ...`. Received: no RANK in the environment."
             )
         cuda = torch.cuda.is_available()
@@ -30,6 +32,6 @@ class Ddp(Strategy):
     def largest(self, number):
         import torch
 
-        found = torch.tensor(number, device="cuda" if torch.cuda.is_available() else "cpu")
-        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX)
-        return int(found)
+        largest = torch.tensor(number, device="cuda" if torch.cuda.is_available() else "cpu")
+        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+        return int(largest)

@@ -1,20 +1,32 @@
 import re
 
-# What the backends say where a process waits for another one that is gone.
+# Messages of the backends in a process that waits for another process that has ended.
 GONE = re.compile(
     "Collective ops is aborted|stopped sending heartbeats|Connection (reset|closed|refused)|Socket closed|Broken pipe|"
     "closed by peer|timed? ?out|NCCL communicator (was aborted|encountered)|ncclRemoteError|ncclSystemError|"
     "remote process exited",
     re.IGNORECASE,
 )
-OTHERS = (ValueError, ArithmeticError, OSError, LookupError, TypeError, MemoryError)  # never of a lost process
+OTHERS = (ValueError, ArithmeticError, OSError, LookupError, TypeError, MemoryError)  # a lost process raises none
 
 
-def lost_process(error):
-    """Returns what an error says if it means that another process of the training was lost, else None.
+def lost_process(error: BaseException) -> str | None:
+    """Returns the message of an error if it means that another process of the training was lost, else None.
 
     The class of the error depends on the backend: a `RuntimeError` under torch and JAX, an error of `tf.errors` under
     TensorFlow.
+
+    Args:
+        error: An exception that `fit` raised.
+
+    Returns:
+        At most 200 characters of the message, or None.
+
+    Example:
+
+    >>> lost_process(RuntimeError("[gloo] Connection closed by peer [10.0.0.2]:4711"))
+    'Connection closed by peer [10.0.0.2]:4711'
+    >>> lost_process(RuntimeError("CUDA out of memory"))
     """
     found = None if isinstance(error, OTHERS) else GONE.search(str(error))
     return found and " ".join(str(error)[found.start() :].split())[:200]

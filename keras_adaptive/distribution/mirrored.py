@@ -6,7 +6,7 @@ from keras_adaptive.distribution.strategy import Strategy
 
 
 class Mirrored(Strategy):
-    """Strategy of TensorFlow, in one process or several. Keras gives every replica its rows of a whole batch."""
+    """Strategy of TensorFlow, in one process or several. Keras divides a whole batch among the replicas."""
 
     def __init__(self, several_processes):
         tasks, own = tasks_of_environment() if several_processes else ([None], None)
@@ -23,7 +23,7 @@ class Mirrored(Strategy):
         return int(max(self._strategy.gather(values, axis=0).numpy()))
 
 
-@functools.cache  # two strategies of one process would confuse their messages
+@functools.cache  # the messages of two strategies in one process would be confused
 def _tensorflow_strategy(several_processes):
     import tensorflow as tf
 
@@ -41,7 +41,7 @@ def tasks_of_environment():
     own = own.get("type"), int(own.get("index", 0))
     if own not in tasks:
         raise ValueError(
-            "The strategy 'multiworker' needs TF_CONFIG in every process: set it to "
+            "The strategy 'multiworker' needs TF_CONFIG in the environment of every process: set it to "
             '{"cluster": {"worker": ["HOST:PORT", "HOST:PORT"]}, "task": {"type": "worker", "index": 0}}, with the '
             f"index of the process. Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}."
         )

@@ -16,33 +16,46 @@ BACKENDS = {
 }
 
 
-def start(name="none", model_devices=0):
+def start(name: str = "none", model_devices: int = 0) -> Strategy:
     """Starts distributed training and returns its `Strategy`.
 
-    It must be called before anything else that uses the backend. The update is the same under every strategy and on
-    one device: a `LanguageModel` sums the number of targets, the loss and the gradients over all replicas, clips the
-    sum and takes the same step in each replica. Each replica draws its own dropout. Only rounding depends on how the
-    rows are divided.
+    Call it before anything else that uses the backend. An update is the same under every strategy and on one device: a
+    `LanguageModel` sums the number of targets, the loss and the gradients over all replicas, clips the sum and takes
+    the same step in each replica. Each replica draws its own dropout masks. Only rounding depends on how the rows are
+    divided.
 
     - `none`: one device.
-    - `mirrored` (TensorFlow): `tf.distribute.MirroredStrategy`, all GPUs of this process, or all its CPU devices.
-    - `multiworker` (TensorFlow): `tf.distribute.MultiWorkerMirroredStrategy`, processes named in `TF_CONFIG`.
-    - `data_parallel` (JAX): all devices, of one process, or of several that `keras.distribution.initialize` joins when
-      `KERAS_DISTRIBUTION_NUM_PROCESSES` is set.
-    - `model_parallel` (JAX): as `data_parallel`, in one process. Groups of `model_devices` divide the rows of the word
-      tables among themselves, with their gradients and optimizer slots.
-    - `ddp` (torch): one process for each device, launched by `torchrun`. It uses the `all_reduce` of
-      `torch.distributed`, once per update and dtype, on the summed gradients, and its broadcast of the weights of
-      process 0 at the start. `torch.nn.parallel.DistributedDataParallel` itself would average the gradients of each
-      process, which is a mean of means, and exchange them once per micro-batch.
+    - `mirrored` (TensorFlow): `tf.distribute.MirroredStrategy` on all GPUs of this process, or on all its CPU devices.
+    - `multiworker` (TensorFlow): `tf.distribute.MultiWorkerMirroredStrategy` in the processes that `TF_CONFIG` names.
+    - `data_parallel` (JAX): all devices of one process, or of several processes, which `keras.distribution.initialize`
+      connects if `KERAS_DISTRIBUTION_NUM_PROCESSES` is set.
+    - `model_parallel` (JAX): `data_parallel` in one process, where groups of `model_devices` devices shard the rows of
+      the word tables, their gradients and their optimizer slots.
+    - `ddp` (torch): one process per device, launched by `torchrun`. The summed gradients are exchanged by the
+      `all_reduce` of `torch.distributed`, once per update and dtype, and the weights of process 0 are broadcast at the
+      start. `torch.nn.parallel.DistributedDataParallel` is not used: it would average the gradients of the processes,
+      which is a mean of means, and exchange them once per micro-batch.
 
     Args:
         name: Name of the strategy.
-        model_devices: Number of devices that share one copy of the tables under `model_parallel`; 0 for all.
+        model_devices: Number of devices that share one copy of the tables under `model_parallel`; 0 for all devices.
+
+    Returns:
+        The `Strategy`.
 
     Raises:
         ValueError: If the strategy belongs to another backend, if its launcher (`TF_CONFIG`, `torchrun`) has not
-            prepared it, if it is `none` although a launcher has, or if the devices do not divide.
+            prepared it, if it is `none` although a launcher has started this process, or if `model_devices` does not
+            divide the number of devices.
+
+    Example:
+
+    ```python
+    strategy = start("none")
+    with strategy.scope():
+        model = transformer_lm(50_000, num_blocks=6, cutoffs=(4_000, 16_000))
+    strategy.synchronize(model)
+    ```
     """
     backend = keras.config.backend()
     if name == "none":
@@ -51,10 +64,10 @@ def start(name="none", model_devices=0):
     if name not in BACKENDS:
         raise ValueError(f"The strategy must be one of {['none', *BACKENDS]}. Received: {name!r}.")
     if BACKENDS[name] != backend:
-        own = [other for other in BACKENDS if BACKENDS[other] == backend]
+        usable = [strategy for strategy in BACKENDS if BACKENDS[strategy] == backend]
         raise ValueError(
-            f"The strategy {name!r} is one of {BACKENDS[name]}: run with KERAS_BACKEND={BACKENDS[name]}, or use one "
-            f"of {own}. Received: KERAS_BACKEND={backend}."
+            f"The strategy {name!r} belongs to {BACKENDS[name]}: run with KERAS_BACKEND={BACKENDS[name]}, or use one "
+            f"of {usable}. Received: KERAS_BACKEND={backend}."
         )
     if name == "ddp":
         return Ddp()
@@ -63,8 +76,8 @@ def start(name="none", model_devices=0):
     return Mirrored(name == "multiworker")
 
 
-def launched_processes():
-    """Returns the number of processes that a launcher has started together, by the environment of this process."""
+def launched_processes() -> int:
+    """Returns the number of processes that a launcher has started, according to the environment of this process."""
     variable, _ = _launcher()
     value = os.environ.get(variable)
     if not value:
@@ -73,7 +86,7 @@ def launched_processes():
 
 
 def _launcher():
-    """Returns the variable by which launchers prepare processes of this backend, and the strategy of these."""
+    """Returns the environment variable that launchers of this backend set, and the strategy that uses it."""
     return {
         "tensorflow": ("TF_CONFIG", "multiworker"),
         "jax": (JAX_PROCESSES, "data_parallel"),
@@ -86,6 +99,6 @@ def _check_alone():
     if launched_processes() > 1:
         variable, strategy = _launcher()
         raise ValueError(
-            f"This is one of several processes, which would train side by side: pass the strategy {strategy!r}. "
+            f"This is one of several processes, which would train independently: pass the strategy {strategy!r}. "
             f"Received: 'none', and {variable}={os.environ[variable]} in the environment."
         )

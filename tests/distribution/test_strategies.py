@@ -195,7 +195,7 @@ def test_no_row_is_left_out_or_counted_twice():
 def test_a_strategy_of_another_backend_is_named(name):
     if distribution.BACKENDS[name] == BACKEND:
         pytest.skip("its own")
-    with pytest.raises(ValueError, match=f"'{name}' is one of {distribution.BACKENDS[name]}: run with KERAS_BACKEND="):
+    with pytest.raises(ValueError, match=f"'{name}' belongs to {distribution.BACKENDS[name]}: run with KERAS_BACKEND="):
         distribution.start(name)
 
 
@@ -213,7 +213,7 @@ LAUNCHERS = {
 
 def test_processes_that_were_launched_together_do_not_train_alone(monkeypatch):
     monkeypatch.setenv(*LAUNCHERS[BACKEND])
-    with pytest.raises(ValueError, match="one of several processes, which would train side by side"):
+    with pytest.raises(ValueError, match="one of several processes, which would train independently"):
         distribution.start("none")
 
 
@@ -223,7 +223,7 @@ def test_multiworker_needs_tf_config(monkeypatch, config):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     if config:
         monkeypatch.setenv("TF_CONFIG", config)
-    with pytest.raises(ValueError, match="needs TF_CONFIG in every process: set it to"):
+    with pytest.raises(ValueError, match="needs TF_CONFIG in the environment of every process: set it to"):
         distribution.start("multiworker")
 
 
@@ -292,7 +292,7 @@ def test_a_table_that_would_not_be_divided_is_refused():
     strategy = distribution.start("model_parallel")
     with strategy.scope():
         model = LanguageModel(Own(), transformer(num_blocks=1, dim=4, ffn_dim=8, num_heads=1), AdaptiveSoftmax(8, ()))
-    with pytest.raises(ValueError, match=r"table_1, …: name them so. Received: \['own/words'\]"):
+    with pytest.raises(ValueError, match=r"table_1, …. Received: \['own/words'\]"):
         strategy.synchronize(model)
 
 
