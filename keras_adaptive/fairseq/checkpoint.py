@@ -1,4 +1,4 @@
-"""Reader of checkpoint files: options and weights, under their current names, without running code."""
+"""Reads the options and weights of checkpoint files, under their current names, without running code."""
 
 import argparse
 import contextlib
@@ -12,23 +12,23 @@ import numpy as np
 
 from keras_adaptive.files import check_zip, reading
 
-# Old files hold meters of the training beside the weights. They are read as plain namespaces.
+# Old files also contain meters of the training. They are read as plain namespaces.
 METERS = [
     f"fairseq.{module}.{name}"
     for module in ("meters", "logging.meters")
     for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
 ]
 NUMBERS = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
-ALLOWED = {  # names that a file may use; torch itself accepts many more, of sparse and quantized tensors for example
+ALLOWED = {  # names that a file may use; torch accepts many more, such as those of sparse and quantized tensors
     *METERS,
     *(f"torch.{number}Storage" for number in NUMBERS),
     *(f"torch._utils.{name}" for name in ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_parameter")),
     *("torch.nn.parameter.Parameter", "torch.Size", "torch.device", "collections.OrderedDict", "argparse.Namespace"),
     *("builtins.set", "__builtin__.set", "_codecs.encode"),
 }
-PICKLES = 5  # of the legacy container: two numbers, facts about the system, the contents, and names of the tensors
-PLAIN = (type(None), bool, int, float, str, list, tuple, dict)  # of an option
-RENAMED = {  # patterns of old names
+PICKLES = 5  # a legacy container has: two numbers, facts about the system, the contents, and names of the tensors
+PLAIN = (type(None), bool, int, float, str, list, tuple, dict)  # types of an option
+RENAMED = {  # patterns of old names, and their new names
     r"decoder\.embed_out": "decoder.output_projection.weight",
     r"(decoder\.layers\.\d+)\.layer_norms\.0\.(\w+)": r"\1.self_attn_layer_norm.\2",
     r"(decoder\.layers\.\d+)\.layer_norms\.2\.(\w+)": r"\1.final_layer_norm.\2",
@@ -38,13 +38,13 @@ BUFFERS = re.compile(r".*(version|_float_tensor|decoder\.embed_positions\.weight
 
 
 class Checkpoint(NamedTuple):
-    """Contents of a checkpoint file.
+    """Contents of a checkpoint file of fairseq.
 
     Attributes:
-        options: Dict of the training options; an option of the model replaces an option of the task.
-        model_options: Dict of the options of the model alone, None if the file does not separate them.
+        options: Dict of the training options. An option of the model replaces an option of the task.
+        model_options: Dict of the options of the model alone; None if the file does not separate them.
         architecture: Name of the architecture, such as "transformer_lm_wiki103".
-        weights: Dict from the name in the current state dict to a float32 NumPy array.
+        weights: Dict from names in the current state dict to float32 NumPy arrays.
         version: Version of the layout of the decoder.
     """
 
@@ -55,16 +55,29 @@ class Checkpoint(NamedTuple):
     version: float
 
 
-def read_checkpoint(path):
-    """Reads a file of `torch.save`, of either container, with `args` (a namespace) or `cfg` (nested dicts).
+def read_checkpoint(path: str | os.PathLike) -> Checkpoint:
+    """Reads a checkpoint of fairseq without executing code in the file.
 
-    Nothing in the file is executed. A file that holds other objects than tensors of numbers, plain containers and
-    `argparse.Namespace` is refused before it is loaded, by a list of the names that it may use. The memory that
-    reading takes is bounded by the size of the file.
+    Both containers of `torch.save` are supported, and options in `args` (a namespace) or `cfg` (nested dicts). A file
+    may only contain tensors of numbers, plain containers and `argparse.Namespace`: an allowlist of names is checked
+    before the file is loaded. The memory that reading takes is limited by the size of the file.
+
+    Args:
+        path: Path of the file, such as `model.pt`.
+
+    Returns:
+        A `Checkpoint`.
 
     Raises:
-        ValueError: If the file holds other objects, which the message names, or is not such a checkpoint.
+        ValueError: If the file contains other objects, which the message names, or is not such a checkpoint.
         ModuleNotFoundError: If torch is not installed.
+
+    Example:
+
+    ```python
+    checkpoint = read_checkpoint("adaptive_lm_wiki103/model.pt")
+    checkpoint.architecture, checkpoint.options["decoder_layers"]
+    ```
     """
     try:
         import torch  # noqa: F401
@@ -96,8 +109,8 @@ def _load(path):
     if refused := [name[:60] for name in dict.fromkeys(_referred(path)) if name not in ALLOWED]:
         more = f" and {len(refused) - 5} more" if refused[5:] else ""
         raise ValueError(
-            f"{path} is not read, because it holds more than tensors, plain containers and argparse.Namespace: "
-            f"{', '.join(refused[:5])}{more}. Loading it could run any code: ask for a file of weights and options."
+            f"{path} is not read, because it contains more than tensors, plain containers and argparse.Namespace: "
+            f"{', '.join(refused[:5])}{more}. Loading it could run any code: use a file of weights and options only."
         )
     allowed = [argparse.Namespace, *((argparse.Namespace, name) for name in METERS)]
     try:
@@ -106,13 +119,13 @@ def _load(path):
     except Exception as error:
         if "weights_only" not in str(error):
             raise
-        # The text recommends to load without `weights_only`, which would run code.
+        # The message of torch recommends loading without `weights_only`, which would run code.
         raise ValueError("its pickle is not one of tensors and plain containers") from None
 
 
 def _referred(path):
     """Yields the names of classes and functions in the pickles of a file, without running them."""
-    with contextlib.suppress(Exception), _pickles(path) as file:  # damage, which `torch.load` reports
+    with contextlib.suppress(Exception), _pickles(path) as file:  # `torch.load` reports damage
         for _ in range(PICKLES):
             memo, strings, pushed = [], [], None
             for opcode, argument, _ in pickletools.genops(file):
@@ -129,7 +142,7 @@ def _referred(path):
 
 
 def _pickles(path):
-    """Opens the pickled part of a file, which is the whole file in the legacy container."""
+    """Opens the pickled part of a file. In the legacy container, this is the whole file."""
     if not zipfile.is_zipfile(path):
         return open(path, "rb")
     archive = zipfile.ZipFile(path)
@@ -141,7 +154,7 @@ def _is_data(name):
 
 
 def _options(state):
-    """Returns all options, the dict with the model's options, and the same dict if it holds no others, else None."""
+    """Returns all options, a dict that includes the model's options, and this dict if it has no others, else None."""
     if state.get("args") is not None:
         options = _plain(state["args"])
         return options, options, None
@@ -170,7 +183,7 @@ def _weights(tensors, size):
     """
     import torch
 
-    weights, left = {}, 2 * size  # numbers: of 2 bytes at least, and some tensors share theirs
+    weights, left = {}, 2 * size  # limits the number of weights: each has at least 2 bytes, and tensors may share them
     for name, tensor in tensors.items():
         if BUFFERS.fullmatch(name):
             continue
@@ -179,7 +192,7 @@ def _weights(tensors, size):
         left -= tensor.numel()
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes() or left < 0:
             raise ValueError(f"it has fewer numbers than its tensors claim: {name[:80]} {tuple(tensor.shape)}")
-        # A copy, because the tensor is a part of the mapped file, and JAX may use an array without copying it.
+        # The array is a copy: the tensor is a view of the mapped file, and JAX may use an array without copying it.
         array, fused = tensor.detach().to(torch.float32, copy=True).numpy(), FUSED.fullmatch(name)
         if fused and len(array) % 3 == 0:
             for part, third in zip("qkv", np.split(array, 3)):

@@ -1,9 +1,12 @@
+import os
+
 from keras_adaptive.backend.checks import non_finite
 from keras_adaptive.backend.unallocated import unallocated
 from keras_adaptive.data import Vocabulary
-from keras_adaptive.fairseq.checkpoint import read_checkpoint
+from keras_adaptive.fairseq.checkpoint import Checkpoint, read_checkpoint
 from keras_adaptive.fairseq.options import build_model, cutoffs, resolve
 from keras_adaptive.fairseq.weights import check_weights, load_weights
+from keras_adaptive.models import LanguageModel
 
 LAST_BANDS = (  # the option of the cutoffs, the tensor of a band's words, and the index of the first numbered band
     ("adaptive_softmax_cutoff", "decoder.adaptive_softmax.tail.{}.2.weight", 1),
@@ -11,14 +14,17 @@ LAST_BANDS = (  # the option of the cutoffs, the tensor of a band's words, and t
 )
 
 
-def load_language_model(checkpoint, dictionary):
-    """Reads a language model that was trained with fairseq (`transformer_lm` in any of its architectures).
+def load_language_model(
+    checkpoint: str | os.PathLike, dictionary: str | os.PathLike
+) -> tuple[LanguageModel, Vocabulary]:
+    """Loads a language model that was trained with fairseq (`transformer_lm` in any of its architectures).
 
-    The function works on every backend; reading the file needs torch. Nothing in the file is executed. It supports
-    fairseq 0.6 to 0.12.
+    The function works on every backend; reading the file needs torch. No code in the file is executed. Checkpoints of
+    fairseq 0.6 to 0.12 are supported.
 
     Reference:
-        Ott et al. 2019; the published models of Baevski & Auli 2019 are of this kind.
+        Ott et al., fairseq: A Fast, Extensible Toolkit for Sequence Modeling, NAACL 2019 (demonstrations). Baevski &
+        Auli (2019) published their models as checkpoints of fairseq.
 
     Args:
         checkpoint: Path of a file such as `model.pt` or `checkpoint_best.pt`.
@@ -28,7 +34,7 @@ def load_language_model(checkpoint, dictionary):
         `(model, vocabulary)`: a `LanguageModel` and a `Vocabulary`.
 
     Raises:
-        ValueError: If the file is not such a checkpoint, holds more than tensors, plain containers and
+        ValueError: If the file is not such a checkpoint, contains objects other than tensors, plain containers and
             `argparse.Namespace`, uses an option that is not supported, has tensors that do not match its options or
             are not finite, or belongs to a dictionary of another size.
         ModuleNotFoundError: If torch is not installed.
@@ -45,13 +51,32 @@ def load_language_model(checkpoint, dictionary):
     return build_language_model(read_checkpoint(checkpoint), vocabulary), vocabulary
 
 
-def build_language_model(checkpoint, vocabulary):
-    """Returns the `LanguageModel` of a `Checkpoint`. It raises the errors of `load_language_model`."""
+def build_language_model(checkpoint: Checkpoint, vocabulary: Vocabulary) -> LanguageModel:
+    """Builds the language model that a checkpoint describes, with its weights.
+
+    Args:
+        checkpoint: A `Checkpoint`, which `read_checkpoint` returns.
+        vocabulary: The `Vocabulary` that belongs to it.
+
+    Returns:
+        A `LanguageModel`.
+
+    Raises:
+        ValueError: If the checkpoint uses an option that is not supported, has tensors that do not match its options or
+            are not finite, or belongs to a dictionary of another size.
+
+    Example:
+
+    ```python
+    vocabulary = Vocabulary.load("adaptive_lm_wiki103/dict.txt")
+    model = build_language_model(read_checkpoint("adaptive_lm_wiki103/model.pt"), vocabulary)
+    ```
+    """
     options = resolve(checkpoint)
     sizes = _vocabulary_sizes(options, checkpoint.weights)
     if sizes and len(vocabulary) not in sizes:
         raise ValueError(
-            f"The checkpoint is of a dictionary of {sizes[0]:,} words, the four special ones included: pass the "
+            f"The checkpoint needs a dictionary of {sizes[0]:,} words, including the four special ones: pass the "
             f"dict.txt that belongs to it. Received: {len(vocabulary):,} words."
         )
     for option in ("decoder_layers", "char_embedder_highway_layers"):
@@ -70,7 +95,7 @@ def build_language_model(checkpoint, vocabulary):
 
 
 def _vocabulary_sizes(options, weights):
-    """Returns the number of words according to each tensor that depends on it."""
+    """Returns the size of the vocabulary according to each tensor that depends on it."""
     plain = ("decoder.output_projection.weight", "decoder.embed_tokens.weight")
     sizes = [len(weights[name]) for name in plain if name in weights]
     for option, name, first in LAST_BANDS:

@@ -1,4 +1,4 @@
-"""Options of a checkpoint: their meaning for our model, and which of them are not supported."""
+"""Translates the options of a checkpoint to a model, and refuses options that are not supported."""
 
 import ast
 import math
@@ -18,7 +18,7 @@ from keras_adaptive.layers import (
 )
 from keras_adaptive.models import assemble
 
-DEFAULTS = {  # defaults of fairseq, for files older than an option
+DEFAULTS = {  # defaults of fairseq, for files that are older than an option
     "decoder_embed_dim": 512,
     "decoder_ffn_embed_dim": 2048,
     "decoder_layers": 6,
@@ -55,8 +55,8 @@ DEFAULTS = {  # defaults of fairseq, for files older than an option
 NUMBERS_OR_TEXT = {"adaptive_input_cutoff", "adaptive_softmax_cutoff", "character_filters"}
 FACTORS = {"adaptive_input_factor", "adaptive_softmax_factor"}
 LARGEST = 2**31 - 1
-MOST_BYTES = 50  # of a word, and so the widest filter
-# Options that the model of a file must not use, and the value that means that it does not.
+MOST_BYTES = 50  # longest word in bytes, and therefore the widest filter
+# Options that are not supported, and the values that disable them.
 UNSUPPORTED = {
     "decoder_layers_to_keep": None,
     "decoder_xformers_att_config": None,
@@ -71,7 +71,7 @@ UNSUPPORTED = {
     "past_target": False,
     "output_dictionary_size": -1,
 }
-# Options of training and data, which change nothing in a trained model.
+# Options of training and data, which do not affect a trained model.
 HARMLESS = {
     "_name", "arch", "add_bos_token", "tpu", "decoder_layerdrop", "checkpoint_activations", "offload_activations",
     "min_params_to_wrap", "quant_noise_pq_block_size", "base_sublayers", "base_shuffle", "no_tie_adaptive_proj",
@@ -92,13 +92,13 @@ def resolve(checkpoint):
     """Returns the options of a `Checkpoint` with their defaults, after checking that all are supported.
 
     Raises:
-        ValueError: If some are not supported. The message names them.
+        ValueError: If an option is not supported. The message names all of them.
     """
     given = checkpoint.options
     options = DEFAULTS | {name: value for name, value in given.items() if value is not None}
     _check_types(options)
     _refuse(checkpoint, options)
-    if "no_tie_adaptive_proj" in given:  # only in files older than the final LayerNorm
+    if "no_tie_adaptive_proj" in given:  # only files older than the final LayerNorm have this option
         options["no_decoder_final_norm"] = True
         options["tie_adaptive_proj"] |= given["no_tie_adaptive_proj"] is False
     if "decoder_final_norm" in given:
@@ -121,11 +121,11 @@ def _check_types(options):
 
 
 def _expected(name, default):
-    """Returns the words for the type of an option, and a function that returns whether a value is of it."""
+    """Returns a description of the values of an option, and a function that tells whether a value is allowed."""
     if name in NUMBERS_OR_TEXT:
-        return "numbers, or their text", lambda value: isinstance(value, (int, str, list, tuple))
+        return "numbers, or a string of them", lambda value: isinstance(value, (int, str, list, tuple))
     if isinstance(default, str):
-        return "a text", lambda value: isinstance(value, str)
+        return "a string", lambda value: isinstance(value, str)
     if isinstance(default, bool):
         return "true or false", lambda value: isinstance(value, (bool, int))
     if name in FACTORS:
@@ -153,7 +153,7 @@ def _refuse(checkpoint, options):
         refused["character_filters"] = options["character_filters"]
     if refused:
         listed = ", ".join(f"{name}={str(value)[:80]}" for name, value in refused.items())
-        raise ValueError(f"The model was made with options that are not supported: {listed}.")
+        raise ValueError(f"The model was trained with options that are not supported: {listed}.")
 
 
 def build_model(options, vocabulary):
@@ -240,7 +240,7 @@ def _word_output(options, size):
 
 
 def _tied(options):
-    """Returns whether input and output share the word vectors. Only one table of words can be shared as a whole."""
+    """Returns whether input and output share the word vectors. Without bands, only a plain word table can be shared."""
     if options["adaptive_softmax_cutoff"] is not None:
         return options["tie_adaptive_weights"]
     one_table = not options["character_embeddings"] and not options["adaptive_input"]
@@ -248,7 +248,7 @@ def _tied(options):
 
 
 def cutoffs(text, size=None):
-    """Returns the first id of each band but the first: "100,300" to (100, 300). A last cutoff `size` is dropped."""
+    """Returns the first id of each band except the first: (100, 300) for "100,300". A cutoff of `size` is dropped."""
     value = _literal(text)
     values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     if not all(type(cutoff) is int and 0 <= cutoff <= LARGEST for cutoff in values):
@@ -257,7 +257,7 @@ def cutoffs(text, size=None):
 
 
 def _filters(options):
-    """Returns the numbers of filters of the widths 1, 2, … (0 for none), or None if the widths are not in order."""
+    """Returns the number of filters of each width 1, 2, … (0 for none), or None if the widths do not increase."""
     text = options["character_filters"]
     try:
         pairs = [(width, number) for width, number in _literal(text)]
@@ -273,7 +273,7 @@ def _filters(options):
 
 
 def _literal(value):
-    """Returns the value of a Python literal, without running it; other values unchanged."""
+    """Returns the value of a Python literal without running code. Values of other types are returned unchanged."""
     try:
         return ast.literal_eval(value) if isinstance(value, str) else value
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -281,4 +281,4 @@ def _literal(value):
 
 
 def _not_numbers(value):
-    return ValueError(f"The options hold {reprlib.repr(value)} where there must be numbers, such as 20000,60000.")
+    return ValueError(f"The options contain {reprlib.repr(value)} in place of numbers, such as 20000,60000.")

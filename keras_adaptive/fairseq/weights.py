@@ -1,6 +1,6 @@
-"""Table from the tensors of a published state dict to our variables, used in both directions."""
+"""Maps the tensors of a published state dict to the variables of a model, in both directions."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -14,17 +14,18 @@ from keras_adaptive.layers import (
     TransformerDecoder,
     WordEmbedding,
 )
+from keras_adaptive.models import LanguageModel
 
 
 class Tensor(NamedTuple):
-    """Published tensor and the variables that it holds.
+    """A tensor of the state dict and the variables that it contains.
 
     Attributes:
         name: Name in the state dict.
-        variables: List of our variables, concatenated along the first axis of the tensor.
-        transposed: Whether the axes are reversed: linear weights are (out, in) and our kernels (in, out), convolutions
-            are (out, in, width) and ours (width, in, out).
-        optional: Whether old files omit it, because it equals another tensor.
+        variables: List of variables of the model, which are concatenated along the first axis of the tensor.
+        transposed: Whether the axes are reversed. Linear weights are (out, in) in fairseq and (in, out) in Keras,
+            convolutions are (out, in, width) in fairseq and (width, in, out) in Keras.
+        optional: Whether old files omit the tensor, because it equals another one.
     """
 
     name: str
@@ -38,20 +39,20 @@ class Tensor(NamedTuple):
         return (first[0] + sum(shape[0] for shape in rest), *first[1:])
 
     def split(self, array):
-        """Yields pairs of a variable and its part of the published value."""
+        """Yields pairs of a variable and its part of the array."""
         array, start = array.T if self.transposed else array, 0
         for variable in self.variables:
             yield variable, array[start : start + variable.shape[0]]
             start += variable.shape[0]
 
     def join(self):
-        """Returns the published value of our variables."""
+        """Returns the array of the state dict that holds the variables."""
         array = np.concatenate([keras.ops.convert_to_numpy(variable.value) for variable in self.variables])
         return np.ascontiguousarray(array.T if self.transposed else array)
 
 
 def table(model):
-    """Returns every `Tensor` of a `LanguageModel`; tensors that input and output share have several names."""
+    """Returns every `Tensor` of a `LanguageModel`. Tensors that input and output share have several names."""
     parts = _words_in(model.word_input), _body(model.body), _words_out(model.word_output)
     return [tensor._replace(name=f"decoder.{tensor.name}") for part in parts for tensor in part]
 
@@ -135,7 +136,7 @@ def _words_out(softmax):
 
 
 def load_weights(model, weights):
-    """Assigns the weights of a `Checkpoint`, after `check_weights`, to a model."""
+    """Assigns the weights of a `Checkpoint` to a model. Call `check_weights` first."""
     for tensor in table(model):
         if tensor.name in weights:
             for variable, value in tensor.split(weights[tensor.name]):
@@ -143,7 +144,7 @@ def load_weights(model, weights):
 
 
 def check_weights(model, weights):
-    """Checks that the weights of a `Checkpoint` are those of a model, which needs no memory for its variables.
+    """Checks that the weights of a `Checkpoint` match a model, whose variables need not be allocated.
 
     Raises:
         ValueError: If tensors are missing, unknown or of another shape, or if the model ties tensors that differ in the
@@ -156,14 +157,15 @@ def check_weights(model, weights):
     shapes = [(t.name, weights[t.name].shape, t.shape) for t in present if weights[t.name].shape != t.shape]
     misshaped = [f"{name} {shape} instead of {expected}" for name, shape, expected in shapes]
     problems = {"missing": missing, "not part of the model": extra, "of another shape": misshaped}
-    problems = problems if any(problems.values()) else {"not equal to what they are tied to": _untied(present, weights)}
+    if not any(problems.values()):
+        problems = {"different from the tensors they are tied to": _untied(present, weights)}
     if any(problems.values()):
         listed = "; ".join(f"{what}: {_listed(names)}" for what, names in problems.items() if names)
         raise ValueError(f"The tensors do not match the model that the options describe. {listed}.")
 
 
 def _listed(names, most=5):
-    """Returns names with commas between them, and the number of those that are left out."""
+    """Returns the first names, separated by commas, and the number of omitted ones."""
     left_out = [f"and {len(names) - most} more"] if len(names) > most else []
     return ", ".join([*names[:most], *left_out])
 
@@ -178,15 +180,27 @@ def _untied(tensors, weights):
     return names
 
 
-def to_state_dict(model):
-    """Returns the weights of a `LanguageModel` as a state dict of fairseq's newest version, of torch tensors.
+def to_state_dict(model: LanguageModel) -> dict[str, Any]:
+    """Returns the weights of a language model as a state dict of fairseq's newest version.
 
-    A model from `load_language_model` gives back the same numbers. A tensor that input and output share has several
-    names, as in fairseq.
+    A model from `load_language_model` yields the numbers of its checkpoint. A tensor that input and output share has
+    several names, as in fairseq.
+
+    Args:
+        model: A `LanguageModel` whose body is a `TransformerDecoder`.
+
+    Returns:
+        Dict from names to torch tensors.
 
     Raises:
         ValueError: If fairseq has no such model. The message names the reason.
         ModuleNotFoundError: If torch is not installed.
+
+    Example:
+
+    >>> state = to_state_dict(transformer_lm(50, num_blocks=1, dim=8, ffn_dim=16, num_heads=2, cutoffs=(10,)))
+    >>> tuple(state["decoder.layers.0.fc1.weight"].shape)
+    (16, 8)
     """
     import torch
 
@@ -203,10 +217,10 @@ def to_state_dict(model):
 
 
 def _buffers(model):
-    """Yields names and values of the buffers that fairseq expects."""
+    """Yields the names and values of the buffers that fairseq expects."""
     import torch
 
-    yield "decoder.version", torch.tensor([3.0])  # from 3 on a final LayerNorm is possible
+    yield "decoder.version", torch.tensor([3.0])  # version 3 introduced the final LayerNorm
     if isinstance(model.word_input, AdaptiveEmbedding):
         yield "decoder.embed_tokens._float_tensor", torch.zeros(1)
     if model.word_output.tails:

@@ -180,4 +180,4 @@ def test_an_option_of_a_wrong_value_is_named(read, load, tmp_path, name, value):
 def test_filters_of_a_wrong_value_are_named(read, load, tmp_path, value):
     read["cfg"]["model"] |= {"character_embeddings": True, "character_filters": value}
     torch.save(read, tmp_path / "model.pt")
-    refused(load, tmp_path / "model.pt", "character_filters|options hold")
+    refused(load, tmp_path / "model.pt", "character_filters|options contain")
