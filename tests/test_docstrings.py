@@ -30,7 +30,13 @@ PACKAGES = "callbacks data distribution export fairseq layers metrics models ops
 SHAPE = re.compile(r"(?:torch\.Size|TensorShape)\(\[(.*?)\]\)")  # what `x.shape` prints where it is no tuple
 SIZES = {"50_000": "300", "4_000": "40", "16_000": "100", "1000": "4", "every=500": "every=2"}
 SIZES |= {"num_blocks=6": "num_blocks=1"}
-TENSORFLOW = ("graph_subwords", "graph_text", "saved_model", "distribution.strategy")  # whose examples need it
+TENSORFLOW = (
+    "graph_subwords",
+    "graph_text",
+    "graph_words",
+    "saved_model",
+    "distribution.strategy",
+)  # whose examples need it
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 

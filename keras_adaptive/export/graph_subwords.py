@@ -1,30 +1,32 @@
-from keras_adaptive.data.text.subwords import piece_bytes
+from keras_adaptive.data.text.subwords import Subwords, piece_bytes
+from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.special_words import SPECIAL_WORDS
+from keras_adaptive.typing import Tensor
 
-_BEFORE_PART = "\x1f"  # white space, so it occurs in no word
-_PARTS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^ \p{L}\p{N}]+"  # GPT-2's, without what is for white space
+_BEFORE_PART = "\x1f"  # this character is white space, so no word contains it
+_PARTS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^ \p{L}\p{N}]+"  # GPT-2's, without its cases of white space
 _NO_PAIR = -1
 
 
 class GraphSubwords:
-    """Sub-word tokenizer inside a TensorFlow graph, for serving: it gives the ids that training saw.
+    """Tokenizes words into sub-words inside a TensorFlow graph, with the ids that training used.
 
-    It uses TensorFlow's own operations alone, so that an exported model needs no other package. The exported object
-    must track its `tables`: `archive.track(graph_subwords.tables)`.
+    It uses operations of TensorFlow only, so that an exported model needs no other package. The exported object must
+    track its `tables`: `archive.track(graph_subwords.tables)`.
 
-    The regular expressions of TensorFlow 2.21 do not know letters newer than Unicode 15, so that a word with such a
-    letter may be cut elsewhere.
+    The regular expressions of TensorFlow 2.21 do not know letters newer than Unicode 15. A word with such a letter may
+    be cut differently.
 
     Args:
         subwords: The `Subwords` of a corpus.
-        vocabulary: The corpus's `Vocabulary` of pieces.
+        vocabulary: The `Vocabulary` of its pieces.
 
     Call arguments:
-        words: String tensor (words,) without white space, such as `tf.strings.split(line)`, which splits at ASCII's
-            white space only.
+        words: String tensor (words,) without white space, such as `tf.strings.split(line)`, which splits at the white
+            space of ASCII only.
 
     Returns:
-        A `tf.RaggedTensor` of int32 ids (words, None) when called. Its `flat_values` are the ids of a line.
+        When called, a `tf.RaggedTensor` of int32 ids (words, None). Its `flat_values` are the ids of a line.
 
     Raises:
         ValueError: If the vocabulary lacks a piece, because it belongs to another corpus.
@@ -38,12 +40,12 @@ class GraphSubwords:
     ```
     """
 
-    def __init__(self, subwords, vocabulary):
-        lacking = vocabulary.unknown(subwords.symbols)
-        if lacking:
+    def __init__(self, subwords: Subwords, vocabulary: Vocabulary) -> None:
+        missing = vocabulary.unknown(subwords.symbols)
+        if missing:
             raise ValueError(
-                "`vocabulary` must be of these sub-words: take both from one corpus. "
-                f"It lacks {len(lacking)} of their pieces, such as {lacking[0]!r}."
+                "`vocabulary` must hold all pieces of `subwords`: take both from one corpus. "
+                f"Received: a vocabulary without {len(missing)} of them, such as {missing[0]!r}."
             )
         import tensorflow as tf
 
@@ -58,13 +60,13 @@ class GraphSubwords:
         self.tables.ranks = tf.lookup.StaticHashTable(ranks, self._never)
         self._function = tf.function(self._ids, [tf.TensorSpec([None], tf.string)], autograph=False)
 
-    def __call__(self, words):
+    def __call__(self, words: Tensor) -> Tensor:
         return self._function(words)
 
     def _ids(self, words):
         import tensorflow as tf
 
-        matches = words[:, None] == tf.constant(SPECIAL_WORDS)  # (words, 4); their places are their ids
+        matches = words[:, None] == tf.constant(SPECIAL_WORDS)  # (words, 4); the column is the id
         special = tf.reduce_any(matches, axis=1)
         places = tf.argmax(matches, axis=1, output_type=tf.int32)
         own = tf.RaggedTensor.from_row_lengths(places[special], tf.cast(special, tf.int64))
@@ -78,27 +80,27 @@ class GraphSubwords:
         return tf.concat([own, parts.with_values(merged).merge_dims(1, 2)], axis=1)
 
     def _merged(self, pieces, parts):
-        """Merges the bytes of all parts in the order of learning, from the left, in memory linear in their number.
+        """Merges the bytes of all parts in the learned order, from the left. Memory is linear in their number.
 
         Args:
-            pieces: The ids of the bytes (bytes,).
-            parts: The number of the part of each byte (bytes,), ascending.
+            pieces: Ids of the bytes, (bytes,).
+            parts: Number of the part that each byte belongs to, (bytes,), ascending.
 
         Returns:
-            `(pieces, parts)` after all merges, (pieces,) each.
+            `(pieces, parts)` after all merges, each (pieces,).
         """
         import tensorflow as tf
 
         def ranks(pieces, parts):
-            """Returns the rank of the merge of each piece with the next, (pieces − 1,)."""
+            """Returns the rank of the merge of each piece with its successor, (pieces − 1,)."""
             left, right = (tf.cast(some, tf.int64) for some in (pieces[:-1], pieces[1:]))
             return self.tables.ranks.lookup(tf.where(parts[:-1] == parts[1:], left * self._size + right, _NO_PAIR))
 
         def merge(pieces, parts, rank):
-            """Merges all pairs with the earliest rank of their part."""
+            """Merges the pairs of the earliest rank in each part."""
             earliest = tf.math.segment_min(rank, parts[:-1])
             merges = (rank == tf.gather(earliest, parts[:-1])) & (rank < self._never)
-            # Equal pieces in a row are pairs that overlap: every other pair merges, from the first.
+            # A run of equal pieces has overlapping pairs: every second pair merges, starting with the first.
             places = tf.range(tf.size(merges))
             begins = merges & ~tf.concat([[False], merges[:-1]], axis=0)
             number = tf.maximum(tf.cumsum(tf.cast(begins, tf.int32)) - 1, 0)

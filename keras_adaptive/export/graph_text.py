@@ -1,19 +1,23 @@
+from collections.abc import Callable
+
 from keras_adaptive.data.text.characters import UNITS
-from keras_adaptive.data.text.subwords import begins_word, piece_bytes
+from keras_adaptive.data.text.subwords import Subwords, begins_word, piece_bytes
+from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.export.graph_subwords import GraphSubwords
 from keras_adaptive.export.graph_words import graph_words
 from keras_adaptive.special_words import EOS
+from keras_adaptive.typing import Tensor
 
 
 class GraphText:
-    """Conversion of text to tokens and back inside a TensorFlow graph, for serving, as in training.
+    """Converts text to tokens and back inside a TensorFlow graph, in the same way as in training.
 
     The exported object must track its `tables`.
 
     Args:
         vocabulary: The `Vocabulary` of a corpus.
         tokenizer: Name of the tokenizer of the corpus, in `TOKENIZERS`.
-        subwords: The `Subwords` of the corpus, None for a corpus of words.
+        subwords: The `Subwords` of the corpus; None for a corpus of words.
 
     Raises:
         ValueError: If the vocabulary lacks pieces of the sub-words.
@@ -26,7 +30,7 @@ class GraphText:
     [[4, 5], [], [4, -1]]
     """
 
-    def __init__(self, vocabulary, tokenizer="whitespace", subwords=None):
+    def __init__(self, vocabulary: Vocabulary, tokenizer: str = "whitespace", subwords: Subwords | None = None) -> None:
         import tensorflow as tf
 
         self.tokenizer = tokenizer
@@ -36,7 +40,7 @@ class GraphText:
         of_units = {"character": str.encode, "byte": piece_bytes}
         text_of = of_units.get(UNITS.get(tokenizer), lambda word: b" " + word.encode())
         if subwords is None:
-            ids = tf.constant(vocabulary.encode(vocabulary.words), tf.int64)  # a published one may repeat words
+            ids = tf.constant(vocabulary.encode(vocabulary.words), tf.int64)  # a published vocabulary may repeat words
             self.tables.ids = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(self._tokens, ids), -1)
         else:
             text_of = piece_bytes
@@ -48,13 +52,17 @@ class GraphText:
         self._texts = tf.constant(texts)
         self._longest = max(map(len, texts))
 
-    def encode(self, lines, check=None):
-        """Returns the tokens and ids of strings (lines,), ragged (lines, tokens); the id of an unknown word is −1.
+    def encode(self, lines: Tensor, check: Callable[[Tensor, Tensor], Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """Splits lines into tokens.
 
         Args:
             lines: String tensor (lines,).
             check: Function `(words, fewest)` that returns `words`, or raises an error before they are cut into pieces.
-                No line has fewer tokens than its element of `fewest` (lines,). Optional.
+                `fewest` (lines,) is a lower bound of the number of tokens of each line. Optional.
+
+        Returns:
+            `(tokens, ids)`, two `tf.RaggedTensor` (lines, tokens) of strings and of int32. The id of an unknown word is
+            −1.
         """
         import tensorflow as tf
 
@@ -67,28 +75,28 @@ class GraphText:
         return self.tokens(ids), ids
 
     def _fewest(self, words):
-        """Returns the number of tokens of each line (lines,) int64, the least that is possible for sub-words."""
+        """Returns a lower bound of the number of tokens of each line, int64 (lines,). It is exact for words."""
         import tensorflow as tf
 
         if self._subwords is None:
             return words.row_lengths()
-        pieces = 1 + tf.strings.length(words.flat_values) // self._longest  # a space belongs to each word
+        pieces = 1 + tf.strings.length(words.flat_values) // self._longest  # a space is part of each word
         return tf.reduce_sum(words.with_values(tf.cast(pieces, tf.int64)), axis=1)
 
-    def tokens(self, ids):
-        """Returns the tokens of ids of any shape."""
+    def tokens(self, ids: Tensor) -> Tensor:
+        """Returns the tokens of ids, in the shape of the ids."""
         import tensorflow as tf
 
         return tf.gather(self._tokens, ids)
 
-    def begins_word(self, ids):
-        """Returns whether a word begins with each token, for ids of any shape."""
+    def begins_word(self, ids: Tensor) -> Tensor:
+        """Returns whether a word begins with each token, a boolean tensor in the shape of the ids."""
         import tensorflow as tf
 
         return tf.ones_like(ids, tf.bool) if self._begins is None else tf.gather(self._begins, ids)
 
-    def join(self, ids):
-        """Returns the text of ids (lines, tokens), with spaces before words; `</s>` ends a line.
+    def join(self, ids: Tensor) -> Tensor:
+        """Returns the texts (lines,) of ids (lines, tokens), with a space before each word and a line break for `</s>`.
 
         Bytes that are not UTF-8, which pieces may produce, become U+FFFD.
         """

@@ -1,19 +1,20 @@
-"""Tokenizers inside a TensorFlow graph, for serving: they give the words that training saw."""
+"""Tokenizers inside a TensorFlow graph, which return the same words as in training."""
 
 import functools
 import re
 
 from keras_adaptive.data.text.characters import SYMBOLS
 from keras_adaptive.data.text.words import MARK, NUMBER, TOKENIZERS, WORD
+from keras_adaptive.typing import Tensor
 
-_BEFORE_WORD = "\x1f"  # white space, so it occurs in no word
+_BEFORE_WORD = "\x1f"  # this character is white space, so no word contains it
 
 
-def graph_words(lines, tokenizer):
-    """Splits lines into words as `TOKENIZERS[tokenizer]` does, with TensorFlow's own operations alone.
+def graph_words(lines: Tensor, tokenizer: str) -> Tensor:
+    """Splits lines into words as `TOKENIZERS[tokenizer]` does, with operations of TensorFlow only.
 
-    Letters, digits and white space are defined by the Python that builds the graph, which writes its ranges into it. A
-    line feed is white space. Bytes that are not UTF-8 become U+FFFD, as in `bytes.decode(errors="replace")`.
+    Letters, digits and white space are defined by the Python that builds the graph, which writes their ranges into it.
+    A line feed is white space. Bytes that are not UTF-8 become U+FFFD, as in `bytes.decode(errors="replace")`.
 
     Args:
         lines: String tensor (lines,).
@@ -24,6 +25,11 @@ def graph_words(lines, tokenizer):
 
     Raises:
         ValueError: If `tokenizer` is unknown.
+
+    Example:
+
+    >>> graph_words(tf.constant(["The cat, sat", ""]), "words").to_list()
+    [[b'The', b'cat', b',', b'sat'], []]
     """
     if tokenizer not in TOKENIZERS:
         raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {tokenizer!r}")
@@ -46,11 +52,11 @@ def graph_words(lines, tokenizer):
 
 
 def _words_and_marks(lines):
-    """Splits lines into words and marks. RE2 has no back references: runs of a mark are joined after matching."""
+    """Splits lines into words and marks. Runs of a mark are joined afterwards, since RE2 has no back references."""
     import tensorflow as tf
 
     lines = tf.strings.regex_replace(lines, _re2(f"{NUMBER}|{WORD}|{MARK}"), rf"{_BEFORE_WORD}\0")
-    parts = tf.strings.split(lines, _BEFORE_WORD)[:, 1:]  # a word each, followed by its space if there was one
+    parts = tf.strings.split(lines, _BEFORE_WORD)[:, 1:]  # each part is a word, followed by its space if there was one
     rows, parts = parts.value_rowids(), parts.flat_values
     words = tf.strings.strip(parts)
     goes_on = (rows[1:] == rows[:-1]) & (words[1:] == parts[:-1])
@@ -62,7 +68,7 @@ def _words_and_marks(lines):
 
 
 def _re2(pattern):
-    """Returns a pattern of Python, whose \\d, \\s and \\w are in brackets, in the syntax of RE2."""
+    """Converts a pattern of Python to the syntax of RE2. Its \\d, \\s and \\w must be in brackets."""
     for name in "dsw":
         pattern = pattern.replace(rf"\{name}", _ranges(name))
     return re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", pattern)

@@ -3,6 +3,7 @@ import os
 import keras
 
 from keras_adaptive.backend.checks import non_finite
+from keras_adaptive.data import Subwords, Vocabulary
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.served_model import ServedModel
 from keras_adaptive.files import complete_or_absent
@@ -10,28 +11,34 @@ from keras_adaptive.models import LanguageModel
 
 
 def export_saved_model(
-    model, vocabulary, folder, tokenizer="whitespace", subwords=None, max_length=2048, dtype="float32"
-):
+    model: LanguageModel,
+    vocabulary: Vocabulary,
+    folder: str | os.PathLike,
+    tokenizer: str = "whitespace",
+    subwords: Subwords | None = None,
+    max_length: int = 2048,
+    dtype: str = "float32",
+) -> None:
     """Writes a SavedModel that takes text and that TensorFlow loads without Keras and without this package.
 
-    See `ServedModel` for its signatures `score` (the default one), `next_words`, `generate` and `log_probs`. Each
-    weight is stored once, in `dtype`, without the optimizer. The folder appears complete or not at all. The function
-    needs Keras on TensorFlow, which can load a `.keras` file of any backend.
+    See `ServedModel` for its signatures `score` (the default), `next_words`, `generate` and `log_probs`. Each weight is
+    stored once, in `dtype`. The optimizer is not stored. The folder appears complete or not at all. The function needs
+    Keras on TensorFlow, which can load a `.keras` file of any backend.
 
     Args:
         model: A `LanguageModel`.
         vocabulary: Its `Vocabulary`.
-        folder: Folder to write to; TensorFlow Serving expects a number as its last part.
+        folder: Folder to write to. TensorFlow Serving expects a number as its last part.
         tokenizer: Name of the tokenizer of the corpus, in `TOKENIZERS`.
-        subwords: The `Subwords` of the corpus, None for a corpus of words.
-        max_length: Largest number of tokens of a line with its `</s>`; longer lines are an error. Learned positions
-            limit it further.
+        subwords: The `Subwords` of the corpus; None for a corpus of words.
+        max_length: Largest number of tokens of a line including its `</s>`; longer lines are an error. Learned
+            positions limit it further.
         dtype: "float32" or "bfloat16", for the weights and the matrix products. Probabilities are always float32.
 
     Raises:
         ValueError: If the backend is not TensorFlow, the folder is not empty, the vocabulary has another size than the
-            model, the dtype is another one, `max_length` is below 1 or too large, or a weight is not finite. Nothing is
-            written then.
+            model, `dtype` is not supported, `max_length` is out of its range, or a weight is not finite. Nothing is
+            written in these cases.
         OSError: If the folder cannot be written.
 
     Example:
@@ -45,14 +52,14 @@ def export_saved_model(
     """
     if keras.config.backend() != "tensorflow":
         raise ValueError(
-            "A SavedModel is made with Keras on TensorFlow: set KERAS_BACKEND=tensorflow and load the model there. "
+            "A SavedModel is exported by Keras on TensorFlow: set KERAS_BACKEND=tensorflow and load the model there. "
             f"Received: {keras.config.backend()}."
         )
     if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
         raise ValueError(f"{folder} exists and is not empty: remove it, or export to another folder.")
     if len(vocabulary) != model.vocabulary_size:
         raise ValueError(
-            f"`vocabulary` must be that of the model, of {model.vocabulary_size} words. Received: {len(vocabulary)}."
+            f"`vocabulary` must have the {model.vocabulary_size} words of the model. Received: {len(vocabulary)} words."
         )
     if dtype not in ("float32", "bfloat16"):
         raise ValueError(f"`dtype` must be float32 or bfloat16. Received: {dtype!r}.")
@@ -70,22 +77,22 @@ def export_saved_model(
     functions = ServedModel(model, text, min(max_length, longest)).functions()
     for name, function in functions.items():
         setattr(module, name, function)
-    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)  # it answers and does not train
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)  # serving needs no gradients
     with complete_or_absent(folder) as new:
         try:
             tf.saved_model.save(module, str(new), {**functions, "serving_default": functions["score"]}, options)
-        except tf.errors.OpError as error:  # such as a full disk, which TensorFlow reports as scarce resources
-            raise OSError(f"{folder} cannot be written ({error.message}). Make room, or pass another.") from error
+        except tf.errors.OpError as error:  # TensorFlow reports a full disk as exhausted resources
+            raise OSError(f"{folder} cannot be written ({error.message}). Free space, or pass another.") from error
 
 
 def with_output_for_inference(model):
-    """Returns the model with the vectors of its output computed once. Its input still reads any word by its bytes."""
+    """Returns the model with precomputed vectors in its output layer. Its input still reads any word by its bytes."""
     word_output = model.word_output.for_inference()
     return model if word_output is model.word_output else LanguageModel(model.word_input, model.body, word_output)
 
 
 def in_dtype(model, dtype):
-    """Returns the model with all layers in another dtype policy: itself, or a copy with its weights."""
+    """Returns the model under another dtype policy: the model itself, or a copy with the same weights."""
     if model.body.dtype_policy.name == dtype:
         return model
     copy = LanguageModel.from_config(_with_policy(model.get_config(), dtype))

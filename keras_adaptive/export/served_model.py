@@ -2,36 +2,39 @@ import functools
 
 from keras_adaptive.special_words import EOS, PAD, UNK
 
-BEST = (1, 10, 100, 1000)  # numbers of best words to search for; the last is the largest
+BEST = (1, 10, 100, 1000)  # values of k for which a top-k search is built; the last one is the limit
 
 
 class ServedModel:
-    """A language model as TensorFlow functions of text: the signatures of its SavedModel.
+    """Provides the signatures of a SavedModel: a language model as TensorFlow functions of text.
 
-    A string is one line: it is read after a `</s>`, white space and line feeds in it separate words, and a literal
-    `</s>` ends a line within it. Words outside the vocabulary are read and scored as `<unk>`; a `CharCNN` reads them
-    by their bytes. Bytes that are not UTF-8 become U+FFFD. The empty string is the beginning of a line.
+    Every string is one line, which is read after a `</s>`. White space and line feeds separate words, and a literal
+    `</s>` ends a line within the string. Words outside the vocabulary are read and scored as `<unk>`; a `CharCNN` reads
+    them by their bytes. Bytes that are not UTF-8 become U+FFFD. The empty string is the beginning of a line.
 
     - `score(text)`, string (batch,), returns
-      `log_prob`, `perplexity`: float32 (batch,), of the line with its `</s>`, the perplexity per word;
-      `words`, `lengths`: int32 (batch,), numbers of words and of tokens, `</s>` included;
+      `log_prob`, `perplexity`: float32 (batch,), the log-probability of the line with its `</s>` in nats, and its
+      perplexity per word;
+      `words`, `lengths`: int32 (batch,), the numbers of words and of tokens, including the `</s>`;
       `tokens`, `log_probs`, `unknown`: string, float32 and bool (batch, longest), the tokens, their log-probabilities,
-      and whether they were scored as `<unk>`; after the end of a line "", 0 and false.
+      and whether they were scored as `<unk>`. Entries after the end of a line are "", 0 and false.
     - `next_words(text, k)`, string (batch,) and int32 (), returns
-      `words`, `probabilities`: string and float32 (batch, k), the words that follow the text with the largest exact
-      probabilities, in descending order; pieces if the model has sub-words.
+      `words`, `probabilities`: string and float32 (batch, k), the k most probable next words with their exact
+      probabilities, in descending order. The words are pieces if the model has sub-words.
     - `generate(text, length, temperature, top_k, seed)`, string (batch,), int32 (), float32 (), int32 () and int32 (),
       returns
       `text`, `tokens`: string (batch,) and string (batch, length), the continuation. Temperature 0 takes the most
-      probable word, 1 draws from the model's distribution; top_k 0 draws among all words. A seed gives the same text
-      whatever rows follow in the batch. `LanguageModel.generate` uses other random numbers and gives another text.
+      probable word, and temperature 1 samples from the model's distribution. `top_k` 0 samples from all words. A seed
+      gives a row the same text whatever rows follow it in the batch. `LanguageModel.generate` uses other random
+      numbers and gives a different text.
     - `log_probs(token_ids)`, int32 (batch, length), returns
-      `log_probs`: float32 (batch, length, vocabulary), for the word after each token.
+      `log_probs`: float32 (batch, length, vocabulary), the log-probabilities of the word after each token.
 
-    Numbers are checked before the text is read, and the length of lines before words are cut into pieces and before
-    anything is computed, so that a refused request takes memory in proportion to its own size. An accepted request
-    takes memory in proportion to its rows times the tokens of the longest, generated ones included; `log_probs` returns
-    as many numbers times the vocabulary. Servers bound the number of rows by the size of a request.
+    Numbers are checked before the text is read. The length of lines is checked before words are cut into pieces and
+    before anything is computed. A refused request therefore takes memory in proportion to its own size. An accepted
+    request takes memory in proportion to the number of rows times the tokens of the longest row, including generated
+    tokens; `log_probs` returns as many numbers times the vocabulary. Servers limit the number of rows by the size of a
+    request.
 
     Args:
         model: A `LanguageModel` on TensorFlow.
@@ -39,8 +42,8 @@ class ServedModel:
         max_length: Largest number of tokens of a line with its `</s>` and its continuation.
 
     Raises:
-        tf.errors.InvalidArgumentError: When called with a line that is too long, a number out of its range, or ids
-            outside the vocabulary.
+        tf.errors.InvalidArgumentError: When a function is called with a line that is too long, a number outside its
+            range, or ids outside the vocabulary.
     """
 
     def __init__(self, model, text, max_length):
@@ -106,14 +109,14 @@ class ServedModel:
         import tensorflow as tf
 
         most = self.best[-1]
-        for in_range, message, number in (  # nothing is read before all numbers are checked
+        for in_range, message, number in (  # all numbers are checked before the text is read
             ((length > 0) & (length <= self.max_length), f"`length` must be from 1 to {self.max_length}.", length),
             (temperature >= 0, "`temperature` must not be negative.", temperature),
             ((top_k >= 0) & (top_k <= most), f"`top_k` must be from 1 to {most}, or 0 for all words.", top_k),
         ):
             text = _checked(text, in_range, f"{message} Received:", number)
         tokens, ids, lengths = self._read(text, length)
-        with tf.control_dependencies([lengths]):  # nothing of that size is allocated beside the check of the lines
+        with tf.control_dependencies([lengths]):  # tensors of this length are allocated after the check of the lines
             length = tf.identity(length)
         batch, longest = tf.unstack(tf.shape(ids))
         shortest, total = tf.minimum(tf.reduce_min(lengths), longest), longest + length
@@ -122,12 +125,12 @@ class ServedModel:
         def prefilled():
             return self.body.step(self._vectors(tokens[:, :first], ids[:, :first]), state)[1]
 
-        state = tf.cond(first > 0, prefilled, lambda: state)  # a recurrent body has no step of no tokens
+        state = tf.cond(first > 0, prefilled, lambda: state)  # a recurrent body cannot step over zero tokens
         room = [[0, 0], [0, length]]
         tokens, ids = tf.pad(tokens, room), tf.pad(ids, room)
 
         def step(place, token, id, state, written):
-            """Reads the token at `place` and returns the next: the prompt's token or, after its end, a drawn one."""
+            """Reads the token at `place` and returns the next token: the prompt's or, after its end, a sampled one."""
             hidden, state = self.body.step(self._vectors(token[:, None], id[:, None]), state)
             uniform = tf.random.stateless_uniform([batch, 2], [seed, place], alg="philox")
             drawn = self._draw(hidden[:, -1], tf.transpose(uniform), temperature, top_k)
@@ -156,9 +159,9 @@ class ServedModel:
         return {"log_probs": self.word_output.log_probs(hidden)}
 
     def _read(self, text, length=0):
-        """Returns the tokens and ids (batch, longest) of `</s>` and each line after it, and their numbers (batch,).
+        """Returns tokens and ids (batch, longest) of each line after a `</s>`, and the lengths (batch,) of the rows.
 
-        Padding is `<pad>`. `length` more tokens must fit.
+        Shorter rows are padded with `<pad>`. `length` more tokens must fit in every row.
         """
         import tensorflow as tf
 
@@ -175,11 +178,11 @@ class ServedModel:
         return tf.concat([tf.fill(tf.shape(front), "</s>"), tokens], 1), tf.concat([front + EOS, ids], 1), lengths
 
     def _within_limit(self, tensor, length):
-        message = f"A line may have {self.max_length} tokens with its </s> and all that is generated: shorten it. "
+        message = f"A line may have {self.max_length} tokens, including its </s> and generated tokens: shorten it. "
         return _checked(tensor, length <= self.max_length, message + "Received:", length)
 
     def _vectors(self, tokens, ids):
-        """Returns the input of the body for tokens and ids (batch, length); a `CharCNN` computes each word once."""
+        """Returns the word vectors of tokens and ids (batch, length). A `CharCNN` computes each distinct word once."""
         import tensorflow as tf
 
         if self.word_input.max_bytes is None:
@@ -195,14 +198,14 @@ class ServedModel:
         return tf.reshape(vectors, [*tf.unstack(tf.shape(tokens)), self.word_input.output_dim])
 
     def _by_size(self, k, function):
-        """Returns `function(size)` for the smallest of `self.best` that is at least k: fewer words need fewer tails."""
+        """Returns `function(size)` for the smallest size in `self.best` that is at least k; it searches fewer tails."""
         import tensorflow as tf
 
         cases = [functools.partial(function, size) for size in self.best]
         return tf.switch_case(tf.math.count_nonzero(k > self.best, dtype=tf.int32), cases)
 
     def _draw(self, hidden, uniform, temperature, top_k):
-        """Returns the next word of each row (rows, dim), drawn by `uniform` (2, rows)."""
+        """Samples the next word of each row from hidden states (rows, dim) and uniform numbers (2, rows)."""
         import tensorflow as tf
 
         greedy, output = temperature == 0, self.word_output
@@ -216,7 +219,7 @@ class ServedModel:
 
 
 def _known(ids):
-    """Returns ids with `<unk>` for words outside the vocabulary."""
+    """Replaces negative ids, which stand for words outside the vocabulary, by the id of `<unk>`."""
     import tensorflow as tf
 
     return tf.where(ids < 0, UNK, ids)

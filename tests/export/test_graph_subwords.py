@@ -89,7 +89,7 @@ def test_exported_tables_give_the_same_ids(graph, subwords, vocabulary, tmp_path
 
 def test_a_vocabulary_of_another_corpus_is_refused(subwords):
     other = Subwords.learn(Counter(["another", "text"] * 3), merges=20)
-    with pytest.raises(ValueError, match=r"take both from one corpus. It lacks \d+ of their pieces"):
+    with pytest.raises(ValueError, match=r"take both from one corpus. Received: a vocabulary without \d+"):
         GraphSubwords(subwords, other.vocabulary(Counter(["another", "text"])))
 
 
