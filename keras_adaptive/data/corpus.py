@@ -1,5 +1,6 @@
 import concurrent.futures
 import functools
+import os
 import zlib
 from pathlib import Path
 
@@ -15,26 +16,46 @@ from keras_adaptive.special_words import EOS, UNK
 _CHUNK = 1 << 20  # bytes in memory at a time
 
 
-def load_corpus(data_dir):
-    """Opens the corpus that `prepare` wrote into `data_dir`."""
-    return Corpus(data_dir)
-
-
-class Corpus:
-    """Corpus for training and evaluation: a text as token ids on disk, with its vocabulary.
-
-    The folder holds `train.tokens`, `valid.tokens` and `test.tokens` (raw little-endian integers),
-    `vocabulary.txt` and `corpus.json`. Only the vocabulary is read into memory. The tokens of a large text are in
-    several files (shards), such as `train-00000-of-00008.tokens`, and read as one stream.
-
-    The tokens of a corpus of sub-words are pieces of words. Its folder also holds `merges.txt`, which defines the
-    pieces, and the words themselves: `train.words`, … and `words.txt`, their vocabulary.
+def load_corpus(data_dir: str | os.PathLike) -> "Corpus":
+    """Opens a corpus.
 
     Args:
         data_dir: Folder that `keras_adaptive.data.prepare` wrote.
 
+    Returns:
+        The `Corpus`.
+
     Raises:
-        ValueError: If the folder holds no corpus or files that do not belong together. When tokens are opened, if a
+        ValueError: If the folder holds no corpus, or files that do not belong together.
+
+    Example:
+
+    ```python
+    corpus = load_corpus("data/books")
+    ```
+    """
+    return Corpus(data_dir)
+
+
+class Corpus:
+    """Provides the token ids of a text on disk, and its vocabulary, for training and evaluation.
+
+    The folder holds `train.tokens`, `valid.tokens` and `test.tokens` (raw little-endian integers), `vocabulary.txt` and
+    `corpus.json`. Only the vocabulary is read into memory. The tokens of a large text are in several files (shards),
+    such as `train-00000-of-00008.tokens`, and are read as one stream.
+
+    The tokens of a corpus of sub-words are pieces of words. Its folder also holds `merges.txt`, which defines the
+    pieces, and the words themselves: `train.words`, … and their vocabulary, `words.txt`.
+
+    Args:
+        data_dir: Folder that `keras_adaptive.data.prepare` wrote.
+
+    Attributes:
+        metadata: Contents of `corpus.json`, a dict.
+        vocabulary: The `Vocabulary` of the tokens.
+
+    Raises:
+        ValueError: If the folder holds no corpus, or files that do not belong together. When tokens are opened, if a
             file is missing or its size has changed.
 
     Example:
@@ -48,21 +69,37 @@ class Corpus:
     ```
     """
 
-    def __init__(self, data_dir):
+    def __init__(self, data_dir: str | os.PathLike) -> None:
         self.data_dir = Path(data_dir)
         self.metadata = self._read_metadata()
         self.vocabulary = self._read_vocabulary("vocabulary", "unknown")
 
-    def tokens(self, split):
-        """Returns the ids of "train", "valid" or "test": one memory-mapped stream, `</s>` ends each line."""
+    def tokens(self, split: str) -> np.ndarray | ShardedTokens:
+        """Returns the token ids of a split as one memory-mapped stream, in which `</s>` ends each line.
+
+        Args:
+            split: "train", "valid" or "test".
+
+        Returns:
+            An integer array (tokens,).
+        """
         return self._read_ids(split, "tokens")
 
-    def words(self, split):
-        """Returns the ids, in `word_vocabulary`, of the words that the tokens of a split make up, as one stream."""
+    def words(self, split: str) -> np.ndarray | ShardedTokens:
+        """Returns the word ids of a split as one memory-mapped stream.
+
+        For a corpus of words, these are the tokens.
+
+        Args:
+            split: "train", "valid" or "test".
+
+        Returns:
+            An integer array (words,) of ids in `word_vocabulary`.
+        """
         return self._read_ids(split, "tokens" if self.merges_sha256 is None else "words")
 
-    def word_starts(self, split):
-        """Returns the positions of the tokens of a split at which words begin, an increasing array."""
+    def word_starts(self, split: str) -> np.ndarray:
+        """Returns the positions of those tokens of a split that begin a word, an increasing array (words,)."""
         tokens = self.tokens(split)
         if self.merges_sha256 is None:
             return np.arange(len(tokens))
@@ -70,29 +107,32 @@ class Corpus:
         return np.flatnonzero(begins[tokens])
 
     @property
-    def merges_sha256(self):
+    def merges_sha256(self) -> str | None:
         """SHA-256 of the merges of sub-words; None for a corpus of words."""
         return self.metadata["merges"]["sha256"] if self.metadata["unit"] == "sub-word" else None
 
     @functools.cached_property
-    def word_vocabulary(self):
-        """Words and their counts in the training text; the vocabulary itself for a corpus of words."""
+    def word_vocabulary(self) -> Vocabulary:
+        """The `Vocabulary` of the words, with their counts in the training text."""
         if self.merges_sha256 is None:
             return self.vocabulary
         return self._read_vocabulary("words", "unknown_words")
 
-    def subwords(self):
-        """Returns the `Subwords` that cut the words of this corpus; None for a corpus of words."""
+    def subwords(self) -> Subwords | None:
+        """Returns the `Subwords` that cut the words of this corpus into pieces; None for a corpus of words."""
         return load_subwords(self.data_dir, self.metadata)
 
-    def verify(self, *splits):
-        """Compares the checksums of the files of splits, and their ids with the vocabulary. Each file is read once.
+    def verify(self, *splits: str) -> None:
+        """Verifies the checksums of the files of splits, and that their ids belong to the vocabulary.
 
-        A corpus of an earlier version has no checksums, so that only the sizes are compared.
+        Each file is read once. A corpus of version 0.1 may lack checksums; only the sizes are then compared.
+
+        Args:
+            *splits: Any of "train", "valid" and "test".
 
         Raises:
-            ValueError: If a file is missing, short or changed since it was made, or holds an id outside the vocabulary.
-                The message names the first.
+            ValueError: If a file is missing, is shorter or differs from the file that `prepare` wrote, or contains an
+                id outside the vocabulary. The message names the first such file.
         """
         kinds = {"tokens": "vocabulary"} | ({} if self.merges_sha256 is None else {"words": "words"})
         files = [
@@ -116,13 +156,13 @@ class Corpus:
         return np.dtype(metadata["dtype"]).newbyteorder("<")
 
     def _shards(self, split, kind):
-        """Returns (path, facts) of the files of a split, after checking that they exist and have the right size."""
+        """Returns the (path, facts) of the files of a split, and checks that they exist and have the right size."""
         if split not in SPLITS:
             raise ValueError(f"`split` must be one of {SPLITS}. Received: {split!r}")
         facts = self.metadata["splits"][split]
         size = facts[kind] * self._dtype(kind).itemsize
-        one = [{"file": f"{split}.{kind}", "bytes": size, "crc32": None}]  # earlier version
-        shards = [(self.data_dir / shard["file"], shard) for shard in facts.get("shards", {}).get(kind, one)]
+        whole = [{"file": f"{split}.{kind}", "bytes": size, "crc32": None}]  # earlier versions wrote a single file
+        shards = [(self.data_dir / shard["file"], shard) for shard in facts.get("shards", {}).get(kind, whole)]
         for path, shard in shards:
             if not path.is_file():
                 raise ValueError(f"{path} is missing. Put it back, or prepare the corpus again.")
@@ -133,7 +173,7 @@ class Corpus:
     def _read_metadata(self):
         path = self.data_dir / "corpus.json"
         metadata = read_metadata(path) if path.is_file() else {}
-        if "splits" not in metadata:  # as in the folder of a converted run
+        if "splits" not in metadata:  # the folder of a converted run, for example
             raise ValueError(f"{self.data_dir} holds no corpus. Make one with `python -m trainers.prepare`.")
         return metadata
 
@@ -144,8 +184,8 @@ class Corpus:
             raise ValueError(f"{path} is not the vocabulary of these tokens. Prepare the corpus again.")
         if (size := self.metadata[name]["size"]) != len(vocabulary):
             raise ValueError(
-                f"`{name}.size` of {self.data_dir / 'corpus.json'} must be {len(vocabulary)}, the words of {path.name} "
-                f"and the special ones. Received: {size}. Put the file back, or prepare the corpus again."
+                f"`{name}.size` of {self.data_dir / 'corpus.json'} must be {len(vocabulary)}, the number of words in "
+                f"{path.name} and of special words. Received: {size}. Put the file back, or prepare the corpus again."
             )
         train = self.metadata["splits"]["train"]
         vocabulary.counts[[EOS, UNK]] = train["lines"], train[unknown]

@@ -1,6 +1,7 @@
-"""Contents of `corpus.json`, which may come from anywhere: every field is checked when the file is read."""
+"""Contents of `corpus.json`. Every field is checked when the file is read, because it may come from anywhere."""
 
 import json
+import os
 import re
 import reprlib
 from pathlib import Path
@@ -13,17 +14,17 @@ from keras_adaptive.data.text.words import TOKENIZERS
 from keras_adaptive.files import reading
 
 SPLITS = ("train", "valid", "test")
-DTYPES = ("uint16", "int32")  # of token ids; nothing else is written
-_MOST = 2**53  # larger counts would not be exact in JSON
-_MOST_BYTES = 1 << 20  # of text for each token: far more than words and the spaces between them have
+DTYPES = ("uint16", "int32")  # types of token ids that `prepare` writes
+_MOST = 2**53  # larger counts are not exact in JSON
+_MOST_BYTES = 1 << 20  # largest number of bytes of text per token, far more than words and their spaces have
 
 
 class Field(NamedTuple):
-    """What a field must be.
+    """Condition on a field.
 
     Args:
-        expected: The words of the message.
-        holds: Function that returns whether a value is that.
+        expected: Description of the condition, for the message.
+        holds: Function that returns whether a value satisfies the condition.
     """
 
     expected: str
@@ -54,10 +55,10 @@ def _is_hexadecimal(digits):
     return lambda value: isinstance(value, str) and re.fullmatch(f"[0-9a-f]{{{digits}}}", value)
 
 
-COUNT = Field("a whole number, not negative", _is_count)
-POSITIVE = Field("a whole number, at least 1", _is_positive)
+COUNT = Field("an integer of at least 0", _is_count)
+POSITIVE = Field("an integer of at least 1", _is_positive)
 SHARE = Field("a number from 0 to 1", _is_share)
-TEXT = Field("a text", lambda value: isinstance(value, str))
+TEXT = Field("a string", lambda value: isinstance(value, str))
 FILE = Field("the name of a file in the folder of the corpus", _is_file_name)
 SHA256 = Field("64 hexadecimal digits", _is_hexadecimal(64))
 CRC32 = Field("8 hexadecimal digits", _is_hexadecimal(8))
@@ -67,8 +68,8 @@ SHARDS = Field("a list of at least one shard", lambda value: isinstance(value, l
 RUN = {
     "tokenizer": one_of(*TOKENIZERS),
     "unit": one_of("word", "sub-word", *UNITS.values()),
-}  # what the programs need of a run that was converted
-MIN_COUNT = Field("a whole number or null", lambda value: value is None or _is_count(value))
+}  # fields of a converted run
+MIN_COUNT = Field("an integer of at least 0, or null", lambda value: value is None or _is_count(value))
 VOCABULARY = {"size": COUNT, "sha256": SHA256}
 SPLIT = {"tokens": COUNT, "lines": COUNT, "unknown": COUNT, "unknown_share": SHARE, "sha256": SHA256}
 SHARD = {"file": FILE, "bytes": COUNT, "crc32": CRC32}
@@ -88,26 +89,33 @@ OF_SUBWORDS = {
 }
 
 
-def read_metadata(path):
+def read_metadata(path: str | os.PathLike) -> dict:
     """Reads a `corpus.json` and checks every field that the package uses.
 
     Args:
-        path: Path of the file, of a corpus or of a run. A run of a converted model has only a tokenizer, a unit and,
-            unless an earlier version wrote it, a vocabulary.
+        path: Path of the file in the folder of a corpus or of a run. The file of a converted run has only a tokenizer,
+            a unit and, unless version 0.1 wrote it, a vocabulary.
 
     Returns:
         The contents, a dict.
 
     Raises:
-        ValueError: If the file is no JSON, or a field is missing or is not what `prepare` writes. The message names
-            the file, the field and what was expected.
+        ValueError: If the file is not JSON, or a field is missing or differs from what `prepare` writes. The message
+            names the file, the field and the expected value.
+
+    Example:
+
+    ```python
+    metadata = read_metadata("data/books/corpus.json")
+    metadata["vocabulary"]["size"], metadata["splits"]["train"]["tokens"]
+    ```
     """
     with reading(path, "a file of JSON", "Put it back, or prepare the corpus again."):
         metadata = json.loads(Path(path).read_text(encoding="utf-8"))
     _check(path, "", metadata, RUN)
-    own = UNITS.get(metadata["tokenizer"])
-    if (metadata["unit"] in UNITS.values() or own) and metadata["unit"] != own:
-        raise _wrong(path, "unit", metadata["unit"], f"{own or 'word or sub-word'}, as `tokenizer` says")
+    unit = UNITS.get(metadata["tokenizer"])  # None for words and sub-words
+    if (metadata["unit"] in UNITS.values() or unit) and metadata["unit"] != unit:
+        raise _wrong(path, "unit", metadata["unit"], f"{unit or 'word or sub-word'}, according to `tokenizer`")
     for name, fields in {"vocabulary": VOCABULARY, "merges": MERGES}.items():
         if name in metadata:
             _check(path, name, metadata[name], fields)
@@ -116,7 +124,7 @@ def read_metadata(path):
         if metadata["unit"] == "sub-word":
             _check(path, "", metadata, OF_SUBWORDS)
         for split in SPLITS:
-            if "bytes" in metadata["splits"][split]:  # an earlier version did not write it
+            if "bytes" in metadata["splits"][split]:  # earlier versions did not write this field
                 _check(path, f"splits.{split}.bytes", metadata["splits"][split]["bytes"], POSITIVE)
             _check_counts(path, f"splits.{split}", metadata["splits"][split])
             _check_shards(path, f"splits.{split}", metadata["splits"][split], metadata)
@@ -124,13 +132,13 @@ def read_metadata(path):
 
 
 def _check_counts(path, name, split):
-    """Checks the counts of a split against its tokens: each line and each word has at least one."""
+    """Checks the counts of a split against its number of tokens. Each line and each word has at least one token."""
     for key in ("lines", "unknown", "words", "unknown_words"):
         if split.get(key, 0) > split["tokens"]:
-            raise _wrong(path, f"{name}.{key}", split[key], f"at most {split['tokens']:,}, the tokens")
+            raise _wrong(path, f"{name}.{key}", split[key], f"at most {split['tokens']:,}, the number of tokens")
     most = _MOST_BYTES * split["tokens"]
     if split.get("bytes", 0) > most:
-        raise _wrong(path, f"{name}.bytes", split["bytes"], f"at most {most:,}, a megabyte a token")
+        raise _wrong(path, f"{name}.bytes", split["bytes"], f"at most {most:,}, a megabyte per token")
 
 
 def _check_shards(path, name, split, metadata):
@@ -140,19 +148,19 @@ def _check_shards(path, name, split, metadata):
     for kind, shards in all_shards.items():
         place = f"{name}.shards.{kind}"
         if kind not in ("tokens", "words") or kind == "words" and metadata["unit"] != "sub-word":
-            raise _wrong(path, place, kind, "tokens, or in a corpus of sub-words also words")
+            raise _wrong(path, place, kind, "tokens, or words in a corpus of sub-words")
         _check(path, place, shards, SHARDS)
         for number, shard in enumerate(shards):
             _check(path, f"{place}.{number}", shard, SHARD)
         itemsize = np.dtype((metadata if kind == "tokens" else metadata["words"])["dtype"]).itemsize
         size = sum(shard["bytes"] for shard in shards)
         if size != split[kind] * itemsize:
-            expected = f"{split[kind]:,} {kind} of {itemsize} bytes, as `{name}.{kind}` says"
+            expected = f"{split[kind]:,} {kind} of {itemsize} bytes, according to `{name}.{kind}`"
             raise _wrong(path, f"{place}.bytes", size, expected)
 
 
 def _check(path, name, value, expected):
-    """Checks a value against a `Field`, or the fields of a dict against a dict of those."""
+    """Checks a value against a `Field`, or the values of a dict against a dict of fields."""
     if isinstance(expected, Field):
         if not expected.holds(value):
             raise _wrong(path, name, value, expected.expected)

@@ -1,38 +1,52 @@
-"""Passages drawn from a corpus, whose last word is to be predicted."""
+"""Passages from a corpus, for the prediction of their last word."""
 
 import numpy as np
 
+from keras_adaptive.data.corpus import Corpus
+from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.special_words import EOS, SPECIAL_WORDS, UNK
 
 END_MARKS = (".", "!", "?")
 ABBREVIATIONS = "capt col dr esq etc gen hon jr lieut messrs mr mrs ms prof rev sr st viz vol vs".split()
-TIMES, GAP = 2, 50  # of the target in a broad context
+TIMES, GAP = 2, 50  # a target with a broad context occurs this often before, and last this many words before
 
 
-def draw_passages(corpus, split, count, *, broad=False, length=200, seed=0):
-    """Draws passages that end with the last word of a sentence.
+def draw_passages(
+    corpus: Corpus, split: str, count: int, *, broad: bool = False, length: int = 200, seed: int = 0
+) -> list[list[str]]:
+    """Draws random passages that end with the last word of a sentence.
 
-    A passage begins with a sentence and has between `length` and twice as many words, punctuation and ends of lines
-    included. Its last word, the target, is a word of the vocabulary with two characters or more that holds a letter and
-    is followed by `.`, `!` or `?`. A point after an abbreviation such as `Mr` ends no sentence. A target is drawn once
-    at most; the contexts of two targets may overlap.
+    A passage begins with a sentence. It has between `length` and twice as many words, including punctuation and ends of
+    lines. Its last word, the target, is a word of the vocabulary with at least two characters and a letter, and is
+    followed by `.`, `!` or `?`. A point after an abbreviation such as `Mr` does not end a sentence. A target is drawn
+    at most once; the contexts of two targets may overlap.
 
     Args:
         corpus: A `Corpus` of words.
         split: "train", "valid" or "test".
         count: Number of passages.
         broad: Whether to draw only targets that need a broad context: the word occurs at least twice before in the
-            passage, but not among the 50 words before it.
-        length: Number of words that a passage has at least.
-        seed: Integer. One seed gives the same passages on every machine.
+            passage, but not among the 50 words before the target.
+        length: Smallest number of words in a passage.
+        seed: Integer. A seed gives the same passages on every machine.
 
     Returns:
-        List of passages in the order of the text; each is a list of words, with `</s>` for the end of a line and
-        `<unk>` for a word outside the vocabulary.
+        List of passages in the order of the text. Each passage is a list of words, with `</s>` for the end of a line
+        and `<unk>` for a word outside the vocabulary.
 
     Raises:
-        ValueError: If the corpus is not one of words, a number is out of its range, or the split has fewer such
+        ValueError: If the corpus is not a corpus of words, a number is out of its range, or the split has fewer such
             passages.
+
+    Example:
+
+    ```python
+    Path("novels").mkdir()
+    for split in ("train", "valid", "test"):
+        Path(f"novels/{split}.txt").write_text("The cat sat . A dog ran ! " * 9)
+    corpus = prepare("novels", "data/novels", min_count=1)
+    *context, target = draw_passages(corpus, "test", count=2, length=4, seed=1)[0]
+    ```
     """
     least = 1 + GAP + TIMES if broad else 2
     for name, value, lowest in (("count", count, 1), ("length", length, least), ("seed", seed, 0)):
@@ -56,16 +70,16 @@ def draw_passages(corpus, split, count, *, broad=False, length=200, seed=0):
             f"Received: {count:,}"
         )
     drawn = np.sort(np.random.default_rng(seed).choice(len(targets), count, replace=False))
-    return [corpus.vocabulary.decode(words[starts[one] : targets[one] + 1]) for one in drawn]
+    return [corpus.vocabulary.decode(words[starts[number] : targets[number] + 1]) for number in drawn]
 
 
-def passage_bounds(words, vocabulary, length):
-    """Returns the first and the last position of every passage of a text, as `draw_passages` describes them.
+def passage_bounds(words: np.ndarray, vocabulary: Vocabulary, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the first and the last position of every possible passage of a text; see `draw_passages`.
 
     Args:
         words: Ids of the text, (words,).
         vocabulary: Their `Vocabulary`.
-        length: Number of words that a passage has at least.
+        length: Smallest number of words in a passage.
 
     Returns:
         `(starts, targets)`, two arrays (passages,).
@@ -84,8 +98,8 @@ def passage_bounds(words, vocabulary, length):
     return starts[kept], targets[kept]
 
 
-def is_broad(words, starts, targets):
-    """Returns whether the word at each target occurs twice before in its passage, and not among the last 50 words.
+def is_broad(words: np.ndarray, starts: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Returns whether each target occurs at least twice before in its passage, but not among the last 50 words.
 
     Args:
         words: Ids of a text, (words,).
@@ -93,7 +107,7 @@ def is_broad(words, starts, targets):
         targets: Last position of each passage, (passages,).
 
     Returns:
-        An array (passages,) of booleans.
+        A boolean array (passages,).
 
     Example:
 
@@ -103,7 +117,7 @@ def is_broad(words, starts, targets):
     """
     order = np.argsort(words, kind="stable")
     same = words[order[1:]] == words[order[:-1]]
-    previous = np.full(len(words) + 1, -1)  # position of the word's last occurrence; the last entry is that of -1
+    previous = np.full(len(words) + 1, -1)  # position of the previous occurrence of each word; -1 maps to itself
     previous[order[1:][same]] = order[:-1][same]
     earlier = last = previous[targets]
     for _ in range(TIMES - 1):

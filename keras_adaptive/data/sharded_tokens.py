@@ -1,14 +1,20 @@
+from typing import Any
+
 import numpy as np
 
 
 class ShardedTokens:
-    """Concatenation of arrays of tokens, such as memory-mapped files, that reads as one array.
+    """Concatenates arrays of tokens, such as memory-mapped files, without reading them.
 
-    It has the length, the type and the elements of the concatenation. It is indexed as an array of NumPy, by integers,
-    slices and arrays of integers. A slice inside one shard is a view, everything else a copy. `np.asarray` reads all.
+    The object has the length, the type and the elements of the concatenation. It is indexed like a NumPy array by
+    integers, slices and arrays of integers. A slice inside one shard is a view; every other result is a copy.
+    `np.asarray` reads all tokens.
 
     Args:
-        shards: List of arrays of one dimension and one type; some may be empty.
+        shards: List of arrays with one axis and a common type. Some may be empty.
+
+    Raises:
+        ValueError: If the types of the shards differ.
 
     Example:
 
@@ -17,7 +23,7 @@ class ShardedTokens:
     (5, [8, 2, 9], [2, 7])
     """
 
-    def __init__(self, shards):
+    def __init__(self, shards: list[np.ndarray]) -> None:
         self.shards = list(shards)
         self.dtype = self.shards[0].dtype
         self._stops = np.cumsum([len(shard) for shard in self.shards])
@@ -26,10 +32,10 @@ class ShardedTokens:
         if any(shard.dtype != self.dtype for shard in self.shards):
             raise ValueError(f"`shards` must have one type. Received: {[str(shard.dtype) for shard in self.shards]}")
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         if not isinstance(index, slice):
             return self._elements(np.asarray(index))
         start, stop, step = index.indices(len(self))
@@ -40,7 +46,7 @@ class ShardedTokens:
         pieces = [self.shards[i][max(start - self._starts[i], 0) : max(stop - self._starts[i], 0)] for i in places]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces or [np.empty(0, self.dtype)])
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("Tokens of several shards become one array only by copying.")
         return self[:].astype(dtype or self.dtype, copy=False)
@@ -55,6 +61,6 @@ class ShardedTokens:
         shard = np.searchsorted(self._stops, index, side="right")
         elements = np.empty(index.shape, self.dtype)
         for i in np.unique(shard):
-            here = shard == i
-            elements[here] = self.shards[i][index[here] - self._starts[i]]
+            inside = shard == i
+            elements[inside] = self.shards[i][index[inside] - self._starts[i]]
         return elements[()]

@@ -122,7 +122,7 @@ def test_the_unit_and_the_tokenizer_belong_together(tmp_path, tokenizer, unit):
     if unit in {"characters": ["character"], "bytes": ["byte"], "words": ["word", "sub-word"]}[tokenizer]:
         assert read_metadata(tmp_path / "corpus.json")["unit"] == unit
     else:
-        with pytest.raises(ValueError, match=f"`unit` of .* must be .*as `tokenizer` says. Received: '{unit}'"):
+        with pytest.raises(ValueError, match=f"`unit` of .* must be .*according to `tokenizer`. Received: '{unit}'"):
             read_metadata(tmp_path / "corpus.json")
 
 

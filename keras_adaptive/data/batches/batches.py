@@ -1,26 +1,33 @@
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_adaptive.data.batches.token_stream import as_stream
 
 
 class Batches:
-    """Base class of training batches: batch t is a function of (seed, t), so that a run resumes at any update.
+    """Base class of training batches. Batch t is a function of (seed, t), so that training resumes at any update.
 
-    An epoch passes through all tokens once, in an order drawn from `np.random.default_rng((seed, epoch))`.
-    Subclasses define the number of batches of an epoch (`__len__`), their order (`_order`) and what a batch
-    holds (`_batch`). `tokens_per_epoch` is the number of tokens with weight 1 in an epoch.
+    An epoch passes through all tokens once, in an order drawn from `np.random.default_rng((seed, epoch))`. Subclasses
+    define the number of batches in an epoch (`__len__`), their order (`_order`) and their contents (`_batch`).
+
+    Args:
+        tokens: Ids of a split, (tokens,).
+        seed: Integer of at least 0.
+        shuffle: Whether every epoch has another order.
 
     Attributes:
         lengths_differ: Whether batches have several lengths.
-        stream_rows: Number of streams if row r of a batch continues row r of the batch before, otherwise None.
+        stream_rows: Number of streams if row r of a batch continues row r of the previous batch, otherwise None.
+        tokens_per_epoch: Number of tokens with weight 1 in an epoch.
     """
 
     lengths_differ = True
     stream_rows = None
 
-    def __init__(self, tokens, seed, shuffle):
+    def __init__(self, tokens: ArrayLike, seed: int, shuffle: bool) -> None:
         self.tokens = as_stream(tokens)
         self.seed = seed
         self.shuffle = shuffle
@@ -29,14 +36,19 @@ class Batches:
         if seed < 0:
             raise ValueError(f"`seed` must not be negative. Received: {seed}")
 
-    def batch(self, t):
-        """Returns `(inputs, targets, weights)` of update t, counted from 0, each (rows, length).
+    def batch(self, t: int) -> tuple:
+        """Returns the batch of an update.
 
-        In batches of streams, `inputs` is `(inputs, begins)`: `begins` (rows,) marks the rows that begin a new text.
+        Args:
+            t: Number of the update, counted from 0.
+
+        Returns:
+            `(inputs, targets, weights)`, each (rows, length). In batches of streams, `inputs` is `(inputs, begins)`:
+            `begins` (rows,) marks the rows that begin a new text.
         """
         return self._batch(*self._place(t))
 
-    def rate_factor(self, t):
+    def rate_factor(self, t: int) -> float:
         """Returns the factor of the learning rate of update t."""
         return 1.0
 
@@ -45,13 +57,13 @@ class Batches:
         epoch, index = divmod(t, len(self))
         last, order = self._last_order
         if last != epoch:
-            self._last_order = order = (None, None)  # two orders would need twice the memory
+            self._last_order = order = (None, None)  # frees the old order first, to save memory
             order = self._order(np.random.default_rng((self.seed, epoch)))
             self._last_order = (epoch, order)
         return order, index
 
-    def batches(self, start, stop=None):
-        """Yields the batches of updates `start` to `stop`, endlessly if `stop` is None."""
+    def batches(self, start: int, stop: int | None = None) -> Iterator[tuple]:
+        """Yields the batches of updates `start` to `stop - 1`, or without end if `stop` is None."""
         for update in itertools.count(start) if stop is None else range(start, stop):
             yield self.batch(update)
 

@@ -1,20 +1,21 @@
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_adaptive.data.batches.batches import Batches
 from keras_adaptive.data.batches.token_stream import cut
 
 
 class BlockBatches(Batches):
-    """Batches of blocks of text: the stream of tokens is cut every `length` tokens, regardless of lines.
+    """Batches of blocks of text, cut from the stream of tokens every `length` tokens, regardless of lines.
 
-    Every batch has the same shape, (batch_size, length): the last block is padded, and the last batch of an epoch is
-    padded with empty rows. Padding has weight 0. The input of a block's first token is the last token of
-    the block before it in the text, and `</s>` at the start of the text.
+    Every batch has the shape (batch_size, length). The last block is padded, and the last batch of an epoch is filled
+    with empty rows. Padding has weight 0. The first input of a block is the last token of the preceding block in the
+    text, or `</s>` at the start of the text.
 
     Args:
-        tokens: Ids of a split (tokens,).
-        length: Number of tokens of a block.
-        batch_size: Number of blocks of a batch.
+        tokens: Ids of a split, (tokens,).
+        length: Number of tokens in a block.
+        batch_size: Number of blocks in a batch.
         seed: Integer that determines the order of the blocks, together with the epoch.
         shuffle: Whether the blocks are shuffled. False keeps the order of the text.
 
@@ -31,7 +32,7 @@ class BlockBatches(Batches):
 
     lengths_differ = False
 
-    def __init__(self, tokens, length, batch_size, *, seed, shuffle=True):
+    def __init__(self, tokens: ArrayLike, length: int, batch_size: int, *, seed: int, shuffle: bool = True) -> None:
         super().__init__(tokens, seed, shuffle)
         self.length = length
         self.batch_size = batch_size
@@ -43,7 +44,7 @@ class BlockBatches(Batches):
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be positive. Received: {batch_size}")
 
-    def __len__(self):
+    def __len__(self) -> int:
         return -(-self._blocks // self.batch_size)
 
     @property

@@ -1,33 +1,39 @@
+from collections.abc import Iterator
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_adaptive.data.batches.token_stream import as_stream, cut, lines
 
 
 class ContextWindows:
-    """Evaluation windows: blocks of text to score, each with the preceding tokens as context.
+    """Batches of evaluation windows: blocks of text to score, each with the preceding tokens as context.
 
-    Every token of the stream has weight 1 in exactly one window, in order: `targets[weights > 0]` over all
-    windows is the stream again, so that the losses line up with it. Context and padding have weight 0. A
-    longer context lowers the perplexity, because a block's first tokens are read with the text before them.
+    Every token of the stream has weight 1 in exactly one window. The windows are in the order of the text, so that
+    `targets[weights > 0]` over all windows equals the stream, and the losses align with it. Context and padding have
+    weight 0. A longer context lowers the perplexity, because it precedes the first tokens of each block.
 
-    Block and context together hold at most `block + context` tokens: a line that is longer than `block` has a shorter
-    context, without its earliest tokens, and a line that is longer than both has none.
+    Block and context together hold at most `block + context` tokens. A line that is longer than `block` has a shorter
+    context, without its earliest tokens. A line that is longer than both has no context.
 
     Reference:
         Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 5.3 (blocks
         of 512 with a context of 2,560), and the code published with it.
 
     Args:
-        tokens: Ids of a split (tokens,).
+        tokens: Ids of a split, (tokens,).
         block: Number of tokens to score in a window.
-        context: Number of tokens before the block; the first windows have fewer, since the text begins there.
-        batch_size: Number of windows of a batch.
-        by_lines: Whether a block is made of all whole lines that fit in `block` tokens; a longer line is then a block
-            of its own. Otherwise blocks have exactly `block` tokens.
+        context: Number of tokens before the block. The first windows have fewer, since the text begins there.
+        batch_size: Number of windows in a batch.
+        by_lines: Whether a block consists of whole lines, as many as fit in `block` tokens. A longer line is a block of
+            its own. Otherwise, a block has exactly `block` tokens.
 
     Yields:
-        `(inputs, targets, weights)` when iterated, each (batch_size, length), int32, int32 and float32. `length` is
-        `context + block` unless a line is longer or the whole text is shorter.
+        `(inputs, targets, weights)`, each (batch_size, length), of int32, int32 and float32. `length` is
+        `context + block`, unless a line is longer or the whole text is shorter.
+
+    Raises:
+        ValueError: If `tokens` is empty, `block` or `batch_size` is below 1, or `context` is negative.
 
     Example:
 
@@ -36,7 +42,9 @@ class ContextWindows:
     [([[7, 8, 2, 1, 1]], [[1.0, 1.0, 1.0, 0.0, 0.0]]), ([[8, 2, 9, 2, 1]], [[0.0, 0.0, 1.0, 1.0, 0.0]])]
     """
 
-    def __init__(self, tokens, block, context, *, batch_size=1, by_lines=True):
+    def __init__(
+        self, tokens: ArrayLike, block: int, context: int, *, batch_size: int = 1, by_lines: bool = True
+    ) -> None:
         if block < 1 or context < 0 or batch_size < 1:
             raise ValueError(
                 "`block` and `batch_size` must be positive and `context` not negative. "
@@ -52,20 +60,20 @@ class ContextWindows:
         self._begins = np.append(0, self._stops[:-1])
 
     @property
-    def longest(self):
-        """Number of tokens of the longest window, with its context and padding."""
+    def longest(self) -> int:
+        """Number of tokens in the longest window, including its context and padding."""
         return self._length(int((self._stops - self._starts(self._begins, self._stops)).max()))
 
-    def __len__(self):
+    def __len__(self) -> int:
         return -(-len(self._stops) // self.batch_size)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         return map(self._batch, range(len(self)))
 
     def _batch(self, index):
         rows = slice(index * self.batch_size, (index + 1) * self.batch_size)
         begins, stops = self._begins[rows], self._stops[rows]
-        missing = (0, self.batch_size - len(stops))  # rows without text, at 0, fill the last batch
+        missing = (0, self.batch_size - len(stops))  # empty rows fill the last batch
         begins, stops = np.pad(begins, missing), np.pad(stops, missing)
         starts = self._starts(begins, stops)
         length = self._length(int((stops - starts).max()))
@@ -79,7 +87,7 @@ class ContextWindows:
         return np.maximum(begins - context, 0)
 
     def _length(self, needed):
-        """Rounds up to one of a few lengths, because compiled backends compile for each."""
+        """Rounds a length up to one of a few lengths, because compiled backends compile once per length."""
         usual = min(self.context + self.block, -(-len(self.tokens) // 8) * 8)
         return usual + max(0, -(-(needed - usual) // self.block)) * self.block
 

@@ -1,22 +1,23 @@
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_adaptive.data.batches.batches import Batches
 from keras_adaptive.data.batches.token_stream import cut, lines
 
 
 class SentenceBatches(Batches):
-    """Batches of single sentences of about the same length, for text whose lines are independent.
+    """Batches of single sentences of similar length, for text whose lines are independent.
 
-    A sentence ends with `</s>` and its first input is the `</s>` before it. Sentences are padded to one of a
-    few lengths (8, 12, 16, 24, 32, 48, …, `max_length`). A batch holds sentences of one of these lengths, up to
-    `tokens_per_batch` tokens, so that compiled backends see one shape per length. Padding has weight 0. Every epoch
-    draws another order and other batches.
+    A sentence ends with `</s>`. Its first input is the `</s>` before it. Sentences are padded to one of a few lengths
+    (8, 12, 16, 24, 32, 48, …, `max_length`). A batch holds sentences of a single length, up to `tokens_per_batch`
+    tokens, so that compiled backends see one shape per length. Padding has weight 0. Every epoch draws new batches in a
+    new order.
 
     Args:
-        tokens: Ids of a split (tokens,).
-        tokens_per_batch: Largest number of tokens, padding included, in a batch.
+        tokens: Ids of a split, (tokens,).
+        tokens_per_batch: Largest number of tokens in a batch, including padding.
         seed: Integer that determines the batches, together with the epoch.
-        max_length: Number of tokens of the longest piece; longer sentences are cut.
+        max_length: Largest number of tokens in a row; longer sentences are cut into pieces.
         shuffle: Whether the sentences are shuffled. False keeps sentences of one length in the order of the text, short
             lengths first.
 
@@ -31,14 +32,22 @@ class SentenceBatches(Batches):
     ((2, 8), 5.0)
     """
 
-    def __init__(self, tokens, tokens_per_batch, *, seed, max_length=256, shuffle=True):
+    def __init__(
+        self,
+        tokens: ArrayLike,
+        tokens_per_batch: int,
+        *,
+        seed: int,
+        max_length: int = 256,
+        shuffle: bool = True,
+    ) -> None:
         super().__init__(tokens, seed, shuffle)
         self.tokens_per_batch = tokens_per_batch
         self.max_length = max_length
         self._validate()
         self._sort_into_buckets()
 
-    def __len__(self):
+    def __len__(self) -> int:
         return int(self._batches.sum())
 
     def _validate(self):
@@ -53,9 +62,9 @@ class SentenceBatches(Batches):
             )
 
     def _sort_into_buckets(self):
-        """Finds the start and the length of every sentence, sorted by bucket: 6 bytes per sentence.
+        """Finds the start and the length of every sentence, sorted by bucket, in 6 bytes per sentence.
 
-        The text is read twice, first to count the sentences of each bucket, so that nothing is held twice.
+        The text is read twice. The first pass counts the sentences of each bucket, so that arrays are allocated once.
         """
         lengths = _lengths(self.max_length)
         sizes = sum(np.bincount(buckets, minlength=len(lengths)) for *_, buckets in self._sentences(lengths))
@@ -65,24 +74,24 @@ class SentenceBatches(Batches):
         free = np.cumsum(sizes) - sizes
         for starts, stops, buckets in self._sentences(lengths):
             for bucket in np.unique(buckets):
-                here = np.flatnonzero(buckets == bucket)
-                place = slice(free[bucket], free[bucket] + len(here))
-                self._starts[place] = starts[here]
-                self._sentence_lengths[place] = (stops - starts)[here]
-                free[bucket] += len(here)
+                members = np.flatnonzero(buckets == bucket)
+                place = slice(free[bucket], free[bucket] + len(members))
+                self._starts[place] = starts[members]
+                self._sentence_lengths[place] = (stops - starts)[members]
+                free[bucket] += len(members)
         used = np.flatnonzero(sizes)
         self._sizes, self._lengths = sizes[used], lengths[used]
         self._rows = self.tokens_per_batch // self._lengths
         self._batches = -(-self._sizes // self._rows)
 
     def _sentences(self, lengths):
-        """Yields the starts, stops and buckets of sentences; longer ones than `max_length` are cut."""
+        """Yields the starts, stops and buckets of sentences. Sentences longer than `max_length` are cut into pieces."""
         for starts, stops in lines(self.tokens):
             starts, stops = _pieces(starts, stops, self.max_length)
             yield starts, stops, np.searchsorted(lengths, stops - starts)
 
     def _order(self, rng):
-        """Returns the order of the batches and the sentences, shuffled inside each bucket: 4 bytes per sentence."""
+        """Returns the order of the batches, and of the sentences inside each bucket, in 4 bytes per sentence."""
         sentences = np.arange(len(self._starts), dtype=_smallest_type(len(self._starts)))
         if self.shuffle:
             for stop, size in zip(np.cumsum(self._sizes), self._sizes):
@@ -97,21 +106,21 @@ class SentenceBatches(Batches):
         bucket_stop = np.cumsum(self._sizes)[bucket]
         begin = bucket_stop - self._sizes[bucket] + row
         chosen = sentences[begin : min(begin + self._rows[bucket], bucket_stop)]
-        starts, stops = np.zeros((2, self._rows[bucket]), np.int64)  # rows without a sentence stay empty
+        starts, stops = np.zeros((2, self._rows[bucket]), np.int64)  # the last rows of a bucket may be empty
         starts[: len(chosen)] = self._starts[chosen]
         stops[: len(chosen)] = starts[: len(chosen)] + self._sentence_lengths[chosen]
         return cut(self.tokens, starts, stops, self._lengths[bucket])
 
 
 def _lengths(max_length):
-    """Returns 8, 12, 16, 24, …, `max_length`: padding is at most a third of a row of more than 8 tokens."""
+    """Returns the lengths 8, 12, 16, 24, …, `max_length`. At most a third of a row above 8 tokens is padding."""
     powers = 2 ** np.arange(3, 32)
     lengths = np.ravel([powers, powers * 3 // 2], order="F")
     return np.append(lengths[lengths < max_length], max_length)
 
 
 def _pieces(starts, stops, max_length):
-    """Returns the starts and stops of the pieces of sentences, of at most `max_length` tokens each."""
+    """Returns the starts and stops of pieces of sentences. Each piece has at most `max_length` tokens."""
     pieces = -(-(stops - starts) // max_length)
     within = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     starts = np.repeat(starts, pieces) + within * max_length

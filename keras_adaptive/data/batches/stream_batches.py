@@ -1,36 +1,40 @@
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_adaptive.data.batches.batches import Batches
 from keras_adaptive.data.batches.token_stream import cut, stream_bounds
 
-LEAST = 5  # tokens of the shortest random batch
-SPREAD = 9  # three lengths with these weights have the mean and, but for rounding, the spread of a normal of 5 tokens
+LEAST = 5  # number of tokens in the shortest random batch
+SPREAD = 9  # -9, 0 and 9 with these weights have mean 0 and, up to rounding, a standard deviation of 5 tokens
 WEIGHTS = (1 / 6, 2 / 3, 1 / 6)
-HALVED = 0.05  # share of the batches of half the length
+HALVED = 0.05  # share of the batches with half the length
 
 
 class StreamBatches(Batches):
-    """Batches of contiguous streams, for a body that carries its state: truncated back-propagation through time.
+    """Batches of contiguous streams for truncated back-propagation through time, where the body carries its state.
 
-    The text is cut into `batch_size` streams, whose lengths differ by one token at most. Row r of a batch continues
-    stream r where the batch before ended. The first batch of an epoch begins all streams. A batch takes `bptt` tokens
-    of every stream, or half of them with probability 0.05, and up to 9 more or fewer, so that every epoch cuts the
-    gradients at other places. The learning rate of update t is to be multiplied by `rate_factor(t)`, the length of
-    its batch divided by `bptt`.
+    The text is cut into `batch_size` streams, whose lengths differ by at most one token. Row r of a batch continues
+    stream r where the previous batch ended. The first batch of an epoch begins all streams. A batch takes about `bptt`
+    tokens of every stream, or half as many with probability 0.05. The number varies by up to 9 tokens, so that every
+    epoch cuts the gradients at other positions. Multiply the learning rate of update t by `rate_factor(t)`, the length
+    of its batch divided by `bptt`.
 
-    Four things differ from the published code. It draws max(5, N(base, 5)) tokens, where `base` is `bptt` or its
-    half. Here the normal is replaced by -9, 0 or 9 with probabilities 1/6, 2/3 and 1/6, which have the same mean and
-    nearly the same variance: compiled backends then see six lengths, and a seventh for the rest of the text. The
-    lengths of an epoch are drawn once, and every epoch takes them in another order, so that all epochs have the same
-    number of batches. The rate of the last batch of an epoch follows its true length, not the length that was drawn.
-    No token is dropped, where the published code drops up to `batch_size` - 1 at the end of the text.
+    Four things differ from the published code:
+
+    - The published code draws max(5, N(base, 5)) tokens, where `base` is `bptt` or its half. Here, the normal
+      distribution is replaced by -9, 0 or 9 with probabilities 1/6, 2/3 and 1/6, which have the same mean and nearly
+      the same variance. Compiled backends then see six lengths, and a seventh for the rest of the text.
+    - The lengths of an epoch are drawn once, and every epoch takes them in another order, so that all epochs have the
+      same number of batches.
+    - The rate of the last batch of an epoch follows its actual length, not the length that was drawn.
+    - Every token is used. The published code drops up to `batch_size` - 1 tokens at the end of the text.
 
     Reference:
         Merity, Keskar and Socher, Regularizing and Optimizing LSTM Language Models, ICLR 2018, section 5 (lengths of
         batches), and the code published with it.
 
     Args:
-        tokens: Ids of a split (tokens,).
+        tokens: Ids of a split, (tokens,).
         bptt: Mean number of tokens of a stream in a batch, at least 5.
         batch_size: Number of streams.
         seed: Integer that determines the lengths and, together with the epoch, their order.
@@ -50,7 +54,7 @@ class StreamBatches(Batches):
     ([[14, 15, 16, 17, 18], [24, 25, 26, 27, 28]], [False, False])
     """
 
-    def __init__(self, tokens, bptt, batch_size, *, seed, shuffle=True):
+    def __init__(self, tokens: ArrayLike, bptt: int, batch_size: int, *, seed: int, shuffle: bool = True) -> None:
         super().__init__(tokens, seed, shuffle)
         if bptt < LEAST:
             raise ValueError(f"`bptt` must be at least {LEAST} tokens. Received: bptt={bptt}. Use longer batches.")
@@ -59,20 +63,20 @@ class StreamBatches(Batches):
         self._bounds = stream_bounds(len(self.tokens), batch_size)
         self._lengths = self._draw_lengths(np.diff(self._bounds).max())
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._lengths)
 
     @property
-    def stream_rows(self):
+    def stream_rows(self) -> int:
         return self.batch_size
 
-    def rate_factor(self, t):
+    def rate_factor(self, t: int) -> float:
         places, index = self._place(t)
         return float(places[index + 1] - places[index]) / self.bptt
 
     def _draw_lengths(self, steps):
-        """Returns the lengths of an epoch's batches, which add up to `steps`."""
-        count = -(-steps // LEAST)  # at most
+        """Returns the lengths of the batches in an epoch, which add up to `steps`."""
+        count = -(-steps // LEAST)  # upper bound of the number of batches
         lengths = np.full(count, self.bptt)
         if self.shuffle:
             rng = np.random.default_rng((self.seed, 0, 1))
@@ -83,7 +87,7 @@ class StreamBatches(Batches):
         return np.diff(np.minimum(stops[:used], steps), prepend=0)
 
     def _order(self, rng):
-        """Returns where each batch begins in the streams and, at the end, where the last one stops.
+        """Returns the positions in the streams where each batch begins, followed by the position where the last ends.
 
         The last batch is the rest of the text in every epoch.
         """

@@ -1,4 +1,4 @@
-"""Rows and lines of a stream of tokens, in which the input of every position is the token before it."""
+"""Rows and lines of a stream of tokens. The input at every position is the preceding token."""
 
 import numpy as np
 
@@ -9,14 +9,14 @@ _CHUNK = 1 << 22  # tokens in memory at a time
 
 
 def as_stream(tokens):
-    """Returns tokens as an array; tokens in several files stay on disk."""
+    """Returns tokens as an array. Tokens in several files stay on disk."""
     return tokens if isinstance(tokens, ShardedTokens) else np.asarray(tokens)
 
 
 def lines(tokens):
-    """Yields the starts and stops of lines, two int64 arrays, some lines at a time.
+    """Yields the starts and stops of some lines at a time, two int64 arrays.
 
-    A line stops after its `</s>`, and the last line where the stream stops.
+    A line ends after its `</s>`. The last line ends where the stream ends.
     """
     start = 0
     for begin in range(0, len(tokens), _CHUNK):
@@ -29,9 +29,9 @@ def lines(tokens):
 
 
 def stream_bounds(size, count):
-    """Returns where `count` streams begin in a text of `size` tokens, and where the last one stops.
+    """Returns the positions where `count` streams begin in a text of `size` tokens, followed by the end of the last.
 
-    The streams follow one another and have the same length, to one token.
+    The streams are consecutive, and their lengths differ by at most one token.
     """
     if not 1 <= count <= size:
         raise ValueError(
@@ -42,10 +42,10 @@ def stream_bounds(size, count):
 
 
 def cut(tokens, starts, stops, length):
-    """Returns rows of the stream: row i holds tokens `starts[i]` to `stops[i]`, padded to `length`.
+    """Cuts rows out of the stream: row i holds tokens `starts[i]` to `stops[i]`, padded to `length`.
 
-    Inputs are targets shifted right by one over the stream: the first input of a row is the token before its first
-    target, and the stream begins after a `</s>`. Weights are 1 on tokens and 0 on padding.
+    The inputs are the targets, shifted right by one token over the stream: the first input of a row is the token before
+    its first target, and the stream begins after a `</s>`. Weights are 1 for tokens and 0 for padding.
 
     Returns:
         `(inputs, targets, weights)`, each (rows, length), int32, int32 and float32.
