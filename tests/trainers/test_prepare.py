@@ -55,7 +55,7 @@ def test_makes_a_corpus_of_sub_words(run, folder, tmp_path):
         (["--source=/no/such/folder"], "/no/such/folder/train.txt is missing"),
         (["--source=FOLDER", "--packages=numpy"], "--packages belongs to --source=docstrings"),
         (["--source=wikitext-2", "--tokenizer=words"], "--source=wikitext-2 is tokenized already"),
-        (["--source=wikitext-2", "--mirrors=nowhere,noway"], "No mirror gave wikitext-2: nowhere: unknown url type"),
+        (["--source=wikitext-2", "--mirrors=nowhere,noway"], "No mirror has wikitext-2: nowhere: unknown url type"),
     ],
 )
 def test_bad_input_is_refused(run, folder, tmp_path, flags, message):

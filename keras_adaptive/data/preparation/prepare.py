@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,15 +14,16 @@ from keras_adaptive.data.preparation.text_parts import parts
 from keras_adaptive.data.preparation.token_files import write_subword_corpus, write_word_corpus
 from keras_adaptive.data.preparation.word_index import index_words
 from keras_adaptive.data.text.characters import UNITS
+from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.data.text.words import TOKENIZERS
 from keras_adaptive.files import check_new_folder, complete_or_absent, flush, workspace, writing
 
-_PART = 1 << 26  # bytes of text that become a shard of tokens
+_PART = 1 << 26  # number of bytes of text per shard of tokens
 _NAMES = ("{}.txt", "wiki.{}.tokens")
 
 
 class _Part(NamedTuple):
-    """Part of a text, and the folder for the numbers of its words."""
+    """Part of a text, and the folder for the index of its words."""
 
     split: str
     text: Path
@@ -31,47 +33,47 @@ class _Part(NamedTuple):
 
 
 def prepare(
-    folder,
-    data_dir,
+    folder: str | os.PathLike,
+    data_dir: str | os.PathLike,
     *,
-    tokenizer="whitespace",
-    min_count=3,
-    max_words=None,
-    source=None,
-    subwords=0,
-    check=None,
-    vocabulary=None,
-    processes=1,
-    report=lambda line: None,
-):
-    """Turns the text files of a folder into a corpus: token ids on disk and their vocabulary.
+    tokenizer: str = "whitespace",
+    min_count: int = 3,
+    max_words: int | None = None,
+    source: str | None = None,
+    subwords: int = 0,
+    check: Callable[[Corpus], None] | None = None,
+    vocabulary: Vocabulary | None = None,
+    processes: int = 1,
+    report: Callable[[str], None] = lambda line: None,
+) -> Corpus:
+    """Converts the text files of a folder into a corpus: token ids on disk and their vocabulary.
 
     The text is streamed, so that memory holds little more than the distinct words. Each line ends with `</s>`,
-    blank lines too. Words rarer than `min_count` in `train` become `<unk>`, as a literal `<unk>` does.
-    `data_dir` appears complete or not at all. An existing corpus of the same text and the same arguments is kept;
-    anything else in `data_dir` is refused.
+    including blank lines. Words that occur fewer than `min_count` times in `train` become `<unk>`, like a literal
+    `<unk>`. `data_dir` appears complete or not at all. An existing corpus of the same text and the same arguments is
+    kept. Anything else in `data_dir` is refused.
 
     The text is read in parts of 64 MB, each of which becomes a shard of tokens, whatever the number of processes.
-    Finished parts are kept in `data_dir`.partial (4 bytes per word, and the words) until the corpus is complete. The
-    next call after one that was killed resumes from them, if the text is the same.
+    Finished parts are kept in `data_dir`.partial (4 bytes per word, and the distinct words) until the corpus is
+    complete. If a call is killed, the next call resumes from them, provided that the text is the same.
 
     Args:
-        folder: Folder with `train.txt`, `valid.txt` and `test.txt` (or WikiText's `wiki.train.tokens`, …), UTF-8.
-        data_dir: Folder to make; see `Corpus` for its files.
-        tokenizer: "whitespace" for tokenized text, "words" for raw text (`tokenize`); "characters" or "bytes" for a
-            corpus of those, with the spaces between words; "ptb_characters" for characters with spaces between them
-            and `_` for a space. A text of bytes need not be UTF-8.
-        min_count: Occurrences that a word needs in `train`. WikiText and Billion Word were published with 3;
-            with 1, raw text has no `<unk>` to learn.
+        folder: Folder with `train.txt`, `valid.txt` and `test.txt` (or WikiText's `wiki.train.tokens`, …) in UTF-8.
+        data_dir: Folder to create; see `Corpus` for its files.
+        tokenizer: "whitespace" for tokenized text; "words" for raw text (`tokenize`); "characters" or "bytes" for a
+            corpus of characters or bytes, including spaces; "ptb_characters" for characters that are separated by
+            spaces, with `_` for a space. A text of bytes need not be UTF-8.
+        min_count: Smallest number of occurrences in `train` of a word to keep. WikiText and Billion Word were published
+            with 3. With 1, raw text contains no `<unk>` to learn from.
         max_words: Number of the most frequent words of `train` to keep; the others become `<unk>`. All by default.
         source: Name of the source in `corpus.json`; the folder by default.
-        subwords: Number of merges of a byte-pair encoding learned on `train` (`Subwords`), whose pieces are then the
-            units; 0 for a corpus of words. No piece is too rare: `min_count` applies to the words, whose counts a
-            corpus of pieces has too.
-        check: Function that is called with the finished `Corpus` before `data_dir` appears; if it raises, nothing
-            stays.
-        vocabulary: A `Vocabulary` to use instead of the words of `train`, such as the one of a published model. Every
-            other word becomes `<unk>`, and `min_count` and `max_words` have no effect.
+        subwords: Number of merges of a byte-pair encoding (`Subwords`), which is learned on `train` and whose pieces
+            are the units of the corpus; 0 for a corpus of words. All pieces are kept. `min_count` applies to the words,
+            which a corpus of sub-words holds too.
+        check: Function that is called with the finished `Corpus` before `data_dir` appears. If it raises an error,
+            the corpus is removed. Optional.
+        vocabulary: A `Vocabulary` to use instead of the words of `train`, such as the vocabulary of a published model.
+            All other words become `<unk>`, and `min_count` and `max_words` have no effect. Optional.
         processes: Number of parts that are read at the same time, each in its own process if there are several.
         report: Function that is called with lines of progress.
 
@@ -79,16 +81,26 @@ def prepare(
         The `Corpus`.
 
     Raises:
-        ValueError: If a file is missing, without a word or not UTF-8, `data_dir` holds something else or a damaged
-            corpus, or another process is making it. Errors of `check` are raised too.
+        ValueError: If a file is missing, has no word or is not UTF-8, `data_dir` holds something else or a damaged
+            corpus, or another process is writing it. Errors of `check` are raised too.
         ModuleNotFoundError: If `subwords` is not 0 and the package `tokenizers` is not installed.
         ChildProcessError: If a process is killed.
+
+    Example:
+
+    ```python
+    Path("texts").mkdir()
+    for split in ("train", "valid", "test"):
+        Path(f"texts/{split}.txt").write_text("The cat sat. The dog ran. " * 9)
+    corpus = prepare("texts", "data/texts", tokenizer="words", min_count=1)
+    corpus.vocabulary.decode(corpus.tokens("valid")[:4])  # ["The", "cat", "sat", "."]
+    ```
     """
     check_units(tokenizer, subwords, vocabulary)
     for name, value in {"processes": processes, "max_words": max_words}.items():
         if value is not None and value < 1:
             raise ValueError(f"`{name}` must be positive. Received: {value}")
-    free = is_free(data_dir)  # an error before the work
+    free = is_free(data_dir)  # raises an error before the work begins
     texts = {split: find_text(folder, split) for split in SPLITS}
     recipe = {
         "tokenizer": tokenizer,
@@ -108,7 +120,7 @@ def prepare(
         cut = [part for split in SPLITS for part in _parts(split, texts[split], inputs[split], tokenizer, work)]
         folders = _number(cut, tokenizer, mapped, workers.call if processes > 1 else _call_here, report)
         new = work / "corpus"
-        shutil.rmtree(new, ignore_errors=True)  # from a process that was killed
+        shutil.rmtree(new, ignore_errors=True)  # a killed process may have left it
         new.mkdir()
         if subwords:
             contents = write_subword_corpus(folders, new, mapped, min_count, max_words, subwords)
@@ -117,7 +129,9 @@ def prepare(
         splits = {split: inputs[split] | contents["splits"][split] for split in SPLITS}
         for split in SPLITS:
             if splits[split]["tokens"] == splits[split]["lines"]:
-                raise ValueError(f"{texts[split]} holds no word. It must hold text, a paragraph or a sentence a line.")
+                raise ValueError(
+                    f"{texts[split]} contains no word. It must contain text, a paragraph or a sentence per line."
+                )
         if splits["train"]["tokens"] - splits["train"]["lines"] == splits["train"]["unknown"]:
             received = f"min_count={min_count}" if vocabulary is None else f"{len(vocabulary)} words"
             raise ValueError(
@@ -134,15 +148,18 @@ def prepare(
 
 
 def check_units(tokenizer, subwords, vocabulary):
-    """Raises a ValueError if a corpus cannot be made of these units; the arguments are those of `prepare`."""
+    """Raises a ValueError if `prepare` does not support these arguments together."""
     if subwords < 0:
-        raise ValueError(f"`subwords` must be a number of merges, or 0 for words. Received: {subwords}")
+        raise ValueError(f"`subwords` must be a number of merges, or 0 for a corpus of words. Received: {subwords}")
     if tokenizer not in TOKENIZERS:
         raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {tokenizer!r}")
     if subwords and tokenizer in UNITS:
-        raise ValueError(f"`subwords` cuts words: pass a tokenizer that makes words, or 0. Received: {tokenizer!r}")
+        raise ValueError(
+            f"`subwords` needs a tokenizer that splits text into words: pass another one, or subwords=0. "
+            f"Received: tokenizer={tokenizer!r}"
+        )
     if subwords and vocabulary is not None:
-        raise ValueError("A corpus of sub-words makes its own vocabulary: pass `subwords` or `vocabulary`, not both.")
+        raise ValueError("A corpus of sub-words has its own vocabulary: pass `subwords` or `vocabulary`, not both.")
 
 
 def find_text(folder, split):
@@ -156,7 +173,7 @@ def find_text(folder, split):
     if path is None:
         raise ValueError(f"{paths[0]} is missing. A folder needs train.txt, valid.txt and test.txt.")
     if not path.stat().st_size:
-        raise ValueError(f"{path} is empty. It must hold text, a paragraph or a sentence a line.")
+        raise ValueError(f"{path} is empty. It must contain text, a paragraph or a sentence per line.")
     return path
 
 
@@ -167,10 +184,10 @@ def _identity(path):
 
 
 def is_free(data_dir):
-    """Returns whether a corpus would be made in `data_dir`, rather than looked for.
+    """Returns whether `prepare` must create a corpus in `data_dir`, because there is none yet.
 
     Raises:
-        ValueError: If it cannot be made there, or something else is there.
+        ValueError: If a corpus cannot be created there, or the folder holds something else.
     """
     if os.path.exists(os.path.join(data_dir, "corpus.json")):
         return False
@@ -181,7 +198,7 @@ def is_free(data_dir):
 
 
 def _existing(data_dir, recipe, inputs, check):
-    """Returns the corpus in `data_dir` if it is what `prepare` would write."""
+    """Returns the corpus in `data_dir` if it equals the corpus that `prepare` would write."""
     corpus = Corpus(data_dir)
     splits = corpus.metadata["splits"]
     same_text = all(inputs[split].items() <= splits[split].items() for split in SPLITS)
@@ -200,7 +217,7 @@ def _other(data_dir):
 
 @contextlib.contextmanager
 def _mapping(processes):
-    """Yields a `map` that runs `processes` calls at a time, in threads that wait for processes or for NumPy."""
+    """Yields a `map` that runs `processes` calls at a time, in threads that wait for processes or NumPy."""
     if processes == 1:
         yield map
     else:
@@ -213,24 +230,24 @@ def _call_here(function, *arguments):
 
 
 def _parts(split, text, identity, tokenizer, work):
-    """Returns the parts of a text. The name of a folder holds everything that its contents depend on."""
+    """Returns the parts of a text. The name of a part's folder contains everything that its contents depend on."""
     name = f"{split}-{identity['sha256'][:16]}-{tokenizer}"
     ranges = parts(text, _PART)
     return [_Part(split, text, start, stop, work / f"{name}-{start}-{stop}") for start, stop in ranges]
 
 
 def _number(cut, tokenizer, mapped, call, report):
-    """Indexes the words of all parts that are not yet indexed; returns the folders of each split."""
+    """Indexes the words of all parts that are not yet indexed, and returns the folders of each split."""
 
     def number(part):
-        there = part.folder.exists()
-        if not there:
+        exists = part.folder.exists()
+        if not exists:
             with complete_or_absent(part.folder) as new:
                 call(index_words, str(part.text), part.start, part.stop, tokenizer, str(new))
-        return part, there
+        return part, exists
 
     folders = {split: [] for split in SPLITS}
-    for part, there in mapped(number, cut):
+    for part, exists in mapped(number, cut):
         folders[part.split].append(part.folder)
-        report(f"{part.text}: {part.stop / 1e6:,.1f} MB" + (", which were read before" if there else ""))
+        report(f"{part.text}: {part.stop / 1e6:,.1f} MB" + (", which were read before" if exists else ""))
     return folders

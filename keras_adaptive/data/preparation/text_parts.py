@@ -4,44 +4,45 @@ _CHUNK = 1 << 20  # bytes of text in memory at a time
 
 
 def parts(path, size):
-    """Returns the (start, stop) of the parts of a text of about `size` bytes. All but the first follow white space.
+    """Divides a text into parts of about `size` bytes and returns their (start, stop).
 
-    No word is cut, so that a part may be longer. The cuts depend on the text and `size` alone.
+    Every part except the first begins after white space, so that no word is cut, and a part may be longer. The cuts
+    depend on the text and `size` only.
     """
     with open(path, "rb") as file:
         end = os.fstat(file.fileno()).st_size
-        cuts = [_behind_white_space(file, place) for place in range(size, end, size)]
+        cuts = [_after_white_space(file, place) for place in range(size, end, size)]
     cuts = sorted({0, *cuts, end})
     return list(zip(cuts[:-1], cuts[1:]))
 
 
 def read_words(path, tokenize, start=0, stop=None, any_bytes=False):
-    """Yields the words of a part of a text, some at a time, with `</s>` at the end of each line, blank lines too.
+    """Yields lists of the words of a part of a text, with `</s>` at the end of each line, including blank lines.
 
-    Only a line feed ends a line: other separators of lines are white space within one. A line may be of any length.
-    With `any_bytes` the text need not be UTF-8: other bytes come as lone surrogates, as `surrogateescape` makes them.
+    Only a line feed ends a line; other line separators are white space. A line may have any length. With `any_bytes`,
+    the text need not be UTF-8: other bytes become lone surrogates, as with `surrogateescape`.
     """
     for text in _read_text(path, start, stop, any_bytes):
         words = []
         for line in text.split("\n"):
             words += tokenize(line)
             words.append("</s>")
-        words.pop()  # the text after the last line feed is not complete yet
+        words.pop()  # the line after the last line feed continues in the next piece
         yield words
 
 
-def _behind_white_space(file, place):
-    """Returns the first place from `place` on that follows a space or a line feed, or the end."""
+def _after_white_space(file, place):
+    """Returns the first position, at or after `place`, that follows a space or a line feed, or the end."""
     file.seek(place - 1)
     while chunk := file.read(_CHUNK):
-        found = [chunk.find(mark) for mark in (b" ", b"\n")]
-        if max(found) >= 0:
-            return file.tell() - len(chunk) + min(place for place in found if place >= 0) + 1
+        places = [chunk.find(mark) for mark in (b" ", b"\n")]
+        if max(places) >= 0:
+            return file.tell() - len(chunk) + min(place for place in places if place >= 0) + 1
     return file.tell()
 
 
 def _read_text(path, start, stop, any_bytes):
-    """Yields a part of a text in pieces that end with white space; the text ends with a line feed."""
+    """Yields a part of a text in pieces that end with white space. A line feed is added at the end of the text."""
     with open(path, "rb") as file:
         end = os.fstat(file.fileno()).st_size
         stop = end if stop is None else stop
@@ -53,7 +54,7 @@ def _read_text(path, start, stop, any_bytes):
             size = len(chunk) if file.tell() == stop else 1 + max(chunk.rfind(b" "), chunk.rfind(b"\n"))
             rest = chunk[size:]
             text = chunk[:size].decode(errors="surrogateescape") if any_bytes else _decode(chunk[:size], path, begin)
-            text = text.removeprefix("\ufeff") if begin == 0 and not any_bytes else text  # of some editors, no word
+            text = text.removeprefix("\ufeff") if begin == 0 and not any_bytes else text  # the byte order mark
             yield text + "\n" if begin + size == end and not text.endswith("\n") else text
 
 
@@ -67,7 +68,7 @@ def _decode(chunk, path, begin):
 
 
 def _line_and_byte(path, offset):
-    """Returns the number of the line that a byte is in, and its place there, both from 1 on."""
+    """Returns the line of a byte and its position in the line, both counted from 1."""
     lines = place = begin = 0
     with open(path, "rb") as file:
         while chunk := file.read(min(_CHUNK, offset - place)):

@@ -1,4 +1,4 @@
-"""Files of a corpus, written from the indexed words of its texts."""
+"""Writes the files of a corpus from the indexed words of its texts."""
 
 import array
 import functools
@@ -17,14 +17,14 @@ from keras_adaptive.special_words import EOS, UNK
 
 
 def write_word_corpus(parts, folder, mapped, min_count, max_words, vocabulary):
-    """Writes the vocabulary and the tokens of every split; returns their entries in `corpus.json`.
+    """Writes the vocabulary and the tokens of every split, and returns their entries in `corpus.json`.
 
     Args:
-        parts: Dict from split to the folders that `index_words` wrote; each becomes a shard.
+        parts: Dict from each split to the folders that `index_words` wrote. Each folder becomes a shard.
         folder: Folder for the files.
         mapped: A `map` that may run several calls at a time.
-        min_count: Occurrences that a word needs in `train`, unless a `vocabulary` is given.
-        max_words: Number of the most frequent words to keep, None for all; unless a `vocabulary` is given.
+        min_count: Smallest number of occurrences in `train` of a word to keep, unless a `vocabulary` is given.
+        max_words: Number of the most frequent words to keep, unless a `vocabulary` is given; None for all.
         vocabulary: A `Vocabulary`, or None for the words of `train`.
     """
     words, counts = _merge(parts)
@@ -41,7 +41,7 @@ def write_word_corpus(parts, folder, mapped, min_count, max_words, vocabulary):
 
 
 def write_subword_corpus(parts, folder, mapped, min_count, max_words, merges):
-    """Writes a corpus of pieces: as `write_word_corpus`, with the merges and the words and their vocabulary.
+    """Writes a corpus of sub-words: the files of `write_word_corpus`, the merges, and the words and their vocabulary.
 
     Each distinct word of all texts is cut once.
     """
@@ -78,20 +78,20 @@ def write_subword_corpus(parts, folder, mapped, min_count, max_words, merges):
 
 
 def _merge(parts):
-    """Returns all distinct words, in the order of their new numbers, and their counts in `train`.
+    """Numbers all distinct words, and returns them in the order of their numbers with their counts in `train`.
 
-    The new numbers of the words of a part are written into its folder, as `merged`.
+    The numbers of the words of a part are written into its folder, as `merged`.
     """
     numbers = defaultdict(itertools.count().__next__)
     counts = np.zeros(0, np.int64)
     for split in SPLITS:
         for part in parts[split]:
-            words, counts_here = read_distinct(part)
+            words, part_counts = read_distinct(part)
             merged = np.fromiter(map(numbers.__getitem__, words), np.int32, len(words))
             merged.tofile(part / "merged")
             if split == "train":
                 counts = np.pad(counts, (0, len(numbers) - len(counts)))
-                counts[merged] += counts_here
+                counts[merged] += part_counts
     words = list(numbers)
     return words, dict(zip(words, counts.tolist()))
 
@@ -101,9 +101,9 @@ def _read_merged(part):
 
 
 def _look_up(ids, part):
-    """Returns chunks of the ids of the words of a part; `ids` holds one id per distinct word."""
-    ids_here = ids[_read_merged(part)]
-    return (ids_here[chunk] for chunk in read_numbers(part))
+    """Yields chunks of the ids of the words of a part. `ids` holds one id per distinct word."""
+    part_ids = ids[_read_merged(part)]
+    return (part_ids[chunk] for chunk in read_numbers(part))
 
 
 def _dtype(vocabulary):
@@ -115,7 +115,7 @@ def _facts(vocabulary):
 
 
 def _cut(words, subwords, vocabulary):
-    """Returns the ids of the pieces of all words, concatenated, and the start of each word and the end."""
+    """Returns the ids of the pieces of all words, concatenated, and the starts of the words, followed by the end."""
     ids, lengths = array.array("i"), array.array("i")
     for pieces in subwords.pieces(words):
         ids.frombytes(vocabulary.encode(pieces).tobytes())
@@ -124,14 +124,14 @@ def _cut(words, subwords, vocabulary):
 
 
 def _gather(numbers, ids, starts):
-    """Returns the ids of the pieces of a text, given as the numbers of its words."""
+    """Returns the ids of the pieces of a text from the numbers of its words."""
     lengths = starts[numbers + 1] - starts[numbers]
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return ids[np.repeat(starts[numbers], lengths) + within]
 
 
 def _write_shards(tokens, parts, folder, split, kind, dtype, mapped):
-    """Writes `tokens(part)`, chunks of ids, of every part; returns the split's entry in `corpus.json`."""
+    """Writes `tokens(part)`, chunks of ids, for every part, and returns the entry of the split in `corpus.json`."""
     names = [f"{split}-{number:05d}-of-{len(parts):05d}.{kind}" for number in range(len(parts))]
     paths = [Path(folder, name) for name in (names if parts[1:] else [f"{split}.{kind}"])]
     shards = list(mapped(lambda part, path: _write_shard(tokens(part), path, dtype), parts, paths))

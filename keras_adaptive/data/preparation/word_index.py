@@ -1,4 +1,4 @@
-"""Index of the words of a part of a text, so that the text is read once and by any number of processes."""
+"""Indexes the words of a part of a text, so that any number of processes can read the text once."""
 
 import itertools
 from collections import defaultdict
@@ -16,8 +16,8 @@ _CHUNK = 1 << 18  # numbers in memory at a time
 def index_words(path, start, stop, tokenizer, folder):
     """Numbers the distinct words of a part of a text in the order of their first appearance.
 
-    It writes three files into `folder`: the text as `numbers` (int32), the distinct `words`, one per line, and their
-    `counts` (int64).
+    The function writes three files into `folder`: `numbers` (int32), the text as numbers of words; `words`, the
+    distinct words, one per line; and `counts` (int64), their occurrences.
     """
     folder = Path(folder)
     numbers = defaultdict(itertools.count().__next__)
@@ -33,12 +33,12 @@ def index_words(path, start, stop, tokenizer, folder):
 
 
 def read_numbers(folder):
-    """Yields the numbers that `index_words` wrote, some at a time."""
+    """Yields chunks of the numbers that `index_words` wrote."""
     with open(folder / "numbers", "rb") as file:
         while len(chunk := np.fromfile(file, np.int32, _CHUNK)):
             yield chunk
 
 
 def read_distinct(folder):
-    """Returns the list of the distinct words that `index_words` wrote, and their counts."""
+    """Returns the list of distinct words that `index_words` wrote, and the array of their counts."""
     return (folder / "words").read_bytes().decode().split("\n")[:-1], np.fromfile(folder / "counts", np.int64)

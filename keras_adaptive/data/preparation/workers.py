@@ -1,7 +1,7 @@
-"""Processes that run functions of `keras_adaptive.data` and import NumPy but not Keras.
+"""Runs functions of `keras_adaptive.data` in processes that import NumPy but not Keras.
 
-A process of `multiprocessing` would import the whole package, which takes seconds and hundreds of megabytes in each.
-Forking a process with threads, as backends of Keras have, may hang.
+A process of `multiprocessing` would import the whole package, which takes seconds and hundreds of megabytes per
+process. A fork of a process with threads, which backends of Keras start, may hang.
 """
 
 import json
@@ -27,8 +27,9 @@ def call(function, *arguments):
     """Runs a function of a module of `keras_adaptive.data`, with arguments that JSON can hold, in a new process.
 
     Raises:
-        ValueError, OSError: If the function raises them.
-        ChildProcessError: If the process ends in another way, such as being killed because memory is short.
+        ValueError: If the function raises it.
+        OSError: If the function raises it.
+        ChildProcessError: If the process fails in another way, for example because it is killed for lack of memory.
     """
     names = function.__module__, function.__name__
     command = [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2]), *names, json.dumps(arguments)]
@@ -37,6 +38,6 @@ def call(function, *arguments):
         raise _FAILURES[done.returncode](done.stderr.rstrip("\n"))
     if done.returncode:
         raise ChildProcessError(
-            f"A process for {function.__name__} ended with {done.returncode}. Run the same again, which resumes, "
-            f"with fewer processes if memory was short. {done.stderr}".rstrip()
+            f"A process for {function.__name__} ended with status {done.returncode}. Run the same again, which "
+            f"resumes, with fewer processes if memory was short. {done.stderr}".rstrip()
         )

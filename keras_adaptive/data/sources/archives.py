@@ -1,4 +1,4 @@
-"""Archives that come from anywhere: their texts, within bounds, and their published checksums."""
+"""Unpacks archives from untrusted sources within bounds, and compares published checksums."""
 
 import contextlib
 import functools
@@ -21,30 +21,30 @@ _IN_MEMORY = {
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
     tarfile.SOLARIS_XHDTYPE,
-}  # types of headers whose contents tarfile reads as a whole
+}  # types of headers whose contents tarfile reads into memory
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
 
 
 def unpack(archive, members, folder, sums=None, sizes=None, most=math.inf):
-    """Writes the texts of a zip or tar archive: the given members only, under fixed names.
+    """Writes the texts of a zip or tar archive. Only the given members are unpacked, under fixed names.
 
     Args:
         archive: Path of a zip or tar file, compressed or not.
-        members: Dict from split to the names of its members, in order. An archive may prefix them with folders. A
+        members: Dict from each split to the names of its members, in order. An archive may prefix them with folders. A
             member `NAME.tar` stands for its `.txt` files, in the order of their names.
-        folder: Folder to make, with `train.txt`, `valid.txt` and `test.txt`, a text for each key of `members`; it
-            appears complete or not at all.
-        sums: Dict from split to the published SHA-1 of its text; a split without one is not compared. Optional.
-        sizes: Dict from split to the bytes of its text, if the members are those of one text, `all`, that holds all
-            splits one after the other.
-        most: Number of bytes that the archive may unpack to.
+        folder: Folder to create, with a text for each key of `members`, such as `train.txt`. It appears complete or not
+            at all.
+        sums: Dict from a split to the published SHA-1 of its text. A split without a sum is not compared. Optional.
+        sizes: Dict from each split to the size of its text in bytes, if `members` has a single text, `all`, that
+            contains all splits one after the other. Optional.
+        most: Largest number of bytes that the archive may unpack to.
 
     Returns:
         The folder.
 
     Raises:
         ValueError: If the file is not a zip or tar archive, is damaged, lacks a member, or unpacks to more than `most`
-            bytes, or a text has another checksum.
+            bytes, or if a text has another checksum.
     """
     wanted = [name for names in members.values() for name in names]
     with complete_or_absent(folder) as new:
@@ -68,7 +68,7 @@ def unpack(archive, members, folder, sums=None, sizes=None, most=math.inf):
 
 @contextlib.contextmanager
 def _sound(archive):
-    """Turns whatever a damaged archive raises while it is read into one line."""
+    """Converts the errors that a damaged archive raises while it is read into a ValueError of one line."""
     try:
         yield
     except _BROKEN as error:
@@ -77,7 +77,7 @@ def _sound(archive):
 
 
 def _divide(text, sizes):
-    """Divides a text into those of the splits; it must be as long as they are together."""
+    """Divides a text into the texts of the splits. Its size must be the sum of their sizes."""
     if text.stat().st_size != sum(sizes.values()):
         raise ValueError(f"{text.name} must have {sum(sizes.values()):,} bytes. Received: {text.stat().st_size:,}")
     with open(text, "rb") as source:
@@ -89,7 +89,7 @@ def _divide(text, sizes):
 
 
 def check_sum(published, *paths):
-    """Raises a ValueError if files, one after the other, have another SHA-1 or SHA-256 than the published, if any."""
+    """Raises a ValueError if the concatenation of files has another SHA-1 or SHA-256 than the published one, if any."""
     if published is None:
         return
     algorithm = {40: "sha1", 64: "sha256"}[len(published)]
@@ -100,13 +100,13 @@ def check_sum(published, *paths):
     if (found := digest.hexdigest()) != published:
         names = ", ".join(path.name for path in paths)
         raise ValueError(
-            f"{names} must have the published {algorithm} {published}: it is damaged or another file. Take another "
+            f"{names} must have the published {algorithm} {published}: it is damaged or another file. Use another "
             f"mirror, or pass --nochecksums to accept it. Received: {found}"
         )
 
 
 class _Bound:
-    """Number of bytes that an archive may still unpack to."""
+    """Counts the bytes that an archive may still unpack to."""
 
     def __init__(self, archive, most):
         self.archive, self.most, self.left = archive, most, most
@@ -118,7 +118,7 @@ class _Bound:
 
 
 class _Bounded(NamedTuple):
-    """File of an archive whose bytes count towards the bound."""
+    """File in an archive whose bytes count towards the bound."""
 
     source: object
     bound: _Bound
@@ -130,7 +130,7 @@ class _Bounded(NamedTuple):
 
 
 class _Header(tarfile.TarInfo):
-    """Header of a member, whose own contents (a long name, the fields of pax) are read into memory."""
+    """Header of a member. Its contents (a long name, the fields of pax) are read into memory, so they are bounded."""
 
     @classmethod
     def frombuf(cls, buf, encoding, errors):
@@ -157,23 +157,23 @@ def _extract(archive, pieces, most):
             for member in _members(file, bound):
                 open_member = functools.partial(file.extractfile, member)
                 if not (member.isfile() and _write_piece(member.name, open_member, pieces, bound)):
-                    bound.take(member.size)  # is read to get to the next one
+                    bound.take(member.size)  # its bytes are read to reach the next member
             tail = _Bounded(file.fileobj, bound)
-            while tail.read(1 << 20):  # gzip compares its checksum at the very end
+            while tail.read(1 << 20):  # gzip compares its checksum at the end
                 pass
 
 
 def _members(file, bound):
     """Yields the members of a tar, whose headers count towards the bound."""
     for member in file:
-        if member.size < 0:  # of the fields of pax: reading would go back, without end
+        if member.size < 0:  # with such a size in the fields of pax, reading would jump back and never end
             raise tarfile.ReadError(f"a member of {member.size:,} bytes")
         bound.take(tarfile.BLOCKSIZE)
         yield member
 
 
 def _write_piece(name, open_member, pieces, bound):
-    """Returns whether a member is wanted, after writing it."""
+    """Writes a member if it is wanted, and returns whether it is."""
     piece = next((piece for piece in pieces if f"/{name}".endswith(f"/{piece}")), None)
     if piece:
         with open_member() as source, open(pieces[piece], "wb") as target:
@@ -190,12 +190,12 @@ def _join(pieces, path):
 
 
 def _join_texts(tar, name):
-    """Replaces a tar by its texts, one after the other in the order of their names, each with a line end at its end."""
+    """Replaces a tar by its texts, concatenated in the order of their names. Each text ends with a line end."""
     bound, whole = _Bound(name, tar.stat().st_size), tar.with_name(f"{tar.name}.txt")
     with tarfile.open(tar, "r:", tarinfo=_Header) as file, open(whole, "wb") as target:
         members = [member for member in _members(file, bound) if member.isfile() and _is_text(member.name)]
         if not members:
-            raise tarfile.ReadError("it holds no text")
+            raise tarfile.ReadError("it contains no text")
         for member in sorted(members, key=lambda member: member.name):
             last = b"\n"
             source = _Bounded(file.extractfile(member), bound)
@@ -208,4 +208,4 @@ def _join_texts(tar, name):
 
 def _is_text(name):
     name = name.rpartition("/")[2]
-    return name.endswith(".txt") and not name.startswith(".")  # some systems add hidden files of their own
+    return name.endswith(".txt") and not name.startswith(".")  # some systems add hidden files

@@ -5,19 +5,20 @@ import os
 import re
 import sysconfig
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 _SKIPPED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def write_docstrings(folder, packages=()):
+def write_docstrings(folder: str | os.PathLike, packages: Iterable[str] = ()) -> None:
     """Writes `train.txt`, `valid.txt` and `test.txt` from the documentation that every Python contains.
 
     The text consists of the docstrings of the standard library and of installed `packages`, and of the topics of
     `help()`, one paragraph per line. The files are parsed, never imported. A document is a module or a topic. A hash
-    of its name determines its split (90 % train, 5 % valid, 5 % test), so that a document is never cut and keeps its
-    split when others are added or removed. A repeated docstring is kept only once.
+    of its name determines its split (90 % train, 5 % valid, 5 % test). A document is therefore never divided, and keeps
+    its split when other documents are added or removed. A repeated docstring is written only once.
 
     Args:
         folder: Existing folder for the three files.
@@ -39,7 +40,7 @@ def write_docstrings(folder, packages=()):
 
 
 def _documents(packages):
-    """Yields (name, docstrings) of every topic and module, in an order that does not depend on the disk."""
+    """Yields the (name, docstrings) of every topic and module, in an order that does not depend on the disk."""
     from pydoc_data.topics import topics
 
     for topic in sorted(topics):
@@ -51,7 +52,7 @@ def _documents(packages):
 
 
 def _location(package):
-    """Returns the folder, or the only file, of an installed package without importing it."""
+    """Returns the folder of an installed package, or its only file, without importing it."""
     spec = importlib.util.find_spec(package) if package.isidentifier() else None
     if spec is None or not spec.has_location:
         raise ValueError(f"`packages` must be installed packages with Python files. Received: {package!r}")
@@ -67,7 +68,7 @@ def _python_files(root):
 
 
 def _docstrings(path):
-    """Returns the docstrings of a file's module, classes and functions; none if it does not parse."""
+    """Returns the docstrings of a file's module, classes and functions, or an empty list if it does not parse."""
     try:
         with open(path, "rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -79,7 +80,7 @@ def _docstrings(path):
 
 
 def _statements(node):
-    """Yields a node and the statements inside it, without the expressions, which are most of a file."""
+    """Yields a node and the statements inside it. Expressions, which are most of a file, are skipped."""
     yield node
     for block in ("body", "orelse", "handlers", "finalbody"):
         for child in getattr(node, block, ()):

@@ -10,31 +10,31 @@ from urllib.parse import urlsplit
 from keras_adaptive.files import writing
 
 _CHUNK = 1 << 20  # bytes in memory at a time
-_TIMEOUT = 60  # seconds without an answer after which a server is down
-_LEAST = 1000  # bytes a second, on average over these seconds, below which it is as good as down
+_TIMEOUT = 60  # seconds without an answer after which a server counts as down
+_LEAST = 1000  # smallest average speed over these seconds, in bytes per second
 _REPORT_EVERY = 5  # seconds between two lines of progress
-_HEADERS = {"User-Agent": "keras-adaptive", "Accept-Encoding": "identity"}  # some servers refuse urllib's own name
+_HEADERS = {"User-Agent": "keras-adaptive", "Accept-Encoding": "identity"}  # some servers refuse the name of urllib
 
 
 def download(url, path, report=print, most=math.inf):
     """Downloads a file, which appears under its name only when it is complete.
 
-    Until then its name ends in the name of the server and `.partial`, and a note beside it holds its address, version
-    and size. If the connection breaks, the next call requests the rest only. It starts again if the file has changed
-    on the server since then, or if the server gives no version or cannot send parts.
+    Until then, its name ends in the name of the server and `.partial`, and a note beside it records its address,
+    version and size. If the connection breaks, the next call requests only the rest. It starts again if the file has
+    changed on the server, or if the server gives no version or cannot send parts.
 
     Args:
         url: HTTP or HTTPS address.
-        path: Path of the file to make; its folder is made too.
+        path: Path of the file to write; its folder is created too.
         report: Function that is called with a line of progress every few seconds.
-        most: Number of bytes that the file may have.
+        most: Largest number of bytes that the file may have.
 
     Returns:
         The path.
 
     Raises:
-        OSError: If the server cannot be reached, refuses, stops before the end, sends less than a kilobyte a second, or
-            more than `most` bytes.
+        OSError: If the server cannot be reached, refuses the request, stops before the end, sends less than a kilobyte
+            per second, or sends more than `most` bytes.
         ValueError: If `url` is not an address.
     """
     path = Path(path)
@@ -43,7 +43,7 @@ def download(url, path, report=print, most=math.inf):
     try:
         _transfer(url, partial, report, most)
     except http.client.HTTPException as error:
-        raise OSError(f"not an answer that can be used: {error!r}") from error
+        raise OSError(f"not a usable answer: {error!r}") from error
     partial.replace(path)
     for left in path.parent.glob(f"{glob.escape(path.name)}.*.partial*"):  # the note, and other servers' files
         left.unlink()
@@ -51,7 +51,7 @@ def download(url, path, report=print, most=math.inf):
 
 
 def _transfer(url, partial, report, most):
-    """Completes the partial file, from its end if that is safe."""
+    """Completes the partial file, continuing at its end if that is safe."""
     note, have = _resumable(url, partial)
     if have and have == note["size"]:
         return
@@ -70,7 +70,7 @@ def _transfer(url, partial, report, most):
 
 
 def _resumable(url, partial):
-    """Returns the note and the size of a partial file that the rest may be added to, else (None, 0)."""
+    """Returns the note and the size of a partial file that can be continued, else (None, 0)."""
     try:
         note = json.loads(_note_path(partial).read_text(encoding="utf-8"))
         have = partial.stat().st_size
@@ -81,13 +81,13 @@ def _resumable(url, partial):
 
 
 def _continues(headers, note, have):
-    """Returns whether an answer is the rest of the same version; not every server supports If-Range."""
+    """Returns whether an answer is the rest of the same version. Not every server supports If-Range."""
     rest = f"bytes {have}-{note['size'] - 1}/{note['size']}"
     return headers["Content-Range"] == rest and _version(headers) in (None, note["version"])
 
 
 def _start(url, partial, headers):
-    """Empties the partial file, then writes the note about its contents, in this order."""
+    """Empties the partial file, and then writes the note about its contents."""
     partial.write_bytes(b"")
     size = headers["Content-Length"]
     note = {"url": url, "version": _version(headers), "size": int(size) if size else None}
@@ -96,13 +96,13 @@ def _start(url, partial, headers):
 
 
 def _version(headers):
-    """Returns what identifies a version of a file, or None; a weak ETag does not identify the bytes."""
+    """Returns the identifier of a version of a file, or None. A weak ETag does not identify the bytes."""
     etag = headers["ETag"]
     return etag if etag and not etag.startswith("W/") else headers["Last-Modified"]
 
 
 def _append(response, partial, have, size, report, most):
-    """Appends what the server sends to the partial file; returns its new size."""
+    """Appends the bytes that the server sends to the partial file, and returns its new size."""
     reported = measured = time.monotonic()
     had = have
     with open(partial, "ab") as file:

@@ -1,38 +1,56 @@
-"""Public corpora on which language models are compared: their mirrors and their published counts."""
+"""Public corpora on which language models are compared, with their mirrors and published counts."""
 
 import functools
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from keras_adaptive.data.corpus import SPLITS
+from keras_adaptive.data.corpus import SPLITS, Corpus
 from keras_adaptive.data.preparation.prepare import check_units, find_text, is_free, prepare
 from keras_adaptive.data.sources.archives import check_sum, unpack
 from keras_adaptive.data.sources.downloads import download
+from keras_adaptive.data.text.vocabulary import Vocabulary
 
-_BYTES = {"bytes": 1, "tokens": 16, "lines": 1000, "million_words": 8_000_000}  # at most in a text for each published
+# Upper bounds of the bytes of a text per published unit.
+_BYTES = {"bytes": 1, "tokens": 16, "lines": 1000, "million_words": 8_000_000}
 
 
 class PublicCorpus(NamedTuple):
-    """Public corpus. Counts include one `</s>` per line; None where no count is published."""
+    """Description of a public corpus.
 
-    mirrors: tuple  # addresses of its archive, the best first
-    members: dict  # split -> the ends of the names of its files in the archive, in order; other texts are unpacked too
-    min_count: int  # occurrences that a word needs in the training text
-    published: dict  # split -> the entries that `corpus.json` must have
-    max_words: int | None = None  # number of the most frequent words that are kept
-    types: int | None = None  # kept words of the training text, with `<unk>` and `</s>`
-    vocabulary: int | None = None  # number of ids: with `<s>` and `<pad>`, padded to a multiple of 8
-    archive_sums: dict = {}  # name of an archive -> its published SHA-256
-    text_sums: dict = {}  # split -> the published SHA-1 of its text; "all" for the texts of all splits together
-    sizes: dict = {}  # split -> bytes, where one text holds all splits, one after the other
+    Attributes:
+        mirrors: Addresses of its archive, the best one first.
+        members: Dict from a split to the ends of the names of its files in the archive, in order.
+        min_count: Smallest number of occurrences in the training text of a word to keep.
+        published: Dict from a split to the entries that `corpus.json` must have. Counts include one `</s>` per line.
+        max_words: Number of the most frequent words to keep; None for all.
+        types: Number of distinct words that are kept, including `<unk>` and `</s>`; None if it is not published.
+        vocabulary: Number of ids, which includes `<s>` and `<pad>` and is a multiple of 8; None if it is not published.
+        archive_sums: Dict from the name of an archive to its published SHA-256.
+        text_sums: Dict from a split to the published SHA-1 of its text, or from "all" for all texts together.
+        sizes: Dict from a split to its size in bytes, if a single text contains all splits one after the other.
+        tokenizer: Name of the tokenizer, in `TOKENIZERS`.
+    """
+
+    mirrors: tuple
+    members: dict
+    min_count: int
+    published: dict
+    max_words: int | None = None
+    types: int | None = None
+    vocabulary: int | None = None
+    archive_sums: dict = {}
+    text_sums: dict = {}
+    sizes: dict = {}
     tokenizer: str = "whitespace"
 
     @property
-    def most_bytes(self):
-        """Number of bytes that its archive may unpack to, far more than what is published: a bomb is larger."""
+    def most_bytes(self) -> int:
+        """Largest number of bytes that the archive may unpack to, far above the published size."""
         texts = [min(_BYTES[fact] * count for fact, count in facts.items()) for facts in self.published.values()]
         return (1 << 20) + 2 * sum(texts)
 
@@ -44,21 +62,21 @@ _BILLION_WORD = {
     "test": ("heldout-monolingual.tokenized.shuffled/news.en.heldout-00000-of-00050",),
 }
 
-# WikiText was published with its rare words replaced by `<unk>`, so every word of the text counts. The address
-# of its first publication, the last one in the list, has refused all requests since February 2024.
+# WikiText: rare words were replaced by `<unk>` before publication, so every word of the text is kept. The last mirror
+# in the list is the first publication, which has refused all requests since February 2024.
 #
 # Billion Word: the test set is held-out shard 00000, on which its authors and later papers report. The authors leave
-# the choice of a validation set among the other 49 to the user; 00001 is the usual one (in Lingvo, for example). Its
-# published counts (768,648,884 words for training, 793,471 types with `<S>`, `</S>` and `<UNK>`) do not define white
-# space. `prepare` also splits at white space outside ASCII, as fairseq does, and may count slightly differently.
-# Lines and bytes do not depend on this.
+# the choice of a validation set among the other 49 shards to the user; 00001 is the usual one (in Lingvo, for example).
+# The published counts (768,648,884 words for training, 793,471 types with `<S>`, `</S>` and `<UNK>`) do not define
+# white space. `prepare` also splits at white space outside ASCII, as fairseq does, and may count slightly differently.
+# The numbers of lines and bytes do not depend on white space.
 #
-# enwik8 was published as one text, without splits; papers train on the first 90 million bytes.
+# enwik8: it was published as one text without splits. Papers train on the first 90 million bytes.
 #
-# LAMBADA: the training text is the novels in the order of their names, since the archive defines none. Its words are
-# published as 203 million, without an exact number, and the number of novels (2,662) is not verified. Valid and test
-# are passages, one a line; `control.txt` holds 5,000 more, for `trainers.last_words`. The 60,000 words are the most
-# frequent ones of the training text; Sun & Iyyer's program also counts those of valid and test.
+# LAMBADA: the training text is the novels in the order of their names, since the archive defines no order. The number
+# of words is published as 203 million, without an exact number. The number of novels (2,662) is not verified. Valid and
+# test are passages, one per line. `control.txt` holds 5,000 more for `trainers.last_words`. The 60,000 words are the
+# most frequent words of the training text; the program of Sun & Iyyer also counts the words of valid and test.
 #
 # docs/archives.md says where the checksums are published, and which archives have none.
 PUBLIC_CORPORA = {
@@ -153,34 +171,34 @@ PUBLIC_CORPORA = {
 
 
 def prepare_public(
-    name,
-    download_dir,
-    data_dir,
+    name: str,
+    download_dir: str | os.PathLike,
+    data_dir: str | os.PathLike,
     *,
-    min_count=None,
-    subwords=0,
-    mirrors=(),
-    report=print,
-    vocabulary=None,
-    processes=1,
-    checksums=True,
-):
+    min_count: int | None = None,
+    subwords: int = 0,
+    mirrors: Sequence[str] = (),
+    report: Callable[[str], None] = print,
+    vocabulary: Vocabulary | None = None,
+    processes: int = 1,
+    checksums: bool = True,
+) -> Corpus:
     """Downloads, unpacks and prepares one of `PUBLIC_CORPORA`, and verifies its published checksums and counts.
 
-    The archive and the texts stay in `download_dir`, so that the next call needs no network. Both may be
-    removed once the corpus is complete.
+    The archive and the texts stay in `download_dir`, so that the next call needs no network. Both can be removed once
+    the corpus is complete.
 
     Args:
         name: Key of `PUBLIC_CORPORA`.
         download_dir: Folder for the archive and for the texts, which are in its folder `name`.
-        data_dir: Folder to make, as in `prepare`.
-        min_count: Occurrences that a word needs in `train`, by default the published number. Another number disables
-            the check of the types.
-        subwords: Number of merges of a byte-pair encoding, 0 for words.
-        mirrors: Addresses to try instead of the public ones.
+        data_dir: Folder to create, as in `prepare`.
+        min_count: Smallest number of occurrences in `train` of a word to keep; the published number by default. With
+            another number, the number of types is not verified.
+        subwords: Number of merges of a byte-pair encoding; 0 for a corpus of words.
+        mirrors: Addresses to use instead of the public ones.
         report: Function that is called with lines of progress.
-        vocabulary: A `Vocabulary` to use instead of the words of `train`, as in `prepare`. It disables the check of the
-            types.
+        vocabulary: A `Vocabulary` to use instead of the words of `train`, as in `prepare`. The number of types is then
+            not verified. Optional.
         processes: Number of parts of the texts that are read at the same time, as in `prepare`.
         checksums: Whether to refuse archives and texts that differ from the published checksums.
 
@@ -188,13 +206,13 @@ def prepare_public(
         The `Corpus`.
 
     Raises:
-        ValueError: If there is no corpus of this name, it cannot be made of these units, the counts are not the
-            published ones, or `data_dir` holds something else.
+        ValueError: If `name` is unknown, these units are not supported, the counts differ from the published counts, or
+            `data_dir` holds something else.
         OSError: If no mirror has the archive.
     """
     public = _named(name)
     units = {"tokenizer": public.tokenizer, "subwords": subwords, "vocabulary": vocabulary}
-    check_units(**units)  # errors before the work
+    check_units(**units)  # raises errors before the work begins
     is_free(data_dir)
     texts = fetch_texts(name, download_dir, mirrors, report, checksums)
     report(f"Reading {texts}")
@@ -205,21 +223,21 @@ def prepare_public(
 
 
 def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
-    """Downloads and unpacks one of `PUBLIC_CORPORA`, from the first mirror that has it.
+    """Downloads and unpacks one of `PUBLIC_CORPORA` from the first mirror that has it.
 
     Args:
         name: Key of `PUBLIC_CORPORA`.
-        download_dir: Folder for the archive, which may already exist and is then kept, and for the texts.
-        mirrors: Addresses to try instead of the public ones.
+        download_dir: Folder for the archive and the texts. An archive that it already holds is used.
+        mirrors: Addresses to use instead of the public ones.
         report: Function that is called with lines of progress.
         checksums: Whether to refuse archives and texts that differ from the published checksums.
 
     Returns:
-        The folder in `download_dir` with `train.txt`, `valid.txt` and `test.txt`, and `control.txt` of LAMBADA.
+        The folder in `download_dir` with `train.txt`, `valid.txt` and `test.txt`, and for LAMBADA `control.txt`.
 
     Raises:
-        ValueError: If there is no corpus of this name, or texts that are there already have another checksum.
-        OSError: If no mirror has the archive. The message names all of them.
+        ValueError: If `name` is unknown, or existing texts have another checksum.
+        OSError: If no mirror has the archive. The message names all mirrors.
     """
     public = _named(name)
     texts = Path(download_dir, name)
@@ -228,9 +246,9 @@ def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
             _check_kept(public, texts)
         return texts
     archives = {url: Path(download_dir, Path(urlsplit(url).path).name or name) for url in mirrors or public.mirrors}
-    there = {archive for archive in archives.values() if archive.is_file()}
-    failures, urls = [], {archive: url for url, archive in reversed(archives.items()) if archive in there}
-    for url in (*urls.values(), *(url for url, archive in archives.items() if archive not in there)):
+    existing = {archive for archive in archives.values() if archive.is_file()}
+    failures, urls = [], {archive: url for url, archive in reversed(archives.items()) if archive in existing}
+    for url in (*urls.values(), *(url for url, archive in archives.items() if archive not in existing)):
         try:
             _fetch_archive(url, archives[url], report, public.most_bytes)
         except (OSError, ValueError) as error:
@@ -242,19 +260,19 @@ def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
             sums = public.text_sums if checksums else {}
             return unpack(archives[url], public.members, texts, sums, public.sizes, public.most_bytes)
         except ValueError as error:
-            if archives[url] in there:
+            if archives[url] in existing:
                 error = f"{error} {archives[url]} was there already: remove it to download it."
             else:
                 archives[url].unlink()
             failures.append(_failure(url, error, report))
     raise OSError(
-        f"No mirror gave {name}: {'; '.join(failures)}. Download it by hand to {next(iter(archives.values()))} and run "
+        f"No mirror has {name}: {'; '.join(failures)}. Download it by hand to {next(iter(archives.values()))} and run "
         "this again, or pass --source=FOLDER with the unpacked texts."
     )
 
 
 def _check_kept(public, texts):
-    """Raises a ValueError if texts of an earlier call, or texts put there by hand, have other checksums."""
+    """Raises a ValueError if existing texts have other checksums than the published ones."""
     try:
         for name, published in public.text_sums.items():
             check_sum(published, *(find_text(texts, split) for split in (SPLITS if name == "all" else [name])))
@@ -271,7 +289,7 @@ def _named(name):
 
 def _fetch_archive(url, archive, report, most):
     if archive.is_file():
-        report(f"Taking {archive}, which is there already")
+        report(f"Using {archive}, which exists already")
     else:
         report(f"Downloading {url}")
         download(url, archive, report, most)
@@ -300,7 +318,7 @@ def _check_counts(public, texts, corpus):
     wrong = [
         f"{what.replace('_', ' ')} {found:,} (published: {expected:,})"
         for what, (expected, found) in pairs.items()
-        if abs(expected - found) >= (1 if "million" in what else 0.5)  # millions may be rounded, up or down
+        if abs(expected - found) >= (1 if "million" in what else 0.5)  # millions may have been rounded up or down
     ]
     if wrong:
         raise ValueError(

@@ -1,12 +1,13 @@
 """Characters and bytes as tokens."""
 
 import itertools
+from collections.abc import Iterable, Iterator
 
 from keras_adaptive.special_words import SPECIAL_WORDS
 
 
-def characters(text):
-    """Splits a line into its characters (Unicode code points), spaces included.
+def characters(text: str) -> list[str]:
+    """Splits a line into its characters (Unicode code points), including spaces.
 
     Example:
 
@@ -16,8 +17,8 @@ def characters(text):
     return list(text)
 
 
-def ptb_characters(text):
-    """Splits a line of the characters of the Penn Treebank, which have spaces between them and `_` for a space.
+def ptb_characters(text: str) -> list[str]:
+    """Splits a line of the character-level Penn Treebank: characters separated by spaces, with `_` for a space.
 
     Example:
 
@@ -27,8 +28,8 @@ def ptb_characters(text):
     return [" " if token == "_" else token for token in text.split()]
 
 
-def byte_symbols(text):
-    """Splits a line into its bytes in UTF-8, each written as its symbol in GPT-2: `Ġ` is the space.
+def byte_symbols(text: str) -> list[str]:
+    """Splits a line into its bytes in UTF-8, each written as its symbol in GPT-2; `Ġ` is the space.
 
     Example:
 
@@ -38,18 +39,29 @@ def byte_symbols(text):
     return [SYMBOLS[byte] for byte in text.encode("utf-8", "surrogateescape")]
 
 
-def join_characters(tokens):
-    """Yields the text of characters, and a line break for `</s>`."""
+def join_characters(tokens: Iterable[str]) -> Iterator[str]:
+    """Yields the text of each character, and a line break for `</s>`.
+
+    Example:
+
+    >>> "".join(join_characters(["a", " ", "b"]))
+    'a b'
+    """
     return ("\n" if token == "</s>" else token for token in tokens)
 
 
-def is_white_space(token, unit):
-    """Returns whether a "character", or the symbol of a "byte", separates words; `</s>` does."""
+def is_white_space(token: str, unit: str) -> bool:
+    """Returns whether a token separates words. `</s>` does.
+
+    Args:
+        token: A character, or the symbol of a byte.
+        unit: "character" or "byte".
+    """
     return token == "</s>" or (token.isspace() if unit == "character" else token in _WHITE_BYTES)
 
 
-def shown(token, unit):
-    """Returns a token as it is printed: a "character", or the symbol of a "byte", in quotes, so that spaces are seen.
+def shown(token: str, unit: str) -> str:
+    """Returns a token as programs print it. Characters and bytes are quoted, so that spaces are visible.
 
     Example:
 
@@ -61,20 +73,20 @@ def shown(token, unit):
     return repr(bytes([BYTES[token]]) if unit == "byte" and token in BYTES else token)
 
 
-def begins_character(symbol):
-    """Returns whether a character begins with the byte of a symbol."""
+def begins_character(symbol: str) -> bool:
+    """Returns whether the byte of a symbol is the first byte of a character in UTF-8."""
     return not 0x80 <= BYTES.get(symbol, 0) < 0xC0
 
 
 def _symbols():
-    """Returns GPT-2's symbol of each byte: visible Latin-1 characters are their own, and U+0100, … are the others'."""
+    """Returns GPT-2's symbol of each byte: itself for visible Latin-1 characters, U+0100, … for the others."""
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = map(chr, itertools.count(256))
     return [chr(byte) if byte in visible else next(others) for byte in range(256)]
 
 
-SYMBOLS = _symbols()  # by byte
+SYMBOLS = _symbols()  # symbol of each byte
 BYTES = {symbol: SYMBOLS.index(symbol) for symbol in sorted(SYMBOLS)}
 _WHITE_BYTES = {SYMBOLS[byte] for byte in b" \t\r\x0b\x0c"}
-# The units of these tokenizers; the others split lines into words.
+# Units of these tokenizers. All other tokenizers split lines into words.
 UNITS = {"characters": "character", "ptb_characters": "character", "bytes": "byte"}

@@ -8,13 +8,19 @@ MARK = r"[^\w\s]"
 _WORD = re.compile(rf"{NUMBER}|{WORD}|({MARK})\1*")  # one mark, or a run of it: ... >>> ----
 
 
-def tokenize(text):
-    """Splits raw text of any language that puts spaces between words into words and punctuation.
+def tokenize(text: str) -> list[str]:
+    """Splits raw text into words and punctuation, in any language that separates words by spaces.
 
-    Case is kept. A word is a run of letters, digits and underscores, so that `get_config` and `utf8` stay
-    whole. An apostrophe between two letters belongs to the word (`don't`, `l'amour`), an apostrophe around a word does
-    not (`'quoted'`). A number keeps the points and commas between its digits. Every other mark is a word of its
-    own, but a run of one mark (`...`, `>>>`, a ruler of hyphens) is one word. White space only separates.
+    Case is kept. A word is a run of letters, digits and underscores, so that `get_config` and `utf8` are single words.
+    An apostrophe between two letters belongs to the word (`don't`, `l'amour`); an apostrophe around a word does not
+    (`'quoted'`). A number includes the points and commas between its digits. Every other mark is a separate word, but a
+    run of one mark (`...`, `>>>`, a ruler of hyphens) is a single word. White space separates words.
+
+    Args:
+        text: A string, such as a line.
+
+    Returns:
+        The list of words.
 
     Example:
 

@@ -116,7 +116,7 @@ def test_nothing_else_is_left_in_the_folder(folder, tmp_path):
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_a_text_without_a_word_is_named(folder, tmp_path, split, subwords):
     (folder / f"{split}.txt").write_text("\n \n\n")
-    with pytest.raises(ValueError, match=f"{split}.txt holds no word"):
+    with pytest.raises(ValueError, match=f"{split}.txt contains no word"):
         prepare(folder, tmp_path / "data", min_count=1, subwords=subwords)
     assert not (tmp_path / "data").exists()
 
@@ -322,5 +322,7 @@ def test_the_same_pieces_are_kept_and_others_refused(folder, tmp_path):
 
 
 def test_a_negative_number_of_merges_is_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match="`subwords` must be a number of merges, or 0 for words. Received: -1"):
+    with pytest.raises(
+        ValueError, match="`subwords` must be a number of merges, or 0 for a corpus of words. Received: -1"
+    ):
         prepare(folder, tmp_path / "data", subwords=-1)

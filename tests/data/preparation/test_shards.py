@@ -83,7 +83,9 @@ def test_bad_text_is_found_by_any_process(folder, tmp_path):
 
 
 def test_a_process_that_ends_by_itself_is_told_of():
-    with pytest.raises(ChildProcessError, match="A process for _exit ended with 3. Run the same again, which resumes"):
+    with pytest.raises(
+        ChildProcessError, match="A process for _exit ended with status 3. Run the same again, which resumes"
+    ):
         workers.call(os._exit, 3)
 
 

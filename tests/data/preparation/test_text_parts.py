@@ -36,7 +36,7 @@ def test_words_do_not_depend_on_where_a_text_is_cut(path, written, size, chunk, 
     assert parts[0][0] == 0 and parts[-1][1] == len(written.encode())
 
 
-def test_parts_have_about_the_size_and_end_behind_white_space(path):
+def test_parts_have_about_the_size_and_end_after_white_space(path):
     path.write_bytes(b"aa bb\ncccccccc dd ee")
     assert text_parts.parts(path, 4) == [(0, 6), (6, 15), (15, 18), (18, 20)]
     assert text_parts.parts(path, 20) == [(0, 20)]

@@ -107,7 +107,7 @@ def test_parts_that_cannot_be_trusted_start_anew(site, tmp_path, size, note):
     "how, timeout, message",
     [
         ({"hangs": True}, 0.2, "timed out"),
-        ({"talks_nonsense": True}, 60, "not an answer that can be used: BadStatusLine"),
+        ({"talks_nonsense": True}, 60, "not a usable answer: BadStatusLine"),
     ],
 )
 def test_bad_servers_are_errors(site, tmp_path, monkeypatch, how, timeout, message):
@@ -300,7 +300,7 @@ def test_the_mirror_after_an_interrupted_one_gives_a_whole_file(site, tmp_path, 
 
 def test_one_line_names_every_mirror_when_all_fail(site, tmp_path, tiny, down):
     mirrors = [site.address("tiny.zip"), down, site.add("page.zip", WRONG["page"]), "no address"]
-    with pytest.raises(OSError, match="^No mirror gave tiny: ") as error:
+    with pytest.raises(OSError, match="^No mirror has tiny: ") as error:
         fetch_texts("tiny", tmp_path, mirrors)
     assert all(f"{mirror}: " in str(error.value) for mirror in mirrors) and "\n" not in str(error.value)
     assert f"by hand to {tmp_path / 'tiny.zip'}" in str(error.value) and "--source=FOLDER" in str(error.value)
@@ -311,6 +311,6 @@ def test_an_archive_brought_by_hand_needs_no_network(tmp_path, tiny, down):
     mirrors = [down.replace("archive", "first"), down]
     lines = []
     assert read(fetch_texts("tiny", tmp_path, mirrors, lines.append)) == TEXTS
-    assert lines[0] == f"Taking {tmp_path / 'archive.zip'}, which is there already"
+    assert lines[0] == f"Using {tmp_path / 'archive.zip'}, which exists already"
     (tmp_path / "archive.zip").unlink()
     assert read(fetch_texts("tiny", tmp_path, mirrors)) == TEXTS  # they are unpacked already

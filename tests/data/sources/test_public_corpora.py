@@ -140,7 +140,7 @@ def test_an_unknown_name(tmp_path):
         prepare_public("wikitext-1", tmp_path / "in", tmp_path / "out")
 
 
-@pytest.mark.parametrize("tokenizer, message", [("bytes", "cuts words"), ("whitespace", "not both")])
+@pytest.mark.parametrize("tokenizer, message", [("bytes", "needs a tokenizer"), ("whitespace", "not both")])
 def test_units_that_do_not_fit_are_refused_before_the_download(site, tmp_path, tiny, tokenizer, message):
     tiny(mirrors=(site.add("tiny.zip", zipped(NAMED)),), tokenizer=tokenizer)
     given = Vocabulary([*SPECIAL_WORDS, "the"], [0] * 5)

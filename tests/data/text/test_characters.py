@@ -92,5 +92,5 @@ def test_rare_characters_become_unknown(tmp_path):
 
 @pytest.mark.parametrize("unit", ["characters", "bytes"])
 def test_sub_words_are_made_of_words(tmp_path, unit):
-    with pytest.raises(ValueError, match=f"`subwords` cuts words.*Received: '{unit}'"):
+    with pytest.raises(ValueError, match=f"`subwords` needs a tokenizer.*Received: tokenizer='{unit}'"):
         prepare(texts(tmp_path), tmp_path / "data", tokenizer=unit, subwords=3)

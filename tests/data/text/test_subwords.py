@@ -144,7 +144,7 @@ def test_saved_merges_load(subwords, tmp_path):
 def test_bad_merges_are_refused(tmp_path, text):
     (tmp_path / "merges.txt").write_bytes(text.encode("latin-1"))
     with pytest.raises(
-        ValueError, match="merges.txt is not a file of merges, or is damaged .Merge [12] must be of two pieces"
+        ValueError, match="merges.txt is not a file of merges, or is damaged .Merge [12] must have two pieces"
     ):
         Subwords.load(tmp_path / "merges.txt")
 
