@@ -69,7 +69,7 @@ def _words_and_marks(lines):
 
 def _re2(pattern):
     """Converts a pattern of Python to the syntax of RE2. Its \\d, \\s and \\w must be in brackets."""
-    for name in "dsw":
+    for name in filter(lambda name: rf"\{name}" in pattern, "dsw"):
         pattern = pattern.replace(rf"\{name}", _ranges(name))
     return re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", pattern)
 
