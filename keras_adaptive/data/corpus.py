@@ -9,7 +9,7 @@ import numpy as np
 from keras_adaptive.data.metadata import SPLITS, read_metadata
 from keras_adaptive.data.sharded_tokens import ShardedTokens
 from keras_adaptive.data.text.codec import load_subwords
-from keras_adaptive.data.text.subwords import begins_word
+from keras_adaptive.data.text.subwords import Subwords, begins_word
 from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.special_words import EOS, UNK
 
