@@ -1,5 +1,6 @@
 """Text generation: one word at a time from a step function and its state."""
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -73,24 +74,44 @@ def by_sampler(sampler, step, initial_state, prompt, length):
         The new ids (batch, length).
     """
     size = prompt.shape[1]
-    state, read = initial_state(len(prompt), size + length), []
+    total = size + length
+    hidden, state = read_prompts(step, initial_state(len(prompt), total), prompt, total)
+    tokens = ops.convert_to_tensor(np.pad(prompt, [[0, 0], [0, length]]))
+    tokens = sampler(next_word(step), tokens, cache=state, index=size, hidden_states=hidden)
+    return ops.convert_to_numpy(tokens)[:, size:]
+
+
+def read_prompts(step, state, prompt, capacity):
+    """Reads prompts of one length, before a sampler of KerasHub continues them.
+
+    The tokens are read in segments whose lengths are powers of two up to 512, so that few lengths are compiled.
+
+    Args:
+        step: As in `by_sampler`.
+        state: The state before the prompts.
+        prompt: Int32 ids (batch, prompt length).
+        capacity: Number of tokens of the prompts and their continuations.
+
+    Returns:
+        `(hidden, state)`: the hidden states (batch, capacity, dim), 0 after the prompts, and the state after all tokens
+        but the last, with which the sampler begins.
+    """
+    size, read = prompt.shape[1], []
     for part in segments(size - 1):
         _, hidden, state = step(ops.convert_to_tensor(prompt[:, part]), state)
         read.append(hidden)
-    _, hidden, _ = step(ops.convert_to_tensor(prompt[:, -1:]), state)  # the sampler adds it to the state itself
+    _, hidden, _ = step(ops.convert_to_tensor(prompt[:, -1:]), state)
     hidden = ops.concatenate([*read, hidden], axis=1)
+    return ops.pad(hidden, [[0, 0], [0, capacity - size], [0, 0]]), state
 
-    def next_word(tokens, state, index):
+
+def next_word(step):
+    """Returns the function `(tokens, state, index) → (log-probabilities, hidden, state)` that a sampler calls."""
+
+    def function(tokens, state, index):
         token = ops.slice(tokens, [0, index - 1], [ops.shape(tokens)[0], 1])
-        log_probs, hidden, state = step(token, state)
-        return log_probs, hidden[:, -1], state
+        log_probs, hidden, new = step(token, state)
+        new = keras.tree.map_structure(lambda part, old: ops.reshape(part, ops.shape(old)), new, state)
+        return log_probs, hidden[:, -1], new  # with the sizes that a graph of TensorFlow knew before
 
-    room = [[0, 0], [0, length]]
-    tokens = sampler(
-        next_word,
-        ops.convert_to_tensor(np.pad(prompt, room)),
-        cache=state,
-        index=size,
-        hidden_states=ops.pad(hidden, [*room, [0, 0]]),
-    )
-    return ops.convert_to_numpy(tokens)[:, size:]
+    return function

@@ -256,8 +256,8 @@ class Prediction(keras.Model):
             import keras_hub
 
             sampler = keras_hub.samplers.get(sampler)
-        prompt, step = self._ids(prompt, "prompt"), self._compiled("next", self._next)
-        return generation.by_sampler(sampler, step, self.body.initial_state, prompt, length)
+        prompt = self._ids(prompt, "prompt")
+        return generation.by_sampler(sampler, self.compiled_next(), self.body.initial_state, prompt, length)
 
     def _stream(self, prompts, length, temperature, top_k, seed, top_p, stop, alternatives=0):
         if not temperature >= 0 or (top_k is not None and top_k < 1):
@@ -305,10 +305,22 @@ class Prediction(keras.Model):
             return "exact", lambda hidden, uniform, *_: output.sample_with(hidden, uniform)
         return "tempered", lambda hidden, uniform, temperature, *_: output.draw_tempered(hidden, uniform, temperature)
 
-    def _next(self, tokens, state):
-        """Returns the log-probabilities of the next word, the hidden states of all tokens, and the state after them."""
+    def next_log_probs(self, tokens, state):
+        """Returns the log-probabilities of the next word, the hidden states of all tokens, and the state after them.
+
+        Args:
+            tokens: Tensor of ids (batch, length).
+            state: The body's state before them.
+
+        Returns:
+            `(log_probs, hidden, state)`: (batch, vocabulary), (batch, length, dim) and the state after the tokens.
+        """
         hidden, state = self(tokens, state=state)
         return self.word_output.log_probs(hidden[:, -1]), hidden, state
+
+    def compiled_next(self):
+        """Returns `next_log_probs`, compiled."""
+        return self._compiled("next", self.next_log_probs)
 
     def _prompts(self, prompt):
         """Returns a list of checked rows of ids."""
