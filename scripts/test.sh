@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that a change must pass: style, the site of the documentation, the whole test suite on each backend, the
+# Everything that a change must pass: style and types, the site of the documentation, the whole test suite on each backend, the
 # wheel, and the page in a browser.
 #
 #   scripts/test.sh                                  all of it
@@ -47,7 +47,7 @@ environment() {
 }
 
 style() {
-  "$venv/bin/ruff" check && "$venv/bin/ruff" format --check
+  "$venv/bin/ruff" check && "$venv/bin/ruff" format --check && "$venv/bin/python" -m mypy --cache-dir="$venv/mypy"
 }
 
 # Four seconds of one core: pages, links and docstrings are read, and nothing of the package is imported. With --quiet,

@@ -67,6 +67,7 @@ ONCE = [
     "scripts/benchmarks/test_systems.py",
     "scripts/experiments",
     "scripts/test_results.py",
+    "test_annotations.py",
     "test_configs.py",
     "test_evaluation.py",
     "test_imports.py::test_allowed",

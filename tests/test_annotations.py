@@ -1,0 +1,65 @@
+"""Every public function, class and method says the types of its arguments and of its result."""
+
+import importlib
+import inspect
+
+import pytest
+
+from tests.test_package import PARTS
+
+# Parts whose annotations are still being written.
+WITHOUT = {"callbacks", "data", "distribution", "evaluation", "export", "fairseq"}
+WITHOUT |= {"layers", "metrics", "models", "ops", "optimizers"}
+
+
+def public(part):
+    """Yields (name, function) of what a part names: functions, constructors, methods and properties of the package."""
+    module = importlib.import_module(f"keras_adaptive.{part}")
+    home = "keras_adaptive." if hasattr(module, "__path__") else module.__name__  # a file names what it imports, too
+    for name, value in vars(module).items():
+        if name.startswith("_") or not getattr(value, "__module__", "").startswith(home):
+            continue
+        if inspect.isfunction(value):
+            yield name, value
+        elif inspect.isclass(value):
+            yield from ((function.__qualname__, function) for function in functions(value))
+
+
+def functions(cls):
+    """Yields the constructors and public methods of a class and its bases; what overrides Keras has its signature."""
+    ours = [base for base in cls.__mro__ if base.__module__.startswith(("keras_adaptive.", "tests."))]
+    theirs = {name for base in set(cls.__mro__) - set(ours) for name in vars(base)} - {"__init__", "call"}
+    for base in ours:
+        for name, value in vars(base).items():
+            value = getattr(value, "__func__", getattr(value, "fget", getattr(value, "func", value)))
+            if inspect.isfunction(value) and value.__qualname__.endswith(f"{base.__name__}.{name}"):
+                if name == "__init__" or not name.startswith("_") and name not in theirs:
+                    yield value
+
+
+def without_types(function):
+    """Returns the names of the arguments without a type, and "return" if the result has none."""
+    parameters = list(inspect.signature(function).parameters)
+    skipped = parameters[:1] if parameters[:1] in (["self"], ["cls"]) else []
+    names = [name for name in parameters if name not in skipped and name not in ("args", "kwargs")]
+    expected = names if function.__name__ == "__init__" else [*names, "return"]
+    return [name for name in expected if name not in function.__annotations__]
+
+
+@pytest.mark.parametrize("part", sorted(set(PARTS) - WITHOUT))
+def test_public_names_have_types(part):
+    missing = {name: without for name, function in public(part) if (without := without_types(function))}
+    assert missing == {}
+
+
+def test_what_has_no_types_is_found():
+    class Example:
+        def __init__(self, one: int, two): ...
+
+        def method(self, *args, three=3, **kwargs) -> None: ...
+
+        @property
+        def four(self): ...
+
+    found = {function.__name__: without_types(function) for function in functions(Example)}
+    assert found == {"__init__": ["two"], "method": ["three"], "four": ["return"]}
