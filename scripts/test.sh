@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that a change must pass: style and types, the site of the documentation, the whole test suite on each backend, the
-# wheel, and the page in a browser.
+# Everything that a change must pass: style and types, the site of the documentation, the whole test suite on each
+# backend, the wheel, and the page in a browser.
 #
 #   scripts/test.sh                                  all of it
 #   BACKENDS="jax torch" scripts/test.sh             the suite on these backends only
