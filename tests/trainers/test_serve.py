@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import socket
 import threading
 import time
 
@@ -53,8 +54,8 @@ def test_eight_clients_at_once(port):
     alone = [ask(port, route, **body) for route, body in requests]
     assert all(status == 200 for status, _ in alone)
     with concurrent.futures.ThreadPoolExecutor(8) as clients:
-        together = [clients.submit(ask, port, route, **body) for _ in range(4) for route, body in requests]
-        assert [one.result() for one in together] == 4 * alone
+        together = [clients.submit(ask, port, route, **body) for _ in range(2) for route, body in requests]
+        assert [one.result() for one in together] == 2 * alone
 
 
 def test_words_are_sent_as_they_are_written(port, page):  # noqa: F811
@@ -78,14 +79,12 @@ def test_computation_ends_when_the_client_goes_away(port, page, monkeypatch, rou
 
     monkeypatch.setattr(page.runs["words"], route, endless)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("POST", f"/api/{route}", json.dumps({"run": "words", "text": "a"} | {}), JSON) if (
-        route == "score"
-    ) else connection.request("POST", f"/api/{route}", json.dumps({"run": "words"}), JSON)
-    if route == "generate":
-        connection.getresponse().readline()
+    body = {"run": "words", **({"text": "a"} if route == "score" else {})}
+    connection.request("POST", f"/api/{route}", json.dumps(body), JSON)
     while len(done) < 3:
         time.sleep(0.01)
-    connection.sock.close() if connection.sock else connection.close()
+    connection.sock.shutdown(socket.SHUT_RDWR)
+    connection.close()
     assert closed.wait(30)
     while page.turns.requests:
         time.sleep(0.01)
