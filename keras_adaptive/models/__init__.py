@@ -1,4 +1,4 @@
-"""Language models and the functions that build them."""
+"""Language models, and functions that build them."""
 
 from keras_adaptive.models.constructors import assemble as assemble
 from keras_adaptive.models.constructors import hybrid_transformer as hybrid_transformer

@@ -1,29 +1,42 @@
-"""Functions that build bodies and language models; `assemble` is the one place where a model is put together."""
+"""Functions that build bodies and language models; `assemble` is the only place that makes a model of its parts."""
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
+import keras
+
 from keras_adaptive.backend.checks import check_number_of_layers
+from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.bodies.causal_attention import CausalAttention
 from keras_adaptive.layers.bodies.context_concatenation import ContextConcatenation
 from keras_adaptive.layers.bodies.sinusoidal_positions import SinusoidalPositions
 from keras_adaptive.layers.bodies.transformer_block import TransformerBlock
 from keras_adaptive.layers.bodies.transformer_decoder import TransformerDecoder
 from keras_adaptive.layers.inputs.adaptive_embedding import AdaptiveEmbedding
+from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax
+from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.models.language_model import LanguageModel
 
 
-def assemble(make_input, make_body, make_output, *, tied=False, dtype=None):
+def assemble(
+    make_input: Callable[..., Input],
+    make_body: Callable[..., Body],
+    make_output: Callable[..., Output],
+    *,
+    tied: bool = False,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> LanguageModel:
     """Builds a `LanguageModel` from functions that build its three parts.
 
-    Such a function may be a `functools.partial` of a layer class. It is called with the `name` of the part
-    ("word_input", "body" or "word_output") and with `dtype`.
+    Each function is called with the `name` of the part ("word_input", "body" or "word_output") and with `dtype`. It may
+    be a `functools.partial` of a layer class.
 
     Args:
-        make_input: Function `(name, dtype)` that returns the layer from ids to word vectors.
-        make_body: Function `(name, dtype)` that returns the layer from word vectors to hidden states.
-        make_output: Function `(name, dtype)` that returns the layer from hidden states to probabilities. If the model
-            is tied, it also gets `tied_to`, the input layer.
+        make_input: Function `(name, dtype)` that returns an `Input`, from ids to word vectors.
+        make_body: Function `(name, dtype)` that returns a `Body`, from word vectors to hidden states.
+        make_output: Function `(name, dtype)` that returns an `Output`, from hidden states to probabilities. With
+            `tied=True` it also gets `tied_to`, the input layer.
         tied: Whether input and output share the word vectors.
         dtype: A Keras dtype policy, such as "mixed_bfloat16"; by default the global one.
 
@@ -49,29 +62,29 @@ def assemble(make_input, make_body, make_output, *, tied=False, dtype=None):
 
 def transformer(
     *,
-    num_blocks,
-    dim,
-    ffn_dim,
-    num_heads,
-    dropout=0.0,
-    attention_dropout=0.0,
-    relu_dropout=0.0,
-    output_dim=None,
-    first_position=2,
-    dtype=None,
-    name=None,
-):
-    """Builds the body of the adaptive-input Transformer: pre-norm blocks of attention and sinusoidal positions.
+    num_blocks: int,
+    dim: int,
+    ffn_dim: int,
+    num_heads: int,
+    dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+    relu_dropout: float = 0.0,
+    output_dim: int | None = None,
+    first_position: int = 2,
+    dtype: str | keras.DTypePolicy | None = None,
+    name: str | None = None,
+) -> TransformerDecoder:
+    """Builds the body of the adaptive-input Transformer: pre-norm attention blocks and sinusoidal positions.
 
     Args:
         num_blocks: Number of blocks.
         dim: Dimension of the vectors in the blocks.
         ffn_dim: Width of the feed-forward layers.
-        num_heads: Attention heads; must divide `dim`.
-        dropout: Rate on the input and on both branches of every block, in training.
-        attention_dropout: Rate on the attention probabilities.
-        relu_dropout: Rate after the ReLU.
-        output_dim: Dimension of the hidden states, by default `dim`; any other adds a projection without bias.
+        num_heads: Number of attention heads; must divide `dim`.
+        dropout: Dropout rate on the input and on both branches of every block, in training.
+        attention_dropout: Dropout rate on the attention probabilities, in training.
+        relu_dropout: Dropout rate after the ReLU, in training.
+        output_dim: Dimension of the hidden states, by default `dim`; another dimension adds a projection without bias.
         first_position: Position of the first token; 2 in the published models.
         dtype: A Keras dtype policy; by default the global one.
         name: Name of the layer.
@@ -80,7 +93,7 @@ def transformer(
         A `TransformerDecoder`.
 
     Reference:
-        Baevski & Auli 2019, section 4.1.
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 4.1.
 
     Example:
 
@@ -108,38 +121,37 @@ def transformer(
 
 def hybrid_transformer(
     *,
-    num_blocks,
-    dim,
-    ffn_dim,
-    num_heads,
-    attention_window=0,
-    num_local=0,
-    num_global=0,
-    global_window=0,
-    keep_attention=True,
-    dropout=0.0,
-    dtype=None,
-    name=None,
-):
+    num_blocks: int,
+    dim: int,
+    ffn_dim: int,
+    num_heads: int,
+    attention_window: int = 0,
+    num_local: int = 0,
+    num_global: int = 0,
+    global_window: int = 0,
+    keep_attention: bool = True,
+    dropout: float = 0.0,
+    dtype: str | keras.DTypePolicy | None = None,
+    name: str | None = None,
+) -> TransformerDecoder:
     """Builds the body of a post-norm Transformer whose first layer may favor the nearest tokens.
 
     By default it is the plain Transformer of the paper: attention without biases, and sinusoidal positions from 0. With
     `attention_window` it is Transformer-C, whose first block attends to the nearest tokens only. With `num_local` it is
     Transformer-N, whose first layer concatenates the nearest tokens. The published program keeps the attention of the
-    first block after the concatenation; the paper describes the concatenation in its place.
+    first block after the concatenation; in the paper the concatenation replaces it.
 
     Args:
         num_blocks: Number of blocks.
         dim: Dimension of the vectors in the blocks.
         ffn_dim: Width of the feed-forward layers.
-        num_heads: Attention heads; must divide `dim`.
-        attention_window: Number of tokens that the attention of the first block sees, the current one among them; 0
-            for all.
-        num_local: Number of tokens that are concatenated, the current one among them; 0 for no concatenation.
-        num_global: Number of kernel averages of the tokens before them that are concatenated too.
-        global_window: Number of tokens of a kernel average; 0 without.
-        keep_attention: Whether the first block has attention beside the concatenation.
-        dropout: Rate on the input and on both branches of every block, in training.
+        num_heads: Number of attention heads; must divide `dim`.
+        attention_window: Number of tokens that the first block attends to, including the current one; 0 for all.
+        num_local: Number of concatenated tokens, including the current one; 0 for no concatenation.
+        num_global: Number of concatenated weighted averages of earlier tokens.
+        global_window: Number of tokens of a weighted average; 0 without averages.
+        keep_attention: Whether the first block has attention in addition to the concatenation.
+        dropout: Dropout rate on the input and on both branches of every block, in training.
         dtype: A Keras dtype policy; by default the global one.
         name: Name of the layer.
 
@@ -147,9 +159,8 @@ def hybrid_transformer(
         A `TransformerDecoder`.
 
     Raises:
-        ValueError: If `num_global` is given without `num_local` or without `global_window`, or if
-            `keep_attention=False` leaves the first block without a layer that sees other tokens, or
-            `attention_window` without attention.
+        ValueError: If `num_global` is given without `num_local` or without `global_window`, `keep_attention=False`
+            without `num_local`, or `attention_window` with `keep_attention=False`.
 
     Reference:
         Sun and Iyyer, Revisiting Simple Neural Probabilistic Language Models, NAACL 2021, section 3.2.
@@ -165,8 +176,8 @@ def hybrid_transformer(
     check_number_of_layers(num_blocks, "num_blocks")
     if not num_local and (num_global or global_window or not keep_attention):
         raise ValueError(
-            "`num_global`, `global_window` and `keep_attention=False` belong to a concatenation: pass `num_local` from "
-            f"1. Received: num_local={num_local}, num_global={num_global}, global_window={global_window}, "
+            "`num_global`, `global_window` and `keep_attention=False` belong to a concatenation: pass a `num_local` of "
+            f"at least 1. Received: num_local={num_local}, num_global={num_global}, global_window={global_window}, "
             f"keep_attention={keep_attention}."
         )
     if attention_window and not keep_attention:
@@ -179,64 +190,70 @@ def hybrid_transformer(
         window = attention_window if number == 0 else 0
         attention = CausalAttention(num_heads, window=window or None, use_bias=False, dtype=dtype, name="attention")
         mixer = attention if keep_attention or number > 0 else None
-        options = {"dropout": dropout, "normalize_first": False, "dtype": dtype, "name": f"block_{number}"}
-        return TransformerBlock(ffn_dim, mixer, **options)
+        name = f"block_{number}"
+        return TransformerBlock(ffn_dim, mixer, dropout=dropout, normalize_first=False, dtype=dtype, name=name)
 
     blocks = [block(number) for number in range(num_blocks)]
     if num_local:
-        averages = {"num_global": num_global, "global_window": global_window or None}
-        options = {"dropout": dropout, "dtype": dtype, "name": "concatenation"}
-        blocks.insert(0, ContextConcatenation(num_local, **averages, **options))
+        concatenation = ContextConcatenation(
+            num_local,
+            num_global=num_global,
+            global_window=global_window or None,
+            dropout=dropout,
+            dtype=dtype,
+            name="concatenation",
+        )
+        blocks = [concatenation, *blocks]
     positions = SinusoidalPositions(0, dtype=dtype, name="positions")
     return TransformerDecoder(blocks, dim, positions=positions, dropout=dropout, dtype=dtype, name=name)
 
 
 def transformer_lm(
-    vocabulary_size,
+    vocabulary_size: int,
     *,
-    dim=1024,
-    num_blocks=16,
-    num_heads=8,
-    ffn_dim=4096,
-    cutoffs=(20_000, 60_000),
-    factor=4,
-    tie_words=True,
-    tie_projections=True,
-    dropout=0.0,
-    attention_dropout=0.0,
-    relu_dropout=0.0,
-    tail_dropout=0.0,
-    input_dropout=0.0,
-    first_position=2,
-    dtype=None,
-):
-    """Builds the adaptive-input, adaptive-softmax Transformer, by default in the size for WikiText-103.
+    dim: int = 1024,
+    num_blocks: int = 16,
+    num_heads: int = 8,
+    ffn_dim: int = 4096,
+    cutoffs: Sequence[int] = (20_000, 60_000),
+    factor: int | None = 4,
+    tie_words: bool = True,
+    tie_projections: bool = True,
+    dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+    relu_dropout: float = 0.0,
+    tail_dropout: float = 0.0,
+    input_dropout: float = 0.0,
+    first_position: int = 2,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> LanguageModel:
+    """Builds the Transformer with adaptive input and adaptive softmax, by default in the size for WikiText-103.
 
-    The model is ADP-T of the paper when words and projections are tied, and ADP when neither is.
+    The model is ADP-T of the paper if words and projections are tied, and ADP if neither is.
 
     Args:
         vocabulary_size: Number of ids, ordered by descending frequency.
         dim: Dimension of the hidden states and of the first band's word vectors.
         num_blocks: Number of Transformer blocks.
-        num_heads: Attention heads; must divide `dim`.
+        num_heads: Number of attention heads; must divide `dim`.
         ffn_dim: Width of the feed-forward layers.
         cutoffs: First id of every band but the first; `()` for one band and a plain softmax.
-        factor: Ratio of the dimensions of one band and the next.
+        factor: Ratio of the dimensions of a band and the next band.
         tie_words: Whether input and output share the word vectors.
-        tie_projections: Whether they share the projections of the tails too (with tied words).
-        dropout: Rate on the input and on both branches of every block.
-        attention_dropout: Rate on the attention probabilities.
-        relu_dropout: Rate after the ReLU.
-        tail_dropout: Rate on the projected hidden states of the tails.
-        input_dropout: Rate on the hidden states before the output layer.
-        first_position: Position of the first token.
+        tie_projections: Whether input and output share the projections of the tails too, if words are tied.
+        dropout: Dropout rate on the input and on both branches of every block, in training.
+        attention_dropout: Dropout rate on the attention probabilities, in training.
+        relu_dropout: Dropout rate after the ReLU, in training.
+        tail_dropout: Dropout rate on the projected hidden states of the tails, in training.
+        input_dropout: Dropout rate on the hidden states before the output layer, in training.
+        first_position: Position of the first token; 2 in the published models.
         dtype: A Keras dtype policy, such as "mixed_bfloat16"; by default the global one.
 
     Returns:
         A `LanguageModel`.
 
     Reference:
-        Baevski & Auli 2019.
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019.
 
     Example:
 

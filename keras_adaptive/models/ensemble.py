@@ -1,4 +1,6 @@
 import functools
+from collections.abc import Sequence
+from typing import Any, NoReturn, Self
 
 import keras
 import numpy as np
@@ -9,25 +11,26 @@ from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.metrics.mixture import check_weights
 from keras_adaptive.models.language_model import REQUIRES
 from keras_adaptive.models.prediction import Cache, Prediction
+from keras_adaptive.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class Ensemble(Prediction):
-    """Mean of the probabilities of several language models, for prediction.
+    """Ensemble of language models: the weighted mean of their probabilities, for prediction.
 
-    The members may be made of any parts. Their vocabulary must be the same. The ensemble has the methods of a
-    `LanguageModel` that predict: `nll`, `log_probs`, `score`, `alternatives`, `generate`, `stream` and `predict`. They
-    cost what the members cost together. `keras_adaptive.metrics.mixture_weights` finds the best weights for a text.
-
-    Reference:
-        Jozefowicz et al. 2016, section 5.7.
+    The members may have any parts but must share one vocabulary. The ensemble has the predicting methods of a
+    `LanguageModel`: `nll`, `log_probs`, `score`, `alternatives`, `generate`, `stream` and `predict`. The cost is the
+    sum of the members' costs. `keras_adaptive.metrics.mixture_weights` finds the best weights for a text.
 
     Args:
         models: List of `LanguageModel`s, at least one.
-        weights: Weight of each member. They add up to 1 and are equal by default.
+        weights: Weights of the members, which add up to 1. By default they are equal.
 
     Raises:
-        ValueError: If a member has another number of words than the first, or the weights are not those of a mean.
+        ValueError: If the members differ in their number of words, or the weights are negative or do not add up to 1.
+
+    Reference:
+        Jozefowicz et al., Exploring the Limits of Language Modeling, 2016, section 5.7.
 
     Example:
 
@@ -40,7 +43,9 @@ class Ensemble(Prediction):
     (8, 5)
     """
 
-    def __init__(self, models, weights=None, **kwargs):
+    def __init__(
+        self, models: Sequence[Prediction], weights: Sequence[float] | np.ndarray | None = None, **kwargs: Any
+    ) -> None:
         models = list(models)
         _check(models)
         weights = np.full(len(models), 1 / len(models)) if weights is None else check_weights(weights, len(models))
@@ -52,47 +57,47 @@ class Ensemble(Prediction):
         self._functions = Cache()
 
     @property
-    def models(self):
+    def models(self) -> list[Prediction]:
         """List of the members."""
         return list(self.body.models)
 
     @property
-    def vocabulary_size(self):
+    def vocabulary_size(self) -> int:
         """Number of ids in the output."""
         return self.word_output.vocabulary_size
 
     @property
-    def input_vocabulary_size(self):
+    def input_vocabulary_size(self) -> int:
         """Number of ids in the input, as in `LanguageModel`."""
         return self.body.models[0].input_vocabulary_size
 
-    def call(self, inputs, training=None, mask=None, state=None):
-        """Computes the hidden states of all members, side by side, as `LanguageModel.call` does for one."""
+    def call(self, inputs: Tensor, training: bool | None = None, mask: Tensor | None = None, state: Any = None) -> Any:
+        """Concatenates the hidden states that `LanguageModel.call` computes for each member."""
         if state is None:
             return super().call(inputs, training=training, mask=mask)
         return self.body.step(inputs, state, training=bool(training))
 
-    def for_inference(self, extra_words=None):
-        """Returns the ensemble of the members' `for_inference(extra_words)`."""
+    def for_inference(self, extra_words: Sequence[str] | None = None) -> "Ensemble":
+        """Returns the ensemble of the members' models for inference; see `LanguageModel.for_inference`."""
         return Ensemble([model.for_inference(extra_words) for model in self.models], self.word_output.shares)
 
-    def compile(self, *args, **kwargs):
-        """Raises `NotImplementedError`, since an ensemble is not trained."""
+    def compile(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises `NotImplementedError`: train the members instead."""
         raise NotImplementedError("An Ensemble is not trained: compile and train its members.")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         models = [keras.saving.serialize_keras_object(model) for model in self.models]
         return {"name": self.name, **REQUIRES, "models": models, "weights": self.word_output.shares.tolist()}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
         config = {key: value for key, value in config.items() if key not in REQUIRES}
         models = [keras.saving.deserialize_keras_object(model, custom_objects) for model in config["models"]]
         return cls(**{**config, "models": models})
 
 
 def _check(models):
-    """Raises a ValueError unless all members are language models that read and predict the same number of words."""
+    """Raises a `ValueError` unless all members are language models with the same numbers of words."""
     if not models:
         raise ValueError("An ensemble must have at least one model. Received: models=[].")
     for model in models:
@@ -109,7 +114,7 @@ def _check(models):
 
 
 class _Members(Body):
-    """Maps ids (batch, length) to the hidden states of all models, joined on the last axis.
+    """Maps ids (batch, length) to the concatenated hidden states of all models.
 
     Args:
         models: List of `LanguageModel`s.
@@ -139,11 +144,11 @@ class _Members(Body):
 
 
 class _Mixture(Output):
-    """Mean of the probabilities of the models' outputs, of joined hidden states, in float32.
+    """Weighted mean of the probabilities of the models, given their concatenated hidden states, in float32.
 
     Args:
         models: List of `LanguageModel`s.
-        shares: Weight of each of them, a float64 array.
+        shares: Weights of the models, a float64 array.
     """
 
     def __init__(self, models, shares):

@@ -1,35 +1,42 @@
+from collections.abc import Sequence
+from typing import Any, NoReturn, Self
+
 import keras
 from keras import ops
 
 from keras_adaptive.backend.checks import check_rows
+from keras_adaptive.layers.bodies.body import Body
+from keras_adaptive.layers.inputs.input import Input
+from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.models.outside_ids import check_class_weight
 from keras_adaptive.models.prediction import Cache, Prediction
 from keras_adaptive.models.training_step import TrainingStep
+from keras_adaptive.typing import Tensor
 
-# Part of a config, which Keras prints when it cannot find the classes of a file.
+# Keras prints the config if it cannot find the classes of a file.
 REQUIRES = {"requires": "import keras_adaptive, before the model is loaded"}
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class LanguageModel(TrainingStep, Prediction):
-    """A word model of three parts: input, body and output.
+    """Language model of three parts: input, body and output.
 
-    The model is a functional `keras.Model` from token ids to hidden states, with an output layer that turns these into
-    the probability of the next word. `model(tokens)` returns the hidden states, and `predict` the log-probabilities of
-    the word that follows each row. See also `nll`, `log_probs`, `score` and `generate`.
+    The model is a functional `keras.Model` from token ids to hidden states. Its output layer maps the hidden states to
+    the probabilities of the next word. `model(tokens)` returns the hidden states, and `predict` the log-probabilities
+    of the word that follows each row. See also `nll`, `log_probs`, `score` and `generate`.
 
     `compile(optimizer)` needs no loss: the loss is the mean negative log-likelihood per target in nats, plus, in
     training, the losses of the layers themselves (`add_loss`, regularizers). `fit` and `evaluate` take `(tokens,
-    targets)` or `(tokens, targets, weights)` with weight 0 for padding. They log `loss` and `perplexity`, which is
-    computed from the words alone; both are over all targets since the start of the epoch, never a mean of batches.
-    Training also logs `gradient_norm` (of the last update, before clipping) and `skipped`, the number of updates of
-    this epoch whose loss or gradient was not finite. Such an update changes neither weights nor optimizer. Its loss is
-    logged but kept out of the means (`TerminateOnNonFinite` stops after several in a row).
+    targets)` or `(tokens, targets, weights)` with weight 0 for padding. They log `loss` and `perplexity`, without the
+    losses of layers; both are over all targets since the start of the epoch, never means of batches. Training also logs
+    `gradient_norm` (of the last update, before clipping) and `skipped`, the number of updates of this epoch whose loss
+    or gradient was not finite. Such an update changes neither weights nor optimizer. Its loss is logged but does not
+    enter the means (`TerminateOnNonFinite` stops after several in a row).
 
-    A batch given to `fit` is one update: `compile(optimizer, micro_batches=k)` computes it in k parts to save memory
-    and makes the same update, whatever the number of real targets in each part. Several devices that
-    `keras_adaptive.distribution.start` prepares make the same update too: numbers of targets, losses and gradients are
-    sums over all replicas.
+    A batch of `fit` is one update. `compile(optimizer, micro_batches=k)` computes the batch in k parts to save memory
+    (gradient accumulation). The update is the same, whatever the number of targets in each part. Several devices, which
+    `keras_adaptive.distribution.start` prepares, compute the same update too: numbers of targets, losses and gradients
+    are summed over all replicas.
 
     Args:
         word_input: An `Input` layer from ids (batch, length) to vectors (batch, length, input_dim).
@@ -37,8 +44,8 @@ class LanguageModel(TrainingStep, Prediction):
         word_output: An `Output` layer from hidden states to the probability of the next word.
 
     Raises:
-        ValueError: If token ids lie outside the vocabulary: at once for arrays. `fit` and `evaluate` count such ids in
-            the batches of data sets and generators, skip updates with them, and raise at the end of the epoch.
+        ValueError: If token ids are outside the vocabulary. Arrays are checked at once. In the batches of data sets and
+            generators, `fit` and `evaluate` count such ids, skip the updates, and raise at the end of the epoch.
 
     Example:
 
@@ -50,7 +57,9 @@ class LanguageModel(TrainingStep, Prediction):
     (1, 10)
     """
 
-    def __init__(self, word_input, body, word_output=None, *args, **kwargs):
+    def __init__(
+        self, word_input: Input, body: Body, word_output: Output | None = None, *args: Any, **kwargs: Any
+    ) -> None:
         if word_output is None:  # `keras.models.clone_model` passes the inputs and outputs of a copied graph
             _, word_input, body, word_output = keras.Model(word_input, body).layers
         tokens = keras.Input((None,), dtype="int32", name="tokens")
@@ -68,26 +77,26 @@ class LanguageModel(TrainingStep, Prediction):
         self._functions = Cache()
 
     @property
-    def vocabulary_size(self):
+    def vocabulary_size(self) -> int:
         """Number of ids in the output."""
         return self.word_output.vocabulary_size
 
     @property
-    def input_vocabulary_size(self):
-        """Number of ids in the input: larger than `vocabulary_size` if a model for inference was given extra words."""
+    def input_vocabulary_size(self) -> int:
+        """Number of ids in the input, which exceeds `vocabulary_size` in a model for inference with extra words."""
         return self.word_input.vocabulary_size
 
-    def call(self, inputs, training=None, mask=None, state=None):
+    def call(self, inputs: Tensor, training: bool | None = None, mask: Tensor | None = None, state: Any = None) -> Any:
         """Computes the hidden states, from the beginning of the text or from a state.
 
         Args:
             inputs: Token ids (batch, length).
-            training: Whether dropout is applied.
-            mask: Not used by the parts of this package.
-            state: What `body.initial_state` or an earlier call returned. Optional.
+            training: Whether to apply dropout.
+            mask: Mask of the inputs, which the layers of this package ignore.
+            state: The result of `body.initial_state`, or the state of an earlier call. Optional.
 
         Returns:
-            The hidden states (batch, length, dim); given a state, `(hidden, state)` with the state after `inputs`.
+            The hidden states (batch, length, dim). With a state, `(hidden, state)` with the state after `inputs`.
 
         Raises:
             ValueError: If the state has another batch size than `inputs`.
@@ -97,28 +106,48 @@ class LanguageModel(TrainingStep, Prediction):
         check_rows(state, inputs.shape[0])
         return self.body.step(self.word_input(inputs), state, training=bool(training))
 
-    def for_inference(self, extra_words=None):
-        """Returns the model for prediction, in which everything that depends on the weights alone is computed once.
+    def for_inference(self, extra_words: Sequence[str] | None = None) -> "LanguageModel":
+        """Returns a model for prediction that computes everything that depends only on the weights once.
 
         Args:
-            extra_words: List of words outside the vocabulary. Their ids follow it. For a `CharCNN` input only.
+            extra_words: List of words outside the vocabulary, whose ids follow it. For a `CharCNN` input only.
 
         Returns:
-            The model itself, or a model with the same body whose input looks up the vectors of a `CharCNN`.
+            The model itself, or a model with the same body and with tables of the vectors of its character CNNs.
 
         Raises:
-            ValueError: If extra words are given, even an empty list, to an input that knows words by their ids alone.
+            ValueError: If extra words are given, even an empty list, to an input that reads ids only.
         """
         word_input, word_output = self.word_input.for_inference(extra_words), self.word_output.for_inference()
         if word_input is self.word_input and word_output is self.word_output:
             return self
         return LanguageModel(word_input, self.body, word_output)
 
-    def fit(self, x=None, y=None, **kwargs):
+    def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> keras.callbacks.History:
+        """Trains the model as `keras.Model.fit` does; each batch is one update.
+
+        Args:
+            x: Token ids (batch, length), or a data set or generator of batches `(tokens, targets)` or
+                `(tokens, targets, weights)`.
+            y: Target ids (batch, length), for arrays.
+            **kwargs: Other arguments of `keras.Model.fit`.
+
+        Returns:
+            A `keras.callbacks.History`.
+        """
         check_class_weight(kwargs)
         return super().fit(self._checked(x, "tokens"), self._checked(y, "targets"), **kwargs)
 
-    def evaluate(self, x=None, y=None, **kwargs):
+    def evaluate(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
+        """Evaluates the model as `keras.Model.evaluate` does: mean loss per target in nats, and perplexity.
+
+        Args:
+            x, y: As in `fit`.
+            **kwargs: Other arguments of `keras.Model.evaluate`.
+
+        Returns:
+            The list `[loss, perplexity]`, or a dict with `return_dict=True`.
+        """
         x, y = self._checked(x, "tokens"), self._checked(y, "targets")
         word_output = self.word_output.for_inference()
         if word_output is self.word_output:
@@ -127,50 +156,51 @@ class LanguageModel(TrainingStep, Prediction):
         return self._evaluator(word_output).evaluate(x, y, **kwargs)
 
     def _evaluator(self, word_output):
-        """Returns a model of the same input and body with an output for inference; all evaluations share one."""
+        """Returns a model with the same input and body and an output for inference, which all evaluations share."""
         rows = self.test_streams and self.test_streams.rows
-        how = {name: getattr(self, name) for name in ("run_eagerly", "jit_compile", "steps_per_execution")}
+        options = {name: getattr(self, name) for name in ("run_eagerly", "jit_compile", "steps_per_execution")}
 
         def make():
             model = LanguageModel(self.word_input, self.body, word_output)
-            model.compile(keras.optimizers.SGD(), stream_rows=rows, **how)
+            model.compile(keras.optimizers.SGD(), stream_rows=rows, **options)
             return model
 
-        model = self._functions.get(("evaluator", rows, *how.values()), make)
+        model = self._functions.get(("evaluator", rows, *options.values()), make)
         if model.word_output is not word_output:
             model.word_output.set_weights(word_output.get_weights())
         return model
 
-    def quantize(self, *args, **kwargs):
-        """Raises `NotImplementedError`, since Keras would quantize no layer of this model and only warn."""
+    def quantize(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises `NotImplementedError`: Keras would quantize no layer of this model and only warn."""
         raise NotImplementedError(
             "A LanguageModel cannot be quantized: its matrices belong to fused losses and embeddings. "
-            '`export_saved_model(..., dtype="bfloat16")` halves the size of what is served.'
+            'Export it by `export_saved_model(..., dtype="bfloat16")` to halve its size for serving.'
         )
 
-    def save_own_variables(self, store):
-        """Stores the state of dropout's random numbers, which Keras leaves out: loaded models train bit-identically."""
+    def save_own_variables(self, store: Any) -> None:
+        """Stores the state of dropout's seeds, which Keras omits, so that a loaded model trains bit-identically."""
         for number, seed in enumerate(self._seeds()):
             store[str(number)] = ops.convert_to_numpy(seed)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         for number, seed in enumerate(self._seeds()):
             seed.assign(store[str(number)])
 
     def _seeds(self):
         """Returns the variables that are neither weights nor the state of streams."""
-        streams = [streams for streams in (self.train_streams, self.test_streams) if streams]
-        others = [*self.weights, *(variable for one in streams for variable in one.variables)]
-        others = set(map(id, others))
-        return [variable for variable in self.non_trainable_variables if id(variable) not in others]
+        known = set(map(id, self.weights))
+        for streams in (self.train_streams, self.test_streams):
+            if streams:
+                known.update(map(id, streams.variables))
+        return [variable for variable in self.non_trainable_variables if id(variable) not in known]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         parts = {"word_input": self.word_input, "body": self.body, "word_output": self.word_output}
         serialized = {key: keras.saving.serialize_keras_object(part) for key, part in parts.items()}
         return {"name": self.name, **REQUIRES, **serialized}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
         config = {key: value for key, value in config.items() if key not in REQUIRES}
         names = ("word_input", "body", "word_output")
         parts = {name: keras.saving.deserialize_keras_object(config[name], custom_objects) for name in names}

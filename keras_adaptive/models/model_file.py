@@ -1,4 +1,4 @@
-"""Reader of the `.keras` files of language models, which may come from anywhere."""
+"""Safe reader of the `.keras` files of language models, which may come from anywhere."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from keras_adaptive.models.language_model import LanguageModel
 NAME = keras.saving.get_registered_name(LanguageModel)
 
 
-def read_language_model(path):
-    """Reads a `LanguageModel` for prediction, without its optimizer, from a `.keras` file.
+def read_language_model(path: str | os.PathLike[str]) -> LanguageModel:
+    """Reads a `LanguageModel` for prediction from a `.keras` file, without its optimizer.
 
-    The file may be damaged or hostile. Keras runs no code of a file. What the file can make the process allocate is
-    bounded by its size: it must not unpack to more bytes than it has, nor describe more weights than that. Weights that
-    are not finite are read.
+    The file may be damaged or hostile. Keras runs no code of the file. The size of the file bounds the memory that it
+    can make the process allocate: it must not unpack to more bytes than it has, nor describe more weights than bytes.
+    Weights may be infinite or NaN.
 
     Args:
         path: Path of the file.
@@ -27,8 +27,16 @@ def read_language_model(path):
         The `LanguageModel`, not compiled.
 
     Raises:
-        ValueError: If the file is not that of a `LanguageModel`, or is damaged. The message names the file.
+        ValueError: If the file is damaged or does not contain a `LanguageModel`. The message names the file.
         OSError: If the file cannot be read.
+
+    Example:
+
+    ```python
+    model.save("best.keras")
+    loaded = read_language_model("best.keras")
+    assert np.allclose(loaded.nll(x, y), model.nll(x, y))
+    ```
     """
     with reading(path, "a saved LanguageModel", "Put the file back, or take another model."):
         _check(path)
@@ -36,14 +44,14 @@ def read_language_model(path):
 
 
 def _check(path):
-    """Raises an error if the file would take more memory than it has bytes."""
+    """Raises an error if reading the file would take more memory than the size of the file."""
     size = os.path.getsize(path)
     with zipfile.ZipFile(path) as archive:
         check_zip(archive)
         config = json.loads(archive.read("config.json"))
     if config["registered_name"] != NAME:
         raise ValueError(f"it holds a {config['class_name']}")
-    config = {**config, "compile_config": None}  # is not read, and may hold any numbers, such as those of a schedule
+    config = {**config, "compile_config": None}  # not read; it may contain any numbers, such as the steps of a schedule
     if (number := _largest(config)) > size:
         raise ValueError(f"its config.json holds the number {number:.3g}, more than the file has bytes")
     weights = number_of_values(unallocated(lambda: keras.saving.deserialize_keras_object(config)).variables)
@@ -52,7 +60,7 @@ def _check(path):
 
 
 def _largest(config):
-    """Returns the largest number of a config that is no seed, no name of an object and no count of a word."""
+    """Returns the largest number of a config, except for seeds, ids of objects and counts of words."""
     if isinstance(config, dict):
         config = [value for key, value in config.items() if key not in ("seed", "shared_object_id", "counts")]
     if isinstance(config, list):

@@ -1,4 +1,4 @@
-"""Checks of what a model of words is trained on.
+"""Checks of the training data of language models.
 
 Steps count the ids outside the vocabulary on the device, and the host reports them as an error.
 """
@@ -36,10 +36,7 @@ def with_check(callbacks):
 
 
 def checked(method):
-    """Returns a method of a model, such as `train_on_batch`, that refuses class weights and checks the ids at its end.
-
-    The ids are checked by `model.check_ids()`.
-    """
+    """Wraps a method of a model, such as `train_on_batch`: rejects class weights, and calls `model.check_ids()`."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -53,19 +50,19 @@ def checked(method):
 
 
 def check_class_weight(arguments):
-    """Raises a ValueError if arguments, given by name, hold a `class_weight`: Keras would read the ids as one-hot."""
+    """Raises a `ValueError` if a dict of arguments contains a `class_weight`: Keras would read the ids as one-hot."""
     if arguments.get("class_weight") is not None:
         raise ValueError(
-            "`class_weight` weighs labels, and a model of words has one target per token: pass `sample_weight`, a "
-            "weight per target. Received: class_weight."
+            "`class_weight` is not available, because a language model has one target per token: pass `sample_weight`, "
+            "a weight per target. Received: class_weight."
         )
 
 
 def raise_if_outside(tracker, vocabulary_size, consequence):
-    """Raises a ValueError if a metric has counted ids outside the vocabulary, and resets it; waits for the device."""
+    """Raises a `ValueError` if a metric has counted ids outside the vocabulary, and resets it; waits for the device."""
     outside = int(ops.convert_to_numpy(tracker.total))
     if outside:
-        tracker.reset_state()  # so that later batches are not refused for these
+        tracker.reset_state()  # later batches start from 0
         raise ValueError(
             f"The batches must hold ids from 0 to {vocabulary_size - 1}, except for targets of weight 0: encode the "
             "text with the vocabulary of the model, or give ignored targets the weight 0. "

@@ -1,26 +1,30 @@
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_adaptive.backend.checks import check_equal
 from keras_adaptive.backend.replicas import replica_count, replica_index, sum_over_replicas
+from keras_adaptive.layers.bodies.body import Body
+from keras_adaptive.typing import Tensor
 
 
 class StreamState(keras.layers.Layer):
     """State of a body after a batch, from which the next batch continues.
 
-    Row r of a batch continues the text of row r of the batch before. The state is held in non-trainable variables,
-    one row per stream, and every replica holds all rows: a checkpoint of any replica is complete. The variables are
-    not weights, so that they do not count as parameters.
+    Row r of a batch continues the text of row r of the previous batch. Non-trainable variables hold the state, one row
+    per stream. Every replica holds all rows, so that a checkpoint of any replica is complete. The variables are not
+    weights and do not count as parameters.
 
     Reference:
-        Merity et al., An Analysis of Neural Language Modeling at Multiple Scales (2018), section 3.
+        Merity et al., An Analysis of Neural Language Modeling at Multiple Scales, 2018, section 3.
 
     Args:
         body: A `Body`.
-        rows: Number of streams, the rows of a batch over all replicas.
+        rows: Number of streams, which is the number of rows of a batch over all replicas.
     """
 
-    def __init__(self, body, rows, **kwargs):
+    def __init__(self, body: Body, rows: int, **kwargs: Any) -> None:
         super().__init__(trainable=False, **kwargs)
         self.rows = rows
         for number, part in enumerate(keras.tree.flatten(body.initial_state(rows))):
@@ -35,11 +39,11 @@ class StreamState(keras.layers.Layer):
         self.built = True
 
     @property
-    def weights(self):
+    def weights(self) -> list[keras.Variable]:
         return []
 
-    def read(self, begins, empty):
-        """Returns the state of this replica's rows, replaced by `empty` in rows that begin a new text.
+    def read(self, begins: Tensor, empty: Any) -> Any:
+        """Returns the state of this replica's rows, with `empty` in rows that begin a new text.
 
         Args:
             begins: Bool tensor (rows of this replica,).
@@ -48,8 +52,8 @@ class StreamState(keras.layers.Layer):
         rows = check_equal(
             ops.shape(begins)[0] * replica_count(),
             self.rows,
-            "`stream_rows` must be the rows of a batch, over all replicas. "
-            f"Received: stream_rows={self.rows}, {replica_count()} times a batch of other rows.",
+            "`stream_rows` must be the number of rows of a batch over all replicas. "
+            f"Received: stream_rows={self.rows}, and another number of rows on {replica_count()} replicas.",
         )
         rows = rows // replica_count()
 
@@ -61,8 +65,8 @@ class StreamState(keras.layers.Layer):
         parts = map(local, self.variables, keras.tree.flatten(empty))
         return keras.tree.pack_sequence_as(empty, list(parts))
 
-    def write(self, state, empty):
-        """Stores the state of this replica's rows. A row that is not finite would never recover, so it is reset.
+    def write(self, state: Any, empty: Any) -> None:
+        """Stores the state of this replica's rows, and resets rows that are not finite, which would never recover.
 
         Args:
             state: The state that the body returned.
@@ -72,19 +76,19 @@ class StreamState(keras.layers.Layer):
             ops.where(_finite_rows(part), part, start)
             for part, start in zip(keras.tree.flatten(state), keras.tree.flatten(empty))
         ]
-        if replica_count() > 1:  # each puts its own rows among zeros, and the results are summed in one exchange
+        if replica_count() > 1:  # a sum over replicas, each of which has zeros in the rows of the others
             parts = sum_over_replicas([_among_zeros(part, variable) for part, variable in zip(parts, self.variables)])
         for variable, value in zip(self.variables, parts):
             variable.assign(ops.cast(value, variable.dtype))
 
 
 def _first_place(rows, variable):
-    """Returns where this replica's rows begin in a variable that holds the rows of all replicas."""
+    """Returns the index of this replica's first row in a variable that holds the rows of all replicas."""
     return [replica_index() * rows, *[0] * (len(variable.shape) - 1)]
 
 
 def _among_zeros(part, variable):
-    """Returns this replica's rows at their place among the rows of all replicas, the others 0."""
+    """Returns an array of the rows of all replicas with this replica's rows; the others are 0."""
     zeros = ops.zeros(variable.shape, part.dtype)
     return ops.slice_update(zeros, _first_place(ops.shape(part)[0], variable), part)
 

@@ -1,4 +1,7 @@
-"""Training and test step of a language model."""
+"""Training step and test step of a language model."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -9,7 +12,6 @@ from keras_adaptive.backend.optimizer_step import apply_gradients, inner_optimiz
 from keras_adaptive.backend.replicas import replica_count, sum_over_replicas
 from keras_adaptive.backend.rows import added
 from keras_adaptive.backend.run_step import run_step
-from keras_adaptive.layers.outputs.output import token_weights
 from keras_adaptive.layers.regularization.seeds import micro_batch
 from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.outside_ids import checked, raise_if_outside
@@ -17,6 +19,7 @@ from keras_adaptive.models.row_tables import row_tables, summed_gradients
 from keras_adaptive.models.stream_state import StreamState
 from keras_adaptive.ops.bands import count_outside
 from keras_adaptive.ops.global_norm import global_norm, scaled
+from keras_adaptive.ops.token_weights import token_weights
 
 OWN_METRICS = ("loss", "metrics", "weighted_metrics")
 PARTS = ("word_input", "body", "word_output")
@@ -25,7 +28,7 @@ PARTS = ("word_input", "body", "word_output")
 class _OneForAllReplicas:
     """A metric that every replica updates with the same global value, so that reading one replica is enough.
 
-    By default TensorFlow adds up the metrics of replicas.
+    By default TensorFlow sums the metrics over replicas.
     """
 
     def add_variable(self, shape, initializer, dtype=None, aggregation=None, name=None):
@@ -45,35 +48,36 @@ class _Perplexity(_OneForAllReplicas, Perplexity):
 
 
 class TrainingStep(keras.Model):
-    """Training and test step of a `LanguageModel`: one update per batch, exact sums over all replicas.
+    """Training step and test step of a `LanguageModel`: one update per batch, exact sums over all replicas.
 
-    A batch is `(tokens, targets)` or `(tokens, targets, weights)`. Where the rows of a batch continue the rows of
-    the batch before, `tokens` is `(tokens, begins)`: `begins`, a bool per row, marks the rows that begin a new text.
-    See `stream_rows` of `compile`.
+    A batch is `(tokens, targets)` or `(tokens, targets, weights)`. If the rows of a batch continue the rows of the
+    previous batch, `tokens` is `(tokens, begins)`: `begins`, a bool per row, marks the rows that begin a new text. See
+    `stream_rows` of `compile`.
     """
 
     def _make_trackers(self):
         self.loss_tracker = _Mean(name="loss")
         self.perplexity_tracker = _Perplexity(name="perplexity")
         self.skipped_tracker = _Sum(name="skipped")
-        self.outside_tracker = _Sum(name="outside")  # ids outside the vocabulary, which no log shows
+        self.outside_tracker = _Sum(name="outside")  # ids outside the vocabulary, not logged
         self.micro_batches = 1
         self.clip_parts = PARTS
         self.train_streams = self.test_streams = None
 
     @property
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [self.loss_tracker, self.perplexity_tracker, self.skipped_tracker, self.outside_tracker]
 
-    def get_metrics_result(self):
-        """Returns the metrics, as Keras asks at the end of every epoch and evaluation, after checking the ids."""
+    def get_metrics_result(self) -> dict[str, Any]:
+        """Returns the metrics after checking the ids. Keras calls it at the end of every epoch and evaluation."""
         self.check_ids()
         return super().get_metrics_result()
 
-    def check_ids(self):
-        """Raises a ValueError if batches since the start of the epoch or evaluation held ids outside the vocabulary.
+    def check_ids(self) -> None:
+        """Checks the ids of all batches since the start of the epoch or evaluation, and waits for the device.
 
-        The steps count these ids on the device. This method waits for the device.
+        Raises:
+            ValueError: If an id was outside the vocabulary.
         """
         consequence = "Updates with such ids changed no weight."
         raise_if_outside(self.outside_tracker, self.vocabulary_size, consequence)
@@ -81,26 +85,33 @@ class TrainingStep(keras.Model):
     train_on_batch = checked(keras.Model.train_on_batch)
     test_on_batch = checked(keras.Model.test_on_batch)
 
-    def compile(self, optimizer="rmsprop", *, micro_batches=1, stream_rows=None, clip_parts=PARTS, **kwargs):
-        """Configures training as `keras.Model.compile` does, without a loss and metrics: the model has its own.
+    def compile(
+        self,
+        optimizer: str | keras.optimizers.Optimizer = "rmsprop",
+        *,
+        micro_batches: int = 1,
+        stream_rows: int | None = None,
+        clip_parts: Sequence[str] = PARTS,
+        **kwargs: Any,
+    ) -> None:
+        """Configures training as `keras.Model.compile` does; the model has its own loss and metrics.
 
         Args:
             optimizer: Any Keras optimizer. Its `global_clipnorm` bounds the norm of the gradient of the whole update.
-                `Adagrad`, `SGD` without momentum and `LazyAdam` update only those rows of word tables that a batch
-                reads, where the model reads them by rows. To all others every row may change in every update.
-            micro_batches: Number of equal parts in which a batch of `fit` is computed, to save memory (gradient
-                accumulation). Must divide the batch.
+                `Adagrad`, `SGD` without momentum and `LazyAdam` update only the rows of word tables that a batch reads,
+                if the model reads the tables by rows. With all other optimizers every update may change every row.
+            micro_batches: Number of equal parts in which a batch of `fit` is computed to save memory (gradient
+                accumulation). It must divide the batch.
             stream_rows: Number of rows of a batch, over all replicas, if each row continues the text of the same row
-                of the batch before (truncated back-propagation through time). The model then carries the body's
-                state from batch to batch, in variables of its own for `fit` and for `evaluate`.
-            clip_parts: Names of the parts whose gradients `global_clipnorm` bounds, all in one norm: some of
-                `word_input`, `body` and `word_output`. The gradients of the others are not clipped.
-            **kwargs: Other arguments of `keras.Model.compile`: `jit_compile`, `run_eagerly`,
-                `steps_per_execution`.
+                of the previous batch (truncated back-propagation through time). The model then carries the body's
+                state from batch to batch, in separate variables for `fit` and `evaluate`.
+            clip_parts: Names of the parts whose gradients `global_clipnorm` bounds by one common norm: some of
+                `word_input`, `body` and `word_output`. The gradients of the other parts are not clipped.
+            **kwargs: Other arguments of `keras.Model.compile`: `jit_compile`, `run_eagerly`, `steps_per_execution`.
 
         Raises:
-            ValueError: On a loss, on metrics, on an optimizer that accumulates gradients itself, on other
-                `clip_parts`, and on `stream_rows` with a body whose state needs a length.
+            ValueError: If a loss or metrics are given, the optimizer accumulates gradients itself, `clip_parts` is
+                invalid, or `stream_rows` is given and the state of the body needs a length.
         """
         for name in OWN_METRICS:
             if kwargs.get(name) is not None:
@@ -110,12 +121,12 @@ class TrainingStep(keras.Model):
         optimizer = self._with_loss_scale(optimizer)
         if inner_optimizer(optimizer).gradient_accumulation_steps:
             raise ValueError(
-                "A LanguageModel accumulates gradients by itself: leave out the optimizer's "
+                "A LanguageModel accumulates gradients itself: leave out the optimizer's "
                 "`gradient_accumulation_steps`, make the batch as large as the update, and pass "
                 f"`micro_batches` to `compile`. Received: {optimizer.get_config()['name']}."
             )
         if not clip_parts or set(clip_parts) - set(PARTS):
-            raise ValueError(f"`clip_parts` must be some of {PARTS}. Received: clip_parts={clip_parts}.")
+            raise ValueError(f"`clip_parts` must be one or more of {PARTS}. Received: clip_parts={clip_parts}.")
         self.micro_batches = micro_batches
         self.clip_parts = tuple(clip_parts)
         self._make_streams(stream_rows)
@@ -131,53 +142,53 @@ class TrainingStep(keras.Model):
             self.test_streams = StreamState(self.body, rows, name="test_streams")
 
     def _with_loss_scale(self, optimizer):
-        """Wraps the optimizer by the policy of the body; Keras would ask the policy of the model."""
+        """Wraps the optimizer according to the dtype policy of the body; Keras would use the policy of the model."""
         optimizer = keras.optimizers.get(optimizer)
         scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if self.body.dtype_policy.name != "mixed_float16" or scales:
             return optimizer
         return keras.optimizers.LossScaleOptimizer(optimizer)
 
-    def get_compile_config(self):
+    def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
         rows = self.train_streams and self.train_streams.rows
-        own = {"micro_batches": self.micro_batches, "stream_rows": rows, "clip_parts": self.clip_parts}
-        return config and {**config, **own}
+        options = {"micro_batches": self.micro_batches, "stream_rows": rows, "clip_parts": self.clip_parts}
+        return config and {**config, **options}
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         config = keras.saving.deserialize_keras_object(config)
         self.compile(**config)
         self.optimizer.build(self.trainable_variables)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Builds the optimizer only; under TensorFlow's strategies Keras would build by the mean of a batch."""
+        """Builds only the optimizer, since the model is built; Keras would run a symbolic step."""
         if self.compiled and not self.optimizer.built:
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
 
-    def train_step(self, *arguments):
+    def train_step(self, *arguments: Any) -> dict[str, Any]:
         return run_step(self, self._train, arguments, self.optimizer.variables)
 
-    def test_step(self, *arguments):
+    def test_step(self, *arguments: Any) -> dict[str, Any]:
         return run_step(self, self._test, arguments)
 
     def _train(self, data):
-        if not self.optimizer.built:  # before its loss scale is read
+        if not self.optimizer.built:  # the loss scale exists after `build`
             self.optimizer.build(self.trainable_variables)
         tokens, begins, targets, weights = _unpack(data)
         count, outside = sum_over_replicas([ops.sum(weights), self._count_outside(tokens, targets, weights)])
         scale = self._loss_scale()
         shares = weights * scale / ops.maximum(count, 1e-9)  # shares of the mean over the whole update
-        own_share = scale / (replica_count() * self.micro_batches)
+        layer_share = scale / (replica_count() * self.micro_batches)  # share of the losses of layers
         state = self._read(self.train_streams, begins)
         loss, words, gradients, states = 0.0, 0.0, None, []
         variables = self.trainable_variables
         tables = row_tables((self.word_input, self.word_output), variables, self.optimizer)
-        parts = zip(*(_parts(one, self.micro_batches) for one in (tokens, targets, shares, state)))
+        parts = zip(*(_parts(arrays, self.micro_batches) for arrays in (tokens, targets, shares, state)))
         for number, rows in enumerate(parts):
             with micro_batch(number):
                 (part, (part_words, state)), new = value_and_gradients(
-                    self._objective, (*rows, own_share), variables, self.non_trainable_variables, tables
+                    self._objective, (*rows, layer_share), variables, self.non_trainable_variables, tables
                 )
             loss, words = loss + part, words + part_words
             states.append(state)
@@ -194,20 +205,20 @@ class TrainingStep(keras.Model):
         }
         if begins is not None:
             self.train_streams.write(_joined(states), self._empty(begins))
-        # Last, since a step changes the loss scale.
+        # The optimizer comes last, since its step changes the loss scale.
         apply_gradients(self.optimizer, self._clipped(gradients, norm), variables, finite)
         return logs
 
-    def _objective(self, tokens, targets, shares, state, own_share):
-        """Returns a micro-batch's share of the objective, and `(the share of its words, the state after it)`."""
+    def _objective(self, tokens, targets, shares, state, layer_share):
+        """Returns a micro-batch's share of the objective, and `(its share of the word loss, the state after it)`."""
         hidden, state = self._hidden(tokens, state, training=True)
         words = self.word_output.training_loss(hidden, targets, shares, training=True)
-        own = [ops.sum(ops.cast(loss, "float32")) for loss in self.losses]
-        objective = words + own_share * sum(own) if own else words
+        layer_losses = [ops.sum(ops.cast(loss, "float32")) for loss in self.losses]
+        objective = words + layer_share * sum(layer_losses) if layer_losses else words
         return objective, keras.tree.map_structure(ops.stop_gradient, (words, state))
 
     def _hidden(self, tokens, state, training):
-        """Returns the hidden states and the body's state after them, `()` unless it is carried from batch to batch."""
+        """Returns the hidden states and the body's state after them, `()` for independent batches."""
         if not keras.tree.flatten(state):
             return self(tokens, training=training), ()
         return self(tokens, state=state, training=training)
@@ -230,7 +241,7 @@ class TrainingStep(keras.Model):
         return targets + count_outside(tokens, self.input_vocabulary_size)
 
     def _without_outside(self, loss, outside):
-        """Counts the ids outside the vocabulary; returns NaN, which skips the update, in place of a loss with some."""
+        """Tracks the number of ids outside the vocabulary; with any, returns NaN for the loss, to skip the update."""
         self.outside_tracker.update_state(outside)
         return ops.where(outside > 0, float("nan"), loss)
 
@@ -238,9 +249,9 @@ class TrainingStep(keras.Model):
         """Returns the state from which this replica's rows continue, `()` for independent batches."""
         if (streams is None) != (begins is None):
             raise ValueError(
-                "`compile(stream_rows=…)` and batches of `((tokens, begins), targets, weights)` belong together: "
-                f"stream_rows={streams and streams.rows}, batches {'with' if begins is not None else 'without'} "
-                "`begins`."
+                "`compile(stream_rows=…)` and batches of `((tokens, begins), targets, weights)` belong together: use "
+                f"both or neither. Received: stream_rows={streams and streams.rows}, and batches "
+                f"{'with' if begins is not None else 'without'} `begins`."
             )
         return () if streams is None else streams.read(begins, self._empty(begins))
 
@@ -253,21 +264,24 @@ class TrainingStep(keras.Model):
         return ops.convert_to_tensor(self.optimizer.scale_loss(ops.ones(())))
 
     def _clipped(self, gradients, norm):
-        """Returns the gradients, those of `clip_parts` scaled to a norm of at most the optimizer's `global_clipnorm`.
+        """Scales the gradients of `clip_parts` to a common norm of at most the optimizer's `global_clipnorm`.
 
         Args:
-            gradients: One per trainable variable.
-            norm: The norm of all of them.
+            gradients: List of one gradient per trainable variable.
+            norm: The norm of all gradients.
+
+        Returns:
+            The list of all gradients.
         """
         bound = inner_optimizer(self.optimizer).global_clipnorm
         if not bound:
             return gradients
         everywhere = set(self.clip_parts) == set(PARTS)
         parts = [] if everywhere else [getattr(self, name) for name in self.clip_parts]
-        chosen = {id(one) for part in parts for one in part.trainable_variables}
-        places = [i for i, one in enumerate(self.trainable_variables) if everywhere or id(one) in chosen]
+        chosen = {id(variable) for part in parts for variable in part.trainable_variables}
+        places = [i for i, variable in enumerate(self.trainable_variables) if everywhere or id(variable) in chosen]
         group = [gradients[place] for place in places]
-        if not group:  # of parts that are frozen
+        if not group:  # all `clip_parts` are frozen
             return gradients
         norm = norm if everywhere else global_norm(group)
         group = scaled(group, bound / ops.maximum(norm, bound))
@@ -279,25 +293,25 @@ class TrainingStep(keras.Model):
         return {metric.name: metric.result() for metric in (self.loss_tracker, self.perplexity_tracker)}
 
     def _track_finite(self, loss, words, count):
-        """Works as `_track`, but keeps a loss that is not finite out of the means and logs it in their place."""
+        """Works as `_track`, but logs a loss that is not finite instead of adding it to the means."""
         finite = ops.isfinite(loss)
         kept = (ops.where(finite, value, 0.0) for value in (loss, words, count))
         return {name: ops.where(finite, mean, loss) for name, mean in self._track(*kept).items()}
 
 
 def _unpack(data):
-    """Returns `(tokens, begins, targets, weights)` of a batch; without weights each target counts 1.
+    """Returns `(tokens, begins, targets, weights)` of a batch.
 
-    Weights are given per target or, as elsewhere in Keras, per sequence. `begins` is None for independent rows.
+    Weights are per target or, as elsewhere in Keras, per row; by default 1. `begins` is `None` for independent rows.
     """
-    tokens, targets, given = keras.utils.unpack_x_y_sample_weight(data)
+    tokens, targets, weights = keras.utils.unpack_x_y_sample_weight(data)
     tokens, begins = tokens if isinstance(tokens, (tuple, list)) else (tokens, None)
     begins = begins if begins is None else ops.cast(begins, "bool")
-    return tokens, begins, targets, token_weights(targets, given)
+    return tokens, begins, targets, token_weights(targets, weights)
 
 
 def _parts(arrays, count):
-    """Cuts a nested structure of arrays into a list of `count` such structures, evenly along the first axis."""
+    """Divides a nested structure of arrays evenly along the first axis, into a list of `count` structures."""
     flat = keras.tree.flatten(arrays)
     if not flat:
         return [arrays] * count

@@ -1,28 +1,28 @@
-"""Weights of one model as the start of another, whose vocabulary may differ."""
+"""Initialization of a model from the weights of another model, whose vocabulary may differ."""
 
 import numpy as np
 from keras import ops
 
 
 def transfer(model, vocabulary, source, source_vocabulary):
-    """Copies the weights of a model into another of the same sizes; vectors of words follow their words.
+    """Copies the weights of a model to another model of the same sizes, and the vectors of words by their words.
 
-    A word that lies in another band than before, where vectors have another dimension, gets the vector whose projection
-    is nearest to its old one (least squares). A word that the source does not have keeps its vector. An output of
-    another class than the source's keeps its weights.
+    A word whose band differs between the models, where vectors have another dimension, gets the vector whose projection
+    is nearest to the projection of the source's vector (least squares). A word that is not in the source's vocabulary
+    keeps its vector. An output layer keeps its weights if its class differs from the source's.
 
     Args:
-        model: A built `LanguageModel`, which changes.
-        vocabulary: Its `Vocabulary`.
-        source: A `LanguageModel` of the same input and body, and of the same or another output.
-        source_vocabulary: Its `Vocabulary`.
+        model: A built `LanguageModel`, whose weights change.
+        vocabulary: The `Vocabulary` of `model`.
+        source: A `LanguageModel` with the same input and body. Its output may differ.
+        source_vocabulary: The `Vocabulary` of `source`.
 
     Returns:
-        The number of words that have the vectors of the source.
+        The number of words whose vectors come from the source.
 
     Raises:
-        ValueError: If the inputs, the bodies or the shapes of the weights differ, or a frozen output is of another
-            class than the source's. The message names the first.
+        ValueError: If the inputs, the bodies or the shapes of the weights differ, or a frozen output has another class
+            than the source's. The message names the first difference.
 
     Example:
 
@@ -39,14 +39,13 @@ def transfer(model, vocabulary, source, source_vocabulary):
     _check_parts(model, source)
     parts = [(model.word_input, source.word_input), (model.word_output, source.word_output)]
     if not same_output(model, source):
-        tables, source_tables = ({id(weight): weight for weight in _own_weights(one)} for one in (model, source))
+        tables, source_tables = ({id(weight): weight for weight in _output_weights(each)} for each in (model, source))
         parts = parts[:1]
     for new, old in parts:
-        own, its = list(new.tables), list(old.tables)
-        if own and id(own[0]) not in tables:  # tied ones are copied once
+        if new.tables and id(new.tables[0]) not in tables:  # tied tables are copied once
             _copy_words(new, old, ids, _spaces(old, transposed=new is model.word_output))
-        tables |= {id(table): table for table in own}
-        source_tables |= {id(table): table for table in its}
+        tables |= {id(table): table for table in new.tables}
+        source_tables |= {id(table): table for table in old.tables}
     biases = model.word_output.bias, source.word_output.bias
     if same_output(model, source) and all(bias is not None for bias in biases):
         _copy_biases(*biases, ids)
@@ -57,77 +56,77 @@ def transfer(model, vocabulary, source, source_vocabulary):
         raise _different("number of weights", len(weights), len(source_weights))
     same_words = vocabulary.words == source_vocabulary.words
     of_words = {id(weight) for part in (model.word_input, model.word_output) for weight in part.weights}
-    for weight, its in zip(weights, source_weights):
-        if not same_words and id(weight) in of_words and its.shape[:1] == (len(source_vocabulary),):
+    for weight, old in zip(weights, source_weights):
+        if not same_words and id(weight) in of_words and old.shape[:1] == (len(source_vocabulary),):
             raise ValueError(
                 f"{weight.path} has rows for words in an unknown order: keep the vocabulary of the source."
             )
-        if weight.shape != its.shape:
-            raise _different(f"shape of {weight.path}", tuple(weight.shape), tuple(its.shape))
-    for weight, its in zip(weights, source_weights):
-        weight.assign(its.value)
+        if weight.shape != old.shape:
+            raise _different(f"shape of {weight.path}", tuple(weight.shape), tuple(old.shape))
+    for weight, old in zip(weights, source_weights):
+        weight.assign(old.value)
     return int(known.sum())
 
 
 def same_output(model, source):
-    """Returns whether the outputs of two models are of the same class."""
+    """Returns whether the outputs of two models have the same class."""
     return type(model.word_output) is type(source.word_output)
 
 
-def _own_weights(model):
-    """Returns the weights of the output that do not belong to the input too."""
+def _output_weights(model):
+    """Returns the weights of the output that are not weights of the input."""
     tied = set(map(id, model.word_input.weights))
     return [weight for weight in model.word_output.weights if id(weight) not in tied]
 
 
 def _check_parts(model, source):
-    """Raises a ValueError if inputs, bodies or frozen outputs are of other classes, or only the second is untied."""
+    """Raises a `ValueError` if the classes of inputs, bodies or frozen outputs differ, or only `model` is tied."""
     for name in ("word_input", "body", "word_output"):
-        new, old = (type(getattr(one, name)).__name__ for one in (model, source))
+        new, old = (type(getattr(each, name)).__name__ for each in (model, source))
         if new != old and name != "word_output":
             raise _different(name, new, old)
         if new != old and not model.word_output.trainable:
             raise ValueError(
-                "A frozen output must be of the same class as the output that its weights come from: freeze input and "
-                f"body only. Received: a frozen {new} here, and {old} there."
+                "A frozen output must have the class of the source's output: freeze input and body only. "
+                f"Received: a frozen {new}, and a {old} in the source."
             )
     if (
         same_output(model, source) and model.word_output.tied_to is not None and source.word_output.tied_to is None
-    ):  # one table cannot hold both
+    ):  # one table cannot hold the vectors of both
         raise _different("word_output", "tied to the input", "not tied")
 
 
 def _copy_words(layer, source, ids, spaces):
-    """Sets the rows of the tables of a layer to the vectors that the words `ids` of the source have there.
+    """Copies the vectors of the words `ids` of the source to the rows of the tables of a layer.
 
-    The matrices `spaces`, (dim_i, dim) for each band, take vectors to the space that all bands share.
+    The matrices `spaces`, (dim_i, dim) for each band, project vectors to the space that all bands share.
     """
     tables, dims = layer.tables, [table.shape[1] for table in layer.tables]
-    bounds, its_bounds = _bounds(layer), _bounds(source)
+    bounds, source_bounds = _bounds(layer), _bounds(source)
     if dims != [table.shape[1] for table in source.tables]:
         raise _different(f"dimensions of the word vectors of {layer.name}", dims, [t.shape[1] for t in source.tables])
-    bands = np.searchsorted(its_bounds[1:], ids, side="right")  # of the words in the source
+    bands = np.searchsorted(source_bounds[1:], ids, side="right")  # bands of the words in the source
     values = [ops.convert_to_numpy(table.value) for table in source.tables]
     for band, (table, low, high) in enumerate(zip(tables, bounds, bounds[1:])):
         rows = np.array(ops.convert_to_numpy(table.value))
-        for its_band in range(len(values)):
-            places = np.flatnonzero((ids[low:high] >= 0) & (bands[low:high] == its_band))
-            vectors = values[its_band][ids[low:high][places] - its_bounds[its_band]]
-            if its_band != band:
-                vectors = np.linalg.lstsq(spaces[band].T, (vectors @ spaces[its_band]).T, rcond=None)[0].T
+        for source_band in range(len(values)):
+            places = np.flatnonzero((ids[low:high] >= 0) & (bands[low:high] == source_band))
+            vectors = values[source_band][ids[low:high][places] - source_bounds[source_band]]
+            if source_band != band:
+                vectors = np.linalg.lstsq(spaces[band].T, (vectors @ spaces[source_band]).T, rcond=None)[0].T
             rows[places] = vectors
         table.assign(rows)
 
 
 def _bounds(layer):
-    """Returns the first id of every table and, last, the number of words; bands may share one table."""
+    """Returns the first id of every table, followed by the number of words; bands may share one table."""
     return layer.boundaries if len(layer.tables) > 1 else (0, layer.boundaries[-1])
 
 
-def _copy_biases(bias, its_bias, ids):
-    """Sets the biases of words that the source has."""
-    values, its = (np.array(ops.convert_to_numpy(one.value)) for one in (bias, its_bias))
-    bias.assign(np.where(ids >= 0, its[ids], values))
+def _copy_biases(bias, source_bias, ids):
+    """Copies the biases of the words that the source has."""
+    values, source_values = (np.array(ops.convert_to_numpy(each.value)) for each in (bias, source_bias))
+    bias.assign(np.where(ids >= 0, source_values[ids], values))
 
 
 def _spaces(layer, transposed):
@@ -142,6 +141,6 @@ def _spaces(layer, transposed):
 
 def _different(what, new, old):
     return ValueError(
-        f"Weights can be taken over from a model of the same parts and sizes only: pass its flags. The {what} is {new} "
-        f"here, and {old} there."
+        f"Weights can be copied only from a model of the same parts and sizes: pass its flags. The {what} is {new}, "
+        f"and {old} in the source."
     )

@@ -64,6 +64,7 @@ class LogUniform:
         return ops.log1p(1.0 / (ops.cast(ids, "float32") + 1.0)) / float(self._total)
 
     def all_probabilities(self) -> np.ndarray:
+        """Returns the probabilities of all words per draw: float64 (vocabulary_size,)."""
         return np.log1p(1.0 / np.arange(1, self.vocabulary_size + 1)) / self._total
 
     def candidates(self, uniform: Tensor) -> Tensor:
@@ -96,6 +97,7 @@ class Unigram:
         return ops.take(self._table, ids)
 
     def all_probabilities(self) -> np.ndarray:
+        """Returns the probabilities of all words per draw: float64 (vocabulary_size,)."""
         return self._probabilities
 
     def candidates(self, uniform: Tensor) -> Tensor:

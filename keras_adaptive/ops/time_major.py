@@ -73,6 +73,7 @@ def band_places(reach, rows):
 
 
 def joined(parts, axis):
+    """Concatenates the parts, without a copy if there is only one."""
     return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=axis)
 
 

@@ -42,7 +42,7 @@ def test_transformer_n_concatenates_before_the_first_block(keep_attention):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"num_global": 1}, "belong to a concatenation: pass `num_local` from 1. .* num_global=1"),
+        ({"num_global": 1}, "belong to a concatenation: pass a `num_local` of at least 1. .* num_global=1"),
         ({"keep_attention": False}, "belong to a concatenation: .* keep_attention=False"),
         (
             {"attention_window": 2, "num_local": 2, "keep_attention": False},

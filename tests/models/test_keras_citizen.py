@@ -97,7 +97,7 @@ def test_what_would_be_silently_wrong_is_refused(model):
         model.quantize("int8")
     model.compile("sgd")
     for method in (model.fit, model.train_on_batch):
-        with pytest.raises(ValueError, match="`class_weight` weighs labels"):
+        with pytest.raises(ValueError, match="`class_weight` is not available"):
             method(tokens, targets, class_weight={0: 1.0})
     for own in ({"loss": "mse"}, {"metrics": ["accuracy"]}, {"weighted_metrics": ["accuracy"]}):
         with pytest.raises(ValueError, match=f"leave out `{next(iter(own))}`"):
@@ -131,7 +131,7 @@ def test_one_function_gives_any_number_of_alternatives(model):
 
 @pytest.mark.parametrize("name", ["generate", "stream"])
 def test_no_words_to_add_are_refused(model, name):
-    with pytest.raises(ValueError, match="`length` must be at least 1 word to add. Received: length=0."):
+    with pytest.raises(ValueError, match="`length`, the number of words to add, .* Received: length=0."):
         getattr(model, name)(batch(1)[0], length=0)
 
 

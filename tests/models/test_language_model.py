@@ -177,10 +177,10 @@ def test_a_row_ends_with_its_stop_word(model):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"length": 0}, "`length` must be at least 1 word to add. Received: length=0"),
+        ({"length": 0}, "`length`, the number of words to add, must be at least 1. Received: length=0"),
         ({"top_k": 0}, "must be at least 1. Received: .* top_k=0"),
         ({"temperature": float("nan")}, "must not be negative"),
-        ({"top_p": 0}, "`top_p` must be a probability above 0. Received: top_p=0"),
+        ({"top_p": 0}, "`top_p` must be above 0 and at most 1. Received: top_p=0"),
         ({"top_p": 1.1}, "Received: top_p=1.1"),
         ({"stop": VOCABULARY}, "`stop` must be an id from 0 to 19. Received: stop=20"),
         ({"sampler": "best"}, "one of greedy, random, top_k, top_p, beam, contrastive, .* Received: 'best'"),
@@ -207,7 +207,7 @@ def test_bad_numbers_of_generation(model, arguments, message):
 
 @pytest.mark.parametrize("prompt", [np.zeros((1, 0), "int32"), np.zeros(3, "int32")], ids=["empty", "flat"])
 def test_bad_prompts(model, prompt):
-    with pytest.raises(ValueError, match=r"`prompt` must have shape \(batch, length\), neither of them 0. Received: "):
+    with pytest.raises(ValueError, match=r"`prompt` must have shape \(batch, length\) and not be empty. Received: "):
         model.generate(prompt, 2)
 
 

@@ -145,7 +145,7 @@ def test_streams_and_batches_belong_together(rows, data):
 
 def test_a_batch_of_other_rows_is_refused():
     data = [((tokens[:2], begins[:2]), targets[:2], weights[:2]) for (tokens, begins), targets, weights in batches()]
-    with pytest.raises(Exception, match=f"must be the rows of a batch, over all.* stream_rows={ROWS}"):
+    with pytest.raises(Exception, match=f"must be the number of rows of a batch over all.* stream_rows={ROWS}"):
         fitted(compiled("sgd"), data)  # whose variables JAX leaves without values
 
 

@@ -102,7 +102,7 @@ def test_sizes_of_the_body_may_be_those_of_the_vocabulary():
 
 
 def test_a_tied_model_does_not_start_from_an_untied_one():
-    with pytest.raises(ValueError, match="The word_output is tied to the input here, and not tied there"):
+    with pytest.raises(ValueError, match="The word_output is tied to the input, and not tied in the source"):
         transfer(system("SM-T"), OLD, system("SM", output_dim=4), OLD)
     source, model = system("SM-T"), system("SM", output_dim=4)
     transfer(model, OLD, source, OLD)  # each of its tables gets the one that was tied
@@ -137,18 +137,20 @@ def test_a_frozen_output_is_of_the_same_class():
     model, source = system("ASM"), system("ASM")
     source.word_output = CharLSTMSoftmax(OLD.words, units=3)
     model.word_output.trainable = False
-    with pytest.raises(ValueError, match="freeze input and body only. .* a frozen AdaptiveSoftmax here, and CharL"):
+    with pytest.raises(ValueError, match="freeze input and body only. .* a frozen AdaptiveSoftmax, and a CharL"):
         transfer(model, OLD, source, OLD)
 
 
 def test_models_of_other_sizes_are_refused():
-    with pytest.raises(ValueError, match="pass its flags. The dimensions of the word vectors of .* here, and .* there"):
+    with pytest.raises(
+        ValueError, match="pass its flags. The dimensions of the word vectors of .*, and .* in the source"
+    ):
         transfer(language_model(dim=4), OLD, language_model(), OLD)
-    with pytest.raises(ValueError, match="number of weights is .* here, and .* there"):
+    with pytest.raises(ValueError, match="number of weights is .*, and .* in the source"):
         transfer(language_model(num_blocks=2), OLD, language_model(), OLD)
-    with pytest.raises(ValueError, match="The shape of .* is .* here, and .* there"):
+    with pytest.raises(ValueError, match="The shape of .* is .*, and .* in the source"):
         transfer(language_model(ffn_dim=16), OLD, language_model(), OLD)
-    with pytest.raises(ValueError, match="The word_input is AdaptiveEmbedding here, and CharCNN there"):
+    with pytest.raises(ValueError, match="The word_input is AdaptiveEmbedding, and CharCNN in the source"):
         transfer(language_model(), OLD, system("CNN"), OLD)
 
 
@@ -157,7 +159,7 @@ def test_a_model_of_another_body_is_refused_before_any_word_is_copied():
     randomize(source, seed=5)
     model.body = ToyBody(8)
     before = model.get_weights()
-    with pytest.raises(ValueError, match="The body is ToyBody here, and TransformerDecoder there"):
+    with pytest.raises(ValueError, match="The body is ToyBody, and TransformerDecoder in the source"):
         transfer(model, OLD, source, OLD)
     for old, new in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(new, old)

@@ -144,7 +144,7 @@ def test_copies_are_tied_and_say_the_same(tmp_path):
 @pytest.mark.parametrize(
     "kwargs, message",
     [
-        ({"metrics": [Perplexity()]}, "reports its perplexity without being asked"),
+        ({"metrics": [Perplexity()]}, "it always reports its perplexity"),
         ({"metrics": ["mse"]}, "only 'accuracy'"),
         ({"loss": "mse"}, "leave out `loss`. Received: mse"),
         ({"weighted_metrics": ["accuracy"]}, "leave out `weighted_metrics`"),

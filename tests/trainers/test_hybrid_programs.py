@@ -64,7 +64,7 @@ def test_a_run_is_trained_evaluated_and_continued(body, corpus, tmp_path, capsys
         ),
         (["--body=nplm", "--num_local=2", "--num_global=1"], "global_window"),
         (["--body=nplm", "--num_local=2", "--global_window=3"], "num_global"),
-        (["--body=hybrid", "--num_heads=2", "--num_global=1"], "pass `num_local` from 1"),
+        (["--body=hybrid", "--num_heads=2", "--num_global=1"], "pass a `num_local` of at least 1"),
     ],
 )
 def test_windows_that_make_no_sense_are_refused_in_one_line(arguments, message):

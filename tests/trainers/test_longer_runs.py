@@ -167,7 +167,7 @@ def test_another_output_is_trained_on_a_frozen_run(whole, corpora, tmp_path, cap
         (["--init_from={run}", "--freeze=output"], "--freeze needs both input and output, .* --freeze=output"),
         (["--init_from={run}", "--freeze=input,body"], "--freeze needs both .* --freeze=input,body"),
         (["--init_from={run}", "--ffn_dim=64"], "parts and sizes only: pass its flags. The shape of .* 64"),
-        (["--init_from={run}", "--dim=32"], "of the word vectors of .* is .32, 8. here, and .16, 4. there"),
+        (["--init_from={run}", "--dim=32"], "of the word vectors of .* is .32, 8., and .16, 4. in the source"),
         (["--init_from={run}", "--input=word", "--output=softmax", "--cutoffs="], "belongs to --input=adaptive"),
         (["--init_from=nowhere"], "nowhere holds no"),
         ([*SPELLED, "--init_from={run}", "--ffn_dim=64"], "parts and sizes only: pass its flags. The shape of .* 64"),

@@ -8,6 +8,7 @@ from keras import ops
 from keras_adaptive.backend.checks import check_same_shape
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.ops.long_rows import count_above, draw, pick, top_k
+from keras_adaptive.ops.token_weights import token_weights
 from keras_adaptive.ops.update_rows import update_rows
 from keras_adaptive.typing import Tensor
 
@@ -322,18 +323,23 @@ class Output(keras.layers.Layer):
         return self
 
     def compute_total_nll(self, x: Tensor, targets: Tensor, weights: Tensor, training: bool | None) -> Tensor:
+        """Returns Σ weight · −log p(target) of rows, by default from `compute_nll`."""
         return ops.sum(weights * self.compute_nll(x, targets))
 
     def compute_nll(self, x: Tensor, targets: Tensor) -> Tensor:
+        """Returns −log p(target) of rows, (rows,) float32; 0 for a target outside the vocabulary."""
         raise self._cannot("nll")
 
     def compute_log_probs(self, x: Tensor) -> Tensor:
+        """Returns the log-probabilities (…, vocabulary_size) float32 for `x` (…, hidden_dim)."""
         raise self._cannot("log_probs")
 
     def compute_score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns `(log_probs, ranks)` of rows, as `score` does."""
         raise self._cannot("score")
 
     def compute_alternatives(self, x: Tensor, targets: Tensor, k: int) -> Sequence[Tensor]:
+        """Returns the arrays of `alternatives` for rows, by default from `compute_log_probs`."""
         rows = ops.shape(targets)[0]
         scores = [ops.zeros(rows), ops.ones(rows, "int32"), ops.zeros(rows)]
         best = [ops.zeros((rows, k)), ops.zeros((rows, k), "int32")]
@@ -349,9 +355,11 @@ class Output(keras.layers.Layer):
         return [ops.where(known, picked, 0.0), ops.where(known, ranks, 1), entropies, *top_k(log_probs, k)]
 
     def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Returns `(log_probs, ids)`, (rows, k) each, as `top_k` does."""
         raise self._cannot("top_k")
 
     def compute_draw(self, x: Tensor, uniform: Tensor) -> Tensor:
+        """Draws one id per row by the numbers `uniform` (2, rows), by default from `compute_log_probs`."""
         return draw(self.compute_log_probs(x), uniform[0])
 
     def _cannot(self, method):
@@ -380,20 +388,3 @@ class Output(keras.layers.Layer):
     def _ids(self, targets, hidden):
         check_same_shape(targets, hidden.shape[:-1], "targets", "the hidden states")
         return ops.cast(ops.reshape(targets, [-1]), "int32")
-
-
-def token_weights(targets, weights=None, *masks):
-    """Returns the float32 weight of each target.
-
-    Args:
-        targets: (batch, …) ids.
-        weights: Shaped like `targets`, or (batch,) for one weight per row; by default 1.
-        masks: Bool tensors shaped like `targets`, or `None`. A target whose mask is False gets the weight 0.
-    """
-    result = ops.ones(ops.shape(targets), "float32")
-    for factor in (weights, *masks):
-        if factor is not None:
-            factor = ops.cast(factor, "float32")
-            missing = len(result.shape) - len(factor.shape)
-            result = result * ops.reshape(factor, (*ops.shape(factor), *(1,) * missing))
-    return result

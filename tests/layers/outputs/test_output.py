@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from keras_adaptive.layers import Output
-from keras_adaptive.layers.outputs.output import token_weights
+from keras_adaptive.ops.token_weights import token_weights
 from tests.support.backends import numpy
 
 VOCABULARY, DIM = 6, 3
