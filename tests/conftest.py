@@ -135,6 +135,7 @@ PROCESSES = [
     "data/text/test_subwords.py::test_merges_do_not_depend",
     "distribution/test_lost_process.py::test_the_lines_for_slurm",
     "ops/test_chunks.py::test_two_mirrored",
+    "trainers/test_serve.py::test_eight_clients",
     "test_imports.py::test_every_module",
     "test_package.py::test_a_file",
 ]
