@@ -6,14 +6,13 @@ from keras import ops
 
 from keras_adaptive.special_words import PAD
 
-SEGMENT = 512  # tokens of a prompt to read at a time, since attention compares each with all tokens before it
+SEGMENT = 512  # number of prompt tokens to read at a time, since attention compares each with all earlier tokens
 
 
 def stream(read, step, state, prompts, length, seed=None, stop=None):
     """Yields arrays (batch,) of ids that continue the prompts, until each is `length` words longer or has ended.
 
-    The first array follows the shortest prompt. Rows of longer prompts yield their own words instead of drawn words
-    until they end.
+    The first array follows the shortest prompt. Rows of longer prompts yield the words of their prompts first.
 
     Args:
         read: Function `(tokens (batch, steps), state) → state`, which reads all tokens of the shortest prompt but its
@@ -21,7 +20,7 @@ def stream(read, step, state, prompts, length, seed=None, stop=None):
         step: Deterministic function `(tokens (batch, 1), state, uniform (2, batch)) → (ids (batch,), …, state)`, which
             draws by the numbers of `uniform`, each in [0, 1). Other results between the two are yielded with the ids.
         state: The state before the first token, with capacity for the longest prompt and `length` words.
-        prompts: List of int32 ids, (prompt length,) each.
+        prompts: List of int32 arrays (prompt length,).
         length: Number of words to add.
         seed: Seed of NumPy's generator, so that the draws do not depend on the backend.
         stop: Id of the word with which a row ends when it is drawn; the row then yields padding. Optional.
@@ -60,10 +59,10 @@ def segments(length):
 
 
 def by_sampler(sampler, step, initial_state, prompt, length):
-    """Continues prompts by a `keras_hub.samplers.Sampler`.
+    """Continues prompts by a sampler of KerasHub.
 
     Args:
-        sampler: The sampler.
+        sampler: A `keras_hub.samplers.Sampler`.
         step: Function `(tokens (batch, steps), state) → (log-probabilities (batch, words), hidden (batch, steps, dim),
             state)`.
         initial_state: Function `(batch size, length) → state`, whose tensors have the batch as their first axis.
@@ -71,7 +70,7 @@ def by_sampler(sampler, step, initial_state, prompt, length):
         length: Number of words to add.
 
     Returns:
-        The new ids (batch, length).
+        A NumPy array (batch, length) of the new ids.
     """
     size = prompt.shape[1]
     total = size + length
