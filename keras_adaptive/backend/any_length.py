@@ -1,19 +1,21 @@
-"""Batches of several lengths, as `fit` takes them."""
+"""Batches of different lengths for `fit`."""
 
 import itertools
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 
 
-def of_any_length(batches, count=None):
+def of_any_length(batches: Iterable, count: int | None = None) -> Any:
     """Returns batches whose lengths may differ, for `fit` and `evaluate`.
 
-    Under TensorFlow, Keras takes the length of all batches from the first two: where these have one length, it would
-    fail at the first batch of another.
+    Under TensorFlow, Keras infers the length of all batches from the first two. If these two have the same length, it
+    would fail at the first batch of another length.
 
     Args:
         batches: Iterable of batches, nested structures of NumPy arrays. A generator is read once.
-        count: Number of batches; None if it is not known or they never end.
+        count: Number of batches; None if it is unknown or infinite.
 
     Returns:
         A `tf.data.Dataset` under TensorFlow, otherwise `batches`.

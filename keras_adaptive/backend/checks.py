@@ -1,4 +1,4 @@
-"""Checks of shapes and numbers, of which a graph of TensorFlow knows some only when it runs."""
+"""Checks of shapes and numbers. A graph of TensorFlow knows some of them only when it runs."""
 
 import keras
 import numpy as np
@@ -8,13 +8,16 @@ from keras_adaptive.backend.custom_vjp import is_float
 
 
 def check_same_shape(array, expected, name, of):
-    """Raises a ValueError unless an array has a shape. Sizes that a graph does not know yet agree with any.
+    """Checks the shape of an array. Sizes that a graph does not know yet match any size.
 
     Args:
         array: Array or tensor.
         expected: The shape, a sequence of integers or `None`.
         name: Name of the argument.
-        of: What has the expected shape, for the message.
+        of: Name of the object that defines the shape, for the message.
+
+    Raises:
+        ValueError: If the shape differs.
     """
     shape, expected = tuple(array.shape if hasattr(array, "shape") else np.shape(array)), tuple(expected)
     pairs = zip(shape, expected)
@@ -23,17 +26,17 @@ def check_same_shape(array, expected, name, of):
 
 
 def check_rows(state, rows):
-    """Raises a ValueError unless all tensors of a state have this number of rows; None agrees with any."""
+    """Raises a ValueError unless all tensors of a state have this number of rows. None matches any number."""
     for part in keras.tree.flatten(state):
         if rows is not None and part.shape[0] not in (rows, None):
             raise ValueError(
-                f"`state` must have a row for each row of the batch. Received: a state of {part.shape[0]} rows, a "
+                f"`state` must have one row per row of the batch. Received: a state of {part.shape[0]} rows, a "
                 f"batch of {rows}. Pass `initial_state({rows})`, or the state after a batch of {rows} rows."
             )
 
 
 def check_number_of_layers(number, name, most=1000):
-    """Raises a ValueError if a number of layers is so large that making them would take minutes."""
+    """Raises a ValueError if a number of layers is so large that creating them would take minutes."""
     if number > most:
         raise ValueError(f"`{name}` must be at most {most}. Received: {name}={number}.")
 
@@ -46,7 +49,7 @@ def check_positive(**sizes):
 
 
 def non_finite(variables):
-    """Returns the path of the first variable of floats that holds infinity or NaN, `None` if all are finite."""
+    """Returns the path of the first float variable that contains infinity or NaN, or `None` if all are finite."""
     for variable in variables:
         if is_float(variable) and not bool(ops.convert_to_numpy(ops.all(ops.isfinite(variable.value)))):
             return variable.path
@@ -54,15 +57,15 @@ def non_finite(variables):
 
 
 def check_equal(actual, expected, message):
-    """Returns an integer after checking that it is equal to another.
+    """Checks that two integers are equal and returns the first.
 
     Args:
         actual: An integer, or a scalar tensor in a graph of TensorFlow, where the check runs with the graph.
         expected: An integer.
-        message: The text of the error.
+        message: Text of the error.
 
     Returns:
-        `actual`. In a graph only what is computed from the returned tensor waits for the check.
+        `actual`. In a graph, only operations that depend on the returned tensor wait for the check.
 
     Raises:
         ValueError: If the numbers differ; `tf.errors.InvalidArgumentError` when the graph runs.

@@ -7,11 +7,20 @@ from keras import ops
 
 
 def compiled(function, variables, donate_argnums=()):
-    """Returns `function` compiled for inference: no gradients, and the values of `variables` read at every call.
+    """Compiles a function for inference, without gradients.
 
-    `function` takes and returns nested structures of tensors, and must not assign to a variable. A new shape of an
-    argument compiles again under JAX. The caller must not use the arguments at the positions `donate_argnums` again:
-    JAX writes results over them, so that a long cache is not copied for each word.
+    Every call reads the current values of `variables`. Under JAX, the function is compiled again for each new shape of
+    an argument.
+
+    Args:
+        function: Function of nested structures of tensors, which returns such a structure. It must not assign to a
+            variable.
+        variables: List of all variables that the function reads.
+        donate_argnums: Positions of arguments that the caller does not use again. JAX writes results into their memory,
+            so that a long cache is not copied for each word.
+
+    Returns:
+        The compiled function.
     """
     backend = keras.config.backend()
     if backend == "tensorflow":
@@ -33,7 +42,7 @@ def compiled(function, variables, donate_argnums=()):
 
 
 def constant(array):
-    """Returns a tensor of a NumPy array, made once and outside of any graph, for every function that uses it."""
+    """Returns a NumPy array as a tensor that is created outside of any graph, so that many functions can use it."""
     backend = keras.config.backend()
     if backend == "tensorflow":
         import tensorflow as tf

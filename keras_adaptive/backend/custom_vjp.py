@@ -9,13 +9,19 @@ def is_float(tensor):
 
 
 def custom_vjp(forward, backward):
-    """Returns `f(*tensors)` whose value and gradient are computed by two functions.
+    """Returns a function `f(*tensors)` with a custom gradient.
 
-    `forward(*tensors)` returns `(value, residuals)`: a tensor or a tuple of tensors as its value and a tuple of tensors
-    as residuals. `backward(residuals, upstream)` gets the upstream gradient in the structure of the value, and returns
-    one gradient per tensor, `None` where there is none (integers). Nothing inside `forward` is recorded for
-    differentiation, so its intermediate results are freed at once. Only tensors may be passed, and only first
-    derivatives exist.
+    Operations inside `forward` are not recorded for differentiation, so that intermediate results are freed
+    immediately. All arguments of `f` must be tensors. Only first derivatives are supported.
+
+    Args:
+        forward: Function `forward(*tensors)` that returns `(value, residuals)`: a tensor or a tuple of tensors, and a
+            tuple of tensors.
+        backward: Function `backward(residuals, upstream)` that returns one gradient per tensor, `None` for integers.
+            `upstream` is the upstream gradient in the structure of the value.
+
+    Returns:
+        The function.
     """
     return _ADAPTERS[keras.config.backend()](forward, backward)
 
@@ -75,14 +81,14 @@ _ADAPTERS = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
 
 
 def vjp(function, arguments, upstream):
-    """Returns the gradients of Σ upstream·function(*arguments), a list, `None` for integers; TensorFlow and JAX.
+    """Returns the list of the gradients of Σ upstream·function(*arguments), under TensorFlow and JAX.
 
-    It serves the `backward` of a function that recomputes its values. Arguments without influence get zeros.
+    It serves the `backward` of a function that recomputes its values. The gradient of an integer argument is `None`,
+    and the gradient of an argument without influence is zero.
     """
     floats = [i for i, argument in enumerate(arguments) if is_float(argument)]
-    gradients = _VJPS[keras.config.backend()](function, list(arguments), floats, upstream)
-    found = dict(zip(floats, gradients))
-    return [found.get(i) for i in range(len(arguments))]
+    gradients = dict(zip(floats, _VJPS[keras.config.backend()](function, list(arguments), floats, upstream)))
+    return [gradients.get(i) for i in range(len(arguments))]
 
 
 def _tensorflow_vjp(function, arguments, floats, upstream):

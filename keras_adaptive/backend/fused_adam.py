@@ -5,13 +5,14 @@ from keras_adaptive.backend.fused_step import fused_step
 
 
 class FusedAdam(keras.optimizers.Adam):
-    """`keras.optimizers.Adam`, under torch by one kernel in place of some ten operations on all weights.
+    """Implements `keras.optimizers.Adam`, under torch by one fused kernel instead of about ten operations.
 
-    The steps are the steps of Keras, which adds ε to the root of the second moment before the bias is corrected. XLA
-    fuses the operations of Keras by itself. The kernel of TensorFlow rounds 1 − β₂ to five digits, and saved little.
+    The steps equal the steps of Keras, which adds ε to the root of the second moment before it corrects the bias. XLA
+    fuses the operations of Keras by itself. The kernel of TensorFlow is not used: it rounds 1 − β₂ to five digits and
+    saves little time.
 
     Attributes:
-        l2: Factor of every weight in its gradient.
+        l2: Factor of the L2 penalty, which is added to the gradients.
     """
 
     l2 = 0.0
@@ -30,8 +31,8 @@ class FusedAdam(keras.optimizers.Adam):
         import torch
         from torch.optim.adam import adam
 
-        done = int(self.iterations)
-        steps = torch.full((len(parameters),), float(done), device=parameters[0].device)  # the kernel adds 1
+        iterations = int(self.iterations)
+        steps = torch.full((len(parameters),), float(iterations), device=parameters[0].device)  # the kernel adds 1
         adam(
             parameters,
             gradients,
@@ -44,13 +45,13 @@ class FusedAdam(keras.optimizers.Adam):
             lr=learning_rate,
             beta1=self.beta_1,
             beta2=self.beta_2,
-            eps=self.epsilon / (1 - self.beta_2 ** (done + 1)) ** 0.5,  # torch corrects the bias before it adds ε
+            eps=self.epsilon / (1 - self.beta_2 ** (iterations + 1)) ** 0.5,  # torch corrects the bias before adding ε
             weight_decay=self.l2,
             maximize=False,
         )
 
 
 def with_penalty(gradient, variable, l2):
-    """Returns the gradient of the loss plus half of `l2` times the squared norm of the variable."""
+    """Adds the gradient of an L2 penalty, `l2` times the variable, to a gradient."""
     gradient = ops.cast(gradient, variable.dtype)
     return ops.add(gradient, ops.multiply(ops.stop_gradient(ops.convert_to_tensor(variable)), l2)) if l2 else gradient

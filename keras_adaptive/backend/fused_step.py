@@ -2,9 +2,9 @@ from keras import ops
 
 
 def fused_step(optimizer, gradients, variables, learning_rate, slots, kernel):
-    """Updates variables under torch by one kernel for all of them.
+    """Updates all variables by one kernel of torch.
 
-    The kernels ignore strides and take contiguous tensors. A variable of another layout is updated by the optimizer's
+    The kernels ignore strides and need contiguous tensors. A variable of another layout is updated by the optimizer's
     `update_step`.
 
     Args:
@@ -12,8 +12,8 @@ def fused_step(optimizer, gradients, variables, learning_rate, slots, kernel):
         gradients: One dense gradient per variable.
         variables: The variables.
         learning_rate: The rate of this update.
-        slots: Tuple of the optimizer's lists of variables, with one for each trainable variable.
-        kernel: Function of `(parameters, gradients, *slots, learning_rate)`: lists of tensors, and the rate, a tensor.
+        slots: Tuple of lists of optimizer variables. Each list has one variable per trainable variable.
+        kernel: Function of `(parameters, gradients, *slots, learning_rate)`: lists of tensors, and a scalar tensor.
     """
     import torch
 

@@ -9,8 +9,8 @@ from keras_adaptive.backend.rows import RowReader
 def value_and_gradients(function, arguments, trainable, others, tables=()):
     """Differentiates a float scalar with respect to variables.
 
-    Under JAX it must run inside the `StatelessScope` of a step. Values that `function` assigns to variables of
-    `others`, such as the seeds of dropout, are kept there.
+    Under JAX, the function must be called inside the `StatelessScope` of a step. The scope keeps the values that
+    `function` assigns to variables of `others`, such as the seeds of dropout.
 
     Args:
         function: A function that returns `(value, auxiliary)`: a float scalar and a nested structure of tensors,
@@ -18,12 +18,12 @@ def value_and_gradients(function, arguments, trainable, others, tables=()):
         arguments: The arguments of `function`.
         trainable: The variables to differentiate with respect to.
         others: All other variables that `function` may assign to.
-        tables: Those of the trainable variables to differentiate by the rows that `function` reads by `take_rows`.
+        tables: The trainable variables that are differentiated by rows. `function` must read them by `take_rows`.
 
     Returns:
-        `((value, auxiliary), gradients)` with one gradient per trainable variable: of a table a `RowGradient`, whose
-        ids may repeat, and of every other variable a dense gradient, zeros where the value does not depend on it.
-        These are dense for embeddings too, so that their norms and sums have the same meaning on every backend. The
+        `((value, auxiliary), gradients)` with one gradient per trainable variable. The gradient of a table is a
+        `RowGradient`, whose ids may repeat. All other gradients are dense, for embeddings too, so that norms and sums
+        have the same meaning on every backend; they are zero where the value does not depend on the variable. The
         gradients share no memory with other tensors, so that torch may write into them.
 
     Raises:
@@ -50,13 +50,13 @@ def _tensorflow(function, trainable, tables, others):
     variables, whole = ([variable.value for variable in group] for group in (trainable, tables))
     gradients, of_rows, of_whole = tape.gradient(value, [variables, reader.rows, whole])
     _check_read_by_rows(tables, of_whole)
-    gradients = [tf.zeros_like(one) if g is None else tf.convert_to_tensor(g) for one, g in zip(variables, gradients)]
-    of_rows = [tf.zeros_like(one) if g is None else g for one, g in zip(reader.rows, of_rows)]
+    gradients = [tf.zeros_like(v) if g is None else tf.convert_to_tensor(g) for v, g in zip(variables, gradients)]
+    of_rows = [tf.zeros_like(rows) if g is None else g for rows, g in zip(reader.rows, of_rows)]
     return (value, auxiliary), gradients, reader.gradients(reader.ids, of_rows)
 
 
 def _torch(function, trainable, tables, others):
-    """Differentiates all rows that `take_rows` reads; on a CPU autograd would make a dense gradient of them too."""
+    """Differentiates by rows wherever `take_rows` reads, because autograd would make dense gradients on a CPU."""
     import torch
 
     dense = {id(variable): place for place, variable in enumerate(trainable) if variable.value.device.type == "cpu"}
@@ -68,9 +68,9 @@ def _torch(function, trainable, tables, others):
     sources = [*variables, *reader.rows, *whole]
     for source in sources:
         source.grad = None
-    value.backward(inputs=sources)  # unlike `torch.autograd.grad`, it never returns one tensor twice
+    value.backward(inputs=sources)  # unlike `torch.autograd.grad`, it never returns the same tensor twice
     _check_read_by_rows(tables, [table.grad for table in whole])
-    read = [*variables, *reader.rows]  # without the tables, which are large
+    read = [*variables, *reader.rows]  # the tables are excluded, because they are large
     gradients = [torch.zeros_like(source) if source.grad is None else source.grad for source in read]
     for source in sources:
         source.grad = None
@@ -84,10 +84,10 @@ def _torch(function, trainable, tables, others):
 
 
 def _jax(function, trainable, tables, others):
-    """Differentiates with respect to zeros that are added to the rows; a first trace finds the shapes of these."""
+    """Differentiates with respect to zeros that are added to the rows. A first trace finds the shapes of the rows."""
     import jax
 
-    readers = []  # of the traces
+    readers = []  # one per trace
 
     def pure(values, whole, zeros):
         readers.append(RowReader(tables, lambda rows, number: rows + zeros[number] if zeros else rows))
@@ -102,7 +102,7 @@ def _jax(function, trainable, tables, others):
     zeros = []
     if tables:
         *_, rows = jax.eval_shape(pure, values, whole, [])[1]
-        zeros = [ops.zeros(one.shape, one.dtype) for one in rows]
+        zeros = [ops.zeros(array.shape, array.dtype) for array in rows]
     differentiate = jax.value_and_grad(pure, argnums=(0, 1, 2), has_aux=True)
     (value, (auxiliary, new_values, ids, _)), (gradients, _, of_rows) = differentiate(values, whole, zeros)
     for variable, new in zip(others, new_values):
@@ -111,7 +111,7 @@ def _jax(function, trainable, tables, others):
 
 
 def _without_gradient(variable, value):
-    """Returns the value, whose gradient raises a ValueError. JAX does not ask for one that is zero."""
+    """Returns the value, whose gradient raises a ValueError. JAX does not compute a gradient known to be zero."""
     import jax
 
     def refuse(residuals, upstream):
@@ -123,13 +123,13 @@ def _without_gradient(variable, value):
 
 
 def _check_read_by_rows(tables, gradients):
-    """Raises a ValueError if a table has a gradient beside the gradient of its rows."""
+    """Raises a ValueError if a table has a gradient in addition to the gradient of its rows."""
     for table, gradient in zip(tables, gradients):
         if gradient is not None:
             raise ValueError(
-                f"The table {table.path} must be read by `take_rows` alone, since its layer lists it in "
-                "`row_variables`, and the loss depends on it in another way too. Give that layer a subclass whose "
-                "`row_variables` are empty."
+                f"The table {table.path} must be read by `take_rows` only, because its layer lists it in "
+                "`row_variables`, but the loss also depends on it in another way. Replace the layer by a subclass "
+                "whose `row_variables` are empty."
             )
 
 

@@ -1,4 +1,4 @@
-"""Step of an optimizer by gradients that are already summed and clipped, on every backend."""
+"""Steps of optimizers by gradients that are already summed and clipped, on every backend."""
 
 import keras
 from keras import ops
@@ -10,19 +10,19 @@ from keras_adaptive.backend.rows import RowGradient
 
 
 def apply_gradients(optimizer, gradients, trainable, finite):
-    """Takes one step of the optimizer, or none at all where `finite`, a boolean scalar, is False.
+    """Takes one step of the optimizer if the gradients are finite.
 
-    The gradients are sums over all replicas, the same in each, and have been clipped to the optimizer's
-    `global_clipnorm`. A skipped step leaves weights and optimizer as they are, except for the loss scale, which a
-    `LossScaleOptimizer` lowers: it skips by itself, on any gradient that is not finite. Under JAX the step is taken
-    in the pure form, the only one in which loss scaling works.
+    The gradients are sums over all replicas, equal in each replica, and have been clipped to the `global_clipnorm` of
+    the optimizer. A skipped step does not change weights or optimizer, except for the loss scale, which a
+    `LossScaleOptimizer` lowers: it skips steps by itself if any gradient is not finite. Under JAX, the step is taken in
+    the stateless form, the only form in which loss scaling works.
 
     Args:
         optimizer: A built Keras optimizer.
-        gradients: One gradient per variable: dense, or a `RowGradient` with distinct ids if the optimizer
-            `updates_rows`.
+        gradients: One gradient per variable. It is dense, or a `RowGradient` with distinct ids if `updates_rows` is
+            true for the optimizer.
         trainable: The variables.
-        finite: Whether to step.
+        finite: Boolean scalar tensor. If it is false, the step is skipped.
     """
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if scales:
@@ -39,30 +39,30 @@ def apply_gradients(optimizer, gradients, trainable, finite):
 
 
 def updates_rows(optimizer):
-    """Returns whether a step of the optimizer can leave the rows of a table as they are that have no gradient."""
+    """Returns whether the optimizer can update the rows of a table that have a gradient, and no others."""
     return not isinstance(optimizer, keras.optimizers.LossScaleOptimizer) and row_kind(optimizer) is not None
 
 
 def inner_optimizer(optimizer):
-    """Returns the optimizer that a `LossScaleOptimizer` wraps, or the given optimizer if it is another one."""
+    """Returns the optimizer inside a `LossScaleOptimizer`. Other optimizers are returned unchanged."""
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     return optimizer.inner_optimizer if scales else optimizer
 
 
 def _updater(optimizer):
-    """Returns a view of the optimizer that neither clips again nor, under TensorFlow, sums over replicas again.
+    """Returns a view of the optimizer that does not clip again and, under TensorFlow, does not sum over replicas again.
 
-    Keras' own Adam becomes a `FusedAdam`, and an optimizer that can update rows the one that does.
+    Keras' own Adam is viewed as a `FusedAdam`, and an optimizer that can update rows as the class that does.
     """
-    own = isinstance(optimizer, keras.optimizers.Adam) and type(optimizer).__module__.startswith("keras.")
-    kind = FusedAdam if own else row_kind(optimizer) or type(optimizer)
+    is_adam = isinstance(optimizer, keras.optimizers.Adam) and type(optimizer).__module__.startswith("keras.")
+    kind = FusedAdam if is_adam else row_kind(optimizer) or type(optimizer)
     return _view(optimizer, kind, global_clipnorm=None, _all_reduce_sum_gradients=list)
 
 
 def _view(optimizer, kind, **attributes):
-    """Returns an object of the class `kind` with the same variables, and other attributes.
+    """Returns an object of the class `kind` that shares the optimizer's variables and has other attributes.
 
-    The optimizer itself is left alone: under `MirroredStrategy` the threads of all replicas use it at the same time.
+    The optimizer itself is not changed: under `MirroredStrategy`, the threads of all replicas use it at the same time.
     """
     view = object.__new__(kind)
     view.__dict__.update(optimizer.__dict__, **attributes)
@@ -70,9 +70,9 @@ def _view(optimizer, kind, **attributes):
 
 
 def _assign_pure_step(optimizer, gradients, trainable, finite):
-    """Takes the step as a function. Rows are changed in place, a skipped update by zeros; other values are chosen."""
+    """Takes the step in the stateless form. A skipped step adds zeros to rows and keeps the old values elsewhere."""
     by_rows = [variable for variable, gradient in zip(trainable, gradients) if isinstance(gradient, RowGradient)]
-    in_place = {id(one) for variable in by_rows for one in (variable, *optimizer.slots_of(variable))}
+    in_place = {id(changed) for variable in by_rows for changed in (variable, *optimizer.slots_of(variable))}
     gradients = [
         _kept_rows(gradient, finite) if isinstance(gradient, RowGradient) else gradient for gradient in gradients
     ]

@@ -1,13 +1,13 @@
-"""Order of execution, where the backend does not keep one."""
+"""Order of execution, for backends that do not keep one."""
 
 import keras
 
 
 def with_dependencies(tensor, *others):
-    """Returns `tensor`, to be used only after `others` are computed; its value and gradient do not change.
+    """Returns `tensor` with a dependency: it is available only after `others` are computed.
 
-    A graph of TensorFlow runs independent operations at the same time, and then needs the memory of all. The other
-    backends need no such order.
+    Its value and gradient do not change. A graph of TensorFlow runs independent operations at the same time, which
+    needs the memory of all of them. The other backends need no such order.
     """
     if keras.config.backend() != "tensorflow":
         return tensor

@@ -1,33 +1,33 @@
 """Communication among the replicas of a distributed training step.
 
-A replica is one of several copies of a model, each on a device of its own, that divide the rows of a batch. All of
-them run the same step: under TensorFlow by `tf.distribute`, under JAX by `shard_map` over the batch axis of the mesh
-of `keras.distribution`, under torch in a process each. Without distribution there is one replica, of index 0, whose
-sums are its own values. `keras_adaptive.distribution` starts them.
+A replica is one of several copies of a model, each on its own device, that divide the rows of a batch. All replicas run
+the same step: by `tf.distribute` under TensorFlow, by `shard_map` over the batch axis of the mesh of
+`keras.distribution` under JAX, and in separate processes under torch. Without distribution there is one replica, with
+index 0, and a sum over replicas is its own value. `keras_adaptive.distribution` starts replicas.
 """
 
 import keras
 from keras import ops
 
-AXIS = "batch"  # the axis of the mesh under JAX
+AXIS = "batch"  # axis of the mesh under JAX
 
 
 def sum_over_replicas(tensors):
-    """Returns the sum over all replicas of a tensor, or of each tensor of a list; the same bits in every replica.
+    """Returns the sum of a tensor, or of each tensor in a list, over all replicas.
 
-    A list is exchanged as a whole, in a few messages.
+    Every replica receives the same bits. A list is exchanged as a whole, in a few messages.
     """
     summed = _SUMS[keras.config.backend()](tensors if isinstance(tensors, list) else [tensors])
     return summed if isinstance(tensors, list) else summed[0]
 
 
 def gather_over_replicas(tensor):
-    """Returns the rows of a tensor of all replicas, one replica after the other; the same in every replica."""
+    """Returns the concatenated rows of a tensor in all replicas. Every replica receives the same rows."""
     return _GATHERS[keras.config.backend()](tensor)
 
 
 def replica_index():
-    """Returns the index of this replica: the integer 0 if there is only one, else an integer or a scalar tensor."""
+    """Returns the index of this replica: the integer 0 if there is one replica, else an integer or a scalar tensor."""
     return _INDICES[keras.config.backend()]()
 
 
@@ -37,9 +37,12 @@ def replica_count():
 
 
 def on_each_replica(function, state, batch):
-    """Calls `function(state, batch)` in each replica under JAX, with the whole state and its own rows of the batch.
+    """Calls `function(state, batch)` in each replica under JAX, with the whole state and the replica's rows.
 
-    The function must return the same values in every replica. Returns these values.
+    The function must return the same values in every replica.
+
+    Returns:
+        The values that `function` returns.
     """
     distribution = keras.distribution.distribution()
     mesh = distribution and distribution.device_mesh
@@ -53,16 +56,16 @@ def on_each_replica(function, state, batch):
         mesh=mesh.backend_mesh,
         in_specs=(whole, rows),
         out_specs=whole,
-        axis_names={AXIS},  # over other axes, which divide weights, the compiler divides the work
+        axis_names={AXIS},  # the compiler distributes the work over other axes, which shard weights
         check_vma=False,
     )(state, batch)
 
 
 def call_if(condition, function, *arguments):
-    """Calls `function(*arguments)`, which changes variables, if a condition holds that is the same in every replica.
+    """Calls `function(*arguments)`, which changes variables, if a condition holds.
 
-    TensorFlow's replicas synchronize to change a variable, which is impossible inside a branch of a single replica:
-    all enter the branch together.
+    The condition must be the same in every replica. TensorFlow's replicas synchronize to change a variable, which is
+    impossible inside a branch of a single replica. They therefore enter the branch together.
     """
     if not _replicas_must_meet():
         ops.cond(condition, lambda: function(*arguments), lambda: None)
@@ -77,7 +80,7 @@ def call_if(condition, function, *arguments):
 
 
 def averaged_by_keras(logs):
-    """Returns the logs of a step in the shape in which Keras can average them: vectors in several processes."""
+    """Returns the logs of a step in the shape that Keras averages: vectors if there are several processes."""
     if keras.config.backend() != "tensorflow":
         return logs
     import tensorflow as tf
@@ -88,7 +91,7 @@ def averaged_by_keras(logs):
 
 
 def _replicas_must_meet():
-    """Returns whether only all replicas together can change a variable, even if a strategy has just one."""
+    """Returns whether a variable can only be changed by all replicas together, even if there is just one."""
     if keras.config.backend() != "tensorflow":
         return False
     import tensorflow as tf
@@ -98,7 +101,7 @@ def _replicas_must_meet():
 
 
 def _tensorflow_context():
-    """Returns the context of this replica, None if there is only one."""
+    """Returns the context of this replica, or None if there is only one replica."""
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()  # None outside of a step
@@ -155,14 +158,14 @@ def _jax_gather(tensor):
 
 
 def _torch_processes():
-    """Returns `torch.distributed` if there are several processes, else None."""
+    """Returns the module `torch.distributed` if there are several processes, else None."""
     import torch.distributed as processes
 
     return processes if processes.is_available() and processes.is_initialized() else None
 
 
 def _torch_sum(tensors):
-    """Sums tensors over processes, in one buffer for each dtype."""
+    """Sums tensors over processes, in one buffer per dtype."""
     import torch
 
     processes = _torch_processes()
@@ -180,7 +183,7 @@ def _torch_sum(tensors):
 
 
 def _torch_gather(tensor):
-    """Gathers tensors of one shape."""
+    """Gathers tensors that have the same shape in all processes."""
     import torch
 
     processes = _torch_processes()

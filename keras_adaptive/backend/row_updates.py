@@ -7,25 +7,27 @@ from keras_adaptive.backend.rows import RowGradient, read_rows
 
 
 class RowUpdates:
-    """Mixin of a Keras optimizer that updates a table with a `RowGradient` in these rows alone.
+    """Mixin for Keras optimizers that updates only the rows of a table that its `RowGradient` contains.
 
     A subclass implements `row_changes` and names its slots.
 
     Attributes:
-        row_slots: Names of the optimizer's lists of variables, with one for each trainable variable.
+        row_slots: Names of the lists of optimizer variables. Each list has one variable per trainable variable.
     """
 
     row_slots = ()
 
     def row_changes(self, gradient, slots, learning_rate):
-        """Returns what a step adds to the rows of the table, and a list of what it adds to the rows of the slots.
-
-        Everything is 0 where the gradient is 0.
+        """Returns the changes that a step makes to rows. They must be 0 where the gradient is 0.
 
         Args:
             gradient: Float tensor (n, …).
-            slots: Tensors (n, …), the rows of the slots.
-            learning_rate: The rate, a scalar tensor.
+            slots: List of tensors (n, …), the rows of the slots.
+            learning_rate: Scalar tensor.
+
+        Returns:
+            `(change, changes)`: a tensor (n, …) that is added to the rows of the table, and a list of tensors (n, …)
+            that are added to the rows of the slots.
         """
         raise NotImplementedError(f"`{type(self).__name__}` must implement `row_changes`.")
 
@@ -38,8 +40,8 @@ class RowUpdates:
         values = ops.cast(gradient.values, variable.dtype)
         change, changes = self.row_changes(values, rows, ops.cast(learning_rate, variable.dtype))
         _add_rows(variable, gradient.ids, change)
-        for slot, one, old in zip(slots, changes, rows, strict=True):
-            _add_rows(slot, gradient.ids, _after(old, one))
+        for slot, slot_change, old in zip(slots, changes, rows, strict=True):
+            _add_rows(slot, gradient.ids, _after(old, slot_change))
 
     def slots_of(self, variable):
         """Returns the slots of a variable."""
@@ -47,7 +49,7 @@ class RowUpdates:
         return [getattr(self, name)[index] for name in self.row_slots]
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        if keras.config.backend() == "torch":  # kernels for all variables at once take no rows
+        if keras.config.backend() == "torch":  # kernels for all variables at once do not support rows
             pairs = list(zip(grads, trainable_variables, strict=True))
             for gradient, variable in pairs:
                 if isinstance(gradient, RowGradient):
@@ -59,14 +61,14 @@ class RowUpdates:
 
 
 class RowSGD(RowUpdates, keras.optimizers.SGD):
-    """`keras.optimizers.SGD` without momentum."""
+    """Implements `keras.optimizers.SGD` without momentum, by rows."""
 
     def row_changes(self, gradient, slots, learning_rate):
         return -learning_rate * gradient, []
 
 
 class RowAdagrad(RowUpdates, keras.optimizers.Adagrad):
-    """`keras.optimizers.Adagrad`: a row without a gradient changes neither its weights nor its accumulator."""
+    """Implements `keras.optimizers.Adagrad` by rows: without a gradient, a row and its accumulator do not change."""
 
     row_slots = ("_accumulators",)
 
@@ -76,10 +78,10 @@ class RowAdagrad(RowUpdates, keras.optimizers.Adagrad):
 
 
 def row_kind(optimizer):
-    """Returns the class whose steps are the steps of an optimizer, and which updates rows; None if there is none.
+    """Returns the class that takes the steps of an optimizer by rows, or None if there is none.
 
-    Momentum, decay and averages of weights change every row in every step. The penalty of `clipvalue` and the bounds
-    of `clipnorm` are left to Keras, which knows dense gradients alone.
+    Momentum, decay and averages of weights change every row in every step. `clipvalue` and `clipnorm` are applied by
+    Keras, which supports only dense gradients.
     """
     whole = (
         "weight_decay",
@@ -94,21 +96,21 @@ def row_kind(optimizer):
         return None
     if isinstance(optimizer, RowUpdates):
         return type(optimizer)
-    own = type(optimizer).__module__.startswith("keras.")
-    if own and isinstance(optimizer, keras.optimizers.Adagrad):
+    of_keras = type(optimizer).__module__.startswith("keras.")
+    if of_keras and isinstance(optimizer, keras.optimizers.Adagrad):
         return RowAdagrad
-    if own and isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum:
+    if of_keras and isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum:
         return RowSGD
     return None
 
 
 def _after(read, values):
-    """Returns values that XLA computes after it has read the rows that they are added to: else it copies the slot."""
+    """Returns values that XLA computes after it has read the rows they are added to; otherwise, it copies the slot."""
     return ops.where(read == read, values, read) if keras.config.backend() == "jax" else values  # NaN stays NaN
 
 
 def _add_rows(variable, ids, values):
-    """Adds to rows of a variable in place, at a cost of these rows."""
+    """Adds values to rows of a variable in place. The cost depends only on the number of rows."""
     _ADDERS[keras.config.backend()](variable, ids, values)
 
 

@@ -1,4 +1,4 @@
-"""Rows of tables, and gradients that hold these rows alone."""
+"""Reads rows of tables, and represents gradients that are zero outside of these rows."""
 
 import contextlib
 import contextvars
@@ -9,15 +9,15 @@ from keras import ops
 
 from keras_adaptive.backend.replicas import gather_over_replicas
 
-_READER = contextvars.ContextVar("reader", default=None)  # of this thread, which may be a replica
+_READER = contextvars.ContextVar("reader", default=None)  # one per thread, because a thread may be a replica
 
 
 class RowGradient(NamedTuple):
     """Gradient of a table (rows, …) that is zero outside of a few rows.
 
     Args:
-        ids: Int32 tensor (n,), the rows. `summed_by_row` makes them distinct, except for places that pad: these repeat
-            a row and have the values 0.
+        ids: Int32 tensor (n,), the rows. `summed_by_row` makes them distinct, except for padding, which repeats a row
+            with the value 0.
         values: Tensor (n, …), the gradient of each row.
     """
 
@@ -26,9 +26,9 @@ class RowGradient(NamedTuple):
 
 
 def take_rows(variable, ids):
-    """Returns the rows `ids` of a variable, so that training can compute the gradient of these rows alone.
+    """Returns the rows `ids` of a variable, so that training can compute a gradient of these rows only.
 
-    A layer that reads a table in training by this function only may list it among its `row_variables`.
+    A layer may list a table among its `row_variables` if training reads the table only by this function.
 
     Args:
         variable: A Keras variable (rows, …).
@@ -44,9 +44,9 @@ def take_rows(variable, ids):
 
 
 def read_rows(variable, ids):
-    """Returns rows of a variable, which may then be updated in place.
+    """Returns rows of a variable such that it can be updated in place afterwards.
 
-    Under TensorFlow the value of a whole variable that was read by the same step would be copied before the update.
+    Under TensorFlow, a variable whose whole value was read in the same step would be copied before the update.
     """
     if keras.config.backend() != "tensorflow":
         return ops.take(variable, ids, axis=0)
@@ -57,22 +57,22 @@ def read_rows(variable, ids):
 
 
 class RowReader:
-    """Collects what `take_rows` reads of some variables within `reading()`.
+    """Records the reads of variables by `take_rows` inside `reading()`.
 
-    Every read gives a tensor that the function to be differentiated depends on in place of the variable, and whose
-    gradient is the gradient of the rows.
+    Every read returns a tensor that replaces the variable in the differentiated function. The gradient of this tensor
+    is the gradient of the rows.
 
     Args:
         variables: The variables.
-        watch: Function from the rows of read number k and k to the tensor that takes their place.
-        others: Further variables to collect the reads of; they have no part in `gradients`.
+        watch: Function `(rows, k)` that returns the tensor to replace the rows of read number k.
+        others: Further variables whose reads are recorded, but which are not part of `gradients`.
     """
 
     def __init__(self, variables, watch, others=()):
         self.variables = list(variables)
         self.watch = watch
         self.readable = set(map(id, [*variables, *others]))
-        self.read, self.ids, self.rows = [], [], []  # of every read: variable, ids, watched rows
+        self.read, self.ids, self.rows = [], [], []  # the variable, ids and watched rows of every read
 
     @contextlib.contextmanager
     def reading(self):
@@ -93,24 +93,24 @@ class RowReader:
         """Returns a `RowGradient` per variable from the ids and the gradients of all reads."""
         result = []
         for variable in self.variables:
-            places = [place for place, one in enumerate(self.read) if one is variable]
+            places = [place for place, read in enumerate(self.read) if read is variable]
             parts = [ops.cast(ops.reshape(ids[place], [-1]), "int32") for place in places]
             values = [ops.reshape(of_rows[place], (-1, *variable.shape[1:])) for place in places]
             result.append(_joined(variable, parts, values))
         return result
 
 
-def added(one, other):
-    """Returns the sum of two gradients of a variable, each a tensor or a `RowGradient` with any ids."""
-    if not isinstance(one, RowGradient):
-        return one + other
-    return RowGradient(*(ops.concatenate(pair) for pair in zip(one, other)))
+def added(first, second):
+    """Returns the sum of two gradients of a variable, which are both tensors or both a `RowGradient`."""
+    if not isinstance(first, RowGradient):
+        return first + second
+    return RowGradient(*(ops.concatenate(pair) for pair in zip(first, second)))
 
 
 def summed_by_row(gradient):
-    """Returns a `RowGradient` over all replicas whose ids are distinct, except for places that pad.
+    """Sums a `RowGradient` over all replicas and over equal ids. Other gradients are returned unchanged.
 
-    Another gradient is returned as it is.
+    The ids of the result are distinct, except for padding.
     """
     if not isinstance(gradient, RowGradient):
         return gradient
@@ -125,7 +125,7 @@ def _joined(variable, ids, values):
 
 
 def _sum_sorted(ids, values):
-    """Sums with static shapes: n rows give n, of which those at the end pad."""
+    """Sums rows with static shapes: n rows yield n rows, of which the last ones may be padding."""
     order = ops.argsort(ids)
     in_order = ops.take(ids, order)
     first = ops.concatenate([in_order[:1] == in_order[:1], in_order[1:] != in_order[:-1]])

@@ -1,4 +1,4 @@
-"""Calls of a model's own step, on every backend."""
+"""Runs the step of a model, on every backend."""
 
 import keras
 
@@ -8,7 +8,7 @@ from keras_adaptive.backend.replicas import averaged_by_keras, on_each_replica
 def run_step(model, function, arguments, optimizer_variables=None):
     """Runs `function(data)`, which changes variables and returns logs, as a step of `fit` or `evaluate`.
 
-    Under JAX it becomes a pure function of the state that Keras carries from step to step.
+    Under JAX, it becomes a pure function of the state that Keras carries from step to step.
 
     Args:
         model: The Keras model.

@@ -6,15 +6,15 @@ import keras
 def scan(step, state, inputs, outputs, reverse=False):
     """Runs `step` over the first axis of `inputs`, in a loop whose intermediate results are not recorded.
 
-    It serves the two halves of a `custom_vjp`: TensorFlow could not differentiate it. `keras.ops.scan` would ask the
-    outputs of a step to have the shapes of the state.
+    It serves the two functions of a `custom_vjp`, since TensorFlow cannot differentiate it. `keras.ops.scan` requires
+    that the outputs of a step have the shapes of the state.
 
     Args:
         step: Function `(state, inputs) → (state, outputs)` of one step, all tuples of tensors.
         state: The state before the first step.
         inputs: Tuple of tensors (time, …).
-        outputs: Tuple of `(shape, dtype)` of the outputs of one step.
-        reverse: Whether to begin with the last step. The outputs are in the order of the inputs.
+        outputs: Tuple of the `(shape, dtype)` of each output of a step.
+        reverse: Whether to begin with the last step. The outputs have the order of the inputs.
 
     Returns:
         `(state, outputs)`: the state after the last step, and the outputs (time, …).
@@ -30,8 +30,9 @@ def _tensorflow(step, state, inputs, outputs, reverse):
 
     def body(number, state, arrays):
         place = time - 1 - number if reverse else number
-        state, results = step(state, tuple(one[place] for one in inputs))
-        return number + 1, state, tuple(array.write(place, one) for array, one in zip(arrays, results, strict=True))
+        state, results = step(state, tuple(tensor[place] for tensor in inputs))
+        arrays = tuple(array.write(place, result) for array, result in zip(arrays, results, strict=True))
+        return number + 1, state, arrays
 
     _, state, arrays = tf.while_loop(lambda number, *_: number < time, body, (0, state, arrays), parallel_iterations=1)
     return state, tuple(array.stack() for array in arrays)
@@ -49,9 +50,9 @@ def _torch(step, state, inputs, outputs, reverse):
     time = len(inputs[0])
     kept = [torch.empty(time, *shape, dtype=getattr(torch, dtype), device=inputs[0].device) for shape, dtype in outputs]
     for place in reversed(range(time)) if reverse else range(time):
-        state, results = step(state, tuple(one[place] for one in inputs))
-        for array, one in zip(kept, results, strict=True):
-            array[place] = one
+        state, results = step(state, tuple(tensor[place] for tensor in inputs))
+        for array, result in zip(kept, results, strict=True):
+            array[place] = result
     return state, tuple(kept)
 
 

@@ -1,4 +1,4 @@
-"""Replacement of a slice of a tensor, with operations that every TensorFlow has."""
+"""Replaces a slice of a tensor by operations that every build of TensorFlow has."""
 
 import keras
 from keras import ops
@@ -7,13 +7,16 @@ from keras import ops
 def slice_update(tensor, new, position):
     """Returns a copy of `tensor` with `tensor[:, position : position + steps]` replaced by `new`.
 
-    `keras.ops.slice_update` is an operation of XLA under TensorFlow: it compiles for each new shape, and a server of
-    SavedModels need not have it.
+    Under TensorFlow, `keras.ops.slice_update` is an operation of XLA, which compiles for each new shape and which a
+    server of SavedModels may lack.
 
     Args:
         tensor: Tensor (batch, length, …).
         new: Tensor (batch, steps, …).
-        position: Int or int tensor.
+        position: Integer or integer scalar tensor.
+
+    Returns:
+        A tensor (batch, length, …).
     """
     if keras.config.backend() != "tensorflow":
         return ops.slice_update(tensor, [0, position, *[0] * (len(tensor.shape) - 2)], new)

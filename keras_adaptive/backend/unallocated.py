@@ -6,10 +6,16 @@ import keras
 
 
 def unallocated(make_model):
-    """Returns `make_model()`, made without memory for its variables, to look at their shapes.
+    """Builds a model by `make_model()` without allocating its variables, whose shapes can then be read.
 
-    It is made in a thread of its own. Keras keeps for each thread a list of the variables that it has yet to allocate,
-    which it would otherwise allocate when the next model is made. The seeds of later models do not change.
+    The model is built in a separate thread. Keras keeps a list of variables to allocate per thread, and would allocate
+    them when the next model is built. The seeds of later models do not change.
+
+    Args:
+        make_model: Function without arguments that returns a model.
+
+    Returns:
+        The model.
     """
     state = random.getstate()
     try:
@@ -25,5 +31,5 @@ def _make(make_model):
 
 
 def number_of_values(variables):
-    """Returns the number of values in some variables."""
+    """Returns the total number of values in variables."""
     return sum(math.prod(variable.shape) for variable in variables)
