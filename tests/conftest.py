@@ -69,6 +69,7 @@ ONCE = [
     "scripts/test_results.py",
     "test_annotations.py",
     "test_configs.py",
+    "test_documentation.py",
     "test_evaluation.py",
     "test_imports.py::test_allowed",
     "test_imports.py::test_forbidden",
