@@ -9,13 +9,14 @@ from keras import ops
 from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.metrics.mixture import check_weights
+from keras_adaptive.models.generation import Generation
 from keras_adaptive.models.language_model import REQUIRES
-from keras_adaptive.models.prediction import Cache, Prediction
+from keras_adaptive.models.prediction import Cache
 from keras_adaptive.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class Ensemble(Prediction):
+class Ensemble(Generation):
     """Ensemble of language models: the weighted mean of their probabilities, for prediction.
 
     The members may have any parts but must share one vocabulary. The ensemble has the predicting methods of a
@@ -44,7 +45,7 @@ class Ensemble(Prediction):
     """
 
     def __init__(
-        self, models: Sequence[Prediction], weights: Sequence[float] | np.ndarray | None = None, **kwargs: Any
+        self, models: Sequence[Generation], weights: Sequence[float] | np.ndarray | None = None, **kwargs: Any
     ) -> None:
         models = list(models)
         _check(models)
@@ -57,7 +58,7 @@ class Ensemble(Prediction):
         self._functions = Cache()
 
     @property
-    def models(self) -> list[Prediction]:
+    def models(self) -> list[Generation]:
         """List of the members."""
         return list(self.body.models)
 
@@ -101,7 +102,7 @@ def _check(models):
     if not models:
         raise ValueError("An ensemble must have at least one model. Received: models=[].")
     for model in models:
-        if not isinstance(model, Prediction):
+        if not isinstance(model, Generation):
             raise ValueError(f"The members of an ensemble must be `LanguageModel`s. Received: {type(model).__name__}.")
     sizes = [(model.input_vocabulary_size, model.vocabulary_size) for model in models]
     for number, size in enumerate(sizes):

@@ -8,8 +8,9 @@ from keras_adaptive.backend.checks import check_rows
 from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.output import Output
+from keras_adaptive.models.generation import Generation
 from keras_adaptive.models.outside_ids import check_class_weight
-from keras_adaptive.models.prediction import Cache, Prediction
+from keras_adaptive.models.prediction import Cache
 from keras_adaptive.models.training_step import TrainingStep
 from keras_adaptive.typing import Tensor
 
@@ -18,7 +19,7 @@ REQUIRES = {"requires": "import keras_adaptive, before the model is loaded"}
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class LanguageModel(TrainingStep, Prediction):
+class LanguageModel(TrainingStep, Generation):
     """Language model of three parts: input, body and output.
 
     The model is a functional `keras.Model` from token ids to hidden states. Its output layer maps the hidden states to

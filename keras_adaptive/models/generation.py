@@ -1,0 +1,185 @@
+"""Generation with a language model, from NumPy arrays of ids to NumPy arrays."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_adaptive import generation
+from keras_adaptive.models.prediction import Prediction, round_up
+from keras_adaptive.special_words import PAD
+from keras_adaptive.typing import Tensor
+
+SAMPLERS = ("greedy", "random", "top_k", "top_p")  # implemented by this package
+KERAS_HUB_SAMPLERS = ("beam", "contrastive")
+
+
+class Generation(Prediction):
+    """Base class of models that continue texts, with the `generate` and `stream` of a `LanguageModel`."""
+
+    def generate(
+        self,
+        prompt: Tensor | Sequence[Sequence[int]],
+        length: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        seed: int | None = None,
+        sampler: Any = None,
+        *,
+        top_p: float | None = None,
+        stop: int | None = None,
+    ) -> np.ndarray:
+        """Continues prompts one word at a time, drawn from the exact distribution.
+
+        Args:
+            prompt: Ids (batch, prompt length), at least one per row; or a list of rows of different lengths.
+            length: Number of words to add to each row, at least 1.
+            temperature: Divisor of the log-probabilities. 0 takes the most probable word.
+            top_k: Number of the most probable words to draw among. Optional.
+            seed: Integer. A seed gives the same words on every backend, up to rounding. Optional.
+            sampler: "greedy", "random", "top_k" or "top_p", short for the other arguments (with `top_k=5` or
+                `top_p=0.1` by default); or "beam", "contrastive" or a `keras_hub.samplers.Sampler`, which has its own
+                temperature and seed, computes the probabilities of all words and needs prompts of one length. Optional.
+            top_p: Probability. The draw is among the fewest words whose probabilities add up to `top_p` (nucleus
+                sampling). Optional.
+            stop: Id of a word that ends a row. Padding fills the rest of the row. Optional.
+
+        Returns:
+            A NumPy array (batch, length), int32, of the new ids.
+
+        Raises:
+            ValueError: If a number is out of range, or `sampler` is unknown or contradicts the other arguments.
+        """
+        _check_length(length)
+        if sampler not in (None, *SAMPLERS):
+            return self._generate_by(sampler, prompt, length, (temperature, top_k, top_p, stop))
+        if sampler:
+            _check_sampler(sampler, temperature, top_k, top_p)
+            temperature = 0 if sampler == "greedy" else temperature
+            top_k = 5 if sampler == "top_k" and top_k is None else top_k
+            top_p = 0.1 if sampler == "top_p" and top_p is None else top_p
+        prompts = self._prompts(prompt)
+        steps = list(self._stream(prompts, length, temperature, top_k, seed, top_p, stop))
+        starts = np.array(list(map(len, prompts))) - min(map(len, prompts))
+        missing = max(starts) + length - len(steps)  # all rows may have ended
+        words = np.pad(np.stack(steps, axis=1), [[0, 0], [0, missing]], constant_values=PAD)
+        return np.take_along_axis(words, starts[:, None] + np.arange(length), axis=1)
+
+    def stream(
+        self,
+        prompt: Tensor | Sequence[Sequence[int]],
+        length: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        seed: int | None = None,
+        *,
+        top_p: float | None = None,
+        stop: int | None = None,
+        alternatives: int = 0,
+    ) -> Iterator[np.ndarray | tuple[np.ndarray, ...]]:
+        """Yields the words of `generate` as they are drawn: one array (batch,) per step, until all rows have ended.
+
+        The first array follows the shortest prompt; rows of longer prompts repeat their own words until they end.
+
+        Args:
+            prompt, length, temperature, top_k, seed, top_p, stop: As in `generate`.
+            alternatives: Number of the most probable words to yield with every word.
+
+        Yields:
+            An array (batch,) of ids or, with `alternatives`, `(ids, log_probs, best_log_probs, best_ids)`. `log_probs`
+            (batch,) belongs to the drawn words, and (batch, alternatives) to the most probable ones. They are the
+            model's own, in nats, whatever the temperature.
+        """
+        _check_length(length)
+        return self._stream(self._prompts(prompt), length, temperature, top_k, seed, top_p, stop, alternatives)
+
+    def _generate_by(self, sampler, prompt, length, options):
+        if options != (1.0, None, None, None):
+            raise ValueError(
+                "A sampler of KerasHub has its own options: leave out `temperature`, `top_k`, `top_p` and `stop`. "
+                f"Received: {', '.join(map(repr, options))}."
+            )
+        if isinstance(sampler, str):
+            if sampler not in KERAS_HUB_SAMPLERS:
+                names = ", ".join((*SAMPLERS, *KERAS_HUB_SAMPLERS))
+                raise ValueError(f"`sampler` must be one of {names}, or a sampler of KerasHub. Received: {sampler!r}.")
+            import keras_hub
+
+            sampler = keras_hub.samplers.get(sampler)
+        prompt = self._ids(prompt, "prompt")
+        return generation.by_sampler(sampler, self.compiled_next(), self.body.initial_state, prompt, length)
+
+    def _stream(self, prompts, length, temperature, top_k, seed, top_p, stop, alternatives=0):
+        if not temperature >= 0 or (top_k is not None and top_k < 1):
+            raise ValueError(
+                "`temperature` must not be negative and `top_k` must be at least 1. "
+                f"Received: temperature={temperature}, top_k={top_k}."
+            )
+        if top_p is not None and not 0 < top_p <= 1:
+            raise ValueError(f"`top_p` must be above 0 and at most 1. Received: top_p={top_p}.")
+        if stop is not None and not 0 <= stop < self.vocabulary_size:
+            raise ValueError(f"`stop` must be an id from 0 to {self.vocabulary_size - 1}. Received: stop={stop}.")
+        most = min(top_k or self.vocabulary_size, self.vocabulary_size)
+        key, draw = self._draw(temperature, top_k and most, top_p)
+        options = [ops.convert_to_tensor(temperature, "float32"), ops.convert_to_tensor(most, "int32")]
+        options.append(ops.convert_to_tensor(1.0 if top_p is None else top_p, "float32"))
+
+        def step(tokens, state, uniform, *options):
+            hidden, state = self(tokens, state=state)
+            ids = draw(hidden[:, -1], uniform, *options)
+            if not alternatives:
+                return ids, state
+            log_probs, _, _, *best = self.word_output.alternatives(hidden[:, -1], ids, alternatives)
+            return ids, log_probs, *best, state
+
+        read = self._compiled("read", lambda tokens, state: self(tokens, state=state)[1], [1])
+        step = self._compiled(("step", key, alternatives), step, [1])
+        state = self.body.initial_state(len(prompts), max(map(len, prompts)) + length)
+        return generation.stream(
+            read, lambda *arguments: step(*arguments, *options), state, prompts, length, seed, stop
+        )
+
+    def _draw(self, temperature, top_k, top_p):
+        """Returns `(key, function)`, where `function(hidden, uniform, temperature, top_k, top_p)` draws ids.
+
+        The numbers are arguments, so that one compiled function serves all values.
+        """
+        output = self.word_output
+        if temperature == 0:
+            return "greedy", lambda hidden, *_: output.top_k(hidden, 1)[1][..., 0]
+        if top_k is not None or top_p is not None:
+            top_k = top_k or self.vocabulary_size
+            most = round_up(top_k, self.vocabulary_size)
+            if top_p is None:
+                return most, lambda *arguments: output.draw_among(*arguments[:-1], most)
+            return ("top_p", most), lambda *arguments: output.draw_among(*arguments[:-1], most, arguments[-1])
+        if temperature == 1:
+            return "exact", lambda hidden, uniform, *_: output.sample_with(hidden, uniform)
+        return "tempered", lambda hidden, uniform, temperature, *_: output.draw_tempered(hidden, uniform, temperature)
+
+    def _prompts(self, prompt):
+        """Returns a list of checked rows of ids."""
+        if isinstance(prompt, list) and len({np.shape(row) for row in prompt}) > 1:
+            return [self._ids([row], "prompt")[0] for row in prompt]
+        return list(self._ids(prompt, "prompt"))
+
+
+def _check_sampler(sampler, temperature, top_k, top_p):
+    """Raises a `ValueError` if a sampler's name contradicts the other arguments."""
+    holds = {
+        "`top_k`": top_k is None or sampler == "top_k",
+        "`top_p`": top_p is None or sampler == "top_p",
+        "`temperature`": temperature in (0, 1) if sampler == "greedy" else temperature != 0,
+    }
+    if not all(holds.values()):
+        wrong = next(name for name in holds if not holds[name])
+        raise ValueError(
+            f"The sampler {sampler!r} contradicts {wrong}: leave out one of the two. "
+            f"Received: temperature={temperature}, top_k={top_k}, top_p={top_p}."
+        )
+
+
+def _check_length(length):
+    if length < 1:
+        raise ValueError(f"`length`, the number of words to add, must be at least 1. Received: length={length}.")
