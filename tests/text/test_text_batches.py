@@ -44,11 +44,10 @@ def test_lines_make_the_batches_of_their_corpus_in_every_epoch(corpus, shuffle):
     expected = BlockBatches(corpus.tokens("train"), **how)
     batches = TextBatches(LINES, TextCodec.load(corpus.data_dir), **how)
     for epoch in range(2):
+        batches.on_epoch_begin()
         start = epoch * len(expected)
-        assert_equal(
-            map(batches.__getitem__, range(len(batches))), list(expected.batches(start, start + len(expected)))
-        )
-        batches.on_epoch_end()
+        found = (batches[index] for index in range(len(batches)))
+        assert_equal(found, list(expected.batches(start, start + len(expected))))
 
 
 def test_fit_asks_for_every_batch_in_its_order():
@@ -63,7 +62,8 @@ def test_fit_asks_for_every_batch_in_its_order():
     model.compile("sgd", run_eagerly=True)
     batches = Recorded([" ".join(WORDS[4:9])] * 4, CODEC, 4, 2, seed=1)
     model.fit(batches, epochs=2, shuffle=False, verbose=0)
-    assert [place for place in asked if place != (0, 0)] == [(epoch, i) for epoch in range(2) for i in range(3)][1:]
+    first = list(dict.fromkeys(asked))  # Keras reads some batches twice, to know their shapes
+    assert first == [(epoch, index) for epoch in range(2) for index in range(3)]
 
 
 @on_tensorflow
