@@ -3,8 +3,10 @@
 import concurrent.futures
 import contextlib
 import http.client
+import importlib
 import json
 import socket
+import sys
 import threading
 import time
 
@@ -107,3 +109,10 @@ def test_runs_of_one_name_get_different_names(folders, monkeypatch, tmp_path):  
 
     monkeypatch.setattr(serve, "FLAGS", Flags)
     assert [run.name for run in serve.runs()] == ["words", "words (2)"]
+
+
+def test_packages_that_are_missing_are_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    monkeypatch.delitem(sys.modules, "trainers.page")
+    with pytest.raises(ModuleNotFoundError, match=r"pip install \"keras_adaptive\[serve\]\""):
+        importlib.import_module("trainers.page")

@@ -44,7 +44,7 @@ class Page:
                 Route("/api/runs/{name}/learning", self.learning),
                 *(Route(f"/api/{name}", endpoint, methods=["POST"]) for name, endpoint in posts.items()),
                 Route("/", self.index),
-                Mount("/static", StaticFiles(directory=STATIC, check_dir=False)),
+                Mount("/static", StaticFiles(directory=STATIC)),
             ],
             exception_handlers={HTTPException: _refused, ValueError: _wrong, NotImplementedError: _wrong, 500: _failed},
             lifespan=self._lifespan,

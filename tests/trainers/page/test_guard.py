@@ -1,5 +1,7 @@
 """Who may ask, and what a browser may do with the answers."""
 
+import re
+
 import pytest
 
 HOSTS = {
@@ -56,8 +58,18 @@ def test_every_answer_has_the_headers(client):
         assert answer.headers["cache-control"] == "no-store" and answer.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize(
-    "path", ["/static/../app.py", "/static/%2e%2e/app.py", "/../../etc/passwd", "/static//etc/passwd"]
-)
+def test_the_page_and_its_files_need_nothing_that_the_policy_forbids(client):
+    html = client.get("/").text
+    assert client.get("/").headers["content-type"].startswith("text/html") and "<style" not in html
+    names = re.findall(r'(?:src|href)="(?!#)([^"]+)"', html)
+    assert {name.partition("/")[0] for name in names} == {"static"}
+    assert all(client.get(f"/{name}").status_code == 200 for name in names)
+    assert not re.search(r"<script(?![^>]* src=)|\son\w+=|\sstyle=|https?://", html)
+
+
+OUTSIDE = ["/static/../app.py", "/static/%2e%2e/app.py", "/../../etc/passwd", "/static//etc/passwd", "/static/%00"]
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
 def test_files_outside_are_not_served(client, path):
     assert client.get(path).status_code in (400, 404)
