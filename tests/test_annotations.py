@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from tests.test_package import PARTS
+from tests.support.parts import PARTS
 
 # Parts whose annotations are still being written.
 WITHOUT = {"callbacks", "data", "distribution", "evaluation", "export", "fairseq"}

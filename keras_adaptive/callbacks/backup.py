@@ -111,6 +111,7 @@ class Backup(keras.callbacks.Callback):
             return path
         if paths:
             raise ValueError(f"No checkpoint in {self.folder} is complete: train again, in another folder.")
+        return None
 
     def _set(self, model, state, arrays):
         if not model.optimizer.built:  # a second build of a LossScaleOptimizer would create its variables again

@@ -29,4 +29,4 @@ def lost_process(error: BaseException) -> str | None:
     >>> lost_process(RuntimeError("CUDA out of memory"))
     """
     found = None if isinstance(error, OTHERS) else GONE.search(str(error))
-    return found and " ".join(str(error)[found.start() :].split())[:200]
+    return " ".join(str(error)[found.start() :].split())[:200] if found else None

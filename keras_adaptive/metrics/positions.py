@@ -21,7 +21,7 @@ def positions_after(marks: ArrayLike) -> np.ndarray:
     >>> positions_after(marks).tolist()
     [1, 2, 3, 1, 1, 2, 3, 1, 2]
     """
-    places = np.arange(len(marks))
+    places = np.arange(np.size(marks))
     last = np.maximum.accumulate(np.where(marks, places, -1))
     return places - np.append(-1, last)[:-1]
 

@@ -47,7 +47,7 @@ class SavedTextModel:
 
     def perplexity(self, texts: str | Iterable[str], batch_size: int = 16) -> float:
         """Returns the perplexity per word of all texts together, as `TextModel.perplexity`."""
-        return perplexity_of(self.score(as_list(texts), batch_size=batch_size))
+        return perplexity_of(self.score(as_list(texts), batch_size=batch_size))  # type: ignore[arg-type]
 
     def next_words(self, prompt: str, k: int = 10) -> list[tuple[str, float]]:
         """Returns the most probable next words and their probabilities, as `TextModel.next_words`."""

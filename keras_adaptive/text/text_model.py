@@ -111,7 +111,7 @@ class TextModel:
 
     def perplexity(self, texts: str | Iterable[str], batch_size: int = 16) -> float:
         """Returns the perplexity per word of all texts together; a `</s>` after each counts as a word."""
-        return perplexity_of(self.score(as_list(texts), batch_size=batch_size))
+        return perplexity_of(self.score(as_list(texts), batch_size=batch_size))  # type: ignore[arg-type]
 
     def next_words(self, prompt: str, k: int = 10) -> list[tuple[str, float]]:
         """Returns the words that most probably follow a prompt, and their probabilities, in descending order.

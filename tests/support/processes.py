@@ -18,7 +18,8 @@ import tempfile
 from pathlib import Path
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["keras_adaptive", "tensorflow"])  # Keras imports TensorFlow, if it can, to set seeds
+PACKAGE = ["keras_adaptive.callbacks", "keras_adaptive.distribution", "keras_adaptive.text"]  # and what they import
+FORKS.set_forkserver_preload([*PACKAGE, "tensorflow"])  # Keras imports TensorFlow, if it can, to set seeds
 COUNT = itertools.count()
 
 
