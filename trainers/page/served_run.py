@@ -15,10 +15,11 @@ from trainers import summary
 from trainers.page.learning import Learning
 from trainers.run_folder import RunFolder
 
-LINES = 16  # scored at a time
+LINES = 4  # scored in a turn
 ALTERNATIVES = 10  # computed at least, so that few functions are compiled
 CAPACITY = 256  # tokens; states hold a multiple of it, since compilers compile for each size
-WARM_UP = (20, 50)  # words of the texts that are scored before the first request
+WARM_UP = ((1, 20), (1, 50), (LINES, 20))  # lines and words of each, scored before the first request
+PROMPT = 32  # words that are continued before the first request
 
 
 class ServedRun:
@@ -200,9 +201,10 @@ class ServedRun:
         """
         if not self._has_model and self.learning.is_training():
             return
-        for words in WARM_UP:
-            list(self.score(" ".join(["the"] * words), math.inf))
-        list(self.generate("the", [], 2, math.inf, ALTERNATIVES))
+        for lines, words in WARM_UP:
+            list(self.score(f"{'the ' * words}\n" * lines, math.inf))
+        for temperature in (0.8, 1.0):
+            list(self.generate("the " * PROMPT, [], 1, math.inf, ALTERNATIVES, temperature=temperature))
         if self.text_model.reads_bytes:
             list(self.neighbors(["the"], 1))
 
