@@ -1,0 +1,42 @@
+import keras
+import keras_hub
+
+from keras_adaptive.hub.backbone import AdaptiveBackbone
+from keras_adaptive.hub.tokenizer import AdaptiveTokenizer
+
+
+@keras.saving.register_keras_serializable(package="keras_adaptive")
+class AdaptiveCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
+    """KerasHub preprocessor of an `AdaptiveCausalLM`: from strings to token ids, targets and weights.
+
+    A string is one line. Its row is `</s>`, the tokens, and `</s>` as the last target, as in the training of this
+    package. As elsewhere in KerasHub, a text that is longer than `sequence_length` is cut.
+
+    Args:
+        tokenizer: An `AdaptiveTokenizer`.
+        sequence_length: Number of tokens of a row.
+        add_start_token: Whether `</s>` precedes the text.
+        add_end_token: Whether `</s>` follows the text.
+        **kwargs: As in `keras_hub.models.CausalLMPreprocessor`.
+
+    Call arguments:
+        x: A string, a list of strings, or a string tensor (batch,), also within a `tf.data` pipeline.
+        sequence_length: Number of tokens of a row, instead of the layer's. Optional.
+
+    Returns:
+        `({"token_ids", "padding_mask"}, targets, weights)`, each (batch, sequence_length).
+
+    Example:
+
+    >>> tokenizer = AdaptiveTokenizer(TextCodec(Vocabulary.from_counts({"the": 9, "cat": 2})))
+    >>> preprocessor = AdaptiveCausalLMPreprocessor(tokenizer, sequence_length=5)
+    >>> inputs, targets, weights = preprocessor(["the cat"])
+    >>> for tensor in (inputs["token_ids"], targets, weights):
+    ...     print(keras.ops.convert_to_numpy(tensor).tolist())
+    [[2, 4, 5, 2, 1]]
+    [[4, 5, 2, 1, 1]]
+    [[True, True, True, False, False]]
+    """
+
+    backbone_cls = AdaptiveBackbone
+    tokenizer_cls = AdaptiveTokenizer
