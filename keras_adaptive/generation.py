@@ -10,23 +10,23 @@ SEGMENT = 512  # number of prompt tokens to read at a time, since attention comp
 
 
 def stream(read, step, state, prompts, length, seed=None, stop=None):
-    """Yields arrays (batch,) of ids that continue the prompts, until each is `length` words longer or has ended.
+    """Yields ids that continue the prompts, until every row has `length` new words or has ended.
 
     The first array follows the shortest prompt. Rows of longer prompts yield the words of their prompts first.
 
     Args:
-        read: Function `(tokens (batch, steps), state) → state`, which reads all tokens of the shortest prompt but its
-            last.
+        read: Function `(tokens (batch, steps), state) → state`, which reads the tokens of the shortest prompt except
+            for the last one.
         step: Deterministic function `(tokens (batch, 1), state, uniform (2, batch)) → (ids (batch,), …, state)`, which
-            draws by the numbers of `uniform`, each in [0, 1). Other results between the two are yielded with the ids.
+            draws by the numbers `uniform` in [0, 1). Further results before the state are yielded with the ids.
         state: The state before the first token, with capacity for the longest prompt and `length` words.
         prompts: List of int32 arrays (prompt length,).
         length: Number of words to add.
-        seed: Seed of NumPy's generator, so that the draws do not depend on the backend.
-        stop: Id of the word with which a row ends when it is drawn; the row then yields padding. Optional.
+        seed: Seed of NumPy's generator, so that the draws do not depend on the backend. Optional.
+        stop: Id of a word that ends a row when it is drawn; the row then yields padding. Optional.
 
     Yields:
-        An array, or a tuple of it and the other results of the step, NumPy arrays (batch, …).
+        An int32 array (batch,), or a tuple of this array and the further results of the step, NumPy arrays (batch, …).
     """
     random = np.random.default_rng(seed)
     lengths = [len(prompt) for prompt in prompts]
@@ -37,20 +37,20 @@ def stream(read, step, state, prompts, length, seed=None, stop=None):
     ended = np.zeros(len(prompts), bool)
     for place in range(min(lengths), max(lengths) + length):
         uniform = random.random((2, len(prompts)), dtype="float32")
-        ids, *others, state = step(ops.convert_to_tensor(tokens), state, ops.convert_to_tensor(uniform))
-        given = [prompt[place : place + 1] for prompt in prompts]
+        ids, *results, state = step(ops.convert_to_tensor(tokens), state, ops.convert_to_tensor(uniform))
+        prompted = [prompt[place : place + 1] for prompt in prompts]  # the word of the prompt, if it is that long
         drawn = ops.convert_to_numpy(ids)
         drawn = np.where(ended, PAD, drawn).astype(drawn.dtype)
-        ids = np.array([own[0] if len(own) else one for own, one in zip(given, drawn)], drawn.dtype)
-        yield (ids, *map(ops.convert_to_numpy, others)) if others else ids
-        ended |= (ids == stop) & [not len(own) for own in given]
+        ids = np.array([word[0] if len(word) else id for word, id in zip(prompted, drawn)], drawn.dtype)
+        yield (ids, *map(ops.convert_to_numpy, results)) if results else ids
+        ended |= (ids == stop) & [not len(word) for word in prompted]
         if ended.all():
             return
         tokens = ids[:, None]
 
 
 def segments(length):
-    """Yields the slices by which a prompt is read, whose lengths are powers of two: compilers compile for each."""
+    """Yields the slices of a prompt to read at a time; their lengths are powers of two, so that few are compiled."""
     start = 0
     while start < length:
         size = min(SEGMENT, 1 << ((length - start).bit_length() - 1))
@@ -81,7 +81,7 @@ def by_sampler(sampler, step, initial_state, prompt, length):
 
 
 def read_prompts(step, state, prompt, capacity):
-    """Reads prompts of one length, before a sampler of KerasHub continues them.
+    """Reads prompts of one length, which a sampler of KerasHub then continues.
 
     The tokens are read in segments whose lengths are powers of two up to 512, so that few lengths are compiled.
 
@@ -92,8 +92,8 @@ def read_prompts(step, state, prompt, capacity):
         capacity: Number of tokens of the prompts and their continuations.
 
     Returns:
-        `(hidden, state)`: the hidden states (batch, capacity, dim), 0 after the prompts, and the state after all tokens
-        but the last, with which the sampler begins.
+        `(hidden, state)`: the hidden states (batch, capacity, dim), 0 after the prompts, and the state before the last
+        token, with which the sampler begins.
     """
     size, read = prompt.shape[1], []
     for part in segments(size - 1):
@@ -109,8 +109,9 @@ def next_word(step):
 
     def function(tokens, state, index):
         token = ops.slice(tokens, [0, index - 1], [ops.shape(tokens)[0], 1])
-        log_probs, hidden, new = step(token, state)
-        new = keras.tree.map_structure(lambda part, old: ops.reshape(part, ops.shape(old)), new, state)
-        return log_probs, hidden[:, -1], new  # with the sizes that a graph of TensorFlow knew before
+        log_probs, hidden, new_state = step(token, state)
+        # A TensorFlow graph must know the same sizes as before.
+        new_state = keras.tree.map_structure(lambda new, old: ops.reshape(new, ops.shape(old)), new_state, state)
+        return log_probs, hidden[:, -1], new_state
 
     return function

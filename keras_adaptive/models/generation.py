@@ -1,4 +1,4 @@
-"""Generation with a language model, from NumPy arrays of ids to NumPy arrays."""
+"""Generation of words with a language model, from NumPy arrays of ids to NumPy arrays."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -78,18 +78,18 @@ class Generation(Prediction):
         stop: int | None = None,
         alternatives: int = 0,
     ) -> Iterator[np.ndarray | tuple[np.ndarray, ...]]:
-        """Yields the words of `generate` as they are drawn: one array (batch,) per step, until all rows have ended.
+        """Yields the words of `generate` as they are drawn, until all rows have ended.
 
-        The first array follows the shortest prompt; rows of longer prompts repeat their own words until they end.
+        The first array follows the shortest prompt. Rows of longer prompts yield the words of their prompts first.
 
         Args:
             prompt, length, temperature, top_k, seed, top_p, stop: As in `generate`.
-            alternatives: Number of the most probable words to yield with every word.
+            alternatives: Number of the most probable words to yield with every word; 0 for none.
 
         Yields:
-            An array (batch,) of ids or, with `alternatives`, `(ids, log_probs, best_log_probs, best_ids)`. `log_probs`
-            (batch,) belongs to the drawn words, and (batch, alternatives) to the most probable ones. They are the
-            model's own, in nats, whatever the temperature.
+            A NumPy array (batch,) of ids, one per step. With `alternatives` a tuple `(ids, log_probs, best_log_probs,
+            best_ids)`: the log-probabilities (batch,) of the ids, and the most probable words and their
+            log-probabilities, (batch, alternatives) each. Log-probabilities are in nats and exclude the temperature.
         """
         _check_length(length)
         return self._stream(self._prompts(prompt), length, temperature, top_k, seed, top_p, stop, alternatives)

@@ -15,7 +15,7 @@ from keras_adaptive.ops.bands import check_ids
 from keras_adaptive.special_words import PAD
 from keras_adaptive.typing import Tensor
 
-LENGTH_STEP = 32  # rows of `next_words` are padded to multiples, since compilers compile for each length
+LENGTH_STEP = 32  # `next_words` pads rows to multiples, since compilers compile for each length
 
 
 class Prediction(keras.Model):
@@ -157,15 +157,16 @@ class Prediction(keras.Model):
         return *scores, best[..., :k], ids[..., :k]
 
     def next_words(self, tokens: Tensor, k: int, segment: int = 512) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the words that most probably follow each row.
+        """Returns the k most probable next words of each row.
 
         Args:
             tokens: Ids (batch, length).
-            k: Number of words.
-            segment: As in `score`.
+            k: Number of words, at most `vocabulary_size`.
+            segment: Number of tokens to compute at a time, as in `score`.
 
         Returns:
-            `(log_probs, ids)`, two NumPy arrays (batch, k). The most probable word comes first.
+            `(log_probs, ids)`, two NumPy arrays (batch, k). Log-probabilities are in nats, and the most probable word
+            comes first.
         """
         tokens, most = self._ids(tokens, "tokens"), round_up(k, self.vocabulary_size)
         length, last = tokens.shape[1], np.array([[(tokens.shape[1] - 1) % segment]], "int32")
@@ -202,12 +203,12 @@ class Prediction(keras.Model):
             *part, state = step(tokens, targets, state)
             yield list(map(ops.convert_to_numpy, part))
 
-    def next_log_probs(self, tokens, state):
-        """Returns the log-probabilities of the next word, the hidden states of all tokens, and the state after them.
+    def next_log_probs(self, tokens: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]:
+        """Computes the log-probabilities of the next word, the hidden states of all tokens, and the state after them.
 
         Args:
             tokens: Tensor of ids (batch, length).
-            state: The body's state before them.
+            state: The body's state before the tokens.
 
         Returns:
             `(log_probs, hidden, state)`: (batch, vocabulary), (batch, length, dim) and the state after the tokens.
@@ -215,8 +216,8 @@ class Prediction(keras.Model):
         hidden, state = self(tokens, state=state)
         return self.word_output.log_probs(hidden[:, -1]), hidden, state
 
-    def compiled_next(self):
-        """Returns `next_log_probs`, compiled."""
+    def compiled_next(self) -> Callable[..., Any]:
+        """Returns the compiled function `next_log_probs`."""
         return self._compiled("next", self.next_log_probs)
 
     def _checked(self, ids, name):
