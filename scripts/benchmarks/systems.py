@@ -2,6 +2,8 @@
 
     python -m scripts.benchmarks.systems --backend=torch --data_dir=data/books --subword_dir=data/books_bpe \\
         --flagfiles='configs/books_comparison/*.flags'
+    python -m scripts.benchmarks.systems --backend=torch --data_dir=data/books \\
+        --flagfiles='scripts/benchmarks/wikitext103_1024/*.flags'
 
 A system is a flagfile of trainers.train, as in scripts.experiments.compare. A step is forward, backward, clip and
 update by `fit`, on the batches of the corpus in the order of training. The steps of all systems are interleaved in one
@@ -34,6 +36,7 @@ def main():
         experiment = Experiment.of_arguments([*shared, *arguments])
         turns[name], parameters[name] = training(experiment)
         settings[name] = {**experiment.parts, **experiment.settings}
+        del settings[name]["data_dir"]  # a folder of this machine
     tokens = {name: one["batch_size"] * row_length(one) for name, one in settings.items()}
     results = report(common.time_interleaved(turns, FLAGS.repeats, timed=True), parameters, tokens)
     common.save(("backend",), {"systems": settings}, candidates=results)
