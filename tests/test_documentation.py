@@ -3,6 +3,7 @@
 import importlib
 import re
 import shlex
+import shutil
 
 import keras
 import numpy as np
@@ -13,18 +14,41 @@ from scripts import figures
 from scripts.tables import TABLES
 from tests.support.pages import PAGES, ROOT, examples, run
 from tests.support.programs import parsed
+from tests.support.tiny import language_model
 from trainers.parts import PARTS
 
-TESTED_ELSEWHERE = {}  # page: the test that runs its Python
+TESTED = {
+    "README.md": 4,
+    "docs/layers.md": 3,
+    "docs/sampled_losses.md": 1,
+    "docs/hybrids.md": 1,
+}  # here, in test_readme
 SHELL = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PROGRAM = re.compile(r"(?:-m ((?:trainers|scripts)\.\S+)|keras-adaptive (\w+))(?: (.*))?")
 
 
 def test_every_example_is_tested():
-    tested = {"README.md": 3, "docs/layers.md": 3, "docs/sampled_losses.md": 1, "docs/hybrids.md": 1}
-    found = {page: len(examples(page)) for page in PAGES if examples(page) and page not in TESTED_ELSEWHERE}
-    assert found == tested
+    """Here and in test_readme.py, or by a test that names the page."""
+    others = [
+        path for path in (ROOT / "tests").rglob("test_*.py") if path.stem not in ("test_documentation", "test_readme")
+    ]
+    named = "".join(path.read_text(encoding="utf-8") for path in others)
+    found = {page: len(examples(page)) for page in PAGES if examples(page)}
+    assert {page: count for page, count in found.items() if page in TESTED or page not in named} == TESTED
+
+
+def test_text_in_and_text_out(tmp_path, monkeypatch):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("Return a list of all the names .\n" * 9, encoding="utf-8")
+    vocabulary = prepare(tmp_path, tmp_path / "data").vocabulary
+    run_dir = tmp_path / "runs" / "quickstart"
+    run_dir.mkdir(parents=True)
+    for name in ("vocabulary.txt", "corpus.json"):
+        shutil.copy(tmp_path / "data" / name, run_dir)
+    language_model(vocabulary_size=len(vocabulary)).save(run_dir / "best.keras")
+    lm = run("README.md", 3, tmp_path, monkeypatch)["lm"]
+    assert lm.vocabulary.words == vocabulary.words
 
 
 def test_the_word_model(tmp_path, monkeypatch):
@@ -63,9 +87,9 @@ def commands(text):
 
 
 def of_the_reader(argument):
-    """Returns whether an argument is a flagfile of the reader's own, such as the one of a run."""
+    """Returns whether an argument is a flagfile of the reader's own, such as the one of a run, and no recipe."""
     name, _, path = argument.partition("=")
-    return name == "--flagfile" and not path.startswith("configs/")
+    return name == "--flagfile" and "." in path and not path.startswith("configs/")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if list(commands(PAGES[page]))])
