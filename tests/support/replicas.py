@@ -91,13 +91,18 @@ def trained(strategy, micro_batches, data=(*GOOD[:3], BAD, *GOOD[3:])):
 
 
 def streams(strategy, micro_batches):
-    """Weights, and the state of 8 streams, after four updates of the rows that are read; texts continue one another."""
+    """Weights, and the state of 8 streams, after four updates of the rows that are read; texts continue one another.
+
+    The loss is sampled: all replicas must draw the same noise.
+    """
     import keras
 
-    from keras_adaptive.layers import LSTMDecoder
+    from keras_adaptive.layers import LSTMDecoder, SampledSoftmax
     from tests.support.streams import BATCHES, batches, stream_model
+    from tests.support.tiny import VOCABULARY
 
-    model = stream_model(LSTMDecoder(1, 8, 8, activation_penalty=2.0, temporal_penalty=1.0))
+    body = LSTMDecoder(1, 8, 8, activation_penalty=2.0, temporal_penalty=1.0)
+    model = stream_model(body, SampledSoftmax(VOCABULARY, num_samples=5, seed=1))
     optimizer = keras.optimizers.Adagrad(0.1, global_clipnorm=0.5)
     model.compile(optimizer, micro_batches=micro_batches, stream_rows=8)
     strategy.synchronize(model)

@@ -19,15 +19,15 @@ from tests.support.tiny import VOCABULARY
 ROWS, STEPS, BATCHES = 4, 3, 4
 
 
-def stream_model(body=None, **kwargs):
-    """The same weights on every backend; `body` in place of a `ToyBody`."""
+def stream_model(body=None, word_output=None, **kwargs):
+    """The same weights on every backend; `body` in place of a `ToyBody`, `word_output` of an `AdaptiveSoftmax`."""
     from keras_adaptive.layers import AdaptiveSoftmax, WordEmbedding
     from keras_adaptive.models import LanguageModel
     from tests.support.toy_body import ToyBody
     from tests.support.weights import randomize
 
-    words, softmax = WordEmbedding(VOCABULARY, 8), AdaptiveSoftmax(VOCABULARY, (8,), factor=2)
-    model = LanguageModel(words, body or ToyBody(8, **kwargs), softmax)
+    softmax = word_output or AdaptiveSoftmax(VOCABULARY, (8,), factor=2)
+    model = LanguageModel(WordEmbedding(VOCABULARY, 8), body or ToyBody(8, **kwargs), softmax)
     randomize(model)
     return model
 
