@@ -37,7 +37,7 @@ class GraphText:
         self.tables = tf.Module()
         self._tokens = tf.constant(vocabulary.words)
         self._subwords, self._begins = None, None
-        of_units = {"character": str.encode, "byte": piece_bytes}
+        of_units: dict[str, Callable[[str], bytes]] = {"character": str.encode, "byte": piece_bytes}
         text_of = of_units.get(UNITS.get(tokenizer), lambda word: b" " + word.encode())
         if subwords is None:
             ids = tf.constant(vocabulary.encode(vocabulary.words), tf.int64)  # a published vocabulary may repeat words

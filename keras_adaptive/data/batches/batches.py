@@ -1,5 +1,5 @@
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +26,7 @@ class Batches:
 
     lengths_differ = True
     stream_rows = None
+    _batch: Callable[..., tuple]  # of the subclass
 
     def __init__(self, tokens: ArrayLike, seed: int, shuffle: bool) -> None:
         self.tokens = as_stream(tokens)

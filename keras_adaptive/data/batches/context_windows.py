@@ -50,9 +50,9 @@ class ContextWindows:
                 "`block` and `batch_size` must be positive and `context` not negative. "
                 f"Received: block={block}, context={context}, batch_size={batch_size}"
             )
-        if not len(tokens):
-            raise ValueError("`tokens` must not be empty.")
         self.tokens = as_stream(tokens)
+        if not len(self.tokens):
+            raise ValueError("`tokens` must not be empty.")
         self.block = block
         self.context = context
         self.batch_size = batch_size

@@ -4,7 +4,7 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -211,13 +211,13 @@ def prepare_public(
         OSError: If no mirror has the archive.
     """
     public = _named(name)
-    units = {"tokenizer": public.tokenizer, "subwords": subwords, "vocabulary": vocabulary}
+    units: dict[str, Any] = {"tokenizer": public.tokenizer, "subwords": subwords, "vocabulary": vocabulary}
     check_units(**units)  # raises errors before the work begins
     is_free(data_dir)
     texts = fetch_texts(name, download_dir, mirrors, report, checksums)
     report(f"Reading {texts}")
     check = functools.partial(_check_counts, public, texts)
-    how = {"check": check, "processes": processes, "report": report}
+    how: dict[str, Any] = {"check": check, "processes": processes, "report": report}
     kept = {"min_count": min_count or public.min_count, "max_words": public.max_words}
     return prepare(texts, data_dir, source=name, **kept, **units, **how)
 

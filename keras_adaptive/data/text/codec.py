@@ -1,5 +1,5 @@
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +72,7 @@ class TextCodec:
             return words
         return [piece for pieces in self.subwords.pieces(words) for piece in pieces]
 
-    def encode(self, tokens: Iterable[str], extra: Iterable[str] = ()) -> np.ndarray:
+    def encode(self, tokens: Iterable[str], extra: Sequence[str] = ()) -> np.ndarray:
         """Returns the ids of tokens (tokens,), int32. Unknown tokens become `<unk>`.
 
         Args:

@@ -1,4 +1,5 @@
 import re
+from collections.abc import Callable
 
 from keras_adaptive.data.text.characters import byte_symbols, characters, ptb_characters
 
@@ -30,7 +31,7 @@ def tokenize(text: str) -> list[str]:
     return [match[0] for match in _WORD.finditer(text)]
 
 
-TOKENIZERS = {
+TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
     "whitespace": str.split,  # tokenized text, such as WikiText and Billion Word
     "words": tokenize,
     "characters": characters,
