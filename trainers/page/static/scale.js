@@ -28,8 +28,8 @@ export function differenceLegend(first, second) {
   const classes = ["a3", "a2", "a1", "d0", "b1", "b2", "b3"];
   const labels = [`${large}+`, `${medium}+`, `${small}+`, "equal", `${small}+`, `${medium}+`, `${large}+`];
   return [
-    make("span", {}, make("bdi", {}, first), " expected it more"),
+    make("span", {}, make("bdi", {}, first), " better by bits"),
     make("ol", { class: "swatches" }, ...labels.map((label, place) => make("li", { class: classes[place] }, label))),
-    make("span", {}, make("bdi", {}, second), " expected it more"),
+    make("span", {}, make("bdi", {}, second), " better"),
   ];
 }
