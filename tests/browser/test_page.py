@@ -144,7 +144,7 @@ def test_learn(open_page, folder):
         expect(facts).to_contain_text("training")
         expect(page.locator("#learn-curve circle")).to_have_count(1)
         expect(page.locator("#learn-frequency rect")).to_have_count(2)
-        expect(page.locator("#learn-parameters")).to_contain_text("words in")
+        expect(page.locator("#learn-parameters")).to_contain_text("input")
         expect(page.locator("#learn-flags")).to_contain_text("updates")
         with open(folder / "words" / "log.jsonl", "a", encoding="utf-8") as log:
             for line in ({"update": 30, "loss": 2.4}, {"update": 30, "val_loss": 2.2}):

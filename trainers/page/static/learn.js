@@ -44,6 +44,7 @@ export function learnView(page, section) {
     if (last?.tokens) facts.push(["Tokens read", count(last.tokens)]);
     if (run.unit) {
       facts.push(["Vocabulary", `${count(run.vocabulary_size)} ${run.unit === "word" ? "words" : "tokens"}`]);
+      facts.push(["Parameters", count(run.parameters)]);
       facts.push(["Input", run.input], ["Body", run.body], ["Output", run.output]);
     }
     fillFacts(section.querySelector(".facts"), facts);
