@@ -77,7 +77,7 @@ suite() { # suite BACKEND [pytest arguments]
 }
 
 # The wheel, of a copy of the tree, on its own in a folder and with a Python that does not see the working tree (-S
-# leaves the editable install out), must hold every module.
+# leaves the editable install out), must hold every module and the files beside them, such as the page's.
 wheel() {
   folder=$(mktemp -d)
   trap 'rm -rf "$folder"' EXIT
@@ -105,6 +105,8 @@ for package in ("keras_adaptive", "trainers"):
     names = [module.name for module in pkgutil.walk_packages(path, package + ".")]
     files = [file for file in (root / package).rglob("*.py") if file.name != "__init__.py"]
     missing = {".".join(file.relative_to(root).with_suffix("").parts) for file in files} - set(names)
+    data = [file.relative_to(root / package) for file in (root / package).rglob("*.*") if ".py" not in file.name]
+    missing |= {str(file) for file in data if not pathlib.Path(path[0], file).is_file()}
     assert not missing, f"not in the wheel: {sorted(missing)}"
     for name in names:
         importlib.import_module(name)
