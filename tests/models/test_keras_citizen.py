@@ -110,7 +110,7 @@ def test_the_functions_that_are_compiled_do_not_grow_with_the_temperatures(model
         words = model.generate(prompt, 2, temperature=temperature, top_k=top_k, seed=1)
         assert words.shape == (2, 2)
     keys = {key for key in model._functions._made if key[0] == "step"}
-    assert keys == {("step", "greedy"), ("step", "exact"), ("step", "tempered"), ("step", 10)}
+    assert keys == {("step", "greedy", 0), ("step", "exact", 0), ("step", "tempered", 0), ("step", 10, 0)}
     sharp = model.generate(prompt, 4, temperature=1e-3, seed=1)
     np.testing.assert_array_equal(sharp, model.generate(prompt, 4, temperature=0))
     np.testing.assert_array_equal(model.generate(prompt, 4, temperature=5.0, top_k=1, seed=3), sharp)

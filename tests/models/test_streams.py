@@ -159,7 +159,7 @@ def test_segments_of_any_length_give_the_losses_of_the_whole_text(still):
 
 
 def test_a_state_of_another_batch_size_is_refused(still):
-    with pytest.raises(ValueError, match="`state` must have a row .* a state of 3 rows, a batch of 4. Pass `init"):
+    with pytest.raises(ValueError, match="must have one row per row .* a state of 3 rows, a batch of 4. Pass `init"):
         still(text()[0], state=still.body.initial_state(3))
 
 
