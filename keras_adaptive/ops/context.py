@@ -110,7 +110,7 @@ def _tokens_backward(chunks, kernel, of_product, of_total):
 
     def add_to_kernels(start, size, of_kernels):
         window, upstream = chunks.window(start, size), rows_of_product(start, size)
-        window, upstream = (with_dependencies(one, of_kernels[-1]) for one in (window, upstream))
+        window, upstream = (with_dependencies(tensor, of_kernels[-1]) for tensor in (window, upstream))
         blocks = chunks.blocks_of(window, size)
         return [add_product(total, ops.transpose(rows), upstream) for total, rows in zip(of_kernels, blocks)]
 
@@ -231,9 +231,9 @@ class _Chunks:
         return of_window + padded(overlap, size, 0)
 
     def output(self, rows_of, dim, after=None):
-        """Returns the tensor (batch, length, dim) whose rows `rows_of(window, size)` returns, for chunks in order.
+        """Joins the rows that `rows_of(window, size)` returns for each chunk to a tensor (batch, length, dim).
 
-        Under TensorFlow the first chunk waits for `after`, so that only one output is in parts at a time.
+        Under TensorFlow the first chunk waits for `after`, so that only one output exists in parts at a time.
         """
 
         def part(start, size, before):
@@ -258,14 +258,14 @@ class _Chunks:
         return _loop(self.count, add, [array])[0]
 
     def fold(self, add, state):
-        """Returns `add(start, size, state)` of all chunks, one after the other."""
+        """Updates `state` by `add(start, size, state)` for each chunk in order."""
         state = add(0, self.first, state)
         return _loop(self.count, lambda number, state: add(self.first + number * self.size, self.size, state), state)
 
     def gradient(self, part_of_text):
-        """Returns the gradient of the text from `part_of_text(start, size, overlap)`, from the last chunk to the first.
+        """Joins the gradients that `part_of_text(start, size, overlap)` returns, called for the last chunk first.
 
-        The overlap is the gradient of the tokens before a chunk that the chunk itself sees.
+        The overlap is the gradient, through a chunk, of the tokens before it.
         """
         overlap = ops.zeros(self._arranged_shape(self.num_local - 1), "float32")
         unseen = max(0, self.before - self.num_local + 1)

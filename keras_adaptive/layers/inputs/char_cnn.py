@@ -235,8 +235,8 @@ class CharCNN(Input):
         Args:
             words: List of strings.
             k: Number of words for each string.
-            table: Vectors of the vocabulary (vocabulary_size, output_dim), a NumPy array: the table of
-                `for_inference()`, which is computed if it is left out.
+            table: NumPy array (vocabulary_size, output_dim) of the vectors of the vocabulary, the table of
+                `for_inference()`. Computed by default.
 
         Returns:
             A list of the `neighbors` of each string.

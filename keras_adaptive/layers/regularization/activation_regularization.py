@@ -25,7 +25,7 @@ class ActivationRegularization(keras.layers.Layer):
         ValueError: If `strength` is negative.
 
     Reference:
-        Merity, McCann & Socher, Revisiting Activation Regularization for Language RNNs (2017).
+        Merity et al., Revisiting Activation Regularization for Language RNNs, 2017.
 
     Example:
 

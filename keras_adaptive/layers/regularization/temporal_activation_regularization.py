@@ -23,7 +23,7 @@ class TemporalActivationRegularization(ActivationRegularization):
         ValueError: If `strength` is negative.
 
     Reference:
-        Merity, McCann & Socher, Revisiting Activation Regularization for Language RNNs (2017).
+        Merity et al., Revisiting Activation Regularization for Language RNNs, 2017.
 
     Example:
 
