@@ -1,11 +1,12 @@
 """Evaluation of a language model on a corpus, word by word."""
 
 import string
+from collections.abc import Callable
 
 import keras
 import numpy as np
 
-from keras_adaptive.data import EOS, UNITS, UNK, ContextWindows
+from keras_adaptive.data import EOS, UNITS, UNK, ContextWindows, Corpus
 from keras_adaptive.data.batches.token_stream import cut, stream_bounds
 from keras_adaptive.data.text.characters import begins_character, is_white_space
 from keras_adaptive.metrics import (
@@ -15,34 +16,57 @@ from keras_adaptive.metrics import (
     probability_by_length,
     probability_by_position,
 )
+from keras_adaptive.models import LanguageModel
 
-SEGMENT = 512  # tokens of a row to compute at a time
-CHUNK = 1 << 22  # tokens in memory at a time
-LONGEST = 1 << 14  # tokens of a window, if its cost grows with the square of them
-PAIRS = 1 << 25  # pairs of tokens at a time in such windows: 1 GiB of scores, in float32, of 8 heads
-POSITIONS = 20  # of which probabilities are returned
-LETTERS = 12  # of the longest words of which probabilities are returned
+SEGMENT = 512  # number of tokens of a row to compute at a time
+CHUNK = 1 << 22  # number of tokens in memory at a time
+LONGEST = 1 << 14  # largest number of tokens in a window if its cost is quadratic
+PAIRS = 1 << 25  # number of pairs of tokens at a time in such windows: 1 GiB of scores of 8 heads in float32
+POSITIONS = 20  # probabilities are returned for positions up to this one
+LETTERS = 12  # probabilities are returned for words of at most this length
 
 
-def word_losses(model, corpus, split, block, context, batch_size, by_lines=False, report=None):
-    """Returns the loss of every word of a split.
+def word_losses(
+    model: LanguageModel,
+    corpus: Corpus,
+    split: str,
+    block: int,
+    context: int,
+    batch_size: int,
+    by_lines: bool = False,
+    report: Callable[[int, int], None] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Computes the loss of every word of a split.
 
-    The loss of a word that is made of sub-words is the sum over its pieces.
+    The loss of a word that consists of sub-words is the sum of the losses of its pieces.
 
     Args:
         model: A `LanguageModel`.
         corpus: A `Corpus`.
         split: "train", "valid" or "test".
-        block, context, batch_size, by_lines: As in `ContextWindows`. Long windows are evaluated in smaller batches, and
-            in segments.
-        report: Function of the numbers of tokens scored and of all tokens, called after each step. Optional.
+        block: Number of tokens to score in a window, as in `ContextWindows`.
+        context: Number of tokens before the block, as in `ContextWindows`.
+        batch_size: Largest number of windows to compute at a time. Long windows are computed in smaller batches, and in
+            segments.
+        by_lines: Whether blocks consist of whole lines, as in `ContextWindows`.
+        report: Function `(scored, tokens)` of the number of tokens scored so far and the number of all tokens. It is
+            called after each step. Optional.
 
     Returns:
-        `(nll, words)`: the losses in nats, (words,) float64 in the order of the text, and the ids of the words in
-        `corpus.word_vocabulary`.
+        `(nll, words)`, two arrays (words,) in the order of the text: the losses in nats (float64), and the ids of the
+        words in `corpus.word_vocabulary`.
 
     Raises:
         ValueError: If a file of the split is missing or has changed, or a window is too long for attention.
+
+    Example:
+
+    ```python
+    corpus = load_corpus("data/books")
+    model = keras.saving.load_model("runs/books/best.keras")
+    nll, words = keras_adaptive.evaluation.word_losses(model, corpus, "test", block=64, context=16, batch_size=4)
+    keras_adaptive.metrics.perplexity(nll.mean())
+    ```
     """
     corpus.verify(split)
     windows = ContextWindows(corpus.tokens(split), block, context, by_lines=by_lines)
@@ -51,8 +75,8 @@ def word_losses(model, corpus, split, block, context, batch_size, by_lines=False
     if state_grows(model.body):
         if longest > LONGEST:
             raise ValueError(
-                f"A window may have {LONGEST:,} tokens, since attention takes time and memory with the square of them: "
-                "pass a smaller block or context, and blocks of tokens if a line is longer than that. "
+                f"A window may have at most {LONGEST:,} tokens, since the time and memory of attention are quadratic: "
+                "pass a smaller block or context, or blocks of tokens if a line is longer. "
                 f"Received: windows of up to {longest:,} tokens."
             )
         segment = segment if longest**2 > PAIRS else None  # a whole window at a time is faster
@@ -72,21 +96,30 @@ def word_losses(model, corpus, split, block, context, batch_size, by_lines=False
     return of_words(np.concatenate(nll), corpus, split)
 
 
-def word_losses_of_streams(model, corpus, split, block, streams=1, report=None):
-    """Returns the loss of every word of a split that is read from the first token to the last, as `word_losses`.
+def word_losses_of_streams(
+    model: LanguageModel,
+    corpus: Corpus,
+    split: str,
+    block: int,
+    streams: int = 1,
+    report: Callable[[int, int], None] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Computes the loss of every word of a split that is read from its first token to its last.
 
-    The body carries its state from block to block, so that the size of the blocks does not change the losses.
+    The body carries its state from block to block, so that the losses do not depend on the size of the blocks.
 
     Args:
-        model: A `LanguageModel` whose body's state needs no length.
+        model: A `LanguageModel` whose body has a state of fixed size, such as a recurrent body.
         corpus: A `Corpus`.
         split: "train", "valid" or "test".
         block: Number of tokens of a stream to compute at a time, at most 512.
-        streams: Number of parts of the text that are read side by side, which is faster. Each begins without a state.
-        report: As in `word_losses`, of blocks.
+        streams: Number of parts of the text that are read in parallel, which is faster. Each part begins with the
+            initial state.
+        report: Function `(computed, blocks)` of the number of blocks computed so far and the number of all blocks.
+            Optional.
 
     Returns:
-        `(nll, words)`, as `word_losses`.
+        `(nll, words)`, as in `word_losses`.
 
     Raises:
         ValueError: If a file of the split is missing or has changed, or there are more streams than tokens.
@@ -107,34 +140,36 @@ def word_losses_of_streams(model, corpus, split, block, streams=1, report=None):
     return of_words(np.concatenate(parts, axis=1)[inside].astype("float64"), corpus, split)
 
 
-def of_words(nll, corpus, split):
-    """Returns the losses of words, given the losses of tokens, and the ids of the words."""
+def of_words(nll: np.ndarray, corpus: Corpus, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """Sums the losses of tokens over words, and returns the losses and the ids of the words."""
     return np.add.reduceat(nll, corpus.word_starts(split)), np.asarray(corpus.words(split))
 
 
-def state_grows(body):
+def state_grows(body: keras.Layer) -> bool:
     """Returns whether the state of a body, and with it the cost of a token, grows with the text, as in attention."""
     sizes = [[tuple(part.shape) for part in keras.tree.flatten(body.initial_state(1, length))] for length in (1, 2)]
     return sizes[0] != sizes[1]
 
 
-def lengths(corpus, split):
-    """Returns the length of the text of a split in several units, by which models of different units can be compared.
+def lengths(corpus: Corpus, split: str) -> dict[str, int]:
+    """Returns the length of the text of a split in several units, to compare models of different units.
+
+    The end of a line counts as one of each unit. In a corpus of characters or bytes, white space separates words; for
+    bytes, this is the white space of ASCII. In other corpora, the tokenizer defines the words, and may separate
+    punctuation from them. The numbers of bytes of two corpora of a text therefore always agree, and the numbers of
+    words agree only if the tokenizer is "whitespace".
 
     Args:
         corpus: A `Corpus`.
         split: "train", "valid" or "test".
 
     Returns:
-        Dict with the numbers of `"byte"`, `"character"` and `"word"` that are known. The end of a line counts in each.
-        The words of a corpus of characters or bytes have white space between them, in bytes that of ASCII. The words of
-        other corpora are those of their tokenizer, which may divide punctuation from words: the numbers of words agree
-        only if that tokenizer is "whitespace", the numbers of bytes always.
+        Dict with the numbers of `"byte"`, `"character"` and `"word"`, as far as they are known.
     """
     facts, unit = corpus.metadata["splits"][split], corpus.metadata["unit"]
-    found = {"byte": facts["bytes"]} if "bytes" in facts else {}  # an earlier version did not write it
+    known = {"byte": facts["bytes"]} if "bytes" in facts else {}  # version 0.1 may lack it
     if not is_of_characters(corpus):
-        return {**found, "word": len(corpus.words(split))}
+        return {**known, "word": len(corpus.words(split))}
     words, tokens = corpus.vocabulary.words, corpus.tokens(split)
     spaces = _white_space(corpus)
     counts, number, after_space = np.zeros(len(words), np.int64), 0, True
@@ -144,53 +179,59 @@ def lengths(corpus, split):
         space = spaces[ids]
         number += np.count_nonzero(~space & np.append(after_space, space[:-1]))
         after_space = space[-1]
-    if corpus.metadata["tokenizer"] == "ptb_characters":  # whose files hold other bytes than the text
+    if corpus.metadata["tokenizer"] == "ptb_characters":  # the bytes of its files differ from the bytes of the text
         sizes = [1 if word == "</s>" else len(word.encode()) for word in words]
-        found = {} if counts[UNK] else {"byte": int(counts @ sizes)}
+        known = {} if counts[UNK] else {"byte": int(counts @ sizes)}
     begins = [unit == "character" or begins_character(word) for word in words]
-    return {**found, "character": int(counts[begins].sum()), "word": int(number + counts[EOS])}
+    return {**known, "character": int(counts[begins].sum()), "word": int(number + counts[EOS])}
 
 
-def by_frequency(nll, words, corpus, edges=None):
-    """Returns `loss_by_frequency` of losses and word ids, by the counts of the corpus' training text.
+def by_frequency(nll: np.ndarray, words: np.ndarray, corpus: Corpus, edges: list[int] | None = None) -> list[dict]:
+    """Returns the mean losses in bins of the words' counts in the training text; see `loss_by_frequency`.
 
-    The words may differ from the scored words: they may be the words before them.
+    Args:
+        nll: Losses in nats, (words,).
+        words: Ids of the words whose counts define the bins, (words,). They may differ from the scored words, for
+            example if they precede them.
+        corpus: The `Corpus` of the words.
+        edges: Increasing counts at which a bin begins; the first is 0. Powers of ten by default.
     """
     return loss_by_frequency(nll, words, corpus.word_vocabulary.counts, edges)
 
 
-def by_bucket(nll, words, corpus):
-    """Returns `loss_by_bucket` of losses and word ids, by the counts of the corpus' training text."""
+def by_bucket(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict]:
+    """Returns the mean losses in buckets by the words' counts in the training text; see `loss_by_bucket`."""
     return loss_by_bucket(nll, words, corpus.word_vocabulary.counts)
 
 
-def is_of_characters(corpus):
-    """Returns whether the tokens of a corpus are characters or bytes, not words or sub-words."""
+def is_of_characters(corpus: Corpus) -> bool:
+    """Returns whether the tokens of a corpus are characters or bytes, rather than words or sub-words."""
     return corpus.metadata["unit"] in UNITS.values()
 
 
 def _white_space(corpus):
-    """Returns whether each token of the vocabulary of characters or bytes separates words, (vocabulary,) bool."""
+    """Returns whether each character or byte of the vocabulary separates words, a boolean array (vocabulary,)."""
     return np.array([is_white_space(word, corpus.metadata["unit"]) for word in corpus.vocabulary.words])
 
 
-def by_position(nll, words, corpus):
-    """Returns the mean probability of the right token by its position in the word or after *The*.
+def by_position(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict]:
+    """Returns the mean probability of the correct token by its position in the word, or after *The*.
 
-    In a corpus of characters or bytes, the position is that of the character or byte in its word. Words lie between
-    white space; the end of a line is white space. In a corpus of words or sub-words, the position is the number of
-    words since the last *The*, which approximates the start of a sentence, as "the" does not. The count continues after
-    the end of the sentence and of the line, which is a word.
+    In a corpus of characters or bytes, the position is the position in the word. Words are separated by white space;
+    the end of a line is white space. In a corpus of words or sub-words, the position is the number of words since the
+    last *The*. This approximates the start of a sentence, where "the" would not. The count continues after the end of
+    the sentence and of the line. The end of a line counts as a word.
 
     Reference:
         Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 1.
 
     Args:
-        nll, words: What `word_losses` returns.
-        corpus: Their `Corpus`.
+        nll: Losses of the words in nats, (words,), which `word_losses` returns.
+        words: Ids of the words, (words,), which `word_losses` returns.
+        corpus: The `Corpus` of the words.
 
     Returns:
-        `probability_by_position` of the first 20 positions; an empty list if no word follows a *The*.
+        The list of `probability_by_position` for the first 20 positions. It is empty if no word follows a *The*.
     """
     if is_of_characters(corpus):
         spaces = _white_space(corpus)[words]
@@ -201,20 +242,22 @@ def by_position(nll, words, corpus):
     return probability_by_position(nll[first:], positions_after(begins[first:]), POSITIONS)
 
 
-def by_length(nll, words, corpus):
-    """Returns the mean probability of each character of the words of each length, and of the white space after them.
+def by_length(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict]:
+    """Returns the mean probability of each character in words of each length, and of the white space that follows.
 
-    A word is two or more of the letters A to Z and a to z between white space; the end of a line is white space.
+    A word is two or more of the letters A to Z and a to z between white space. The end of a line is white space.
 
     Reference:
         Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 2.
 
     Args:
-        nll, words: What `word_losses` returns.
-        corpus: Their `Corpus`.
+        nll: Losses of the characters in nats, (characters,), which `word_losses` returns.
+        words: Ids of the characters, (characters,), which `word_losses` returns.
+        corpus: The `Corpus` of the characters.
 
     Returns:
-        `probability_by_length` of words of at most 12 letters; an empty list for a corpus of words or sub-words.
+        The list of `probability_by_length` for words of at most 12 letters. It is empty for a corpus of words or
+        sub-words.
     """
     if not is_of_characters(corpus):
         return []

@@ -1,4 +1,4 @@
-"""Files and folders that exist completely or not at all, even if the process or the machine stops."""
+"""Writes files and folders that exist completely or not at all, even if the process or the machine stops."""
 
 import codecs
 import contextlib
@@ -8,28 +8,31 @@ import math
 import os
 import re
 import shutil
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 import filelock
 
 
-def partial(path):
-    """Returns the path where a file is written before it gets its name."""
+def partial(path: str | os.PathLike) -> str:
+    """Returns the path to which a file is written before it is renamed to `path`."""
     return os.path.join(os.path.dirname(path), f"partial_{os.path.basename(path)}")
 
 
-def commit(path):
-    """Renames `partial(path)` to `path` once all of it is on the disk."""
+def commit(path: str | os.PathLike) -> None:
+    """Renames `partial(path)` to `path` after all of its contents have reached the disk."""
     _flush_file(partial(path))
     os.replace(partial(path), path)
     _flush_names(os.path.dirname(path))
 
 
-def json_text(value, **options):
-    """Returns a value as JSON; null takes the place of numbers that are not finite, which JSON cannot hold.
+def json_text(value: Any, **options: Any) -> str:
+    """Returns a value as JSON, in which null replaces numbers that are not finite.
 
     Args:
-        value: Numbers, strings, lists, tuples and dicts.
+        value: Number, string, list, tuple or dict.
         **options: Arguments of `json.dumps`.
     """
     return json.dumps(_finite(value), allow_nan=False, **options)
@@ -37,22 +40,22 @@ def json_text(value, **options):
 
 def _finite(value):
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write_json(path, value):
-    """Writes a value as JSON, the whole file or nothing, and makes the folders above it."""
+def write_json(path: str | os.PathLike, value: Any) -> None:
+    """Writes a value as JSON, the whole file or nothing, and creates the folders above it."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with writing(path):
         Path(partial(path)).write_text(json_text(value, indent=1) + "\n", encoding="utf-8")
         commit(path)
 
 
-def read_json_lines(path):
-    """Returns the records of a JSON lines file, without a last line that is still being written."""
+def read_json_lines(path: str | os.PathLike) -> list[dict]:
+    """Returns the objects of a JSON lines file. A last line that is still being written is ignored."""
     records = []
     with reading(path, "a file of JSON lines", "Remove it, or its damaged lines."):
         for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n")[:-1], 1):
@@ -67,44 +70,44 @@ def read_json_lines(path):
 
 
 @contextlib.contextmanager
-def reading(path, kind, mend):
-    """Turns whatever a damaged or hostile file raises while it is read into one line.
+def reading(path: str | os.PathLike, kind: str, mend: str) -> Iterator[None]:
+    """Converts the errors that a damaged or hostile file raises while it is read into a ValueError of one line.
 
-    A line of JSON may be too deep, a zip may lack its end, and a library may raise any error on either. Errors of the
-    system, and a ValueError whose message begins with the path, pass unchanged.
+    A library may raise any error, for example if JSON is nested too deeply or the end of a zip is missing. System
+    errors, and a ValueError whose message begins with the path, pass unchanged.
 
     Args:
         path: Path of the file.
-        kind: What the file must be, with an article.
+        kind: Expected kind of file, with an article.
         mend: Sentence that says what to do.
 
     Raises:
-        ValueError: If the block raises an error. The message holds the path and these texts.
+        ValueError: If the block raises an error. The message contains the path, `kind` and `mend`.
     """
     try:
         if os.path.exists(path) and not os.path.isfile(path):
             raise ValueError("it is a folder or a device")
         yield
-    except (ModuleNotFoundError, MemoryError):  # say nothing about the file
+    except (ModuleNotFoundError, MemoryError):  # these errors are not caused by the file
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a place outside of a file
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: an offset out of range
             raise _naming(error, path) from error
         if isinstance(error, ValueError) and str(error).startswith(str(path)):
             raise
         raise ValueError(f"{path} is not {kind}, or is damaged ({_reason(error)}). {mend}") from error
 
 
-def check_zip(archive):
-    """Raises a ValueError if a `zipfile.ZipFile` of uncompressed members would unpack to more than it is."""
+def check_zip(archive: zipfile.ZipFile) -> None:
+    """Raises a ValueError if an archive of uncompressed members would unpack to more than its own size."""
     size, unpacked = os.path.getsize(archive.filename), sum(member.file_size for member in archive.infolist())
     if unpacked > size:
         raise ValueError(f"it has {size:,} bytes and would unpack to {unpacked:,}")
 
 
 @contextlib.contextmanager
-def writing(path):
-    """Names a path in errors of the system that name none, such as that of a full disk."""
+def writing(path: str | os.PathLike) -> Iterator[None]:
+    """Adds a path to system errors that name none, such as the error of a full disk."""
     try:
         yield
     except OSError as error:
@@ -112,10 +115,10 @@ def writing(path):
 
 
 def _naming(error, path):
-    """Returns an error of the system with a path, if it has none."""
+    """Returns a system error with a path, which is added if there is none."""
     if error.filename is None and error.errno:
         return OSError(error.errno, error.strerror, str(path))
-    if error.filename is None and re.fullmatch(r"\d+ requested and \d+ written", str(error)):  # of NumPy
+    if error.filename is None and re.fullmatch(r"\d+ requested and \d+ written", str(error)):  # a message of NumPy
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     return error
 
@@ -126,17 +129,20 @@ def _reason(error):
     return text if type(error) is ValueError else f"{type(error).__name__}: {text}"
 
 
-def read_text_lines(source, name=None, longest=1 << 24, keeps_mark=False):
-    """Yields the lines of a binary file or pipe as texts without their ends, the first without a byte order mark.
+def read_text_lines(
+    source: IO[bytes], name: str | None = None, longest: int = 1 << 24, keeps_mark: bool = False
+) -> Iterator[str]:
+    """Yields the lines of a binary file or pipe as strings without line ends.
 
     Args:
         source: The open file.
         name: Its name, for messages. Optional.
-        longest: Number of bytes of the longest line, so that a device such as /dev/zero does not fill the memory.
-        keeps_mark: Whether the byte order mark is text, as in a corpus of bytes, and not a trace of some editors.
+        longest: Largest number of bytes in a line, so that a device such as /dev/zero does not fill the memory.
+        keeps_mark: Whether a byte order mark at the beginning is text, as in a corpus of bytes. Otherwise, it is
+            removed.
 
     Raises:
-        ValueError: If a line is not UTF-8 or too long. The message holds its number.
+        ValueError: If a line is not UTF-8 or too long. The message contains its number.
     """
     for number, line in enumerate(iter(lambda: source.readline(longest), b""), 1):
         where = f"Line {number} of {name}" if name else f"Line {number}"
@@ -150,17 +156,20 @@ def read_text_lines(source, name=None, longest=1 << 24, keeps_mark=False):
             raise ValueError(f"{where} is not UTF-8 ({error.reason}): convert the text to UTF-8.") from None
 
 
-def discard(path):
-    """Removes what a failed write of `path` left."""
+def discard(path: str | os.PathLike) -> None:
+    """Removes the partial file that a failed write of `path` has left."""
     with contextlib.suppress(OSError):
         os.remove(partial(path))
 
 
-def check_new_folder(folder):
-    """Raises a ValueError, before any work, if a finished folder could not be renamed to `folder`.
+def check_new_folder(folder: str | os.PathLike) -> None:
+    """Checks, before any work, that a finished folder can be renamed to `folder`.
 
-    Anything but a new path or an empty folder of its own is refused: a folder cannot replace a link, the working
-    directory or a mounted disk, and nothing can be made in a file or in a folder that is read-only.
+    Only a new path or an empty folder is accepted. A folder cannot replace a link, the working directory or a mounted
+    disk, and nothing can be created in a file or in a read-only folder.
+
+    Raises:
+        ValueError: If `folder` is not accepted.
     """
     above = os.path.dirname(os.path.abspath(folder))
     while not os.path.lexists(above):
@@ -171,7 +180,7 @@ def check_new_folder(folder):
         "the working directory": os.path.realpath(folder) == os.path.realpath("."),
         "a mounted disk": os.path.ismount(folder),
         "a file": os.path.isfile(folder),
-        "in something that is no folder": not os.path.isdir(above),
+        "in something that is not a folder": not os.path.isdir(above),
         "in a folder that cannot be written": not os.access(above, os.W_OK),
     }
     found = [reason for reason, holds in reasons.items() if holds]
@@ -180,12 +189,12 @@ def check_new_folder(folder):
 
 
 @contextlib.contextmanager
-def complete_or_absent(folder):
-    """Yields a temporary sibling of `folder` to write into, which is renamed to `folder` on success."""
+def complete_or_absent(folder: str | os.PathLike) -> Iterator[Path]:
+    """Yields a temporary folder beside `folder` to write into, which is renamed to `folder` on success."""
     check_new_folder(folder)
     folder = Path(os.path.abspath(folder))
     new = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
-    shutil.rmtree(new, ignore_errors=True)  # from a process of this number that was killed
+    shutil.rmtree(new, ignore_errors=True)  # a killed process with the same id may have left it
     new.mkdir(parents=True)
     try:
         with writing(folder):
@@ -198,13 +207,14 @@ def complete_or_absent(folder):
 
 
 @contextlib.contextmanager
-def workspace(folder):
-    """Yields a sibling of `folder` for intermediate work, which a later process finds again.
+def workspace(folder: str | os.PathLike) -> Iterator[Path]:
+    """Yields a folder beside `folder` for intermediate files, which a later process can use.
 
-    It is removed when the work is done, and on a ValueError, which would be raised again; not if the process is killed.
+    The folder is removed when the block ends, and on a ValueError, which a later process would raise again. It stays if
+    the process is killed.
 
     Raises:
-        ValueError: If another process works in it.
+        ValueError: If another process uses it.
     """
     folder = Path(os.path.abspath(folder))
     work = folder.with_name(f"{folder.name}.partial")
@@ -221,8 +231,8 @@ def workspace(folder):
         raise ValueError(f"Another process is making {folder}: wait until it ends.") from None
 
 
-def flush(folder):
-    """Waits until the files of a folder are on the disk."""
+def flush(folder: str | os.PathLike) -> None:
+    """Waits until the files of a folder have reached the disk."""
     for path in Path(folder).iterdir():
         if path.is_file():
             _flush_file(path)
@@ -234,7 +244,7 @@ def _flush_file(path):
 
 
 def _flush_names(folder):
-    """Waits until the names in a folder are on the disk, which only POSIX systems support."""
+    """Waits until the names in a folder have reached the disk, which only POSIX systems support."""
     if os.name == "posix":
         descriptor = os.open(folder or ".", os.O_RDONLY)
         try:

@@ -140,7 +140,9 @@ def test_windows_of_attention_are_bounded(monkeypatch):
     assert reported == [(16, 40), (32, 40), (40, 40)]
     monkeypatch.setattr(evaluation, "LONGEST", 20)
     for block, by_lines in ((21, False), (1_000_000, False), (8, True)):
-        with pytest.raises(ValueError, match="A window may have 20 tokens, .* Received: windows of up to [234]"):
+        with pytest.raises(
+            ValueError, match="A window may have at most 20 tokens, .* Received: windows of up to [234]"
+        ):
             evaluation.word_losses(model, Corpus(), "valid", block, 0, 8, by_lines)
 
 
