@@ -1,4 +1,4 @@
-"""Programs with absl flags: prepare, convert, train, evaluate, score, generate, export, analyze, plot and others."""
+"""Command-line programs: prepare, convert, train, evaluate, score, generate, export, analyze, plot and others."""
 
 import importlib.util
 import json

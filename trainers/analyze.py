@@ -2,22 +2,23 @@
 
     python -m trainers.analyze [--split=test] [--contexts=0,128,480] [--output_dir=runs/analysis] RUN [RUN ...]
 
-The program prints a table of the runs, the best first, and writes analysis.json and its pictures into --output_dir:
+The program prints a table of the runs, the best first, and writes analysis.json and these pictures into --output_dir:
 
 - loss_by_frequency.png and loss_by_previous.png: the loss of words by their frequency in the training text, and by the
-  frequency of the word before them;
-- contexts.png: perplexity against context. Windows are as long as in training, or --lengths, and are cut between
-  tokens, not lines; the context is the beginning of a window, which is read and not scored;
-- validations.png: the loss of each validation of the trainings;
-- perplexity.png: the runs side by side, and perplexity_by_FLAG.png if they differ in the number of one flag only;
-- gain_over_NAME.png, with --baseline: the gain of the others in log-probability over this run, such as a Kneser-Ney
-  model of scripts.experiments.kneser_ney, in 25 buckets of equally many words, the rarest on the right;
-- probability_by_position.png: the probability of the right word by its position after *The*, or of the right character
-  by its position in the word; and probability_by_length.png: the same for words of each length, for characters only.
+  frequency of the previous word.
+- contexts.png: perplexity by context. Windows have the length of training, or --lengths, and are cut between tokens,
+  not lines. The context is the beginning of a window, which is read but not scored.
+- validations.png: the loss of each validation during training.
+- perplexity.png: the perplexity of each run; perplexity_by_FLAG.png, if the runs differ only in the value of one flag.
+- gain_over_NAME.png, with --baseline: the gain in log-probability of the other runs over the baseline, such as a
+  Kneser-Ney model of scripts.experiments.kneser_ney, in 25 buckets of equal size, with the rarest words on the right.
+- probability_by_position.png: the probability of the correct word by its position after *The*, or of the correct
+  character by its position in the word; probability_by_length.png: the same for words of each length, for characters
+  only.
 
 Runs of characters or bytes are compared in bits per character or byte instead of perplexity, in bits.png and
-bits_by_FLAG.png. The runs must have the same text. Each run's folder keeps its losses (losses_*.npz), so that a second
-call evaluates only new runs and windows.
+bits_by_FLAG.png. The runs must have the same text. The folder of each run keeps its losses (losses_*.npz), so that a
+second call evaluates only new runs and windows.
 """
 
 import math
@@ -37,26 +38,28 @@ from trainers.word_losses import Blocks, open_runs
 
 FLAGS = flags.FLAGS
 SPLITS = ("valid", "test")
-EDGES = [0, *(10**power for power in range(9))]  # the same for all runs; bins without a word are left out
-PERPLEXITY, BITS = {"name": "perplexity", "digits": 2}, {"name": "bits", "digits": 4}  # of words, of characters
-RECIPE = ("unit", "tokenizer", "min_count")  # how the text of a corpus became words
+EDGES = [0, *(10**power for power in range(9))]  # the same for all runs; empty bins are omitted
+PERPLEXITY, BITS = {"name": "perplexity", "digits": 2}, {"name": "bits", "digits": 4}  # for words, for characters
+RECIPE = ("unit", "tokenizer", "min_count")  # settings that define the words of a corpus
 
 
 def define_flags():
     flags.DEFINE_enum("split", "valid", SPLITS, "Split to analyze.")
-    flags.DEFINE_list("lengths", [], "Tokens of a window, context included; by default the length of training.")
-    flags.DEFINE_list("contexts", [], "Tokens of a window that are context; by default 0 to 3 quarters of the window.")
-    flags.DEFINE_integer("batch_size", 16, "Blocks at a time.", 1, 2**20)
-    flags.DEFINE_string(
-        "baseline", None, "The RUN whose log-probabilities are subtracted from the others' by frequency."
+    flags.DEFINE_list(
+        "lengths", [], "Numbers of tokens in a window, including context; by default the length in training."
     )
+    flags.DEFINE_list(
+        "contexts", [], "Numbers of context tokens in a window; by default 0, 1, 2 and 3 quarters of the window."
+    )
+    flags.DEFINE_integer("batch_size", 16, "Number of blocks at a time.", 1, 2**20)
+    flags.DEFINE_string("baseline", None, "RUN over which the gains of the other runs are measured. Optional.")
     flags.DEFINE_string("output_dir", "runs/analysis", "Folder for analysis.json and the pictures.")
 
 
 def settings_of(run):
-    """Returns the settings of a run, except for --data_dir, and how its text became words; none of an n-gram model.
+    """Returns the settings of a run, except for --data_dir, and of its corpus; an empty dict for an n-gram model.
 
-    The settings are those that the chosen parts take, defaults included: versions write different flags.
+    Only settings that the chosen parts take are included, with their defaults, because versions write different flags.
     """
     if run.folder.is_ngram:
         return {}
@@ -69,7 +72,7 @@ def settings_of(run):
 
 
 def windows(run, lengths, contexts):
-    """Returns the pairs of a length and a shorter context with which a run is evaluated; none for an n-gram model."""
+    """Returns the pairs (length, context) with which a run is evaluated; an empty list for an n-gram model."""
     if run.folder.is_ngram:
         return []
     pairs = []
@@ -78,26 +81,27 @@ def windows(run, lengths, contexts):
         pairs += [(length, context) for context in contexts or quarters if 0 <= context < length]
     if not pairs:
         raise ValueError(
-            f"--contexts must hold one from 0 to below the length that is read at a time. Received: {contexts} for "
-            f"{lengths or [run.folder.length]} tokens of {run.folder.path}. Pass 0 too, or longer --lengths."
+            f"--contexts must contain a number that is at least 0 and below the length of a window. Received: "
+            f"{contexts} for windows of {lengths or [run.folder.length]} tokens of {run.folder.path}. Pass 0 too, or "
+            "longer --lengths."
         )
     return pairs
 
 
 def of_training(run):
-    """Returns the `Blocks` of the length of training, or of streams; None for an n-gram model."""
+    """Returns the `Blocks` that match the training of a run; None for an n-gram model."""
     if run.folder.is_ngram:
         return None
     return Blocks("streams" if run.folder.of_streams else "tokens", run.folder.length, 0, FLAGS.batch_size)
 
 
 def window(length, context):
-    """Returns the `Blocks` of a window of `length` tokens, the first `context` of which are not scored."""
+    """Returns the `Blocks` of windows of `length` tokens, whose first `context` tokens are not scored."""
     return Blocks("tokens", length - context, context, FLAGS.batch_size)
 
 
 def analyze(run, split, pairs):
-    """Returns the figures of one run, as analysis.json holds them."""
+    """Returns the figures of one run, in the form of analysis.json."""
     blocks = of_training(run)
     losses = run.losses([(one, blocks) for one in SPLITS] + [(split, window(*pair)) for pair in pairs])
     plain = {one: losses[one, blocks] for one in SPLITS}
@@ -125,30 +129,30 @@ def analyze(run, split, pairs):
 
 
 def check_baseline(runs):
-    """Returns the name of the run --baseline, after checking that it is one of the runs and that all have its words."""
+    """Checks that --baseline is one of the runs and that all have its vocabulary, and returns its name."""
     path = Path(FLAGS.baseline).resolve()
-    found = [run for run in runs if run.folder.path.resolve() == path]
-    if not found:
-        raise ValueError(f"--baseline must be one of the runs that are compared. Received: {FLAGS.baseline}.")
+    baselines = [run for run in runs if run.folder.path.resolve() == path]
+    if not baselines:
+        raise ValueError(f"--baseline must be one of the compared runs. Received: {FLAGS.baseline}.")
     for run in runs:
-        if run.corpus.word_vocabulary.sha256 != found[0].corpus.word_vocabulary.sha256:
+        if run.corpus.word_vocabulary.sha256 != baselines[0].corpus.word_vocabulary.sha256:
             raise ValueError(
-                f"{run.folder.path} has another vocabulary than {found[0].folder.path}, so its gain cannot be measured "
-                "word by word: leave it out, or leave out --baseline."
+                f"{run.folder.path} has another vocabulary than {baselines[0].folder.path}, so its gain cannot be "
+                "measured word by word: omit this run, or omit --baseline."
             )
-    return found[0].name
+    return baselines[0].name
 
 
 def perplexity_of_known(losses):
-    """Returns the perplexity of the words of the vocabulary.
+    """Returns the perplexity of the words in the vocabulary.
 
-    Models of words predict all other words as one frequent symbol, and models of sub-words spell them out.
+    Models of words predict all other words as one frequent symbol, while models of sub-words spell them.
     """
     return perplexity(losses.nll[losses.words != UNK].mean())
 
 
 def by_context(losses, length, context):
-    """Returns the means of the losses in windows of `length` tokens, the first `context` of which are not scored."""
+    """Returns the mean losses in windows of `length` tokens, whose first `context` tokens are not scored."""
     loss = float(losses.nll.mean())
     figures = {"loss": loss, "bits": loss / math.log(2), "perplexity": perplexity(loss)}
     return {"length": length, "context": context, **figures}
@@ -157,26 +161,29 @@ def by_context(losses, length, context):
 def training(log):
     """Returns the tokens and seconds of all `fit`s in a log, and its validations, with their loss in nats per token.
 
-    Updates that a resume repeats count twice, their validations once.
+    Updates that a resumed training repeats are counted twice, and their validations once.
     """
     records = read_json_lines(log) if log.exists() else []
-    timed = [one for one in records if "seconds" in one]
-    ends = [one for one, after in zip(timed, timed[1:]) if after["seconds"] < one["seconds"]] + timed[-1:]
-    totals = {name: sum(one[name] for one in ends) if ends else None for name in ("tokens", "seconds")}
-    losses = {one["update"]: one["val_loss"] for one in records if one.get("val_loss") is not None}
+    timed = [record for record in records if "seconds" in record]
+    ends = [first for first, second in zip(timed, timed[1:]) if second["seconds"] < first["seconds"]] + timed[-1:]
+    totals = {name: sum(record[name] for record in ends) if ends else None for name in ("tokens", "seconds")}
+    losses = {record["update"]: record["val_loss"] for record in records if record.get("val_loss") is not None}
     return {**totals, "validations": [{"update": update, "loss": losses[update]} for update in sorted(losses)]}
 
 
 def compare(runs, split, baseline=None):
-    """Returns the runs, best first, with the names of the settings in which they differ and what measures them.
+    """Returns the comparison of runs: the runs, best first, the measure, and the settings in which they differ.
 
-    `baseline` is the name of the run that the others are measured by, if there is one.
+    Args:
+        runs: List of the results of `analyze`.
+        split: Split by which the runs are sorted.
+        baseline: Name of the run over which gains are measured. Optional.
     """
     for run in runs[1:]:
         if run["words"] != runs[0]["words"]:
             raise ValueError(
                 f"{run['path']} has other words than {runs[0]['path']} ({run['words']} and {runs[0]['words']}), so "
-                "their losses cannot be compared: prepare both corpora with one --tokenizer and --unit."
+                "their losses cannot be compared: prepare both corpora with the same --tokenizer and --unit."
             )
     settings = [run["settings"] for run in runs if run["settings"]]  # an n-gram model has none
     differing = [name for name in sorted(set().union(*settings)) if len({one.get(name) for one in settings}) > 1]
@@ -203,22 +210,22 @@ def table(analysis):
 
 
 def integers(name):
-    """Returns the value of a list flag."""
+    """Returns the value of a list flag as integers."""
     given = FLAGS[name].value
     if not all(re.fullmatch("-?[0-9]{1,7}", one) for one in given):
         received = ",".join(given)[:80]
-        raise ValueError(f"--{name} must be numbers of tokens such as 0,128. Received: {received}")
+        raise ValueError(f"--{name} must be comma-separated numbers of tokens, such as 0,128. Received: {received}")
     return list(map(int, given))
 
 
 def main(*paths):
-    from trainers.plots.analysis import draw_analysis  # before the work, since matplotlib may be missing
+    from trainers.plots.analysis import draw_analysis  # fails before the work begins if matplotlib is missing
 
     runs = open_runs(paths)
     pairs = [windows(run, integers("lengths"), integers("contexts")) for run in runs]
     baseline = FLAGS.baseline and check_baseline(runs)
     folder = Path(FLAGS.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)  # before the work, since it may be no folder
+    folder.mkdir(parents=True, exist_ok=True)  # fails before the work begins if the path is a file
     analysis = compare([analyze(run, FLAGS.split, pair) for run, pair in zip(runs, pairs)], FLAGS.split, baseline)
     measure = "{name} per {unit}".format(**analysis["measure"])
     print(*table(analysis), f"{measure}, in blocks of the length of training or in streams", sep="\n", flush=True)

@@ -10,8 +10,8 @@ from absl import app, flags, logging
 
 from trainers import flagfiles
 
-REPORTED = (ValueError, OSError, FloatingPointError, ModuleNotFoundError)  # what bad input raises
-OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory|RESOURCE_EXHAUSTED|OOM when")  # of the backends
+REPORTED = (ValueError, OSError, FloatingPointError, ModuleNotFoundError)  # errors that bad input raises
+OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory|RESOURCE_EXHAUSTED|OOM when")  # messages of backends
 SEE_HELP = "Pass --help to see the flags."
 HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
 
@@ -19,10 +19,10 @@ HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
 def run(main, define_flags, paths=None):
     """Defines the flags and runs `main()` under absl, or `main(*paths)` for a program of paths.
 
-    A ValueError, an OSError, training that diverged or a missing package ends the program with one line on stderr and
-    status 1; with the environment variable KERAS_ADAPTIVE_TRACEBACK set it is raised. Ctrl-C ends the program with one
-    line and status 130. Flags are defined here and not when a module is imported, so that two programs can use one
-    name.
+    A ValueError, an OSError, diverged training or a missing package ends the program with one line on stderr and status
+    1. If the environment variable KERAS_ADAPTIVE_TRACEBACK is set, the error is raised. Ctrl-C ends the program with
+    one line and status 130. Flags are defined by this function, not when a module is imported, so that two programs can
+    use the same name.
 
     Args:
         main: Function of the program.
@@ -42,8 +42,8 @@ def run(main, define_flags, paths=None):
 def parse(arguments, paths=None):
     """Parses the flags of a command line, with flagfiles, and returns the other arguments; --help exits.
 
-    A flag that is unknown, missing or has a bad value ends the program with one line and status 1, and so does an
-    argument that is no flag where the program takes no `paths`.
+    An unknown flag, a missing flag or a bad value ends the program with one line and status 1, as does an argument that
+    is not a flag if the program takes no `paths`.
     """
     if HELP.intersection(arguments[1:]):
         in_one_line(lambda: print(help_text(), flush=True))
@@ -65,14 +65,14 @@ def _parse(arguments, paths):
 
 
 def help_text():
-    """Returns the description of the program and its flags; flags of an experiment are grouped by part."""
+    """Returns the description of the program and of its flags. Flags of an experiment are grouped by part."""
     groups = [name for name in flags.FLAGS.flags_by_module_dict() if not name.startswith("absl")]
-    groups.sort(key=lambda name: name != sys.argv[0])  # the program's own flags first
+    groups.sort(key=lambda name: name != sys.argv[0])  # the flags of the program come first
     return "\n".join([sys.modules["__main__"].__doc__ or "", *map(flags.FLAGS.module_help, groups)])
 
 
 def in_one_line(function):
-    """Returns `function()`; bad input or Ctrl-C ends the program with one line and status 1 or 130."""
+    """Returns `function()`. Bad input or Ctrl-C ends the program with one line and status 1 or 130."""
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
     try:
         return function()
@@ -82,10 +82,10 @@ def in_one_line(function):
         if os.environ.get("KERAS_ADAPTIVE_TRACEBACK") or not (short_of_memory or isinstance(error, REPORTED)):
             raise
         if short_of_memory:
-            message = f"The memory is too small ({message[:200]}). Take smaller batches or a smaller model."
+            message = f"The memory is too small ({message[:200]}). Use smaller batches or a smaller model."
         sys.exit(f"{program}: {message}")
     except KeyboardInterrupt:
-        line = "\n" if sys.stdout.isatty() else ""  # which ^C has begun
+        line = "\n" if sys.stdout.isatty() else ""  # the terminal shows ^C on the current line
         print(f"{line}{program}: interrupted.", file=sys.stderr)
         sys.exit(130)
 
@@ -99,6 +99,6 @@ class _Finite(flags.FloatParser):
 
 
 def define_float(name, default, help, least=None, most=None, values=flags.FLAGS, group=None):
-    """Defines a flag of a float that is neither infinite nor NaN, which compares with no bound."""
+    """Defines a flag whose value is a finite float. NaN and infinity are refused, since they pass comparisons."""
     parser, serializer = _Finite(least, most), flags.ArgumentSerializer()
     flags.DEFINE(parser, name, default, help, values, serializer, module_name=group)

@@ -1,8 +1,8 @@
-"""Converts a published language model to a run folder, for trainers.evaluate, trainers.score and trainers.generate.
+"""Converts a published language model to a run folder for trainers.evaluate, trainers.score and trainers.generate.
 
 python -m trainers.convert --checkpoint=model.pt --dictionary=dict.txt --run_dir=runs/published
 
-The model must be a `transformer_lm` of fairseq, of any architecture. Evaluation needs a corpus of its words:
+The model must be a `transformer_lm` of fairseq, of any architecture. Evaluation needs a corpus with its vocabulary:
 
 python -m trainers.prepare --source=wikitext-103 --dictionary=dict.txt --data_dir=data/published
 """
@@ -22,10 +22,10 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_string("checkpoint", None, "File of the model, such as model.pt.", required=True)
+    flags.DEFINE_string("checkpoint", None, "Checkpoint of the model, such as model.pt.", required=True)
     flags.DEFINE_string("dictionary", None, "The dict.txt of the model.", required=True)
-    flags.DEFINE_string("run_dir", None, "Folder to make.", required=True)
-    flags.DEFINE_string("data_dir", None, "Corpus to evaluate on; it can be passed to trainers.evaluate instead.")
+    flags.DEFINE_string("run_dir", None, "Folder of the run to write.", required=True)
+    flags.DEFINE_string("data_dir", None, "Corpus for trainers.evaluate, which also has a flag for it.")
 
 
 def main():
@@ -54,10 +54,10 @@ def main():
 
 
 def check_corpus(vocabulary):
-    """Raises a ValueError if the corpus has another vocabulary than the model, before the model is read."""
+    """Raises a ValueError if the corpus has another vocabulary than the model. The model is not read yet."""
     if load_corpus(FLAGS.data_dir).vocabulary.sha256 != vocabulary.sha256:
         raise ValueError(
-            f"{FLAGS.data_dir} is a corpus of another vocabulary than {FLAGS.dictionary}: make one with "
+            f"{FLAGS.data_dir} has another vocabulary than {FLAGS.dictionary}: make a corpus with "
             f"`python -m trainers.prepare --dictionary={FLAGS.dictionary}`."
         )
 

@@ -6,34 +6,34 @@ import numpy as np
 
 from keras_adaptive.metrics import mixture_nll, mixture_weights, perplexity
 
-DECIDES = "valid"  # the split on which the weights are found
+DECIDES = "valid"  # split on which the weights are optimized
 
 
 def check_one_vocabulary(runs):
-    """Raises a ValueError unless the runs give probabilities to the same words in the same unit."""
+    """Raises a ValueError unless the runs have the same vocabulary and the same unit."""
     first = runs[0]
     for run in runs[1:]:
-        units = [one.corpus.metadata["unit"] for one in (first, run)]
+        units = [member.corpus.metadata["unit"] for member in (first, run)]
         if units[0] != units[1]:
             raise ValueError(
-                f"{run.folder.path} is a run of {units[1]}s and {first.folder.path} one of {units[0]}s: the "
-                "probabilities of different units cannot be averaged. Evaluate them apart."
+                f"{run.folder.path} is a run of {units[1]}s and {first.folder.path} is a run of {units[0]}s: the "
+                "probabilities of different units cannot be averaged. Evaluate them separately."
             )
         if run.corpus.vocabulary.sha256 != first.corpus.vocabulary.sha256:
             raise ValueError(
                 f"{run.folder.path} has another vocabulary ({len(run.corpus.vocabulary):,} words) than "
                 f"{first.folder.path} ({len(first.corpus.vocabulary):,}): the probabilities of different vocabularies "
-                "cannot be averaged. Evaluate them apart."
+                "cannot be averaged. Evaluate them separately."
             )
 
 
 def evaluate(losses):
-    """Returns the figures of members, of their mean, and of their mean with the best weights.
+    """Computes the figures of members, of their mean, and of their mean with optimal weights.
 
-    The best weights are those of the smallest loss on "valid", and serve all splits.
+    The optimal weights have the smallest loss on "valid". They are used for all splits.
 
     Args:
-        losses: Dict from each split, among them "valid", to the list of the members' `WordLosses`.
+        losses: Dict from each split, including "valid", to the list of the `WordLosses` of the members.
 
     Returns:
         `(members, means)`: a list of the figures of each member, and a dict of the figures of the means "equal" and
@@ -47,25 +47,26 @@ def evaluate(losses):
             if not np.array_equal(member.words, members[0].words):
                 raise ValueError(
                     f"The runs must score the same words of {split}. Received: {len(members[0].words):,} and "
-                    f"{len(member.words):,} words, which differ: prepare both corpora with one --tokenizer and --unit."
+                    f"{len(member.words):,} words, which differ: prepare both corpora with the same --tokenizer and "
+                    "--unit."
                 )
     nll = {split: np.stack([member.nll for member in members]) for split, members in losses.items()}
     count = len(nll[DECIDES])
     weights = {"equal": np.full(count, 1 / count), "optimal": mixture_weights(nll[DECIDES])}
     means = {
-        name: {"weights": some.tolist(), **figures({split: mixture_nll(one, some) for split, one in nll.items()})}
-        for name, some in weights.items()
+        name: {"weights": shares.tolist(), **figures({split: mixture_nll(nll[split], shares) for split in nll})}
+        for name, shares in weights.items()
     }
-    return [figures({split: one[number] for split, one in nll.items()}) for number in range(count)], means
+    return [figures({split: nll[split][number] for split in nll}) for number in range(count)], means
 
 
 def figures(nll):
     """Returns the mean loss, the bits and the perplexity of the losses of each split."""
-    loss = {split: float(one.mean()) for split, one in nll.items()}
+    loss = {split: float(values.mean()) for split, values in nll.items()}
     return {
         "loss": loss,
-        "bits": {split: one / math.log(2) for split, one in loss.items()},
-        "perplexity": {split: perplexity(one) for split, one in loss.items()},
+        "bits": {split: value / math.log(2) for split, value in loss.items()},
+        "perplexity": {split: perplexity(value) for split, value in loss.items()},
     }
 
 
@@ -75,7 +76,7 @@ def table(names, members, means):
     weights = [f"{weight:.4f}" for weight in means["optimal"]["weights"]]
     columns = [*names, *(f"{name} weights" for name in means)], [*weights, "", ""], [*members, *means.values()]
     rows = [["", "weight", *splits]]
-    for name, weight, one in zip(*columns):
-        rows.append([name, weight, *(f"{one['perplexity'][split]:,.2f}" for split in splits)])
+    for name, weight, result in zip(*columns):
+        rows.append([name, weight, *(f"{result['perplexity'][split]:,.2f}" for split in splits)])
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]

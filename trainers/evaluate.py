@@ -1,17 +1,18 @@
-"""Evaluates a trained run on a split of its corpus and reports the perplexity per word.
+"""Evaluates trained runs on a split of their corpus and reports the perplexity per word.
 
-A run of sub-words is measured by the same words as a run of words: the loss of a word is the sum over its pieces.
-Compare runs of different units in bits per byte; in bits per word only if the words of both have white space between
-them, as those of --unit=characters and of --tokenizer=whitespace do, and those of --tokenizer=words do not. The text is
-scored in blocks, each after up to --context previous tokens. A block has --block tokens or, with --blocks_of=lines, all
-whole lines that fit in --block tokens. With --blocks_of=streams, the default for a run that trained on streams, each
-block continues from the state of the block before it, from the first token to the last: --block changes only the speed,
-and --batch_size is the number of parts of the text that are read side by side.
+The perplexity of a run of sub-words is per word too: the loss of a word is the sum of the losses of its pieces. Compare
+runs of different units in bits per byte. Bits per word are comparable only if white space separates the words of both
+runs, as with --unit=characters and --tokenizer=whitespace, but not with --tokenizer=words.
 
-Several runs are evaluated one by one and as an ensemble, the mean of their probabilities: with equal weights, and with
-the weights that are the best for the validation text, which are found by expectation maximization. The runs must have
-one vocabulary and one text. Their folders keep their losses (losses_*.npz), so that another ensemble evaluates only new
-runs. A folder that scripts.experiments.kneser_ney made is a member as well.
+The text is scored in blocks, each after up to --context previous tokens. A block has --block tokens or, with
+--blocks_of=lines, as many whole lines as fit in --block tokens. With --blocks_of=streams, the default for runs that
+were trained on streams, each block continues from the state of the previous block: --block affects only the speed, and
+--batch_size is the number of parts of the text that are read in parallel.
+
+Several runs are evaluated separately and as an ensemble, whose probabilities are the mean of theirs: with equal
+weights, and with the weights that are best for the validation text, found by expectation maximization. The runs must
+have the same vocabulary and the same text. Their folders keep their losses (losses_*.npz), so that another ensemble
+evaluates only new runs. A folder of scripts.experiments.kneser_ney can be a member.
 
 python -m trainers.evaluate --run_dir=runs/quickstart --split=valid
 python -m trainers.evaluate --run_dir=runs/wikitext103 --split=test --blocks_of=lines --block=512 --context=2560
@@ -30,39 +31,42 @@ from trainers.run_folder import RunFolder
 from trainers.word_losses import Blocks, open_runs
 
 FLAGS = flags.FLAGS
-MOST_TOKENS = 2**24  # of a row
+MOST_TOKENS = 2**24  # largest number of tokens in a row
 BLOCKS = {"tokens": "tokens", "lines": "tokens in whole lines", "streams": "tokens with the state carried"}
 
 
 def define_flags():
-    run_dir = "Folder of a trained run; or several, with commas between them, whose probabilities are averaged."
+    run_dir = "Folder of a trained run, or several separated by commas, whose probabilities are averaged."
     flags.DEFINE_list("run_dir", None, run_dir, required=True)
-    flags.DEFINE_string("data_dir", None, "Another corpus of the same vocabulary; by default the run's own.")
+    flags.DEFINE_string("data_dir", None, "Another corpus with the same vocabulary; by default the corpus of the run.")
     flags.DEFINE_enum("split", "valid", ["train", "valid", "test"], "Split to evaluate on.")
     flags.DEFINE_enum(
         "blocks_of",
         None,
         list(BLOCKS),
-        "Cut blocks of --block tokens, or of the lines that fit in them, or carry the state from block to block; by "
-        "default streams for a run of --batching=streams, otherwise tokens.",
+        "Blocks of exactly --block tokens, blocks of whole lines, or streams with the state carried from block to "
+        "block. By default streams for a run of --batching=streams, otherwise tokens.",
     )
-    flags.DEFINE_integer("block", None, "Tokens scored at a time; by default the length of training.", 1, MOST_TOKENS)
-    flags.DEFINE_integer("context", 0, "Previous tokens that a block may see, which are not scored.", 0, MOST_TOKENS)
+    flags.DEFINE_integer(
+        "block", None, "Number of tokens to score at a time; by default the length in training.", 1, MOST_TOKENS
+    )
+    flags.DEFINE_integer(
+        "context", 0, "Number of previous tokens that a block sees, which are not scored.", 0, MOST_TOKENS
+    )
     flags.DEFINE_integer(
         "batch_size",
         None,
-        "Blocks at a time, by default 16, fewer if they are long; streams, by default 1.",
+        "Number of blocks at a time, by default 16 (fewer if they are long); number of streams, by default 1.",
         1,
         2**20,
     )
     flags.DEFINE_bool(
         "within_vocabulary",
         False,
-        "Divide the probabilities of --output=char_lstm, which spells any word, by that of all words together: "
-        "expensive.",
+        "Normalize the probabilities of --output=char_lstm, which spells any word, over the vocabulary. Expensive.",
     )
-    flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
-    flags.DEFINE_string("output", None, "JSON file to write; for one run, by default, in its folder.")
+    flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to evaluate.")
+    flags.DEFINE_string("output", None, "JSON file to write; for a single run by default in its folder.")
 
 
 def main():
@@ -104,24 +108,24 @@ def evaluate_one(run):
     measures = [f"{value:.4f} per {name[9:]}" for name, value in result.items() if name.startswith("bits_per_")]
     print(f"Bits of the same text: {', '.join(measures)}")
     path = FLAGS.output or run.path / f"evaluation_{FLAGS.split}.json"
-    write_json(path, result)  # at the end: the folder may be read-only
+    write_json(path, result)  # last, because the folder may be read-only
     print(f"Written to {path}")
 
 
 def divide_by_total(word_output):
     if not hasattr(word_output, "normalized"):
         raise ValueError(
-            "--within_vocabulary belongs to runs of --output=char_lstm: other outputs give no probability to other "
-            f"words. Received: a run with {type(word_output).__name__}. Leave --within_vocabulary out."
+            "--within_vocabulary belongs to runs of --output=char_lstm: other outputs are normalized over the "
+            f"vocabulary already. Received: a run with {type(word_output).__name__}. Omit --within_vocabulary."
         )
     word_output.normalized = True
 
 
 def evaluate_together():
     if not FLAGS.output:
-        raise ValueError("Several runs need --output, the JSON file to write. Pass one, such as runs/ensemble.json.")
+        raise ValueError("Several runs need --output, the JSON file to write: pass one, such as runs/ensemble.json.")
     if FLAGS.within_vocabulary:
-        raise ValueError("--within_vocabulary is for one run. Received: several. Leave --within_vocabulary out.")
+        raise ValueError("--within_vocabulary supports a single run. Received: several. Omit --within_vocabulary.")
     runs = open_runs(FLAGS.run_dir, data_dir=FLAGS.data_dir, model=FLAGS.model)
     ensembles.check_one_vocabulary(runs)
     blocks = [None if run.folder.is_ngram else blocks_for(run.folder) for run in runs]
@@ -130,7 +134,7 @@ def evaluate_together():
     losses = {split: [own[split, how] for own, how in zip(of_runs, blocks)] for split in splits}
     members, means = ensembles.evaluate(losses)
     unit = unit_of(runs[0].corpus)
-    print(f"perplexity per {unit}; the weights are the best for {ensembles.DECIDES}")
+    print(f"perplexity per {unit}; the weights are optimal for {ensembles.DECIDES}")
     print(*ensembles.table([run.name for run in runs], members, means), sep="\n")
     members = [
         {"name": run.name, "path": str(run.folder.path), "blocks": how and how._asdict(), **figures}
@@ -142,17 +146,17 @@ def evaluate_together():
 
 
 def unit_of(corpus):
-    """Returns what the perplexity of a corpus is per."""
+    """Returns the name of the unit of the perplexity of a corpus."""
     return "word (of sub-words)" if corpus.metadata["unit"] == "sub-word" else corpus.metadata["unit"]
 
 
 def blocks_for(run):
-    """Returns the `Blocks` that the flags stand for, or, without them, those of the training of a run."""
+    """Returns the `Blocks` of the flags, whose defaults are those of the training of a run."""
     blocks_of = FLAGS.blocks_of or ("streams" if run.of_streams else "tokens")
     if blocks_of == "streams" and FLAGS.context:
         raise ValueError(
-            "--context belongs to --blocks_of=tokens|lines, because a block of a stream follows all the text before "
-            f"it. Received: --context={FLAGS.context} --blocks_of=streams."
+            "--context belongs to --blocks_of=tokens|lines, because a block of a stream follows all previous text. "
+            f"Received: --context={FLAGS.context} --blocks_of=streams."
         )
     size = FLAGS.batch_size or (1 if blocks_of == "streams" else 16)
     return Blocks(blocks_of, FLAGS.block or run.length, FLAGS.context, size)

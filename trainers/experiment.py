@@ -1,4 +1,4 @@
-"""Experiments as values: parts and their settings, from flags, arguments or a run."""
+"""Experiments: parts and their settings, from flags, arguments or a run."""
 
 import dataclasses
 import functools
@@ -11,7 +11,7 @@ from trainers import command_line, flagfiles
 from trainers.hyperparameters import GENERAL, HYPERPARAMETERS, NUMBER
 from trainers.parts import NOT_OF_UNTIED, PARTS, ROLES, TIES
 
-# Not compared when a run resumes: the corpus may move (its vocabulary is compared), and the devices may change.
+# Settings that may differ when a run resumes: the corpus may move (its vocabulary is compared), and devices may change.
 NOT_COMPARED = {"data_dir", "vocabulary_size", "micro_batches"}
 
 FOLDERS = ("data_dir", "init_from")
@@ -22,10 +22,10 @@ PARTS_OF_MODEL = {"input": "word_input", "body": "body", "output": "word_output"
 class Experiment:
     """Settings that, together with the corpus, determine every number of a run.
 
-    Several experiments can exist in one process.
+    A process can have several experiments.
 
     Args:
-        parts: Dict from every role of `PARTS` to the name of the chosen part.
+        parts: Dict from every role in `PARTS` to the name of the chosen part.
         settings: Dict of the general settings and of the hyper-parameters that the chosen parts take.
 
     Example:
@@ -63,14 +63,14 @@ class Experiment:
 
     @classmethod
     def of_run(cls, run):
-        """Returns the experiment of a `RunFolder`; a setting that is newer than the run has its default.
+        """Returns the experiment of a `RunFolder`. A setting that is newer than the run has its default.
 
-        Runs of earlier versions hold the settings of all parts; settings that no chosen part takes are ignored.
+        Runs of earlier versions contain the settings of all parts. Settings that no chosen part takes are ignored.
         """
         try:
             values = _parse([f"--{name}={value}" for name, value in run.flags().items()])
         except ValueError as error:
-            raise ValueError(f"{run.path}/flags.txt is no longer that of a run: {error}. Put the file back.") from None
+            raise ValueError(f"{run.path}/flags.txt does not hold the flags of a run: {error}. Put it back.") from None
         return cls._of_values(values)
 
     @classmethod
@@ -79,10 +79,10 @@ class Experiment:
         return cls(parts, {name: values[name].value for name in _taken(parts, values["tie_words"].value)})
 
     def model(self, vocabulary):
-        """Returns the `LanguageModel` for a `Vocabulary`, with random weights.
+        """Builds the `LanguageModel` for a `Vocabulary`, with random weights.
 
         Raises:
-            ValueError: If the vocabulary has another size than the experiment requires, or if the word vectors of this
+            ValueError: If the vocabulary has another size than the experiment requires, or the word vectors of this
                 input and output cannot be tied.
         """
         self._check_vocabulary(vocabulary)
@@ -96,19 +96,19 @@ class Experiment:
         return model
 
     def optimizer(self):
-        """Returns the optimizer; `SGDR` sets its rate before every update."""
+        """Returns the optimizer, whose learning rate `SGDR` sets before every update."""
         return self._maker("optimizer")()
 
     def schedule(self):
-        """Returns the learning rate as a function of the number of updates done."""
+        """Returns the learning rate, a function of the number of updates so far."""
         return self._maker("schedule", {"updates": self.settings["updates"]})()
 
     def batches(self, tokens, shuffle=True):
-        """Returns the `Batches` of a split: for training or, not shuffled, for validation."""
+        """Returns the `Batches` of a split: shuffled for training, or in order for validation."""
         return self._maker("batching", {"tokens": tokens, "seed": self.settings["seed"], "shuffle": shuffle})()
 
     def clip_parts(self):
-        """Returns the names of the parts of the model whose gradients --clip_norm bounds."""
+        """Returns the names of the parts of the model whose gradients --clip_norm limits."""
         return [PARTS_OF_MODEL[name] for name in self._parts_of("clip_parts") or PARTS_OF_MODEL]
 
     def flags_text(self):
@@ -117,13 +117,13 @@ class Experiment:
         return "".join(f"--{name}={plain(values[name])}\n" for name in sorted(values) if values[name] is not None)
 
     def differences(self, other):
-        """Returns `{name: (value, other's value)}` of the settings that make the runs of two experiments differ."""
+        """Returns the settings that make the runs of two experiments differ, `{name: (value, value of other)}`."""
         values, others = self._values(), other._values()
         names = sorted((values.keys() & others.keys()) - NOT_COMPARED)
         return {name: (values[name], others[name]) for name in names if values[name] != others[name]}
 
     def lengthens(self, other):
-        """Returns whether the experiment is another one with more updates, before which the rates are the same."""
+        """Returns whether the experiment equals another one that has fewer updates, with the same learning rates."""
         done = other.settings["updates"]
         of_schedule = {
             "updates",
@@ -136,7 +136,7 @@ class Experiment:
         return all(rate(update) == other_rate(update) for update in range(done))
 
     def _values(self):
-        """Returns the parts and settings by name; folders have whole paths."""
+        """Returns the parts and settings by name, with absolute paths of folders."""
         values = {**self.parts, **self.settings}
         return values | {name: os.path.abspath(values[name]) for name in FOLDERS if values[name] is not None}
 
@@ -144,10 +144,10 @@ class Experiment:
         """Makes the parts of --freeze untrainable."""
         frozen = self._parts_of("freeze")
         if frozen and self.settings["init_from"] is None:
-            raise ValueError("--freeze keeps weights of a trained run: pass --init_from=RUN too.")
+            raise ValueError("--freeze needs the weights of a trained run: pass --init_from=RUN too.")
         if self.settings["tie_words"] and len({"input", "output"}.intersection(frozen)) == 1:
             raise ValueError(
-                "--freeze needs both input and output, or neither, where they share their words: pass "
+                "--freeze must list both input and output, or neither, if they share word vectors: pass "
                 f"--freeze=input,output, or --notie_words. Received: --freeze={self.settings['freeze']}."
             )
         for name in frozen:
@@ -156,17 +156,17 @@ class Experiment:
             raise ValueError(f"--freeze={self.settings['freeze']} leaves nothing to train: freeze fewer parts.")
 
     def _parts_of(self, name):
-        """Returns the parts that a setting lists with commas."""
+        """Returns the parts in a comma-separated setting."""
         chosen = [part for part in self.settings[name].split(",") if part]
         if set(chosen) - set(PARTS_OF_MODEL):
             raise ValueError(
-                f"--{name} must be one of input, body and output, or several with commas between them. "
+                f"--{name} must be input, body or output, or several of them separated by commas. "
                 f"Received: --{name}={self.settings[name]}."
             )
         return chosen
 
     def _maker(self, role, offered=None):
-        """Returns the maker of the chosen part with all its arguments, except for the ones that `assemble` adds."""
+        """Returns the maker of the chosen part, with all arguments except those that `assemble` adds."""
         part = PARTS[role][self.parts[role]]
         taken = {name: self.settings[name] for name in part.takes.split() if name in self.settings}
         given = {name: offered[name] for name in part.offered.split() if name != "tied_to"}
@@ -176,13 +176,13 @@ class Experiment:
         expected = self.settings["vocabulary_size"]
         if expected and expected != len(vocabulary):
             raise ValueError(
-                f"The experiment is for a vocabulary of {expected:,} ids, and the corpus has {len(vocabulary):,}: pass "
+                f"The experiment needs a vocabulary of {expected:,} ids, but the corpus has {len(vocabulary):,}: pass "
                 f"the --data_dir that the recipe names, or --vocabulary_size=0 for a corpus of any size. Received: "
                 f"--vocabulary_size={expected} --data_dir={self.settings['data_dir']}."
             )
 
     def _check_reach(self):
-        """Raises a ValueError if the first layer sees more tokens than a row of training has."""
+        """Raises a ValueError if the first layer sees more tokens than a training row has."""
         value = {"aggregate": "kernel", **self.settings}.get
         windows = value("num_global", 0) if value("aggregate") == "average" else 1
         reach = {
@@ -193,8 +193,8 @@ class Experiment:
         for name, tokens in reach.items():
             if tokens > value("length", tokens):
                 raise ValueError(
-                    f"--{name} makes the first layer see {tokens} tokens, more than a row of training has: pass less, "
-                    f"or a longer --length. Received: --{name}={value(name)} --length={value('length')}."
+                    f"--{name} makes the first layer see {tokens} tokens, more than a training row has: pass a smaller "
+                    f"value, or a larger --length. Received: --{name}={value(name)} --length={value('length')}."
                 )
 
     def _check_ties(self):
@@ -208,7 +208,7 @@ class Experiment:
 
 
 def define_flags(values=flags.FLAGS):
-    """Defines the flags of an experiment in groups, which `--help` prints one after the other."""
+    """Defines the flags of an experiment in the groups that `--help` prints."""
     for name, setting in GENERAL.items():
         _define(name, setting, setting.help, "experiment", values)
     grouped = set()
@@ -221,7 +221,7 @@ def define_flags(values=flags.FLAGS):
 
 
 def row_length(settings):
-    """Returns the tokens of a row of a batch: of a block, of the longest sentence, or of a stream on average.
+    """Returns the number of tokens in a block, in the longest sentence, or in the average row of a stream.
 
     Args:
         settings: The settings of an `Experiment`.
@@ -230,12 +230,12 @@ def row_length(settings):
 
 
 def plain(value):
-    """Returns the text of a flag's value in a flagfile."""
+    """Returns the value of a flag as a flagfile contains it."""
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 class _Integers(flags.ArgumentParser):
-    syntactic_help = "integers with commas between them"
+    syntactic_help = "comma-separated integers"
 
     def parse(self, argument):
         if isinstance(argument, list):
@@ -245,7 +245,7 @@ class _Integers(flags.ArgumentParser):
         except ValueError:
             numbers = [-1]
         if not all(0 <= number <= NUMBER for number in numbers):
-            raise ValueError("must be integers with commas between them, such as 4000,16000")
+            raise ValueError("must be comma-separated integers, such as 4000,16000")
         return numbers
 
 
@@ -292,10 +292,10 @@ def _takers(name):
 
 
 def _not_taken(name, parts, tied):
-    """Returns why the chosen parts do not take a hyper-parameter."""
+    """Returns the reason why the chosen parts do not take a hyper-parameter, and what to do."""
     if _takes(parts, name):
         chosen = "--input={input} --output={output}".format(**parts)
-        return f"--{name} is not used with {chosen} --tie_words={tied}. Leave --{name} out, or choose others."
+        return f"--{name} is not used with {chosen} --tie_words={tied}. Omit --{name}, or choose other parts."
     roles = [role for role in PARTS if any(name in part.takes.split() for part in PARTS[role].values())]
     received = " ".join(f"--{role}={parts[role]}" for role in roles)
-    return f"--{name} belongs to {_takers(name)}. Received: {received}. Leave --{name} out, or choose such a part."
+    return f"--{name} belongs to {_takers(name)}. Received: {received}. Omit --{name}, or choose such a part."

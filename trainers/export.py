@@ -1,6 +1,6 @@
-"""Exports a trained run as a SavedModel, which takes text and needs TensorFlow alone.
+"""Exports a trained run as a SavedModel, which takes text and needs only TensorFlow.
 
-The run may be of any backend; the program loads it on TensorFlow.
+The run may have been trained on any backend; the program loads it on TensorFlow.
 
 python -m trainers.export --run_dir=runs/quickstart --export_dir=exports/quickstart/1
 """
@@ -16,12 +16,10 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
-    flags.DEFINE_string(
-        "export_dir", None, "Folder to write, new or empty. Servers expect NAME/VERSION.", required=True
-    )
-    flags.DEFINE_integer("max_length", 2048, "Tokens of the longest line to answer.", 1, 2**31 - 1)
+    flags.DEFINE_string("export_dir", None, "New or empty folder to write. Servers expect NAME/VERSION.", required=True)
+    flags.DEFINE_integer("max_length", 2048, "Largest number of tokens in a line.", 1, 2**31 - 1)
     flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Type of the weights and of the matrix products.")
-    flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
+    flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to export.")
 
 
 def main():

@@ -1,11 +1,11 @@
-"""Expansion of flagfiles, which may include one another, into plain arguments."""
+"""Expands flagfiles, which may include others, into plain arguments."""
 
 import os
 from pathlib import Path
 
 _FOLDERS = (Path(__file__).parent / "configs", Path(__file__).parents[1] / "configs")  # of the wheel, of a checkout
 RECIPES = next(filter(Path.is_dir, _FOLDERS), _FOLDERS[0])
-LONGEST = 1 << 20  # characters of a flagfile
+LONGEST = 1 << 20  # largest number of characters in a flagfile
 _PREFIXES = ("--flagfile=", "-flagfile=")
 
 
@@ -22,7 +22,7 @@ def expand(arguments, folder="", including=()):
         including: Paths of the flagfiles that are currently read.
 
     Raises:
-        ValueError: If a flagfile includes itself, is not UTF-8, or is no text of flags.
+        ValueError: If a flagfile includes itself, is not UTF-8, or is too long.
         OSError: If a flagfile cannot be read.
     """
     arguments, expanded = list(arguments), []
@@ -61,7 +61,7 @@ def _read(path, including):
     except UnicodeDecodeError as error:
         raise ValueError(f"The flagfile {path} is not UTF-8 ({error.reason}).") from None
     if len(text) == LONGEST:
-        raise ValueError(f"The flagfile {path} is longer than {LONGEST:,} characters: it must hold a flag per line.")
+        raise ValueError(f"The flagfile {path} is longer than {LONGEST:,} characters: it must hold one flag per line.")
     lines = map(str.strip, text.splitlines())
     arguments = [line for line in lines if line and not line.startswith(("#", "//"))]
     return expand(arguments, path.parent, (*including, resolved))

@@ -1,14 +1,14 @@
 """Measures how often a run predicts the last word of a passage, given all words before it.
 
-A file of passages holds one a line, such as the test and control texts of LAMBADA or what trainers.passages draws. A
-prediction is the most probable word of the whole vocabulary. In a run of sub-words it is right if each piece of the
-word is the most probable one, as greedy decoding would write it; what follows the word does not count. A last word
-outside the vocabulary counts as wrong. Models with attention read the last 2,048 tokens of a passage, or as many as
-their positions allow. A Transformer predicts badly after more tokens than it was trained on: pass --context then.
+A file of passages has one passage per line, such as the test and control texts of LAMBADA or the files of
+trainers.passages. A prediction is the most probable word of the whole vocabulary. In a run of sub-words, it is correct
+if each piece of the word is the most probable piece, as in greedy decoding; the pieces after the word are ignored. A
+last word outside the vocabulary counts as wrong. Models with attention read the last 2,048 tokens of a passage, or as
+many as their positions allow. A Transformer predicts poorly after more tokens than in training: pass --context then.
 
-The table holds the accuracy in percent and the number of passages: of all, and of those whose last word occurs at least
-twice before in the passage (CF), occurs fewer than 1,500 times in the training text (LF), or is a named entity (Ent.),
-which needs spaCy and its model en_core_web_sm. The perplexity is that of the last words in the vocabulary.
+The table shows the accuracy in percent and the number of passages: for all passages, and for those whose last word
+occurs at least twice before in the passage (CF), occurs fewer than 1,500 times in the training text (LF), or is a named
+entity (Ent.), which needs spaCy and its model en_core_web_sm. The perplexity covers the last words in the vocabulary.
 
 python -m trainers.last_words --run_dir=runs/mine --passages=data/downloads/lambada/test.txt
 python -m trainers.last_words --run_dir=runs/a,runs/b --passages=data/broad.txt --output=runs/broad.json
@@ -34,21 +34,28 @@ CLASSES = {"all": "all", "context_frequent": "CF", "low_frequency": "LF", "named
 
 
 def define_flags():
-    flags.DEFINE_list("run_dir", None, "Folder of a trained run, or several with commas between them.", required=True)
-    flags.DEFINE_string("passages", None, "UTF-8 file with a passage a line.", required=True)
-    flags.DEFINE_integer("context", None, "Tokens that a model reads, the last ones; by default all.", 1, 2**20)
-    flags.DEFINE_integer("batch_size", 16, "Passages at a time.", 1, 2**20)
-    flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the models of a run.")
-    flags.DEFINE_string("output", None, "JSON file to write.")
+    flags.DEFINE_list("run_dir", None, "Folder of a trained run, or several separated by commas.", required=True)
+    flags.DEFINE_string("passages", None, "UTF-8 file with one passage per line.", required=True)
+    flags.DEFINE_integer("context", None, "Number of last tokens that a model reads; by default all.", 1, 2**20)
+    flags.DEFINE_integer("batch_size", 16, "Number of passages at a time.", 1, 2**20)
+    flags.DEFINE_enum("model", "best", ["best", "last"], "Model of each run to measure.")
+    flags.DEFINE_string("output", None, "JSON file to write. Optional.")
 
 
 class Passages(NamedTuple):
-    """Passages as a run reads them."""
+    """Passages in the tokens of a run.
 
-    ids: list  # of the tokens of each passage, (tokens,)
-    sizes: np.ndarray  # (passages,), tokens of the last word
-    outside: np.ndarray  # (passages,), whether the last word is outside the vocabulary
-    classes: dict  # name of a class -> (passages,), whether the last word belongs to it, or None
+    Attributes:
+        ids: List of the token ids of each passage, (tokens,).
+        sizes: Number of tokens in each last word, (passages,).
+        outside: Whether each last word is outside the vocabulary, (passages,).
+        classes: Dict from the name of a class to whether each last word belongs to it, (passages,), or None.
+    """
+
+    ids: list
+    sizes: np.ndarray
+    outside: np.ndarray
+    classes: dict
 
 
 def main():
@@ -57,10 +64,10 @@ def main():
     with open(FLAGS.passages, "rb") as source:
         lines = list(read_text_lines(source, FLAGS.passages))
     if not lines:
-        raise ValueError(f"{FLAGS.passages} is empty: it must hold a passage a line.")
+        raise ValueError(f"{FLAGS.passages} is empty: it must contain one passage per line.")
     runs = [RunFolder(path) for path in FLAGS.run_dir]
     texts = []
-    for run in runs:  # errors before the work
+    for run in runs:  # raises errors before the work begins
         run.model_file(FLAGS.model)
         texts.append(read_passages(run, lines))
     entities = named_entities(lines)
@@ -78,39 +85,39 @@ def read_passages(run, lines):
     """Returns the `Passages` of lines of text.
 
     Raises:
-        ValueError: If the run is one of characters or bytes, a line has fewer than two words, or the vocabulary has
-            none of the last words.
+        ValueError: If the tokens of the run are characters or bytes, a line has fewer than two words, or the vocabulary
+            contains none of the last words.
     """
     tokenizer, subwords, vocabulary = run.codec.tokenizer, run.codec.subwords, run.codec.vocabulary
     if tokenizer in UNITS:
-        raise ValueError(f"{run.path} must be a run of words or sub-words. Received: one of --unit={tokenizer}.")
+        raise ValueError(f"{run.path} must be a run of words or sub-words. Received: --unit={tokenizer}.")
     split = TOKENIZERS[tokenizer]
     ids, sizes, frequent = [], [], []
     for number, line in enumerate(lines, 1):
         words = [word for text in line.split() for word in ([text] if text in SPECIAL_WORDS else split(text))]
         if len(words) < 2:
             raise ValueError(
-                f"Line {number} of {FLAGS.passages} must have two words or more, so that the last one follows others. "
+                f"Line {number} of {FLAGS.passages} must have at least two words, so that others precede the last one. "
                 f"Received: {len(words)}."
             )
         pieces = list(subwords.pieces(words)) if subwords else [[word] for word in words]
         ids.append(vocabulary.encode([piece for word in pieces for piece in word]))
         sizes.append(len(pieces[-1]))
         frequent.append(words[:-1].count(words[-1]) >= FREQUENT)
-    outside = np.array([min(own[-size:]) < len(SPECIAL_WORDS) for own, size in zip(ids, sizes)])
+    outside = np.array([min(tokens[-size:]) < len(SPECIAL_WORDS) for tokens, size in zip(ids, sizes)])
     if outside.all():
         raise ValueError(
-            f"The vocabulary of {run.path} has none of the last words of {FLAGS.passages}: pass passages that are "
-            "tokenized as the text of the run."
+            f"The vocabulary of {run.path} contains none of the last words of {FLAGS.passages}: pass passages that are "
+            "tokenized like the text of the run."
         )
     is_counted = subwords is None and vocabulary.counts.any()  # a run of sub-words has no counts of words
-    rare = np.array([vocabulary.counts[own[-1]] < RARE for own in ids]) | outside if is_counted else None
+    rare = np.array([vocabulary.counts[tokens[-1]] < RARE for tokens in ids]) | outside if is_counted else None
     classes = {"all": np.full(len(ids), True), "context_frequent": np.array(frequent), "low_frequency": rare}
     return Passages(ids, np.array(sizes), outside, classes)
 
 
 def named_entities(lines):
-    """Returns whether the last word of each line is part of a named entity, (lines,); None without spaCy."""
+    """Returns whether the last word of each line is part of a named entity, (lines,), or None without spaCy."""
     try:
         import spacy
 
@@ -123,19 +130,19 @@ def named_entities(lines):
 
 
 def measure(run, passages):
-    """Returns the figures of a run, a dict."""
+    """Measures a run on passages, and returns a dict of its figures."""
     model = run.model(FLAGS.model).for_inference()
     longest = min(most_tokens(model.body), FLAGS.context or np.inf)
     lengths = np.array(list(map(len, passages.ids)))
     log_probs, right = np.zeros(len(lengths)), ~passages.outside
-    order, report = np.argsort(lengths, kind="stable"), Progress(f"passages, {run.path}")  # rows of like length
+    order, report = np.argsort(lengths, kind="stable"), Progress(f"passages, {run.path}")  # rows of similar length
     for start in range(0, len(order), FLAGS.batch_size):
         batch = order[start : start + FLAGS.batch_size]
-        rows = [row_of(passages.ids[one], longest) for one in batch]
-        for one, (scores, ranks) in zip(batch, score_rows(model, rows)):
-            size = passages.sizes[one]
-            log_probs[one] = scores[-size:].astype("float64").sum()
-            right[one] &= (ranks[-size:] == 1).all()
+        rows = [row_of(passages.ids[number], longest) for number in batch]
+        for number, (scores, ranks) in zip(batch, score_rows(model, rows)):
+            size = passages.sizes[number]
+            log_probs[number] = scores[-size:].astype("float64").sum()
+            right[number] &= (ranks[-size:] == 1).all()
         report(start + len(batch), len(order))
     hits = {name: right[members] for name, members in passages.classes.items() if members is not None}
     return {
@@ -149,13 +156,13 @@ def measure(run, passages):
 
 
 def row_of(ids, longest):
-    """Returns the inputs and the targets of the end of a passage, which follows `</s>`."""
+    """Returns the last inputs and targets of a passage, which begins after a `</s>`."""
     start = max(0, len(ids) - longest)
     return np.append(EOS, ids[:-1])[start:], ids[start:]
 
 
 def table(results):
-    """Returns lines of text: the accuracy of each run in each class, and the number of passages."""
+    """Returns the accuracy of each run in each class, and the numbers of passages, as lines of text."""
     names = [name for name in CLASSES if any(name in result["accuracy"] for result in results)]
     rows = [["run", *(CLASSES[name] for name in names), "perplexity"]]
     for result in results:
@@ -170,16 +177,16 @@ def shown(accuracy, passages):
 
 
 def notes(results):
-    """Yields what the table does not say."""
+    """Yields remarks on the table, as lines of text."""
     for result in results:
         if number := result["outside_vocabulary"]:
             yield f"{result['run']}: {number:,} last words are outside the vocabulary and count as wrong"
         if number := result["shortened"]:
-            yield f"{result['run']}: of {number:,} long passages only the last tokens were read"
+            yield f"{result['run']}: only the last tokens of {number:,} long passages were read"
         if "low_frequency" not in result["accuracy"]:
-            yield f"{result['run']}: LF is left out, since its vocabulary has no counts of words"
+            yield f"{result['run']}: LF is omitted, since its vocabulary has no counts of words"
     if "named_entity" not in results[0]["accuracy"]:
-        yield "Ent. is left out: it needs spaCy and its model en_core_web_sm"
+        yield "Ent. is omitted: it needs spaCy and its model en_core_web_sm"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Makers of output layers, whose keyword arguments have the names of the flags. `parts.py` lists them."""
+"""Functions that build output layers from keyword arguments with the names of the flags. `parts.py` lists them."""
 
 import functools
 
@@ -57,7 +57,7 @@ def _sampling(vocabulary_size, counts, num_samples, sampled_loss, noise):
         )
     if noise == "unigram" and not any(counts):
         raise ValueError(
-            "--noise=unigram needs the counts of the words, and the vocabulary has none: prepare the corpus again, or "
+            "--noise=unigram needs the counts of the words, but the vocabulary has none: prepare the corpus again, or "
             "pass --noise=log_uniform."
         )
     return {"num_samples": num_samples, "loss": sampled_loss, "counts": counts if noise == "unigram" else None}

@@ -1,10 +1,10 @@
 """Parts of an experiment.
 
-`PARTS` names the parts of every role. A part is a class or function of `keras_adaptive` whose keyword arguments have
-the names of the flags; short functions adapt classes whose arguments have other names.
+`PARTS` lists the parts for every role. A part is a class or function of `keras_adaptive` whose keyword arguments have
+the names of the flags. Short functions adapt classes whose arguments have other names.
 
-To add a part, write it in `keras_adaptive` and add a row to `PARTS`. A hyper-parameter that no other part takes is a
-new row of `trainers.hyperparameters.HYPERPARAMETERS`.
+To add a part, write it in `keras_adaptive` and add a row to `PARTS`. A new hyper-parameter also needs a row in
+`trainers.hyperparameters.HYPERPARAMETERS`.
 """
 
 import bisect
@@ -26,16 +26,16 @@ from keras_adaptive.models.constructors import hybrid_transformer, transformer
 from keras_adaptive.optimizers import NAG, AveragedSGD, CosineRestarts, L2Adam, LazyAdam
 from trainers.outputs import adaptive_softmax, char_cnn_output, char_lstm_output, plain_softmax, sampled_softmax
 
-LEAST_NORM = 1e-6  # a gradient cut to less moves no weight in float32
+LEAST_NORM = 1e-6  # gradients with a smaller norm do not change weights in float32
 
 
 class Part(NamedTuple):
-    """Choice for a role of an experiment.
+    """A choice for one role of an experiment.
 
     Args:
-        make: Class or function that makes the part, called with keyword arguments only.
+        make: Class or function that builds the part. It is called with keyword arguments only.
         takes: Names of the hyper-parameters that `make` takes, separated by spaces.
-        offered: Names of the arguments that the experiment passes to `make`, such as the size of the vocabulary.
+        offered: Names of further arguments that the experiment passes to `make`, such as the size of the vocabulary.
     """
 
     make: Callable
@@ -46,7 +46,7 @@ class Part(NamedTuple):
 def adaptive_input(*, vocabulary_size, input_dim, dim, cutoffs, factor, **kwargs):
     if factor == 0:
         raise ValueError(
-            "--factor=0, no reduction, belongs to --input=word: pass it, or a --factor from 1. "
+            "--factor=0 (no reduction) belongs to --input=word: pass --input=word, or a --factor of at least 1. "
             "Received: --input=adaptive --factor=0."
         )
     return AdaptiveEmbedding(vocabulary_size, input_dim or dim, cutoffs, output_dim=dim, factor=factor, **kwargs)
@@ -165,7 +165,7 @@ def averaged_sgd(*, max_rate, clip_norm, weight_decay, average_after):
 def _bound(clip_norm):
     if 0 < clip_norm < LEAST_NORM:
         raise ValueError(
-            f"--clip_norm must be 0 for no bound, or at least {LEAST_NORM}: with less nothing is learned. "
+            f"--clip_norm must be 0 for no clipping, or at least {LEAST_NORM}: smaller norms do not change weights. "
             f"Received: --clip_norm={clip_norm}."
         )
     return clip_norm or None
@@ -260,25 +260,28 @@ ROLES = {  # role: (default, help)
     "body": ("transformer", "Body: the layers from word vectors to hidden states."),
     "output": (
         "adaptive",
-        "Output layer: adaptive softmax, plain softmax, one trained on noise words, one of vectors computed from "
-        "characters, or an LSTM that spells words.",
+        "Output layer: adaptive softmax, plain softmax, sampled softmax, softmax over vectors from a character CNN, or "
+        "an LSTM that spells words.",
     ),
     "batching": (
         "blocks",
-        "Training text: blocks, single sentences, or streams whose state is carried.",
+        "Batches of blocks of text, of single sentences, or of streams, for which the body carries its state.",
     ),
     "optimizer": (
         "nag",
-        "Optimizer: Nesterov's accelerated gradient, Adam, SGD that ends in averages (NT-ASGD), or one that changes "
-        "only those words that an update reads: Adagrad, or Adam in a lazy form.",
+        "Optimizer: Nesterov's accelerated gradient, Adam, averaged SGD (NT-ASGD), or Adagrad or lazy Adam, which "
+        "update only the word vectors that an update reads.",
     ),
-    "schedule": ("cosine_restarts", "Learning rate: cosine annealing after a linear warm-up, or steps down."),
+    "schedule": (
+        "cosine_restarts",
+        "Schedule of the learning rate: cosine annealing after a linear warm-up, or step decay.",
+    ),
 }
-# Pairs of --input and --output that can share word vectors, with the hyper-parameters that they do not use if they do.
+# Pairs of --input and --output that can share word vectors, with the hyper-parameters that a tied pair does not use.
 TIES = {
     ("adaptive", "adaptive"): "",
     ("word", "adaptive"): "factor tie_projections",
     ("word", "softmax"): "",
     ("word", "sampled"): "",
 }
-NOT_OF_UNTIED = "tie_projections"  # what no pair uses without ties
+NOT_OF_UNTIED = "tie_projections"  # hyper-parameter that no untied pair uses

@@ -1,8 +1,9 @@
-"""Draws passages from a corpus of words for trainers.last_words: one a line, whose last word is to be predicted.
+"""Draws passages from a corpus of words for trainers.last_words, which predicts the last word of each.
 
-A passage begins with a sentence and ends with the last word of one, before its ., ! or ?. Control passages are drawn
-among all of these. Passages of a broad context are those in which the last word occurs at least twice before, but not
-among the 50 words before it. Words have white space between them, and </s> is the end of a line.
+A passage begins with a sentence and ends with the last word of a sentence, before its ., ! or ?. Control passages are
+drawn from all such passages. In a passage with a broad context, the last word occurs at least twice before, but not
+among the 50 words before it. The file has one passage per line, with white space between words and </s> for the end of
+a line.
 
 python -m trainers.passages --data_dir=data/books --split=test --kind=control --output=data/control.txt
 python -m trainers.passages --data_dir=data/books --split=test --kind=broad --output=data/broad.txt
@@ -22,9 +23,11 @@ FLAGS = flags.FLAGS
 def define_flags():
     flags.DEFINE_string("data_dir", None, "Folder of a corpus of words.", required=True)
     flags.DEFINE_enum("split", "test", ["train", "valid", "test"], "Split to draw from.")
-    flags.DEFINE_enum("kind", "control", ["control", "broad"], "Any passages, or those of a broad context.")
-    flags.DEFINE_integer("count", 500, "Passages to draw.", 1, 2**30)
-    flags.DEFINE_integer("length", 200, "Words of a passage, at least; at most twice as many.", 2, 2**20)
+    flags.DEFINE_enum("kind", "control", ["control", "broad"], "Any passages, or passages with a broad context.")
+    flags.DEFINE_integer("count", 500, "Number of passages to draw.", 1, 2**30)
+    flags.DEFINE_integer(
+        "length", 200, "Smallest number of words in a passage; the largest is twice as many.", 2, 2**20
+    )
     flags.DEFINE_integer("seed", 0, "Seed of the draw.", 0, 2**31 - 1)
     flags.DEFINE_string("output", None, "Text file to write.", required=True)
 

@@ -1,12 +1,12 @@
-"""Draws what a run wrote into its folder, as PNG files beside it.
+"""Draws the results in the folder of a run as PNG files, into the same folder.
 
     python -m trainers.plot RUN [RUN ...]
 
-- learning_curve.png from log.jsonl: loss and perplexity, training and validation, above the learning rate;
-- loss_by_frequency_SPLIT.png from evaluation_SPLIT.json: the loss of rare and of frequent words, and their share;
-- surprisal.png from score.jsonl: a passage, each word shaded by how little the model expected it.
+- learning_curve.png from log.jsonl: the loss and perplexity of training and validation, above the learning rate.
+- loss_by_frequency_SPLIT.png from evaluation_SPLIT.json: the loss of words by frequency, and their share of the text.
+- surprisal.png from score.jsonl: a passage in which each word is shaded by its surprisal.
 
-The program names every file that the run has not written, and skips its picture.
+If the run has not written a file, the program names the file and skips its picture.
 """
 
 from trainers import command_line

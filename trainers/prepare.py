@@ -1,6 +1,6 @@
-"""Turns text into a corpus for training: token ids, a vocabulary and their metadata.
+"""Converts text into a corpus for training: token ids, a vocabulary and metadata.
 
-The same command resumes where it was stopped, and keeps a complete corpus.
+The same command resumes after it was stopped, and keeps a complete corpus.
 
 python -m trainers.prepare --data_dir=data/docstrings
 python -m trainers.prepare --source=wikitext-103 --data_dir=data/wikitext-103
@@ -30,32 +30,36 @@ def define_flags():
     flags.DEFINE_string(
         "source",
         "docstrings",
-        f"docstrings (of this Python); {', '.join(PUBLIC_CORPORA)} (downloaded); or a folder with train.txt, valid.txt "
-        "and test.txt.",
+        f"Text to prepare: docstrings (of this Python); {', '.join(PUBLIC_CORPORA)} (downloaded); or a folder with "
+        "train.txt, valid.txt and test.txt.",
     )
     flags.DEFINE_list("packages", [], "Installed packages whose docstrings are added, such as numpy,keras.")
     flags.DEFINE_enum(
         "unit",
         "words",
         ["words", *UNITS],
-        "What a token is. --subwords=N divides words into pieces. The text of ptb_characters has spaces between its "
-        "characters and _ for a space, as the characters of the Penn Treebank.",
+        "Unit of the tokens. --subwords=N cuts words into pieces. ptb_characters expects text with spaces between "
+        "characters and _ for a space, as in the character-level Penn Treebank.",
     )
     words = [name for name in TOKENIZERS if name not in UNITS]
-    flags.DEFINE_enum("tokenizer", None, words, "By default words for docstrings, whitespace for a folder.")
+    flags.DEFINE_enum(
+        "tokenizer", None, words, "Tokenizer of --unit=words; by default words for docstrings, whitespace for a folder."
+    )
     flags.DEFINE_integer(
         "min_count",
         None,
-        "Occurrences below which a word of the training text becomes <unk>; by default 3 (1 for characters and bytes), "
-        "or what a public corpus was published with.",
+        "Smallest number of occurrences in the training text of a word to keep; rarer words become <unk>. By default "
+        "3 (1 for characters and bytes), or the number of the public corpus.",
         lower_bound=1,
     )
-    flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, such as 32000; 0 for words.", 0, 10**6)
+    flags.DEFINE_integer(
+        "subwords", 0, "Number of merges of a byte-pair encoding, such as 32000; 0 for a corpus of words.", 0, 10**6
+    )
     flags.DEFINE_string("dictionary", None, "A vocabulary.txt or dict.txt to use; other words become <unk>.")
-    flags.DEFINE_string("data_dir", None, "Folder to make.", required=True)
-    flags.DEFINE_integer("processes", os.cpu_count(), "Processes that read the text.", 1, 1024)
+    flags.DEFINE_string("data_dir", None, "Folder of the corpus to write.", required=True)
+    flags.DEFINE_integer("processes", os.cpu_count(), "Number of processes that read the text.", 1, 1024)
     flags.DEFINE_string("download_dir", "data/downloads", "Folder of downloaded archives and their texts.")
-    flags.DEFINE_list("mirrors", [], "Addresses to download a public corpus from, instead of the public ones.")
+    flags.DEFINE_list("mirrors", [], "Addresses of a public corpus to use instead of the public ones.")
     flags.DEFINE_bool("checksums", True, "Refuse public archives and texts that differ from the published checksums.")
 
 
@@ -69,11 +73,9 @@ def prepare_docstrings():
 
 def prepare_download():
     if FLAGS.tokenizer == "words":
-        raise ValueError(f"--source={FLAGS.source} is tokenized already. Leave --tokenizer out.")
+        raise ValueError(f"--source={FLAGS.source} is tokenized already: omit --tokenizer.")
     if FLAGS["unit"].present:
-        raise ValueError(
-            f"--source={FLAGS.source} has its own unit. Leave --unit out, or pass the folder of its texts."
-        )
+        raise ValueError(f"--source={FLAGS.source} has its own unit: omit --unit, or pass the folder of its texts.")
     names = FLAGS.source, FLAGS.download_dir, FLAGS.data_dir
     own = {"min_count": FLAGS.min_count, "mirrors": FLAGS.mirrors, "checksums": FLAGS.checksums}
     return prepare_public(*names, **own, **how())
@@ -85,14 +87,14 @@ def prepare_folder():
 
 
 def units(tokenizer):
-    """Returns the arguments that say what a token is; `tokenizer` is the default for words."""
+    """Returns the arguments that define the tokens. `tokenizer` is the default for words."""
     if FLAGS.unit == "words":
         return {"tokenizer": FLAGS.tokenizer or tokenizer, "min_count": FLAGS.min_count or 3}
     return {"tokenizer": FLAGS.unit, "min_count": FLAGS.min_count or 1}
 
 
 def how():
-    """Returns the arguments that all sources share: the unit of the tokens, the vocabulary and the processes."""
+    """Returns the arguments that all sources have in common: sub-words, vocabulary and processes."""
     vocabulary = Vocabulary.load(FLAGS.dictionary) if FLAGS.dictionary else None
     return {"subwords": FLAGS.subwords, "vocabulary": vocabulary, "processes": FLAGS.processes, "report": say}
 
@@ -100,7 +102,7 @@ def how():
 def prepare_source():
     for name in ("tokenizer", "subwords"):
         if FLAGS.unit != "words" and FLAGS[name].value:
-            raise ValueError(f"--{name} belongs to --unit=words. Received: --unit={FLAGS.unit}. Leave --{name} out.")
+            raise ValueError(f"--{name} belongs to --unit=words. Received: --unit={FLAGS.unit}. Omit --{name}.")
     if FLAGS.source == "docstrings":
         return prepare_docstrings()
     if FLAGS.packages:
@@ -128,7 +130,7 @@ def print_summary(corpus):
 
 
 def main():
-    made = is_free(FLAGS.data_dir)  # an error before the work
+    made = is_free(FLAGS.data_dir)  # raises an error before the work begins
     corpus = prepare_source()
     print(f"{'Made' if made else 'Kept'} {FLAGS.data_dir} from {corpus.metadata['source']}")
     print_summary(corpus)

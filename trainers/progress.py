@@ -1,4 +1,4 @@
-"""Progress of long work, in lines."""
+"""Prints the progress of long computations, in lines."""
 
 import sys
 import time
@@ -9,10 +9,10 @@ EVERY, EVERY_OF_TRAINING = 10, 30  # seconds between two lines
 
 
 class Progress:
-    """Prints how much of a work is done and how long the rest will take, a line every few seconds.
+    """Prints the progress of a computation and the remaining time, a line every few seconds.
 
     Args:
-        what: What is counted, such as "batches of valid".
+        what: Name of the counted items, such as "batches of valid".
     """
 
     def __init__(self, what):
@@ -20,7 +20,7 @@ class Progress:
         self._began = self._reported = time.monotonic()
 
     def __call__(self, done, total=None):
-        """Reports that `done` are done, of `total` if that is known."""
+        """Reports that `done` items are done, of `total` if the total is known."""
         now = time.monotonic()
         if now - self._reported < EVERY:
             return
@@ -30,14 +30,14 @@ class Progress:
 
 
 class TrainingLines(keras.callbacks.Callback):
-    """Prints how far training is, a line every 30 seconds.
+    """Prints the progress of training, a line every 30 seconds.
 
-    On a terminal, the progress bar of Keras shows the updates, and the lines show validations alone. List this
-    callback after `Throughput` and `Backup`.
+    On a terminal, the progress bar of Keras shows the updates, and the lines show only validations. List this callback
+    after `Throughput` and `Backup`.
 
     Args:
-        backup: The `Backup`, which knows the number of updates done.
-        updates: Number of updates of the whole training.
+        backup: The `Backup`, which counts the updates.
+        updates: Number of updates in the whole training.
         with_bar: Whether the progress bar is shown.
     """
 
@@ -58,7 +58,7 @@ class TrainingLines(keras.callbacks.Callback):
 
     def on_test_batch_end(self, batch, logs=None):
         if self._is_due():
-            line = "\n" if self.with_bar else ""  # the bar has begun one
+            line = "\n" if self.with_bar else ""  # the bar is on the current line
             line += f"update {self.backup.update:,} of {self.updates:,}: validation, batch {batch + 1:,}"
             print(line, flush=True)
 

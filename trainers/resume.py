@@ -1,4 +1,4 @@
-"""Training that starts at any update; `fit` of Keras starts at epochs, and a checkpoint may lie within one."""
+"""Starts training at any update. `fit` of Keras starts at an epoch, but a checkpoint may lie within an epoch."""
 
 import sys
 
@@ -13,9 +13,9 @@ def fit(model, backup, batches, every, epochs, valid, callbacks):
     Args:
         model: A compiled `LanguageModel`.
         backup: The `Backup`, after its `restore`.
-        batches: Function that returns the batches from the update of `backup` on.
-        every: Number of updates of an epoch.
-        epochs: Number of epochs of the whole training.
+        batches: Function that returns the batches, beginning with the update of `backup`.
+        every: Number of updates in an epoch.
+        epochs: Number of epochs in the whole training.
         valid: Validation data of `fit`.
         callbacks: Callbacks of `fit`, including `backup`.
     """
@@ -42,9 +42,9 @@ def _fit_epochs(model, batches, backup, steps, last, valid, callbacks):
 
 
 def _validate(model, epoch, valid, callbacks):
-    """Runs the validation in which training was stopped, which ends the epoch."""
+    """Runs the validation in which training was stopped, and ends the epoch."""
     callbacks = keras.callbacks.CallbackList(callbacks, model=model)
     callbacks.on_train_begin()
-    found = model.evaluate(valid, callbacks=callbacks, verbose=0, return_dict=True)
-    callbacks.on_epoch_end(epoch, {f"val_{name}": value for name, value in found.items()})
+    logs = model.evaluate(valid, callbacks=callbacks, verbose=0, return_dict=True)
+    callbacks.on_epoch_end(epoch, {f"val_{name}": value for name, value in logs.items()})
     callbacks.on_train_end()

@@ -1,4 +1,4 @@
-"""Size of a model: parameters by part, and the memory of training it, without allocating any."""
+"""Estimates the size of a model, by part, and the memory of training it, without allocating either."""
 
 import math
 
@@ -16,9 +16,9 @@ def print_summary(model, optimizer, batch_size, length, micro_batches):
     Args:
         model: A `LanguageModel`, such as the result of `unallocated`.
         optimizer: The optimizer of the model.
-        batch_size: Number of rows of an update.
-        length: Number of tokens of a row, padding included.
-        micro_batches: Number of parts in which the update is computed.
+        batch_size: Number of rows in an update.
+        length: Number of tokens in a row, including padding.
+        micro_batches: Number of parts in which an update is computed.
     """
     for name, count in parameters(model).items():
         print(f"{name:20} {count:15,}")
@@ -30,13 +30,13 @@ def print_summary(model, optimizer, batch_size, length, micro_batches):
 
 
 def stand_in(size):
-    """Returns a vocabulary of `size` words that occur once each, for a model without a corpus."""
+    """Returns a vocabulary of `size` words with a count of 1, for a model without a corpus."""
     words = [*SPECIAL_WORDS, *(f"word{i}" for i in range(size - len(SPECIAL_WORDS)))]
     return Vocabulary(words, [1] * size)
 
 
 def parameters(model):
-    """Returns `{part: number}` in the order of the model; shared variables count in the first part."""
+    """Returns `{part: number}` in the order of the model. Shared variables are counted in the first part."""
     parts = {"words in": model.word_input, "body": model.body, "words out": model.word_output}
     counted, counts = set(), {}
     for name, part in parts.items():
@@ -49,7 +49,7 @@ def parameters(model):
 def memory(model, optimizer, tokens, length, micro_batches):
     """Returns `{name: bytes}` of an update: weights, gradients, optimizer, activations and logits.
 
-    Of the logits of a chunk their exponentials and gradients are held too, in float32.
+    The logits of a chunk, their exponentials and their gradients are held at the same time, in float32.
     """
     weights = 4 * parameters(model)["all"]
     size = 4 if model.dtype_policy.compute_dtype == "float32" else 2
@@ -63,19 +63,19 @@ def memory(model, optimizer, tokens, length, micro_batches):
 
 
 def gradient_bytes(model, optimizer, tokens, micro_batches):
-    """Returns the bytes of the gradients; of a table that is updated by rows, of the rows that are read.
+    """Returns the size of the gradients in bytes. Tables that are updated by rows have gradients of the rows read.
 
-    The gradients of micro-batches are added up. Rows are read for each token and each noise word, and then summed.
+    The gradients of micro-batches are accumulated. Rows are read for each token and each noise word, and then summed.
     """
     tables = row_tables((model.word_input, model.word_output), model.trainable_variables, optimizer)
     by_rows = set(map(id, tables))
-    dense = number_of_values(one for one in model.trainable_variables if id(one) not in by_rows)
+    dense = number_of_values(variable for variable in model.trainable_variables if id(variable) not in by_rows)
     rows = 2 * micro_batches * (tokens + model.word_output.num_samples)
-    return 4 * (dense * min(micro_batches, 2) + sum(rows * math.prod(one.shape[1:]) for one in tables))
+    return 4 * (dense * min(micro_batches, 2) + sum(rows * math.prod(table.shape[1:]) for table in tables))
 
 
 def slots(optimizer):
-    """Returns the number of values that an optimizer keeps per weight, found by building a copy of it."""
+    """Returns the number of values that an optimizer keeps per weight. It is found by building a copy."""
     copy, size = type(optimizer).from_config(optimizer.get_config()), 1000
     copy.build([keras.Variable(np.zeros(size))])
     return number_of_values(copy.variables) // size

@@ -1,17 +1,17 @@
-"""Trains a language model on a prepared corpus into a run folder. The same command resumes a run that stopped.
+"""Trains a language model on a prepared corpus. The same command resumes a run that was stopped.
 
-The program ends with status 0 when the run is complete, and with 143 or 130 when SIGTERM or SIGINT stopped it after a
-checkpoint (the same command resumes). With status 75 another process of the training was lost or hangs, and the same
-command resumes in all of them. Status 1, with a line that names the reason, means that the same command would fail
-again.
+The program ends with status 0 when the run is complete, and with status 143 or 130 when SIGTERM or SIGINT stopped it
+after a checkpoint (the same command resumes). Status 75 means that another process of the training was lost or hangs;
+the same command in all processes resumes. Status 1, with a line that names the reason, means that the same command
+would fail again.
 
 Losses and perplexities are per token of the corpus: per word, or per piece of a word in a corpus of sub-words.
-trainers.evaluate reports the perplexity per word of both.
+trainers.evaluate reports the perplexity per word for both.
 
-With --batching=streams the state of the body is carried from batch to batch, and validation reads its text in
---batch_size streams, each from its first token to its last. trainers.evaluate reads the text as a single stream.
+With --batching=streams, the body carries its state from batch to batch. Validation reads its text in --batch_size
+streams, each from its first token to its last. trainers.evaluate reads the text as a single stream.
 
---strategy trains on several devices, with the same updates.
+--strategy trains on several devices. The updates are the same as on one device.
 
 python -m trainers.train --flagfile=configs/quickstart.flags --data_dir=data/docstrings --run_dir=runs/quickstart
 """
@@ -57,24 +57,32 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     experiment.define_flags()
-    flags.DEFINE_string("run_dir", None, "Folder of the run: a new one, or one of the same flags, which resumes.")
-    flags.DEFINE_integer("log_every", 10, "Updates between two lines of log.jsonl.", lower_bound=1)
-    flags.DEFINE_integer("save_every", 0, "Updates between two checkpoints; 0 for one with each validation.", 0)
-    flags.DEFINE_integer("keep", 3, "Number of newest checkpoints to keep.", lower_bound=1)
-    flags.DEFINE_integer("patience", 0, "Validations without a better loss that end training; 0 for any number.", 0)
-    flags.DEFINE_integer("max_skipped", 20, "Updates in a row without finite gradients that end training.", 1)
-    strategies = ["none", *distribution.BACKENDS]
-    flags.DEFINE_enum("strategy", "none", strategies, "How several devices train together; see the documentation.")
-    flags.DEFINE_integer("model_devices", 0, "Devices that share the word tables of model_parallel; 0 for all.", 0)
+    flags.DEFINE_string("run_dir", None, "Folder of the run. An existing run with the same flags resumes.")
+    flags.DEFINE_integer("log_every", 10, "Number of updates between two lines of log.jsonl.", lower_bound=1)
     flags.DEFINE_integer(
-        "timeout", 1800, "Seconds without a batch or a start that end one of several processes.", 1, NUMBER
+        "save_every", 0, "Number of updates between two checkpoints; 0 for one checkpoint per validation.", 0
+    )
+    flags.DEFINE_integer("keep", 3, "Number of checkpoints to keep; older ones are removed.", lower_bound=1)
+    flags.DEFINE_integer(
+        "patience", 0, "Number of validations without a lower loss after which training ends; 0 for no limit.", 0
+    )
+    flags.DEFINE_integer(
+        "max_skipped", 20, "Number of updates in a row without finite gradients after which training ends.", 1
+    )
+    strategies = ["none", *distribution.BACKENDS]
+    flags.DEFINE_enum("strategy", "none", strategies, "Strategy for training on several devices.")
+    flags.DEFINE_integer(
+        "model_devices", 0, "Number of devices that shard the word tables under model_parallel; 0 for all.", 0
+    )
+    flags.DEFINE_integer(
+        "timeout", 1800, "Seconds without progress after which one of several processes ends.", 1, NUMBER
     )
     flags.DEFINE_bool("tensorboard", None, "Write the log for TensorBoard too; by default if it is installed.")
-    flags.DEFINE_bool("summary", False, "Print parameters and an estimate of the memory, and stop.")
+    flags.DEFINE_bool("summary", False, "Print the number of parameters and the estimated memory, and exit.")
 
 
 class Validation(keras.utils.PyDataset):
-    """Validation batches in their order; each process passes its part of them to `fit`."""
+    """Validation batches in order. Each process passes its part of every batch to `fit`."""
 
     def __init__(self, batches, strategy):
         super().__init__()
@@ -114,14 +122,14 @@ def main():
 
 
 def start():
-    """Returns the started strategy; a process that never arrives is a lost one."""
+    """Starts the strategy and returns it. A process that does not arrive counts as lost."""
     with all_processes(FLAGS.strategy != "none"):
         return distribution.start(FLAGS.strategy, FLAGS.model_devices)
 
 
 @contextlib.contextmanager
 def all_processes(several):
-    """Ends this process with a status of its own where another one is lost, whatever error that is."""
+    """Ends this process with status 75 if another process is lost, whatever error reports it."""
     try:
         yield
     except Exception as error:
@@ -131,7 +139,7 @@ def all_processes(several):
 
 
 def summarize(chosen):
-    """Prints the size of the model for the corpus or, without one, for a vocabulary of --vocabulary_size."""
+    """Prints the size of the model for the corpus or, without a corpus, for --vocabulary_size words."""
     settings = chosen.settings
     if settings["data_dir"] or not settings["vocabulary_size"]:
         vocabulary = open_corpus(chosen, verify=False).vocabulary
@@ -143,7 +151,7 @@ def summarize(chosen):
 
 
 def open_corpus(chosen, verify=True):
-    """Returns the corpus of --data_dir after comparing the checksums of its files for training."""
+    """Opens the corpus in --data_dir, and verifies the checksums of the files that training reads."""
     data_dir = chosen.settings["data_dir"]
     if not data_dir:
         raise ValueError("--data_dir is missing: make a corpus with trainers.prepare and pass its folder.")
@@ -154,9 +162,9 @@ def open_corpus(chosen, verify=True):
 
 
 def check(chosen):
-    """Raises a ValueError if the flags cannot train; returns whether to write for TensorBoard."""
+    """Raises a ValueError if training with these flags is impossible, and returns whether to write for TensorBoard."""
     if not FLAGS.run_dir:
-        raise ValueError("--run_dir is missing: pass the folder to keep the run in.")
+        raise ValueError("--run_dir is missing: pass the folder of the run.")
     updates, every = chosen.settings["updates"], chosen.settings["evaluate_every"]
     if updates % every:
         raise ValueError(
@@ -166,13 +174,13 @@ def check(chosen):
     patience = chosen.settings.get("average_after")
     if patience is not None and 0 < FLAGS.patience <= patience + 1:
         raise ValueError(
-            f"--patience must be 0 or above {patience + 1}, the value of --average_after plus 1: training would end "
-            f"before an update is averaged. Received: --patience={FLAGS.patience} --average_after={patience}."
+            f"--patience must be 0 or above {patience + 1}, the value of --average_after plus 1: otherwise, training "
+            f"ends before averaging starts. Received: --patience={FLAGS.patience} --average_after={patience}."
         )
     check_reached(chosen.settings)
     if FLAGS.model_devices and FLAGS.strategy != "model_parallel":
-        raise ValueError("--model_devices belongs to --strategy=model_parallel: leave it out, or choose that.")
-    chosen.schedule()  # raises on bad rates before anything is written
+        raise ValueError("--model_devices belongs to --strategy=model_parallel: omit it, or choose that strategy.")
+    chosen.schedule()  # raises errors about learning rates before anything is written
     installed = importlib.util.find_spec("tensorboard") is not None
     if FLAGS.tensorboard and not installed:
         raise ValueError("--tensorboard needs a package: pip install tensorboard, or pass --notensorboard.")
@@ -182,26 +190,30 @@ def check(chosen):
 
 
 def check_reached(settings):
-    """Raises a ValueError if the rate is 0, or training ends before what its flags announce."""
+    """Raises a ValueError if the learning rate is 0, or training ends before its flags take effect."""
     updates, validations = settings["updates"], settings["updates"] // settings["evaluate_every"]
     if not settings["max_rate"]:
         raise ValueError("--max_rate must be above 0: no weight would change. Received: --max_rate=0.")
     if (decay_at := settings.get("decay_at")) and decay_at[-1] >= updates:
         raise ValueError(
-            "--decay_at must be below --updates, or the rate is never divided. "
+            "--decay_at must be below --updates: otherwise, the learning rate is never divided. "
             f"Received: --decay_at={experiment.plain(decay_at)} --updates={updates}."
         )
     if settings.get("average_after", 0) >= validations:
         raise ValueError(
-            f"--average_after must be below the number of validations, {validations}, or no update is averaged: pass "
-            f"more --updates or a smaller --evaluate_every. Received: --average_after={settings['average_after']}."
+            f"--average_after must be below the number of validations ({validations}): pass more --updates or a "
+            f"smaller --evaluate_every, so that averaging starts. Received: --average_after="
+            f"{settings['average_after']}."
         )
 
 
 def check_rows(strategy, settings, stream_rows):
-    """Raises a ValueError if a device, or a micro-batch of it, would process nothing but padding, or part of a stream.
+    """Checks that every micro-batch of every device has rows of the batch.
 
-    Rows of padding fill other batches, but every row of a batch of streams has a state.
+    Padding may fill a batch, except for streams, where every row has a state.
+
+    Raises:
+        ValueError: If a micro-batch would hold only padding, or streams cannot be divided evenly.
     """
     rows, parts = settings["batch_size"], strategy.replicas * settings["micro_batches"]
     if rows < parts or (stream_rows and rows % parts):
@@ -213,19 +225,19 @@ def check_rows(strategy, settings, stream_rows):
 
 
 def check_memory(model):
-    """Raises a ValueError if the weights alone, of a model without memory, exceed the memory of the machine."""
+    """Raises a ValueError if the weights alone exceed the memory of the machine. The model may be unallocated."""
     needed = 4 * number_of_values(model.variables)
     if hasattr(os, "sysconf") and needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
         raise ValueError(
-            f"The weights alone take {needed / 2**30:,.0f} GiB, and this machine has {memory / 2**30:,.0f}: pass "
+            f"The weights alone take {needed / 2**30:,.0f} GiB, but this machine has {memory / 2**30:,.0f}: pass "
             "smaller dimensions or fewer blocks; --summary prints the size of each part."
         )
 
 
 def make_repeatable(seed):
-    """Seeds everything, and keeps the order of sums in TensorFlow's graphs.
+    """Seeds all random numbers, and fixes the order of sums in TensorFlow's graphs.
 
-    TensorFlow's arithmetic optimizer would merge trees of additions into one that begins with any input whose memory
+    TensorFlow's arithmetic optimizer would merge trees of additions into a sum that begins with any input whose memory
     can be reused, so that two trainings would differ by rounding.
     """
     keras.utils.set_random_seed(seed)
@@ -261,16 +273,19 @@ def start_from(run, model, vocabulary, strategy):
     """Sets a model to the best weights of a run, whose vocabulary and output may differ."""
     source = run.model()
     known = transfer(model, vocabulary, source, run.codec.vocabulary)
-    new, old = (type(one.word_output).__name__ for one in (model, source))
-    output = "" if new == old else f"; the weights of its {old} are left out, and the {new} starts from random ones"
+    new, old = type(model.word_output).__name__, type(source.word_output).__name__
+    output = "" if new == old else f"; the weights of its {old} are not used, and the {new} starts from random ones"
     if strategy.process == 0:
         print(f"Starting from {run.path}, which has {known:,} of the {len(vocabulary):,} words{output}", flush=True)
 
 
 def fit(chosen, corpus, model, run, strategy, train, valid, board, alive):
-    """Trains to the last update, from the run's newest checkpoint or from the start; returns the number of updates.
+    """Trains to the last update, from the newest checkpoint of the run or from the start.
 
     Process 0 writes, and all processes resume from its checkpoint.
+
+    Returns:
+        The number of updates.
     """
     settings, writes = chosen.settings, strategy.process == 0
     every, epochs = settings["evaluate_every"], settings["updates"] // settings["evaluate_every"]
@@ -285,9 +300,9 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board, alive):
     claimed = run.claimed(chosen, corpus) if writes else contextlib.nullcontext()
     with claimed, StopOnSignal(backup, strategy.largest) as stop:
         if not backup.restore(model) and writes:
-            path.unlink(missing_ok=True)  # its updates are lost
+            path.unlink(missing_ok=True)  # the updates in this log are lost
         if writes:
-            run.lengthen(chosen)  # a checkpoint that cannot be restored leaves the run as it was
+            run.lengthen(chosen)  # after `restore`: an error there must not change the run
         check_same_checkpoint(strategy, backup)
         strategy.synchronize(model)
         speed = Throughput(train.tokens_per_epoch / len(train), lambda: settings["updates"] - backup.update)
@@ -305,22 +320,23 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board, alive):
             resume.fit(model, backup, data, every, epochs, valid, callbacks)
         else:
             log.set_model(model)
-            log.on_train_begin()  # completes the log of a training that was stopped after its last checkpoint
+            log.on_train_begin()  # completes the log if training was stopped after its last checkpoint
             log.on_train_end()
         return backup.update
 
 
 def check_same_checkpoint(strategy, backup):
-    """Raises a ValueError in all processes if they restored different checkpoints; waits for all of them."""
+    """Waits for all processes, and raises a ValueError in all of them if they restored different checkpoints."""
     least, most = -strategy.largest(-backup.update), strategy.largest(backup.update)
     if least != most:
         raise ValueError(
-            "The processes found checkpoints of different updates: --run_dir must be one folder that all of them see. "
+            "The processes restored checkpoints of different updates: --run_dir must be on a shared file system. "
             f"Received: updates {least} to {most}."
         )
 
 
 def print_start(settings, strategy, run, backup, model, train):
+    """Prints where training starts, on which devices, and the size of the model and of the text."""
     begins = f"Continuing {run.path} from {backup.path}" if backup.path else f"Training {run.path}"
     passes, epochs = backup.update / len(train), settings["updates"] // settings["evaluate_every"]
     where = keras.config.backend()
@@ -335,7 +351,7 @@ def print_start(settings, strategy, run, backup, model, train):
 
 
 def print_result(chosen, run, updates=None):
-    """Prints the best validation of a run that ended, by default, after all its updates."""
+    """Prints the best validation of a run that ended after `updates`, by default after all of them."""
     planned, loss = chosen.settings["updates"], best_loss(run.path / "log.jsonl")
     best, updates = perplexity(loss), planned if updates is None else updates
     if not math.isfinite(best):
@@ -348,14 +364,14 @@ def print_result(chosen, run, updates=None):
 
 
 def best_loss(log):
-    """Returns the lowest validation loss in a run's log, infinity if all of them were not finite.
+    """Returns the lowest validation loss in the log of a run; infinity if none was finite.
 
     Raises:
-        ValueError: If the log has lost its validations.
+        ValueError: If the log contains no validation.
     """
     losses = [record["val_loss"] for record in read_json_lines(log) if "val_loss" in record]
     if not losses:
-        raise ValueError(f"{log} has lost the validations of the run, which is complete: use the models beside it.")
+        raise ValueError(f"{log} contains no validation, but the run is complete: use the models beside it.")
     return min((loss for loss in losses if isinstance(loss, float)), default=math.inf)
 
 

@@ -1,4 +1,4 @@
-"""Losses of the words of a text by several runs, which the folders of the runs keep."""
+"""Losses of the words of a text under several runs. The folders of the runs keep them."""
 
 import functools
 import hashlib
@@ -14,30 +14,43 @@ from trainers.run_folder import RunFolder
 
 
 class WordLosses(NamedTuple):
-    """Part of an evaluation that is kept in a file."""
+    """Losses of the words of a split, as a file keeps them.
 
-    nll: np.ndarray  # (words,)
-    words: np.ndarray  # (words,), their ids
-    parameters: int  # of the model
+    Attributes:
+        nll: Losses in nats, (words,).
+        words: Ids of the words, (words,).
+        parameters: Number of parameters of the model.
+    """
+
+    nll: np.ndarray
+    words: np.ndarray
+    parameters: int
 
 
 class Blocks(NamedTuple):
-    """How the text of a split is cut into blocks."""
+    """Division of the text of a split into blocks.
 
-    of: str  # "tokens", "lines" or "streams", in which the state is carried from block to block
-    size: int  # in tokens
-    context: int  # previous tokens that a block may see
-    batch_size: int  # blocks at a time, or streams
+    Attributes:
+        of: "tokens", "lines", or "streams", for which the state is carried from block to block.
+        size: Number of tokens in a block.
+        context: Number of previous tokens that a block sees.
+        batch_size: Number of blocks at a time, or number of streams.
+    """
+
+    of: str
+    size: int
+    context: int
+    batch_size: int
 
     @property
     def name(self):
-        """Part of the name of a file."""
+        """Part of the names of files that belong to these blocks."""
         if self.of == "streams":
             return f"in_{self.batch_size}_streams"
         return f"{self.size}{'_of_lines' if self.of == 'lines' else ''}_behind_{self.context}"
 
     def word_losses(self, model, corpus, split, of=""):
-        """Returns `(nll, words)` of a split, as the functions of `evaluation`; `of` names it in the progress."""
+        """Returns `(nll, words)` of a split, as the functions of `evaluation` do. Lines of progress contain `of`."""
         if self.of == "streams":
             report = Progress(f"blocks of {of or split}")
             return evaluation.word_losses_of_streams(model, corpus, split, self.size, self.batch_size, report)
@@ -46,13 +59,13 @@ class Blocks(NamedTuple):
 
 
 class Run:
-    """Run whose folder keeps the losses of a model.
+    """A run whose folder keeps the losses of a model.
 
     Args:
         path: Path of the folder.
         name: Name of the run.
-        data_dir: Another corpus of the same vocabulary. Optional.
-        model: "best" or "last", which of the run's models.
+        data_dir: Another corpus with the same vocabulary. Optional.
+        model: Model of the run, "best" or "last".
     """
 
     def __init__(self, path, name, data_dir=None, model="best"):
@@ -70,15 +83,15 @@ class Run:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def texts(self):
-        """Returns the digest of each split's text."""
+        """Returns the digest of the text of each split."""
         return {split: facts["sha256"] for split, facts in self.corpus.metadata["splits"].items()}
 
     def losses(self, wanted):
         """Returns the losses of splits, from the folder or by the model, which is loaded only if it is needed.
 
         Args:
-            wanted: List of `(split, blocks)`, where `blocks` are `Blocks`. The losses of an n-gram model do not depend
-                on them.
+            wanted: List of pairs `(split, blocks)` of a split and its `Blocks`. The losses of an n-gram model do not
+                depend on the blocks.
 
         Returns:
             Dict from each of these pairs to its `WordLosses`.
@@ -86,7 +99,7 @@ class Run:
         model = functools.cache(lambda: self.folder.model(self.model))
         inference = functools.cache(lambda: model().for_inference())
         get = self._of_ngrams if self.folder.is_ngram else functools.partial(self._of_model, model, inference)
-        return {one: get(*one) for one in dict.fromkeys(wanted)}
+        return {pair: get(*pair) for pair in dict.fromkeys(wanted)}
 
     def _of_model(self, model, inference, split, blocks):
         last = "_of_last" if self.model == "last" else ""
@@ -103,7 +116,7 @@ class Run:
         path = ngram_file(self.folder.path, split)
         if (kept := read_losses(path, of_ngrams(self.corpus, split))) is None:
             raise ValueError(
-                f"{path} is missing or holds the losses of another text: make the folder again with "
+                f"{path} is missing or contains the losses of another text: make the folder again with "
                 "`python -m scripts.experiments.kneser_ney`."
             )
         return kept
@@ -115,12 +128,12 @@ def ngram_file(folder, split):
 
 
 def of_ngrams(corpus, split):
-    """Returns what the losses of an n-gram model belong to."""
+    """Returns a text that identifies the split to which losses of an n-gram model belong."""
     return f"text {corpus.metadata['splits'][split]['sha256']}"
 
 
 def read_losses(path, of):
-    """Returns the `WordLosses` of a file; None if there is no file, or its losses belong to something else."""
+    """Reads the `WordLosses` of a file. Returns None if there is no file, or if its losses do not belong to `of`."""
     if not path.is_file():
         return None
     with reading(path, "a file of losses", "Remove it."), open(path, "rb") as file, np.load(file) as kept:
@@ -128,19 +141,19 @@ def read_losses(path, of):
             return None
         losses = WordLosses(*(kept[name] for name in WordLosses._fields))
         if losses.nll.ndim != 1 or losses.nll.shape != losses.words.shape or not np.isfinite(losses.nll).all():
-            raise ValueError("it must hold a finite loss for each word")
+            raise ValueError("it must contain a finite loss for each word")
         return losses
 
 
 def write_losses(path, of, losses):
-    """Writes the `WordLosses` of what the text `of` names, the whole file or nothing."""
+    """Writes `WordLosses`, the whole file or nothing. The text `of` identifies what they belong to."""
     with writing(path):
         np.savez(partial(path), of=of, **losses._asdict())
         commit(path)
 
 
 def open_runs(paths, **kwargs):
-    """Returns the `Run` of each folder, after checking that the runs have one text.
+    """Opens the `Run` of each folder, and checks that all runs have the same text.
 
     Args:
         paths: Paths of the folders.
@@ -154,7 +167,5 @@ def open_runs(paths, **kwargs):
             raise ValueError(f"{path} is given twice: name each run once.")
         runs.append(Run(path, folder.name if bases.count(folder.name) == 1 else str(path), **kwargs))
         if runs[-1].texts() != runs[0].texts():
-            raise ValueError(
-                f"{path} is a run of another text than {paths[0]}: only runs of one corpus can be compared."
-            )
+            raise ValueError(f"{path} has another text than {paths[0]}: only runs of the same corpus can be compared.")
     return runs

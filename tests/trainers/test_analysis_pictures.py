@@ -150,7 +150,7 @@ def test_the_right_word_by_its_position():
         "a_run_with_a_long_name_0 (100.00)": [[1, 0.5], [3, 0.75]],
         "a_run_with_a_long_name_1 (101.00)": [[1, 0.5], [3, 0.5]],
     }
-    assert axes.get_title() == "Probability of the right word by position after The, valid"
+    assert axes.get_title() == "Probability of the correct word by position after The, valid"
 
 
 def test_the_gain_over_the_baseline_in_each_bucket():
@@ -217,7 +217,7 @@ def test_characters_are_measured_in_bits():
     (axes,) = plots.plot_flag(analysis).axes
     assert lines(axes)["validation"] == [[0.0, 1.25], [0.1, 1.35]] and axes.get_ylabel() == "bits per character"
     (axes,) = plots.plot_positions(analysis).axes
-    assert axes.get_title() == "Probability of the right character by position in the word, valid"
+    assert axes.get_title() == "Probability of the correct character by position in the word, valid"
 
 
 @pytest.mark.parametrize(

@@ -299,13 +299,16 @@ def test_runs_of_one_name_are_told_apart(corpus, tmp_path):
     "arguments, message",
     [
         (["RUN", "RUN/../run"], "is given twice: name each run once"),
-        (["RUN", "OTHER"], "other is a run of another text than .*run: only runs of one corpus"),
+        (["RUN", "OTHER"], "other has another text than .*run: only runs of the same corpus"),
         (["RUN", "UNTRAINED"], "untrained holds no best.keras yet"),
         (["RUN", "RUN/nothing"], "holds no run"),
-        (["RUN", "--contexts=0,x"], "--contexts must be numbers of tokens such as 0,128. Received: 0,x"),
-        (["RUN", "--baseline=RUN/none"], "--baseline must be one of the runs that are compared. Received: .*run/none"),
+        (
+            ["RUN", "--contexts=0,x"],
+            "--contexts must be comma-separated numbers of tokens, such as 0,128. Received: 0,x",
+        ),
+        (["RUN", "--baseline=RUN/none"], "--baseline must be one of the compared runs. Received: .*run/none"),
         (["RUN", "FEW", "--baseline=RUN"], "few has another vocabulary than .*run, so its gain cannot be measured"),
-        (["RUN", "--contexts=8,-1"], r"Received: \[8, -1\] for \[8\] tokens of .*run\. Pass 0 too"),
+        (["RUN", "--contexts=8,-1"], r"Received: \[8, -1\] for windows of \[8\] tokens of .*run\. Pass 0 too"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_any_work(corpus, tmp_path, monkeypatch, arguments, message):
@@ -324,7 +327,7 @@ def test_what_cannot_be_compared_is_refused_before_any_work(corpus, tmp_path, mo
 
 def test_runs_that_count_words_otherwise_are_refused():
     runs = [{"path": name, "words": {"valid": words}, "settings": {}} for name, words in (("a", 10), ("b", 11))]
-    with pytest.raises(ValueError, match="b has other words than a .* with one --tokenizer"):
+    with pytest.raises(ValueError, match="b has other words than a .* with the same --tokenizer"):
         analyze.compare(runs, "valid")
 
 

@@ -44,14 +44,14 @@ def finished(corpus, tmp_path_factory):
 TRAINING = [
     (["--filters=", *CHAR_CNN], "`filters` must be numbers of filters"),
     (["--filters=0,0", *CHAR_CNN], "`filters` must be numbers of filters"),
-    (["--filters=10000000", *CHAR_CNN], "The weights alone take .* GiB, and this machine has"),
+    (["--filters=10000000", *CHAR_CNN], "The weights alone take .* GiB, but this machine has"),
     (["--dim=100000000"], "dim=100000000: 100000000 is not an integer in the range"),
     (["--dim=65536", "--ffn_dim=1000000", "--num_blocks=9"], "The weights alone take .* GiB"),
     (["--num_blocks=1000000"], "num_blocks=1000000: 1000000 is not"),
     (["--dim=" + "9" * 30], "dim=9+: 9+ is not an integer in the range"),
-    (["--cutoffs=abc"], "cutoffs=abc: must be integers"),
-    (["--cutoffs=-5"], "cutoffs=-5: must be integers"),
-    (["--cutoffs=" + "9" * 30], "cutoffs=9+: must be integers"),
+    (["--cutoffs=abc"], "cutoffs=abc: must be comma-separated integers"),
+    (["--cutoffs=-5"], "cutoffs=-5: must be comma-separated integers"),
+    (["--cutoffs=" + "9" * 30], "cutoffs=9+: must be comma-separated integers"),
     (["--num_heads=5"], "`num_heads` must divide"),
     (["--max_rate=1e6"], "max_rate=1e6: 1000000.0 is not a number in the range"),
     (["--warmup_rate=1e9"], "warmup_rate=1e9"),
@@ -82,9 +82,9 @@ def test_flags_that_cannot_train_leave_no_run(corpus, tmp_path, arguments, match
 
 NEVER_REACHED = [
     ([*STEPS, "--max_rate=0"], "--max_rate must be above 0: no weight would change. Received: --max_rate=0."),
-    ([*STEPS, "--decay_at=3,1000"], "--decay_at must be below --updates, .* --decay_at=3,1000 --updates=1000."),
-    ([*AVERAGED, "--average_after=10"], "--average_after must be below the number of validations, 10, or no update"),
-    ([*AVERAGED, "--updates=200"], "--average_after must be below .*, 2, .* Received: --average_after=5."),
+    ([*STEPS, "--decay_at=3,1000"], "--decay_at must be below --updates: .* --decay_at=3,1000 --updates=1000."),
+    ([*AVERAGED, "--average_after=10"], "--average_after must be below the number of validations .10.: pass more"),
+    ([*AVERAGED, "--updates=200"], "--average_after must be below .* .2.: .* Received: --average_after=5."),
     (["--warmup=1000"], "--warmup must be below --updates"),
 ]
 
@@ -158,8 +158,8 @@ def test_bad_flags_of_the_other_programs(finished, program, arguments, match):
 
 ANALYZING = [
     (["--batch_size=" + "9" * 30], "batch_size=9+: 9+ is not an integer in the range"),
-    (["--lengths=" + "9" * 30], "--lengths must be numbers of tokens such as 0,128. Received: 9+$"),
-    (["--contexts=0," + "9" * 5000], "--contexts must be numbers of tokens .* Received: 0,9+$"),
+    (["--lengths=" + "9" * 30], "--lengths must be comma-separated numbers of tokens, such as 0,128. Received: 9+$"),
+    (["--contexts=0," + "9" * 5000], "--contexts must be comma-separated numbers of tokens, .* Received: 0,9+$"),
 ]
 
 
@@ -245,7 +245,7 @@ DAMAGE = {
     "flags: huge": (
         edited("flags.txt", b"--dim=", b"--dim=" + b"9" * 30),
         analyze,
-        "is no longer that of a run: flag --dim=9",
+        "does not hold the flags of a run: flag --dim=9",
     ),
     "flags: a device": (linked("flags.txt"), evaluate, "holds no run .flags.txt is missing"),
     "words: none": (written("vocabulary.txt", b""), generate, "vocabulary.txt: the vocabulary is empty"),
@@ -299,7 +299,7 @@ def test_a_damaged_run_is_named(finished, tmp_path, kind):
 
 def test_a_log_that_has_lost_its_validations_does_not_say_that_training_diverged(finished, tmp_path):
     (tmp_path / "log.jsonl").write_text(json.dumps({"loss": 1.0}) + "\n")
-    with pytest.raises(ValueError, match="log.jsonl has lost the validations of the run, which is complete"):
+    with pytest.raises(ValueError, match="log.jsonl contains no validation, but the run is complete"):
         train.print_result(Experiment.of_run(RunFolder(finished)), RunFolder(tmp_path))
 
 
@@ -347,7 +347,7 @@ def test_a_memory_that_is_too_small_is_one_line(error):
     def fail():
         raise error
 
-    with pytest.raises(SystemExit, match="The memory is too small .*Take smaller batches or a smaller model"):
+    with pytest.raises(SystemExit, match="The memory is too small .*Use smaller batches or a smaller model"):
         command_line.in_one_line(fail)
     with pytest.raises(RuntimeError, match="a defect"):
         command_line.in_one_line(lambda: (_ for _ in ()).throw(RuntimeError("a defect")))

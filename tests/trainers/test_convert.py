@@ -104,7 +104,7 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
 
 def test_bad_input_leaves_nothing_behind(text, tmp_path):
     prepare_text(text, tmp_path / "data")
-    with pytest.raises(ValueError, match=r"is a corpus of another vocabulary than .*dict.txt: make one with"):
+    with pytest.raises(ValueError, match=r"has another vocabulary than .*dict.txt: make a corpus with"):
         call(convert, *PUBLISHED, f"--data_dir={tmp_path}/data", f"--run_dir={tmp_path}/run")
     with pytest.raises(ValueError, match="is not a file of torch.save"):
         call(convert, f"--checkpoint={FILES}/dict.txt", PUBLISHED[1], f"--run_dir={tmp_path}/run")

@@ -151,10 +151,13 @@ def sub_words(corpus, folder):
 @pytest.mark.parametrize(
     "make, message",
     [
-        (other_text, "other is a run of another text than .*blocks: only runs of one corpus"),
+        (other_text, "other has another text than .*blocks: only runs of the same corpus"),
         (other_vocabulary, r"other has another vocabulary \(\d+ words\) than .*blocks \(24\): .* cannot be averaged"),
-        (other_unit, "other is a run of characters and .*blocks one of words: .* different units cannot be averaged"),
-        (sub_words, "other is a run of sub-words and .*blocks one of words"),
+        (
+            other_unit,
+            "other is a run of characters and .*blocks is a run of words: .* different units cannot be averaged",
+        ),
+        (sub_words, "other is a run of sub-words and .*blocks is a run of words"),
     ],
 )
 def test_runs_that_make_no_ensemble_are_refused_before_any_work(folders, corpus, tmp_path, make, message):
@@ -173,7 +176,7 @@ def test_members_that_scored_other_words_are_refused():
 def test_bad_flags_and_folders_are_refused_in_one_line(folders, corpus, tmp_path):
     run, _, ngrams = folders
     refused(evaluate, f"--run_dir={run},{ngrams}", match="Several runs need --output")
-    whole = "--within_vocabulary is for one run"
+    whole = "--within_vocabulary supports a single run"
     refused(evaluate, f"--run_dir={run},{ngrams}", "--output=/dev/null", "--within_vocabulary", match=whole)
     refused(evaluate, f"--run_dir={run},{run}/../blocks", "--output=/dev/null", match="is given twice")
     refused(evaluate, f"--run_dir={run},{tmp_path}/none", "--output=/dev/null", match="none holds no run")
@@ -192,7 +195,7 @@ def test_bad_flags_and_folders_are_refused_in_one_line(folders, corpus, tmp_path
     losses.write_bytes(losses.read_bytes()[:100])
     refused(evaluate, f"--run_dir={run},{ngrams}", "--output=/dev/null", match="losses_valid.npz is not a file of")
     losses.unlink()
-    again = "losses_valid.npz is missing or holds the losses of another text: make the folder again"
+    again = "losses_valid.npz is missing or contains the losses of another text: make the folder again"
     refused(evaluate, f"--run_dir={run},{ngrams}", "--output=/dev/null", match=again)
     write_losses(losses, "text of another corpus", WordLosses(*made_up(corpus, "valid", 3), 7))
     refused(evaluate, f"--run_dir={run},{ngrams}", "--output=/dev/null", match=again)

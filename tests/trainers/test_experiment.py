@@ -81,7 +81,7 @@ def test_every_hyper_parameter_has_a_taker_and_one_meaning():
     [
         (
             ["--input=word", "--output=softmax", "--tail_dropout=0.2"],
-            r"--tail_dropout belongs to --output=adaptive\. Received: --output=softmax\. Leave --tail_dropout out",
+            r"--tail_dropout belongs to --output=adaptive\. Received: --output=softmax\. Omit --tail_dropout",
         ),
         (
             ["--input=word", "--output=softmax", "--cutoffs=10,20"],
@@ -95,17 +95,17 @@ def test_every_hyper_parameter_has_a_taker_and_one_meaning():
         (["--body=qrnn", "--temporal_penalty=-1"], "temporal_penalty"),
         (
             ["--notie_words", "--tie_projections"],
-            "--tie_projections is not used with --input=adaptive --output=adaptive --tie_words=False. Leave",
+            "--tie_projections is not used with --input=adaptive --output=adaptive --tie_words=False. Omit",
         ),
         (["--notie_words", "--notie_projections"], "--tie_projections is not used with"),
         (
             ["--input=word", "--tie_projections"],
-            "--tie_projections is not used with --input=word --output=adaptive --tie_words=True. Leave",
+            "--tie_projections is not used with --input=word --output=adaptive --tie_words=True. Omit",
         ),
         (["--input=word", "--factor=4"], "--factor is not used with"),
         (["--highways=1"], "--highways belongs to --input=char_cnn and --output=char_cnn. Received: --input=adaptive"),
         (["--output_units=8"], "--output_units belongs to --output=char_lstm. Received: --output=adaptive"),
-        (["--cutoffs=a,b"], "must be integers with commas"),
+        (["--cutoffs=a,b"], "must be comma-separated integers"),
         (["--dim=3"], "dim"),
         (["--no_such_flag=1"], "no_such_flag"),
         (["--dropout=1.0"], "dropout"),
@@ -127,14 +127,14 @@ def test_a_factor_of_0_is_no_reduction_of_an_untied_output():
     model = chosen.model(words(40))
     assert model.word_output.factor is None
     assert [tuple(table.shape) for table in model.word_output.tables] == [(40, 16)]
-    with pytest.raises(ValueError, match="--factor=0, no reduction, belongs to --input=word.*--input=adaptive"):
+    with pytest.raises(ValueError, match="--factor=0 .no reduction. belongs to --input=word.*--input=adaptive"):
         Experiment.of_arguments([*TINY, *bands]).model(words(40))
 
 
 @pytest.mark.parametrize("optimizer", ["nag", "adam"])
 def test_a_bound_that_stops_all_learning_is_refused(optimizer):
     chosen = Experiment.of_arguments([f"--optimizer={optimizer}", "--clip_norm=1e-30"])
-    with pytest.raises(ValueError, match="--clip_norm must be 0 for no bound, or at least 1e-06"):
+    with pytest.raises(ValueError, match="--clip_norm must be 0 for no clipping, or at least 1e-06"):
         chosen.optimizer()
 
 
@@ -283,7 +283,7 @@ def test_experiments_differ_in_what_decides_a_run():
 def test_the_vocabulary_of_a_recipe_is_compared():
     sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs=20"]
     assert Experiment.of_arguments([*sizes, "--vocabulary_size=40"]).model(words(40)).vocabulary_size == 40
-    with pytest.raises(ValueError, match="for a vocabulary of 1,000 ids, and the corpus has 40: .*vocabulary_size=0"):
+    with pytest.raises(ValueError, match="needs a vocabulary of 1,000 ids, but the corpus has 40: .*vocabulary_size=0"):
         Experiment.of_arguments([*sizes, "--vocabulary_size=1000"]).model(words(40))
 
 
@@ -371,7 +371,7 @@ def test_a_new_run_holds_the_settings_of_its_parts_only(corpus, tmp_path):
 
 
 def test_a_recipe_of_another_corpus_leaves_no_run(corpus, tmp_path):
-    with pytest.raises(ValueError, match="for a vocabulary of 267,744 ids"):
+    with pytest.raises(ValueError, match="needs a vocabulary of 267,744 ids"):
         call(train, *TINY, *PLAIN, "--vocabulary_size=267744", f"--data_dir={corpus}", f"--run_dir={tmp_path}/run")
     assert not (tmp_path / "run").exists()
 

@@ -91,15 +91,15 @@ def test_accuracy_is_that_of_the_most_probable_words(folder, texts, file, tmp_pa
     header, line, *rest = capsys.readouterr().out.splitlines()
     assert header.split() == ["run", "all", "CF", "LF", "perplexity"]
     assert f"{100 * hits.mean():.2f} of 39" in line and "2 last words are outside the vocabulary" in rest[0]
-    assert ("run: of 33 long passages only the last tokens were read" in rest[1]) == bool(context)
-    assert rest[-2:] == ["Ent. is left out: it needs spaCy and its model en_core_web_sm", f"Written to {output}"]
+    assert ("run: only the last tokens of 33 long passages were read" in rest[1]) == bool(context)
+    assert rest[-2:] == ["Ent. is omitted: it needs spaCy and its model en_core_web_sm", f"Written to {output}"]
 
 
 def test_several_runs_have_a_row_each(folder, file, capsys):
     call(last_words, f"--run_dir={folder}/run,{folder}/uncounted", f"--passages={file}")
     _, first, second, *rest = capsys.readouterr().out.splitlines()
     assert first.split()[1] == second.split()[1] and second.split()[-2] == "-"
-    assert f"{folder}/uncounted: LF is left out, since its vocabulary has no counts of words" in rest
+    assert f"{folder}/uncounted: LF is omitted, since its vocabulary has no counts of words" in rest
 
 
 def test_named_entities_are_those_of_spacy(folder, file, texts, capsys, monkeypatch):
@@ -119,7 +119,7 @@ def test_named_entities_are_those_of_spacy(folder, file, texts, capsys, monkeypa
     assert line.split()[-2] == str(sum(words[-1] == name for words in texts)) and "spaCy" not in "".join(rest)
     spacy.load = lambda name: (_ for _ in ()).throw(OSError("[E050] Can't find model"))
     call(last_words, f"--run_dir={folder}/run", f"--passages={file}")
-    assert "Ent. is left out" in capsys.readouterr().out
+    assert "Ent. is omitted" in capsys.readouterr().out
 
 
 def test_every_piece_of_a_sub_word_must_be_right(tmp_path, capsys, monkeypatch):
@@ -146,10 +146,14 @@ def test_every_piece_of_a_sub_word_must_be_right(tmp_path, capsys, monkeypatch):
 
 
 BAD = [
-    (b"", [], "passages.txt is empty: it must hold a passage a line"),
-    (b"word1 word2\nword3\n", [], "Line 2 of .* must have two words or more, .* Received: 1"),
+    (b"", [], "passages.txt is empty: it must contain one passage per line"),
+    (b"word1 word2\nword3\n", [], "Line 2 of .* must have at least two words, .* Received: 1"),
     (b"word1 word2\n\n", [], "Line 2 of .* Received: 0"),
-    (b"word1 cat\nword2 <unk>\n", [], "The vocabulary of .*run has none of the last words of .*passages.txt: pass"),
+    (
+        b"word1 cat\nword2 <unk>\n",
+        [],
+        "The vocabulary of .*run contains none of the last words of .*passages.txt: pass",
+    ),
     (b"word1 \xff\n", [], "Line 1 of .* is not UTF-8"),
     (b"word1 word2\n", ["--run_dir=FOLDER/run,FOLDER/none"], "none holds no run"),
     (b"word1 word2\n", ["--model=last"], "holds no last.keras yet"),

@@ -143,7 +143,7 @@ SPELLED = ["--output=char_lstm", "--notie_words", "--output_units=8", "--char_di
 def test_another_output_is_trained_on_a_frozen_run(whole, corpora, tmp_path, capsys):
     flags = [*SPELLED, f"--init_from={whole.path}", "--freeze=input,body", "--updates=3"]
     run = trained(tmp_path / "run", corpora[0], *flags)
-    assert "left out, and the CharLSTMSoftmax starts from random ones" in capsys.readouterr().out
+    assert "not used, and the CharLSTMSoftmax starts from random ones" in capsys.readouterr().out
     old, new = whole.model("best"), run.model("last")
     for part in ("word_input", "body"):
         for weight, its in zip(getattr(new, part).get_weights(), getattr(old, part).get_weights(), strict=True):
@@ -154,7 +154,7 @@ def test_another_output_is_trained_on_a_frozen_run(whole, corpora, tmp_path, cap
         results.append(json.loads((run.path / "evaluation_valid.json").read_text()))
     assert [result["within_vocabulary"] for result in results] == [False, True]
     assert results[1]["perplexity"] < 0.99 * results[0]["perplexity"]
-    with pytest.raises(ValueError, match="--within_vocabulary belongs to .* a run with AdaptiveSoftmax. Leave"):
+    with pytest.raises(ValueError, match="--within_vocabulary belongs to .* a run with AdaptiveSoftmax. Omit"):
         call(evaluate, f"--run_dir={whole.path}", "--within_vocabulary")
 
 
@@ -162,10 +162,10 @@ def test_another_output_is_trained_on_a_frozen_run(whole, corpora, tmp_path, cap
     "flags, message",
     [
         (["--freeze=body"], "pass --init_from=RUN too"),
-        (["--init_from={run}", "--freeze=head"], "--freeze must be one of input, body and output, .* --freeze=head"),
+        (["--init_from={run}", "--freeze=head"], "--freeze must be input, body or output, .* --freeze=head"),
         (["--init_from={run}", "--freeze=input,body,output"], "leaves nothing to train"),
-        (["--init_from={run}", "--freeze=output"], "--freeze needs both input and output, .* --freeze=output"),
-        (["--init_from={run}", "--freeze=input,body"], "--freeze needs both .* --freeze=input,body"),
+        (["--init_from={run}", "--freeze=output"], "--freeze must list both input and output, .* --freeze=output"),
+        (["--init_from={run}", "--freeze=input,body"], "--freeze must list both .* --freeze=input,body"),
         (["--init_from={run}", "--ffn_dim=64"], "parts and sizes only: pass its flags. The shape of .* 64"),
         (["--init_from={run}", "--dim=32"], "of the word vectors of .* is .32, 8., and .16, 4. in the source"),
         (["--init_from={run}", "--input=word", "--output=softmax", "--cutoffs="], "belongs to --input=adaptive"),

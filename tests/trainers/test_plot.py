@@ -164,7 +164,7 @@ def test_several_runs_are_drawn(run_dir):
     assert (second / "learning_curve.png").exists()
 
 
-@pytest.mark.parametrize("name, message", [("missing", "is not a folder"), ("", "holds nothing to draw")])
+@pytest.mark.parametrize("name, message", [("missing", "is not a folder"), ("", "has no results to draw")])
 def test_a_folder_without_a_run_is_refused(tmp_path, name, message):
     with pytest.raises(ValueError, match=message):
         call(plot, tmp_path / name)

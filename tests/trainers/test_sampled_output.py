@@ -38,7 +38,7 @@ def test_the_settings_are_those_of_the_layer():
         (["--num_samples=0"], "num_samples"),
         (["--noise=uniform"], "noise.*should be one of <log_uniform|unigram>"),
         (["--sampled_loss=softmax"], "sampled_loss.*should be one of <importance_sampling|nce>"),
-        (["--noise=unigram"], "--noise=unigram needs the counts of the words, and the vocabulary has none"),
+        (["--noise=unigram"], "--noise=unigram needs the counts of the words, but the vocabulary has none"),
         (["--input=adaptive", "--cutoffs=5"], "--tie_words, the default, needs .* --input=word --output=sampled"),
         (["--cutoffs=5"], "--cutoffs belongs to --input=adaptive and --output=adaptive"),
     ],

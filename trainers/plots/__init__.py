@@ -1,4 +1,4 @@
-"""Shared parts of all pictures: colors, the style of the axes, and files.
+"""Colors, style and files of all pictures.
 
 Pictures need matplotlib, which is optional: import this package inside the function that draws.
 """
@@ -33,7 +33,7 @@ STYLE = {
 
 
 def draw(plot, path, *arguments):
-    """Writes the figure that `plot(*arguments)` returns into the file `path`, in the style of all pictures."""
+    """Writes the figure that `plot(*arguments)` returns to the file `path`, in the common style."""
     with plt.rc_context(STYLE), writing(path):
         figure = plot(*arguments)
         figure.savefig(partial(path), format=os.path.splitext(path)[1][1:])

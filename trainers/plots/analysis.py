@@ -1,4 +1,4 @@
-"""Pictures of trainers.analyze, for comparing runs."""
+"""Pictures of trainers.analyze, which compare runs."""
 
 import functools
 import itertools
@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from trainers.plots import MUTED, VALID, bin_label, draw
 
 COLORS = plt.colormaps["tab10"].colors
-LENGTH_COLORS = plt.colormaps["viridis"]  # of words, from short to long
+LENGTH_COLORS = plt.colormaps["viridis"]  # for words, from short to long
 MARKERS = "os^Dv<>P"
 DASHES = ("-", "--", ":", "-.")
 SPLITS = {"valid": ("validation", VALID), "test": ("test", MUTED)}
@@ -19,25 +19,25 @@ LEGEND_WIDTH = 100  # characters
 
 
 def line(number):
-    """Returns the style of a run's line; the first 40 differ."""
+    """Returns the style of the line of a run. The first 40 styles differ."""
     style = {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
     return style | {"linewidth": 1.3, "markersize": 5}
 
 
 def legend_below(figure, axes):
-    """Puts the legend under the picture, in as many columns as fit."""
+    """Puts the legend below the picture, in as many columns as fit."""
     handles, labels = axes.get_legend_handles_labels()
     columns = max(1, LEGEND_WIDTH // (max(map(len, labels)) + 7))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=9)
 
 
 def measured(analysis):
-    """Returns what the runs are compared by: "perplexity per word", or "bits per character"."""
+    """Returns the measure by which runs are compared, such as "perplexity per word" or "bits per character"."""
     return "{name} per {unit}".format(**analysis["measure"])
 
 
 def results(analysis):
-    """Returns the {split: value} of each run."""
+    """Returns the dict {split: value} of each run."""
     return [run[analysis["measure"]["name"]] for run in analysis["runs"]]
 
 
@@ -51,7 +51,7 @@ def labels(analysis):
 
 
 def plot_losses(analysis, key, words):
-    """Plots the loss in each bin of `run[key]`, its difference to the best run, and the share of words in the bin."""
+    """Plots the loss in each bin of `run[key]`, its difference from the best run, and the share of words in the bin."""
     runs, split, unit = analysis["runs"], analysis["split"], analysis["measure"]["unit"]
     bins = [{one["low"]: one for one in run[key]} for run in runs]
     lows = sorted(set().union(*bins))
@@ -77,7 +77,7 @@ def plot_losses(analysis, key, words):
 
 
 def plot_contexts(analysis):
-    """Plots perplexity, or bits, against context, a line for each run and each length of windows."""
+    """Plots perplexity, or bits, by context, with a line for each run and each length of windows."""
     measure = analysis["measure"]["name"]
     lengths = sorted({one["length"] for run in analysis["runs"] for one in run["contexts"]})
     dashes = dict(zip(lengths, itertools.cycle(DASHES)))
@@ -87,23 +87,23 @@ def plot_contexts(analysis):
         for length in sorted({one["length"] for one in run["contexts"]}):
             points = sorted((one["context"], one[measure]) for one in run["contexts"] if one["length"] == length)
             axes.plot(*zip(*points), linestyle=dashes[length], label=name, **line(number))
-            name = None  # in the legend once
+            name = None  # the legend has each run once
     for length in lengths:
         axes.plot([], color="black", linestyle=dashes[length], label=f"{length:,} tokens at a time")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(title=f"{measure.capitalize()} by context, {analysis['split']}", ylabel=measured(analysis))
-    axes.set(xlabel="context: previous tokens, of those read at a time, that are not scored")
+    axes.set(xlabel="context (first tokens of a window, which are not scored)")
     legend_below(figure, axes)
     return figure
 
 
 def plot_validations(analysis):
-    """Plots the loss of each validation against the updates before it, a line for each run."""
+    """Plots the loss of each validation by update, with a line for each run."""
     figure, axes = plt.subplots(figsize=(8, 5))
     for number, (run, label) in enumerate(zip(analysis["runs"], labels(analysis))):
         if run["validations"]:
             axes.plot(*zip(*((one["update"], one["loss"]) for one in run["validations"])), label=label, **line(number))
-    axes.set(title="Loss of the validations in training", xlabel="update", ylabel="validation loss (nats per token)")
+    axes.set(title="Validation loss during training", xlabel="update", ylabel="validation loss (nats per token)")
     legend_below(figure, axes)
     return figure
 
@@ -141,7 +141,7 @@ def numbers(analysis):
 
 
 def plot_flag(analysis):
-    """Plots perplexity, or bits, against the only flag that differs."""
+    """Plots perplexity, or bits, by the only flag that differs."""
     (flag,), values = analysis["differing"], numbers(analysis)
     figure, axes = plt.subplots(figsize=(8, 5))
     for split, (text, color) in SPLITS.items():
@@ -163,7 +163,7 @@ def plot_flag(analysis):
 
 
 def plot_gains(analysis):
-    """Plots the gain in log-probability over the baseline in each bucket, a line for each other run."""
+    """Plots the gain in log-probability over the baseline in each bucket, with a line for each other run."""
     unit, split = analysis["measure"]["unit"], analysis["split"]
     base = next(run for run in analysis["runs"] if run["name"] == analysis["baseline"])
     figure, axes = plt.subplots(figsize=(8, 5))
@@ -176,13 +176,13 @@ def plot_gains(analysis):
     places = range(1, len(base["by_bucket"]) + 1, max(1, len(base["by_bucket"]) // 6))
     axes.set_xticks(places, [f"{place}\n{one['least']:,}" for place, one in zip(places, ticks)])
     axes.set(title=f"Gain in log-probability over {base['name']}, {split}", ylabel=f"mean gain (nats per {unit})")
-    axes.set(xlabel=f"bucket of equally many {unit}s, and the occurrences of its rarest {unit} in the training text")
+    axes.set(xlabel=f"bucket of equal size, and the occurrences of its rarest {unit} in the training text")
     legend_below(figure, axes)
     return figure
 
 
 def plot_positions(analysis):
-    """Plots the probability of the right token against its position, a line for each run."""
+    """Plots the probability of the correct token by its position, with a line for each run."""
     unit = analysis["measure"]["unit"]
     place = "after The" if unit == "word" else "in the word"
     figure, axes = plt.subplots(figsize=(8, 5))
@@ -192,14 +192,14 @@ def plot_positions(analysis):
             axes.plot(*zip(*points), label=label, **line(number))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylim(bottom=0)
-    axes.set(title=f"Probability of the right {unit} by position {place}, {analysis['split']}")
+    axes.set(title=f"Probability of the correct {unit} by position {place}, {analysis['split']}")
     axes.set(xlabel=f"position of the {unit} {place}", ylabel="mean probability")
     legend_below(figure, axes)
     return figure
 
 
 def plot_lengths(analysis):
-    """Plots the probability of the right character by position, for each run a panel with a line for each length."""
+    """Plots the probability of the correct character by position, in a panel per run with a line for each length."""
     runs, unit = analysis["runs"], analysis["measure"]["unit"]
     columns = min(2, len(runs))
     rows = math.ceil(len(runs) / columns)
@@ -217,14 +217,14 @@ def plot_lengths(analysis):
         axes.set_visible(False)
     panels[0, 0].set_ylim(bottom=0)
     panels[0, 0].xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.suptitle(f"Probability of the right {unit} in words of each length, {analysis['split']}")
+    figure.suptitle(f"Probability of the correct {unit} in words of each length, {analysis['split']}")
     figure.supylabel("mean probability", fontsize=10)
     legend_below(figure, panels[0, 0])
     return figure
 
 
 def draw_analysis(analysis, folder):
-    """Draws every picture into the folder, and returns their paths."""
+    """Draws all pictures into the folder, and returns their paths."""
     measure, unit = analysis["measure"]["name"], analysis["measure"]["unit"]
     pictures = {
         "loss_by_frequency": lambda: plot_losses(analysis, "by_frequency", f"the {unit}"),

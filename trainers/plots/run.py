@@ -13,21 +13,21 @@ from keras_adaptive.files import read_json_lines, reading, writing
 from keras_adaptive.metrics import perplexity
 from trainers.plots import MUTED, TRAIN, VALID, bin_label, draw
 
-MAX_WORDS = 160  # words of a passage
-MAX_BITS = 20  # end of the scale of shades; log2 of a million
-MAX_LOSS = 50  # nats, so that a run that diverged is drawn too
-SHADES = ["#fffbe6", "#fbd87f", "#f08a4b", "#e0524d"]  # black text is readable on each
+MAX_WORDS = 160  # largest number of words in a passage
+MAX_BITS = 20  # end of the scale of shades, log2 of a million
+MAX_LOSS = 50  # largest loss on the axis in nats, so that a diverged run can be drawn
+SHADES = ["#fffbe6", "#fbd87f", "#f08a4b", "#e0524d"]  # black text is readable on each of them
 
 
 def curve(records, key):
-    """Returns the updates and values of the records with this key; a repeated update counts with its last value."""
+    """Returns the updates and values of the records with this key. A repeated update has its last value."""
     values = {record["update"]: record[key] for record in records if record.get(key) is not None}
     updates = sorted(values)
     return updates, [values[update] for update in updates]
 
 
 def plot_learning_curve(records, title):
-    """Plots loss (left scale, nats) and perplexity (right scale) per update, above the learning rate."""
+    """Plots the loss in nats (left axis) and the perplexity (right axis) by update, above the learning rate."""
     figure, (top, bottom) = plt.subplots(2, figsize=(8, 6), sharex=True, height_ratios=[3, 1])
     top.plot(*curve(records, "loss"), color=TRAIN, linewidth=1.3, label="training")
     updates, losses = curve(records, "val_loss")
@@ -55,7 +55,7 @@ def round_numbers(low, high):
 
 
 def plot_loss_by_frequency(bins, title):
-    """Plots the mean loss of the words of each frequency, and their share of the text."""
+    """Plots the mean loss of words by frequency, and their share of the text."""
     total = sum(one["tokens"] for one in bins)
     mean = sum(one["nll"] * one["tokens"] for one in bins) / total
     figure, (top, bottom) = plt.subplots(2, figsize=(8, 5.5), sharex=True, height_ratios=[3, 1])
@@ -97,7 +97,7 @@ def wrap(lines, width):
         column = 0
         for word, bits in line:
             word = word if len(word) <= width else word[: width - 1] + "…"
-            size = max(len(word), 3)  # the bits, in small print, need three
+            size = max(len(word), 3)  # the bits below the word need three characters
             if column + size > width:
                 row, column = row + 1, 0
             placed.append((row, column, size, word, bits))
@@ -107,7 +107,7 @@ def wrap(lines, width):
 
 
 def plot_surprisal(records, title, width=76):
-    """Plots a passage of text, each word on a shade of its surprisal, above the bits."""
+    """Plots a passage in which each word is shaded by its surprisal, with the bits below it."""
     placed = wrap(passage(records), width)
     rows = placed[-1][0] + 1
     figure, axes = plt.subplots(figsize=(10, 1.3 + 0.42 * rows))
@@ -121,8 +121,8 @@ def plot_surprisal(records, title, width=76):
         axes.text(column + size / 2, row - 0.14, word, fontsize=10.5, **style)
         axes.text(column + size / 2, row + 0.26, f"{bits:.1f}", fontsize=6.5, **style)
     mean = sum(bits for *_, bits in placed) / len(placed)
-    axes.set_title(f"{title}: {len(placed)} tokens, {mean:.2f} bits a token", fontsize=11)
-    label = "surprisal (bits): how little the model expected the word"
+    axes.set_title(f"{title}: {len(placed)} tokens, {mean:.2f} bits per token", fontsize=11)
+    label = "surprisal (bits)"
     figure.colorbar(shades, ax=axes, location="bottom", extend="max", aspect=50, shrink=0.6, pad=0.01, label=label)
     return figure
 
@@ -141,20 +141,20 @@ def read_surprisal(path):
     return records if passage(records) else None
 
 
-PICTURES = [  # (file of the run, picture with the same *, how to read the file, how to plot its content)
+PICTURES = [  # (file of the run, picture with the same *, function that reads the file, function that plots it)
     ("log.jsonl", "learning_curve.png", read_learning_curve, plot_learning_curve),
     ("evaluation_*.json", "loss_by_frequency_*.png", read_loss_by_frequency, plot_loss_by_frequency),
     ("score.jsonl", "surprisal.png", read_surprisal, plot_surprisal),
 ]
 
-OTHER = "a result of these programs", "Remove it, or write it again."  # what a file with other contents is not
+OTHER = "a result of these programs", "Remove it, or write it again."  # expected kind of file, and what to do
 
 
 def draw_run(run_dir):
-    """Draws every picture that the folder of a run has numbers for, and returns their paths."""
+    """Draws every picture for which the folder of a run has results, and returns their paths."""
     run_dir = Path(run_dir)
     if not run_dir.is_dir():
-        raise ValueError(f"`{run_dir}` is not a folder. Give the --run_dir of a run.")
+        raise ValueError(f"`{run_dir}` is not a folder. Pass the --run_dir of a run.")
     drawn = []
     for pattern, picture, read, plot in PICTURES:
         sources = {}
@@ -163,7 +163,7 @@ def draw_run(run_dir):
                 if content := read(source):
                     sources[source] = content
         if not sources:
-            print(f"{run_dir / picture}: not drawn, there is nothing in {pattern}")
+            print(f"{run_dir / picture}: not drawn, since {pattern} is missing or empty")
         for source, content in sources.items():
             split = source.stem.partition("_")[2]
             title = f"{run_dir.resolve().name}, {split}" if split else run_dir.resolve().name
@@ -173,5 +173,5 @@ def draw_run(run_dir):
             print(path)
             drawn.append(path)
     if not drawn:
-        raise ValueError(f"`{run_dir}` holds nothing to draw. Train, evaluate or score with this --run_dir first.")
+        raise ValueError(f"`{run_dir}` has no results to draw. Train, evaluate or score with this --run_dir first.")
     return drawn
