@@ -2,10 +2,10 @@
 
     python -m scripts.benchmarks.big_lstm_step --results=scripts/results/benchmarks/big_lstm_step.json
 
-The shapes are those of BIG LSTM in Jozefowicz et al. (2016), scaled to fit into the memory of a small machine. Both
-models have their dropout off, carry the state of their streams, clip the gradients of the LSTM to a norm of 1 and
-update words by rows of Adagrad. The peer, `peers/tensorflow_big_lstm.py`, runs on TensorFlow alone: so does ours
-here. Medians of whole updates, in turns in one process.
+The model is BIG LSTM of Jozefowicz et al. (2016), scaled to fit into the memory of a small machine. Both programs
+train without dropout, carry the state of their streams, clip the gradients of the LSTM to a norm of 1 and update the
+rows of words by Adagrad. Both run on TensorFlow, because the peer, `peers/tensorflow_big_lstm.py`, supports no other
+backend. The program prints medians of whole updates, which are timed in turns in one process.
 """
 
 import itertools
@@ -26,11 +26,13 @@ RATE, CLIP_NORM = 0.2, 1.0
 def define_flags():
     common.define_flags(5, vocabulary_size=200_000, dim=256)
     FLAGS.set_default("backend", "tensorflow")
-    flags.DEFINE_integer("num_layers", 2, "Layers.", lower_bound=1)
-    flags.DEFINE_integer("units", 2_048, "Cells of a layer, which are projected to --dim.", lower_bound=1)
-    flags.DEFINE_integer("rows", 128, "Streams.", lower_bound=1)
-    flags.DEFINE_integer("length", 20, "Tokens of a stream in an update.", lower_bound=1)
-    flags.DEFINE_integer("num_samples", 8_192, "Noise words of an update.", lower_bound=1)
+    flags.DEFINE_integer("num_layers", 2, "Number of layers.", lower_bound=1)
+    flags.DEFINE_integer(
+        "units", 2_048, "Number of cells in a layer, whose output is projected to --dim.", lower_bound=1
+    )
+    flags.DEFINE_integer("rows", 128, "Number of streams.", lower_bound=1)
+    flags.DEFINE_integer("length", 20, "Number of tokens of a stream in an update.", lower_bound=1)
+    flags.DEFINE_integer("num_samples", 8_192, "Number of noise words per update.", lower_bound=1)
 
 
 def ours():
@@ -69,7 +71,7 @@ def peer_turn(trainer, tokens, targets):
 
 def main():
     if FLAGS.backend != "tensorflow":
-        raise ValueError(f"--backend must be tensorflow, as the peer runs on it alone. Received: {FLAGS.backend}.")
+        raise ValueError(f"--backend must be tensorflow, since the peer supports no other. Received: {FLAGS.backend}.")
     random = np.random.default_rng(1)
     text = np.exp(random.random((FLAGS.rows, FLAGS.length + 1)) * np.log(FLAGS.vocabulary_size)).astype("int32") - 1
     tokens, targets = np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])

@@ -2,9 +2,9 @@
 
     python -m scripts.benchmarks.cache --backend=torch --results=scripts/results/benchmarks/cache_torch.json
 
-The cache holds keys and values. With it, the last words before each of --lengths are timed in one call of `stream`.
-Without it, a word takes a pass over the whole text. Weights and tokens are random; words are drawn exactly at
-temperature 1.
+The cache holds keys and values. With the cache, the last words before each of --lengths are timed in one call of
+`stream`. Without it, each word needs a pass over the whole text. Weights and tokens are random. Words are sampled
+exactly at temperature 1.
 """
 
 import itertools
@@ -23,8 +23,10 @@ def define_flags():
     sizes = {"vocabulary_size": 50_000, "cutoffs": ["4000", "16000"]}
     body = {"num_blocks": 8, "dim": 512, "ffn_dim": 2048, "num_heads": 8}
     common.define_flags(15, "Words timed at each length.", **sizes, **body)
-    flags.DEFINE_integer("batch_size", 1, "Texts at a time.", lower_bound=1)
-    flags.DEFINE_list("lengths", ["64", "512", "1024", "2048"], "Words before the one that is timed, ascending.")
+    flags.DEFINE_integer("batch_size", 1, "Number of texts at a time.", lower_bound=1)
+    flags.DEFINE_list(
+        "lengths", ["64", "512", "1024", "2048"], "Numbers of words before the timed word, in ascending order."
+    )
 
 
 def cached(model, lengths):

@@ -2,8 +2,8 @@
 
     python -m scripts.benchmarks.checkpoints --backend=torch --results=scripts/results/benchmarks/checkpoints_torch.json
 
-The program interleaves some updates, the same updates with a checkpoint after the first one, the copy for which
-training waits, and a plain `model.save`, for which training would have to wait.
+The program interleaves several updates, the same updates with a checkpoint after the first, the copy for which training
+waits, and a plain `model.save`, for which training would have to wait.
 """
 
 import os
@@ -21,9 +21,9 @@ def define_flags():
     sizes = {"vocabulary_size": 50_000, "cutoffs": ["4000", "16000"]}
     body = {"num_blocks": 4, "dim": 256, "ffn_dim": 1024, "num_heads": 8}
     common.define_flags(10, **sizes, **body)
-    flags.DEFINE_integer("rows", 16, "Blocks of an update.", lower_bound=1)
-    flags.DEFINE_integer("length", 128, "Tokens of a block.", lower_bound=1)
-    flags.DEFINE_integer("updates", 5, "Updates of a turn.", lower_bound=1)
+    flags.DEFINE_integer("rows", 16, "Number of blocks in an update.", lower_bound=1)
+    flags.DEFINE_integer("length", 128, "Number of tokens in a block.", lower_bound=1)
+    flags.DEFINE_integer("updates", 5, "Number of updates in a turn.", lower_bound=1)
 
 
 def candidates(folder):

@@ -1,7 +1,7 @@
-"""Shared parts of the benchmarks: flags, the model, interleaved timing, peak memory, tables and result files.
+"""Common functions of the benchmarks: flags, the model, interleaved timing, peak memory, tables and result files.
 
-A result file belongs to a commit, so `run` and `save` refuse to write one into the repository while the working tree
-has changes; results that are not committed yet do not count.
+A result file belongs to a commit. `run` and `save` therefore refuse to write one into the repository while the working
+tree has changes. Result files that are not committed yet are ignored.
 """
 
 import ctypes
@@ -25,22 +25,22 @@ RESULTS = "scripts/results"
 BACKENDS = ("tensorflow", "jax", "torch")
 MODEL_FLAGS = {
     "vocabulary_size": (flags.DEFINE_integer, "Number of words."),
-    "cutoffs": (flags.DEFINE_list, "First id of every band but the first; empty for the plain softmax."),
-    "num_blocks": (flags.DEFINE_integer, "Transformer blocks."),
+    "cutoffs": (flags.DEFINE_list, "First id of every band except the first; empty for the plain softmax."),
+    "num_blocks": (flags.DEFINE_integer, "Number of Transformer blocks."),
     "dim": (flags.DEFINE_integer, "Dimension of the hidden states."),
     "ffn_dim": (flags.DEFINE_integer, "Width of the feed-forward layers."),
-    "num_heads": (flags.DEFINE_integer, "Attention heads."),
+    "num_heads": (flags.DEFINE_integer, "Number of attention heads."),
 }
 PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "torch", "numpy")
-SETTLE = 0.25  # seconds between two calls, in which the threads of the first go to sleep
+SETTLE = 0.25  # seconds between two calls, after which the threads of the first call are idle
 
 flags.disclaim_key_flags()  # the flags defined here belong to the benchmark, whose --help shows them
 
 
 def run(main, define_flags):
-    """Runs a benchmark as `trainers.command_line.run` does, on --backend, if it has that flag.
+    """Runs a benchmark like `trainers.command_line.run`, on --backend if it has that flag.
 
-    Nothing is measured when --results could not be written in the end.
+    It fails before the measurements if --results could not be written afterwards.
     """
 
     def checked():
@@ -52,28 +52,28 @@ def run(main, define_flags):
     command_line.run(checked, define_flags)
 
 
-def define_flags(repeats, help="Timed turns.", **model):
-    """Defines --backend, --repeats, --results and the model's flags; see `define_model_flags`."""
+def define_flags(repeats, help="Number of timed turns.", **model):
+    """Defines --backend, --repeats, --results and the flags of the model; see `define_model_flags`."""
     flags.DEFINE_enum("backend", "torch", BACKENDS, "Backend of Keras.")
     flags.DEFINE_integer("repeats", repeats, help, lower_bound=1)
-    flags.DEFINE_string("results", None, "JSON file to write, from a working tree without changes.")
+    flags.DEFINE_string("results", None, "JSON file to write. It needs a clean working tree.")
     define_model_flags(**model)
 
 
 def define_model_flags(**defaults):
-    """Defines the `MODEL_FLAGS` of a benchmark, with its defaults."""
+    """Defines flags of `MODEL_FLAGS` with the defaults of a benchmark."""
     for name, default in defaults.items():
         define, help = MODEL_FLAGS[name]
         define(name, default, help, **({} if define is flags.DEFINE_list else {"lower_bound": 1}))
 
 
 def cutoffs():
-    """Returns --cutoffs as numbers."""
+    """Returns --cutoffs as integers."""
     return tuple(int(cutoff) for cutoff in FLAGS.cutoffs)
 
 
 def build(**arguments):
-    """Returns the `transformer_lm` of the model's flags, with these other arguments and the same random weights."""
+    """Builds the `transformer_lm` of the flags, with further arguments and always the same random weights."""
     import keras
 
     from keras_adaptive.models import transformer_lm
@@ -84,15 +84,16 @@ def build(**arguments):
 
 
 def time_interleaved(candidates, repeats, warmup=2, timed=False):
-    """Times functions without arguments, one call of each in turn.
+    """Times functions without arguments in turns. Each turn calls every function once.
 
-    The machine's drifts affect all functions alike, so ratios of medians are reliable where single times are not.
+    A drift of the machine affects all functions equally, so that ratios of medians are reliable even if single times
+    are not.
 
     Args:
-        candidates: `{name: function}`. A function must return only when its result is computed.
-        repeats: number of timed turns.
-        warmup: number of turns before them, which do not count.
-        timed: whether a function returns a list of the seconds that count.
+        candidates: `{name: function}`. A function must not return before its result is computed.
+        repeats: Number of timed turns.
+        warmup: Number of turns before them that are not timed.
+        timed: Whether a function returns a list of its own measurements in seconds.
 
     Returns:
         `{name: [seconds]}`.
@@ -113,7 +114,7 @@ def time_interleaved(candidates, repeats, warmup=2, timed=False):
 def compiled_step(function, variables, *arguments):
     """Returns a function that calls `function(*arguments)`, compiled as in training, and waits for its results.
 
-    Data belongs in the arguments: a compiler computes beforehand what depends only on data that it knows.
+    Pass data as arguments: a compiler computes results in advance if they depend only on constants.
     """
     import keras
 
@@ -121,7 +122,7 @@ def compiled_step(function, variables, *arguments):
 
     if keras.config.backend() == "tensorflow":
         run = compiled(function, variables)
-        return lambda: run(*arguments)  # waits by itself
+        return lambda: run(*arguments)  # TensorFlow returns when the result is computed
     if keras.config.backend() == "jax":
         import jax
 
@@ -139,7 +140,7 @@ def compiled_step(function, variables, *arguments):
 
 
 def differentiated(function, arguments, model):
-    """Returns the float value of `function(*arguments)` and its gradients with respect to a model's weights."""
+    """Returns the float value of `function(*arguments)` and its gradients with respect to the weights of a model."""
     from keras_adaptive.backend.gradients import value_and_gradients
 
     variables = model.trainable_variables, model.non_trainable_variables
@@ -148,17 +149,17 @@ def differentiated(function, arguments, model):
 
 
 def spread(values):
-    """Returns the median, the least and the largest of some measurements."""
+    """Returns the median, the smallest and the largest of several measurements."""
     return {"median": statistics.median(values), "low": min(values), "high": max(values), "repeats": len(values)}
 
 
 def number_of_process(program, arguments, **environment):
-    """Returns the integer that a benchmark prints last, run in a process of its own.
+    """Runs a benchmark in a separate process, and returns the integer that it prints last.
 
     Args:
         program: Name of the module in `scripts.benchmarks`.
-        arguments: Its flags.
-        environment: Variables on top of those of this process.
+        arguments: Flags of the benchmark.
+        environment: Additional environment variables.
     """
     command = [sys.executable, "-m", f"scripts.benchmarks.{program}", *arguments]
     environment = {**os.environ, **environment}
@@ -167,14 +168,14 @@ def number_of_process(program, arguments, **environment):
 
 
 def peak_bytes(function):
-    """Returns by how many bytes the resident memory rises while `function` runs, on Linux.
+    """Returns the number of bytes by which the resident memory rises while `function` runs. It needs Linux.
 
-    The result of `function` counts while it runs. Call it once before, so that compilers and thread pools have
-    allocated what they keep.
+    The result of `function` is included. Call `function` once before, so that compilers and thread pools have allocated
+    their memory.
     """
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the present level
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current level
     before = status("VmRSS")
     result = function()
     peak = status("VmHWM")
@@ -183,13 +184,13 @@ def peak_bytes(function):
 
 
 def status(field, process="self"):
-    """Returns bytes of a process on Linux: VmRSS, its resident memory, or VmHWM, the peak of that."""
+    """Returns a size of a process in bytes, on Linux: VmRSS is its resident memory, and VmHWM is the peak."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 def machine(device=None):
-    """Returns the hardware, the versions and the commit of a result."""
+    """Returns the hardware, the versions of packages and the commit, for a result file."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -201,12 +202,12 @@ def machine(device=None):
 
 
 def git(*arguments):
-    """Returns what a git command prints in the repository; nothing outside of one."""
+    """Returns the output of a git command in the repository. It is empty outside of a repository."""
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def changes():
-    """Returns the changed files of the working tree, without the results."""
+    """Returns the changed files of the working tree, except for result files."""
     return [line.split(maxsplit=1)[1] for line in git("status", "--porcelain", ".", f":!{RESULTS}").splitlines()]
 
 
@@ -215,13 +216,13 @@ def check_results():
     inside = FLAGS.results and ROOT.resolve() in Path(FLAGS.results).resolve().parents
     if inside and (changed := changes()):
         raise ValueError(
-            f"--results in the repository must come from a commit, and {changed[0]} has changes: commit or stash them, "
+            f"--results in the repository must come from a commit, but {changed[0]} has changes: commit or stash them, "
             f"or write outside the repository. Received: --results={FLAGS.results}."
         )
 
 
 def processor():
-    """Returns the processor's name, where Linux has it, and its units for bfloat16."""
+    """Returns the name of the processor, if Linux provides it, and its units for bfloat16."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.split(": ")[1] for line in lines if line.startswith("model name")]
@@ -230,15 +231,15 @@ def processor():
 
 
 def save(names, settings=None, **figures):
-    """Writes figures as JSON into --results, with the machine and the settings.
+    """Writes figures as JSON to --results, with the machine and the settings.
 
     Args:
-        names: names of the flags that are settings.
-        settings: dict of other settings.
-        figures: what was measured.
+        names: Names of the flags that are settings.
+        settings: Dict of other settings.
+        figures: The measurements.
 
     Raises:
-        ValueError: as `check_results` does.
+        ValueError: If `check_results` raises it.
     """
     from keras_adaptive.files import write_json
 
@@ -251,7 +252,7 @@ def save(names, settings=None, **figures):
 
 
 def print_table(header, rows):
-    """Prints a table: the first column aligned to the left, the others to the right."""
+    """Prints a table. The first column is aligned to the left, and the others to the right."""
     rows = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -260,8 +261,8 @@ def print_table(header, rows):
 
 
 def choose_backend(name):
-    """Makes Keras use a backend, before it is imported for the first time in this process."""
+    """Makes Keras use a backend. It must be called before Keras is imported."""
     if "keras" in sys.modules and sys.modules["keras"].config.backend() != name:
-        raise RuntimeError("The backend is chosen when Keras is imported, and it was.")
+        raise RuntimeError("The backend must be chosen before Keras is imported, but Keras is imported already.")
     os.environ["KERAS_BACKEND"] = name
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

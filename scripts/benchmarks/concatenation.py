@@ -5,11 +5,11 @@
     python -m scripts.benchmarks.concatenation --backend=tensorflow --units=2000
 
 A step computes the product and the sum of all blocks, and the gradients of the text and of all weights. "products" is
-the product of a concatenation that exists already, and its two gradients. "plain" makes the concatenation and leaves
-the gradients to the backend. "layer" is the whole `ContextConcatenation`, with its activation, sum and norm. All are
-timed in turns in one process, after their values have been compared. Memory is the peak of the resident memory of a
-separate process, less all results, in multiples of the text: the median over the repeats. That process gives freed
-memory back at once, and TensorFlow runs without its oneDNN kernels, which never free memory.
+the product of an existing concatenation, with its two gradients. "plain" computes the concatenation and leaves the
+gradients to the backend. "layer" is the whole `ContextConcatenation`, with its activation, sum and norm. All candidates
+are timed in turns in one process, after their values have been compared. Memory is the peak of the resident memory of a
+separate process minus all results, in multiples of the text, as the median over the repeats. That process returns freed
+memory immediately, and TensorFlow runs without its oneDNN kernels, which never free memory.
 """
 
 import numpy as np
@@ -24,13 +24,13 @@ CANDIDATES = ("ours", "layer", "plain", "products")
 
 def define_flags():
     common.define_flags(7, dim=410)
-    flags.DEFINE_integer("batch_size", 16, "Rows of a batch.", lower_bound=1)
-    flags.DEFINE_integer("length", 512, "Tokens of a row.", lower_bound=1)
-    flags.DEFINE_integer("units", 0, "Columns of the matrix; 0 for the dimension of the text.", lower_bound=0)
-    flags.DEFINE_integer("num_local", 15, "Tokens that are concatenated.", lower_bound=1)
-    flags.DEFINE_integer("num_global", 0, "Learned averages that are concatenated too.", lower_bound=0)
-    flags.DEFINE_integer("global_window", None, "Tokens of an average.", lower_bound=1)
-    flags.DEFINE_bool("memory", True, "Measure memory too, under Linux.")
+    flags.DEFINE_integer("batch_size", 16, "Number of rows in a batch.", lower_bound=1)
+    flags.DEFINE_integer("length", 512, "Number of tokens in a row.", lower_bound=1)
+    flags.DEFINE_integer("units", 0, "Number of columns of the matrix; 0 for the dimension of the text.", lower_bound=0)
+    flags.DEFINE_integer("num_local", 15, "Number of concatenated tokens.", lower_bound=1)
+    flags.DEFINE_integer("num_global", 0, "Number of learned averages that are also concatenated.", lower_bound=0)
+    flags.DEFINE_integer("global_window", None, "Number of tokens in an average.", lower_bound=1)
+    flags.DEFINE_bool("memory", True, "Also measure memory. It needs Linux.")
     flags.DEFINE_enum("memory_of", None, CANDIDATES, "Print the memory of this candidate, in bytes, and nothing else.")
 
 

@@ -1,12 +1,12 @@
-"""Measures the time of a generated word by the number of words before it, for bodies whose state is short.
+"""Measures the time of a generated word by the number of words before it, for bodies with a short state.
 
     python -m scripts.benchmarks.generated_word --backend=torch \
         --results=scripts/results/benchmarks/generated_word_torch.json
 
 The bodies are an NPLM, the first layer of Transformer-C, which attends to five tokens, and for comparison a layer that
-attends to all. The state of each reads as many random vectors as there are words before. Then steps of one word are
-timed, for all bodies and lengths in turn. The size is that of the paper's models of WikiText-103 (Sun & Iyyer 2021).
-The output layer is left out: it does not depend on the words before.
+attends to all tokens. The state of each body first reads a random vector for every preceding word. Steps of one word
+are then timed, for all bodies and lengths in turns. The sizes are those of the WikiText-103 models of Sun & Iyyer
+(2021). The output layer is omitted, because it does not depend on the preceding words.
 """
 
 import numpy as np
@@ -23,13 +23,13 @@ SETTINGS = ("backend", *SIZES, "batch_size", "words", "num_local", "num_global",
 def define_flags():
     sizes = {"num_blocks": 16, "dim": 410, "ffn_dim": 2100, "num_heads": 10}
     common.define_flags(15, "Timed turns of each body and length.", **sizes)
-    flags.DEFINE_integer("batch_size", 1, "Texts at a time.", lower_bound=1)
-    flags.DEFINE_integer("words", 20, "Words of a turn.", lower_bound=1)
-    flags.DEFINE_integer("num_local", 15, "Tokens that the NPLM concatenates.", lower_bound=1)
-    flags.DEFINE_integer("num_global", 5, "Averages that the NPLM concatenates.", lower_bound=1)
-    flags.DEFINE_integer("global_window", 496, "Tokens of an average.", lower_bound=1)
-    flags.DEFINE_integer("attention_window", 5, "Tokens that the layer of Transformer-C sees.", lower_bound=1)
-    flags.DEFINE_list("lengths", ["64", "2048"], "Numbers of words before, the first of which is compared with.")
+    flags.DEFINE_integer("batch_size", 1, "Number of texts at a time.", lower_bound=1)
+    flags.DEFINE_integer("words", 20, "Number of words in a turn.", lower_bound=1)
+    flags.DEFINE_integer("num_local", 15, "Number of tokens that the NPLM concatenates.", lower_bound=1)
+    flags.DEFINE_integer("num_global", 5, "Number of averages that the NPLM concatenates.", lower_bound=1)
+    flags.DEFINE_integer("global_window", 496, "Number of tokens in an average.", lower_bound=1)
+    flags.DEFINE_integer("attention_window", 5, "Attention window of the layer of Transformer-C.", lower_bound=1)
+    flags.DEFINE_list("lengths", ["64", "2048"], "Numbers of preceding words. Times are relative to the first.")
 
 
 def bodies():

@@ -1,12 +1,12 @@
-"""Times the next word from a large vocabulary: the best words and draws, against all log-probabilities.
+"""Times the prediction of the next word in a large vocabulary: top-k and sampling, against all log-probabilities.
 
     python -m scripts.benchmarks.generation --backend=torch --results=scripts/results/generation_torch.json
 
-`top_k` and `sample` of an AdaptiveSoftmax are timed in turns with `log_probs`, which gives the probability of every
-word, in one process, after their answers have been compared. Every exact answer needs at least the head, which is timed
-alone too. The weights are random, except where they determine the amount of work: the head's distribution has a
-perplexity of about 40, and its columns for the tails have about the probability of the tails' words in English text,
-11.5 and 14.5 %. Each call gets other hidden states.
+`top_k` and `sample` of an AdaptiveSoftmax are timed in turns with `log_probs`, which computes the probability of every
+word, in one process. Their results are compared first. Every exact method needs at least the head, which is also timed
+alone. The weights are random, except where they determine the cost: the distribution of the head has a perplexity of
+about 40, and the tails have about the probability of their words in English text, 11.5 and 14.5 %. Each call receives
+new hidden states.
 """
 
 import itertools
@@ -17,18 +17,18 @@ from absl import flags
 from scripts.benchmarks import common
 
 FLAGS = flags.FLAGS
-LOGIT_SPREAD, MARK = 3.5, 10.0  # standard deviation of the head's logits; the component that the clusters look at
+LOGIT_SPREAD, MARK = 3.5, 10.0  # standard deviation of the head's logits; component that sets the tails' logits
 
 
 def define_flags():
     common.define_flags(25, vocabulary_size=267_744, cutoffs=["20000", "60000"], dim=1024)
     flags.DEFINE_list("tail_shares", ["0.115", "0.145"], "Probability of each tail.")
     flags.DEFINE_list("batch_sizes", ["1", "32"], "Numbers of hidden states.")
-    flags.DEFINE_list("k", ["1", "10"], "Numbers of words of top_k.")
+    flags.DEFINE_list("k", ["1", "10"], "Values of k for top_k.")
 
 
 def make_softmax(random):
-    """Returns an `AdaptiveSoftmax` whose head and clusters have the probabilities of a trained one."""
+    """Returns an `AdaptiveSoftmax` whose head and tails have the probabilities of a trained one."""
     from keras_adaptive.layers import AdaptiveSoftmax
 
     softmax = AdaptiveSoftmax(FLAGS.vocabulary_size, common.cutoffs())
@@ -48,7 +48,7 @@ def make_softmax(random):
 
 
 def hidden_vectors(random, batch_size):
-    """Yields endless batches of hidden states and of numbers to draw with, as tensors."""
+    """Yields batches of hidden states and of uniform numbers without end, as tensors."""
     from keras import ops
 
     while True:
@@ -72,7 +72,7 @@ def functions(softmax):
 
 
 def check(calls, batch):
-    """Raises unless top_k gives the best of all words; returns all log-probabilities."""
+    """Checks that top_k returns the most probable words, and returns all log-probabilities."""
     from keras import ops
 
     numpy = lambda tree: [np.asarray(ops.convert_to_numpy(part)) for part in tree]  # noqa: E731
@@ -80,7 +80,7 @@ def check(calls, batch):
     for k in map(int, FLAGS.k):
         best, ids = numpy(calls[f"top_k {k}"](*batch))
         if not np.allclose(best, -np.sort(-log_probs, axis=-1)[:, :k], atol=1e-4):
-            raise ArithmeticError("top_k is not the best of log_probs; nothing was timed.")
+            raise ArithmeticError("top_k differs from the largest values of log_probs; nothing was timed.")
         if not np.allclose(np.take_along_axis(log_probs, ids, axis=-1), best, atol=1e-4):
             raise ArithmeticError("The ids of top_k do not match its log-probabilities; nothing was timed.")
     return log_probs

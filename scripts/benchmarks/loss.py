@@ -6,11 +6,11 @@
     python -m scripts.benchmarks.loss --backend=torch --rows=512,1024,2048,4096,8192,16384
     python -m scripts.benchmarks.loss --backend=torch --tail_shares=0,0.1,0.3,1
 
-A step computes the loss and its gradients for the hidden states and all weights. Our loss, the peers and the floor are
-timed in turns in one process, after their values have been compared. The peers are always PyTorch in float32. The floor
-is three matrix products for each band and for each projection, on the rows of the band, on our backend and in our
-dtype. Memory is the peak of the resident memory of a separate process, less the final gradients: the median over the
-repeats, because memory is not freed at the same moment of every step. TensorFlow is measured with
+A step computes the loss and its gradients with respect to the hidden states and all weights. The loss, the peers and
+the floor are timed in turns in one process, after their values have been compared. The peers are always PyTorch in
+float32. The floor consists of three matrix products per band and per projection, on the rows of the band, on --backend
+and in --dtype. Memory is the peak of the resident memory of a separate process minus the final gradients. It is the
+median over the repeats, because memory is freed at different moments of a step. TensorFlow is measured with
 TF_ENABLE_ONEDNN_OPTS=0, because its oneDNN kernels never free memory.
 """
 
@@ -24,11 +24,11 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     common.define_flags(7, vocabulary_size=267_744, cutoffs=["20000", "60000"], dim=1024)
-    flags.DEFINE_string("dtype", "float32", "Keras dtype policy of ours and of the floor.")
+    flags.DEFINE_string("dtype", "float32", "Keras dtype policy of this package and of the floor.")
     flags.DEFINE_integer("factor", 4, "Ratio of the dimensions of two successive bands.", lower_bound=1)
     flags.DEFINE_list("rows", ["2048"], "Numbers of hidden states.")
     flags.DEFINE_list("tail_shares", [], "Shares of targets in the tails; by default by Zipf's law.")
-    flags.DEFINE_bool("memory", True, "Measure memory too, under Linux.")
+    flags.DEFINE_bool("memory", True, "Also measure memory. It needs Linux.")
     flags.DEFINE_string("memory_of", None, "Print the memory of this candidate, in bytes, and nothing else.")
 
 

@@ -1,17 +1,17 @@
-"""Draws the results of the benchmarks, as PNG files beside them.
+"""Draws the results of the benchmarks as PNG files in the same folder.
 
     python -m scripts.benchmarks.plot scripts/results/benchmarks
 
-From the JSON files of the folder, BACKEND being tensorflow, jax or torch:
+The program reads the JSON files of the folder, where BACKEND is tensorflow, jax or torch:
 
 - loss.png from loss_BACKEND.json and loss_BACKEND_bfloat16.json: the time of the word loss and of the matrix products
-  alone, relative to PyTorch's adaptive softmax in float32 in the same run;
-- loss_rows.png from loss_BACKEND_rows.json: time and memory against the number of hidden vectors;
-- loss_tails.png from loss_BACKEND_tails.json: time against the share of targets in the tails;
+  alone, relative to PyTorch's adaptive softmax in float32 in the same run.
+- loss_rows.png from loss_BACKEND_rows.json: time and memory by the number of hidden states.
+- loss_tails.png from loss_BACKEND_tails.json: time by the share of targets in the tails.
 - step.png from step_BACKEND.json: tokens per second of a training step, and of the PyTorch program in the same run.
 
-Bars and points are medians; thin lines reach from the fastest to the slowest turn. A file that is not there is named
-and left out.
+Bars and points are medians. Thin lines extend from the fastest to the slowest turn. The program names missing files and
+omits them.
 """
 
 import json
@@ -37,13 +37,13 @@ def define_flags():
 
 
 def label(settings):
-    """Returns the backend above our dtype: {"backend": "jax", "dtype": "mixed_bfloat16"} -> "JAX" above "bfloat16"."""
+    """Returns the backend and the dtype on two lines, such as "JAX" and "bfloat16"."""
     return f"{BACKENDS[settings['backend']][0]}\n{settings['dtype'].removeprefix('mixed_')}"
 
 
 def conditions(results):
-    """Returns what was measured and on which machine, in all variants where files differ."""
-    machines = [f"{one['machine']['device']}, {one['machine']['cores']} cores" for one in results]
+    """Returns the measured model and the machine. If files differ, all variants are listed."""
+    machines = [f"{result['machine']['device']}, {result['machine']['cores']} cores" for result in results]
     return "\n".join(" / ".join(dict.fromkeys(line)) for line in (map(describe, results), machines))
 
 
@@ -51,8 +51,8 @@ def describe(result):
     settings = result["settings"]
     if "cases" in result:
         rows = [case["rows"] for case in result["cases"]]
-        rows = " – ".join(dict.fromkeys(f"{one:,}" for one in (min(rows), max(rows))))
-        return f"{rows} hidden vectors of dimension {settings['dim']:,}, {settings['vocabulary_size']:,} words"
+        rows = " – ".join(dict.fromkeys(f"{number:,}" for number in (min(rows), max(rows))))
+        return f"{rows} hidden states of dimension {settings['dim']:,}, {settings['vocabulary_size']:,} words"
     sizes = [f"{CANDIDATES[name][0]} {one['parameters'] / 1e6:.0f}" for name, one in result["candidates"].items()]
     return f"{settings['batch_size']} × {settings['length']} tokens; million parameters: {', '.join(sizes)}"
 
@@ -101,7 +101,7 @@ def plot_loss(results):
 
 
 def plot_rows(results):
-    """Plots time and memory against the number of hidden states."""
+    """Plots time and memory by the number of hidden states."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 5))
     names = ("ours", "torch adaptive")
     draw_lines(left, results, names, lambda case, figures: (case["rows"], figures["seconds"]["median"]))
@@ -109,7 +109,7 @@ def plot_rows(results):
     rows = sorted({case["rows"] for result in results for case in result["cases"]})
     for axes, ylabel in (left, "seconds"), (right, "MiB beside the gradients"):
         yscale = "log" if np.isfinite(axes.dataLim.minposy) else "linear"  # of no memory there is no logarithm
-        axes.set(xscale="log", yscale=yscale, xlabel="hidden vectors", ylabel=ylabel)
+        axes.set(xscale="log", yscale=yscale, xlabel="hidden states", ylabel=ylabel)
         axes.set_xticks(rows, [f"{one:,}" for one in rows])
         axes.set_xticks([], minor=True)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=len(results), fontsize=8)
@@ -117,7 +117,7 @@ def plot_rows(results):
 
 
 def plot_tails(results):
-    """Plots time against the share of targets in the tails."""
+    """Plots time by the share of targets in the tails."""
     figure, axes = plt.subplots(figsize=(8, 5))
     tails = lambda case, figures: (sum(case["shares"][1:]), figures["seconds"]["median"])  # noqa: E731
     draw_lines(axes, results, ("ours", "floor"), tails)
@@ -168,7 +168,7 @@ def draw(files, title, plot, path):
 
 
 def plot_benchmarks(folder):
-    """Draws every picture that the folder has results for, and returns their paths."""
+    """Draws every picture for which the folder has results, and returns their paths."""
     folder, drawn = Path(folder), []
     for picture, patterns, title, plot in PICTURES:
         files = [folder / pattern.format(backend) for backend in BACKENDS for pattern in patterns]

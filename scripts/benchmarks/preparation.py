@@ -3,8 +3,8 @@
     python -m scripts.benchmarks.preparation --source=data/text --megabytes=1000 --processes=1,2 --sentences=30000000
 
 The program repeats `train.txt` of a folder up to a size, prepares it once for each number of processes, and compares
-the checksums of all tokens. The memory of the main process is without its imports, the memory of other processes with
-them. `--sentences` makes tokens of random sentences and times their index, the order of an epoch and a batch.
+the checksums of all tokens. The memory of the main process excludes its imports; the memory of other processes includes
+them. `--sentences` generates tokens of random sentences and times their index, the order of an epoch and a batch.
 """
 
 import os
@@ -27,10 +27,10 @@ def define_flags():
     flags.DEFINE_string("source", None, "Folder with train.txt, valid.txt and test.txt.", required=True)
     flags.DEFINE_integer("megabytes", 1000, "Size of the text.", lower_bound=1)
     flags.DEFINE_list("processes", ["1", "2"], "Numbers of processes to try.")
-    flags.DEFINE_integer("subwords", 0, "Merges of a byte-pair encoding, 0 for words.", lower_bound=0)
-    flags.DEFINE_integer("sentences", 0, "Sentences of the second part; 0 leaves it out.", lower_bound=0)
-    flags.DEFINE_string("folder", None, "Where the text and the corpora are meanwhile; 3 bytes for each byte of text.")
-    flags.DEFINE_string("results", None, "JSON file to write, from a working tree without changes.")
+    flags.DEFINE_integer("subwords", 0, "Number of merges of a byte-pair encoding; 0 for words.", lower_bound=0)
+    flags.DEFINE_integer("sentences", 0, "Number of sentences in the second part; 0 skips it.", lower_bound=0)
+    flags.DEFINE_string("folder", None, "Temporary folder for the text and the corpora, of 3 bytes per byte of text.")
+    flags.DEFINE_string("results", None, "JSON file to write. It needs a clean working tree.")
 
 
 def repeat_text(source, folder, size):

@@ -2,10 +2,10 @@
 
     python -m scripts.benchmarks.recommender --backend=jax --results=scripts/results/benchmarks/recommender_jax.json
 
-A user is the mean of the vectors of some items, and the target is the next item. Both models have the same layers
-before the output and the same Adagrad. Ours looks vectors up in a `WordEmbedding` and ends in a `SampledSoftmax`, which
-change the rows that a batch reads. The other one is what Keras offers: `Embedding`, and `Dense` with the sparse
-cross-entropy. Medians of whole updates, in turns in one process.
+A user is represented by the mean of the vectors of several items, and the target is the next item. Both models have the
+same layers before the output, and are trained by Adagrad. The first model has a `WordEmbedding` and a `SampledSoftmax`,
+whose updates change only the rows that a batch reads. The second model uses layers of Keras: `Embedding`, and `Dense`
+with the sparse cross-entropy. The program prints medians of whole updates, which are timed in turns in one process.
 """
 
 import itertools
@@ -23,9 +23,9 @@ SETTINGS = ("backend", "items", "dim", "batch_size", "history", "num_samples")
 def define_flags():
     common.define_flags(7, dim=64)
     flags.DEFINE_integer("items", 1_000_000, "Number of items.", lower_bound=2)
-    flags.DEFINE_integer("batch_size", 256, "Users of an update.", lower_bound=1)
-    flags.DEFINE_integer("history", 20, "Items that a user has seen.", lower_bound=1)
-    flags.DEFINE_integer("num_samples", 4_096, "Noise items of an update.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", 256, "Number of users in an update.", lower_bound=1)
+    flags.DEFINE_integer("history", 20, "Number of items that a user has seen.", lower_bound=1)
+    flags.DEFINE_integer("num_samples", 4_096, "Number of noise items per update.", lower_bound=1)
 
 
 def user(ids, embedding):

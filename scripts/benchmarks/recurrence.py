@@ -3,8 +3,8 @@
     python -m scripts.benchmarks.recurrence --backend=torch --results=scripts/results/recurrence_torch.json
     python -m scripts.benchmarks.recurrence --backend=jax --dtype=mixed_bfloat16
 
-A step computes the outputs of all time steps and the gradients for the input and all weights. Our layer and the peer
-are timed in turns in one process, after their values have been compared. The peer is always PyTorch in float32.
+A step computes the outputs of all time steps and the gradients of the input and all weights. The layer and the peer are
+timed in turns in one process, after their values have been compared. The peer is always PyTorch in float32.
 """
 
 import numpy as np
@@ -18,11 +18,11 @@ SETTINGS = ("backend", "dtype", "batch_size", "length", "input_dim", "units")
 
 def define_flags():
     common.define_flags(7)
-    flags.DEFINE_string("dtype", "float32", "Keras dtype policy of ours.")
-    flags.DEFINE_integer("batch_size", 40, "Rows of a batch.", lower_bound=1)
-    flags.DEFINE_integer("length", 70, "Time steps.", lower_bound=1)
+    flags.DEFINE_string("dtype", "float32", "Keras dtype policy of this package.")
+    flags.DEFINE_integer("batch_size", 40, "Number of rows in a batch.", lower_bound=1)
+    flags.DEFINE_integer("length", 70, "Number of time steps.", lower_bound=1)
     flags.DEFINE_integer("input_dim", 400, "Dimension of the input.", lower_bound=1)
-    flags.DEFINE_integer("units", 1150, "Units of the layer.", lower_bound=1)
+    flags.DEFINE_integer("units", 1150, "Number of units of the layer.", lower_bound=1)
 
 
 def make_case():

@@ -4,9 +4,9 @@
         --results=scripts/results/benchmarks/recurrent_step_torch.json
     python -m scripts.benchmarks.recurrent_step --backend=torch --data_dir=data/books --num_layers=3
 
-A step is forward, backward, clip and Adam, with the dropout and the penalties of the flagfile and the state carried
-along the streams. All models read the same text in batches of one length, a few updates in turn in one process: ours by
-`fit`, the peer in a loop of its own. The QRNN has the layers and units of the LSTM.
+A step is forward, backward, clipping and Adam, with the dropout and the penalties of the flagfile. The state is carried
+along the streams. All models read the same text in batches of a single length, a few updates in turn in one process:
+this package by `fit`, and the peer in its own loop. The QRNN has the layers and units of the LSTM.
 """
 
 import itertools
@@ -18,15 +18,17 @@ from absl import flags
 from scripts.benchmarks import common, step, systems
 
 FLAGS = flags.FLAGS
-QRNN = ("--body=qrnn", "--weight_dropout=0")  # configs/books_awd_qrnn.flags, but for the number of layers
+QRNN = ("--body=qrnn", "--weight_dropout=0")  # configs/books_awd_qrnn.flags, except for the number of layers
 
 
 def define_flags():
     common.define_flags(7)
     flags.DEFINE_string("data_dir", None, "Corpus of words.", required=True)
     flags.DEFINE_string("system", "configs/books_awd_lstm.flags", "Flagfile of trainers.train with an AWD-LSTM.")
-    flags.DEFINE_integer("num_layers", None, "Layers of all models; the flagfile's when not given.", lower_bound=1)
-    flags.DEFINE_string("dtype", "float32", "Keras dtype policy of ours; the peer runs in float32.")
+    flags.DEFINE_integer(
+        "num_layers", None, "Number of layers of all models; by default as in the flagfile.", lower_bound=1
+    )
+    flags.DEFINE_string("dtype", "float32", "Keras dtype policy of this package. The peer runs in float32.")
 
 
 def main():

@@ -4,13 +4,13 @@
     python -m scripts.benchmarks.sampled_loss --backend=torch --vocabulary_sizes=100000,800000,3000000 --nopeer \\
         --nomemory --dim=256
 
-An update draws the noise, computes the loss and its gradients, also for the hidden states, and changes the rows of
-table and biases by Adagrad. Ours is a step of `WordModel.fit`. The peer is `tf.nn.sampled_softmax_loss` with
-TensorFlow's sparse Adagrad, whatever our backend. All sizes and both programs are timed in turns in one process, after
-the losses of both for the same noise have been compared. Memory is measured in a separate process: the peak of the
-resident memory during an update, less what the process holds between updates, which is table, accumulators and batch;
-the median over the repeats. TensorFlow is then measured with TF_ENABLE_ONEDNN_OPTS=0, because its oneDNN kernels never
-free memory.
+An update draws the noise, computes the loss and its gradients, including those of the hidden states, and changes the
+rows of the table and the biases by Adagrad. This package takes a step of `WordModel.fit`. The peer is
+`tf.nn.sampled_softmax_loss` with TensorFlow's sparse Adagrad, for all backends. All sizes and both programs are timed
+in turns in one process, after their losses for the same noise have been compared. Memory is measured in a separate
+process: the peak of the resident memory during an update, minus the memory between updates (table, accumulators and
+batch), as the median over the repeats. TensorFlow is then measured with TF_ENABLE_ONEDNN_OPTS=0, because its oneDNN
+kernels never free memory.
 """
 
 import functools
@@ -29,10 +29,10 @@ CANDIDATES = ("ours", "tensorflow")
 def define_flags():
     common.define_flags(7, dim=512)
     flags.DEFINE_list("vocabulary_sizes", ["793471"], "Numbers of words.")
-    flags.DEFINE_integer("rows", 2_560, "Targets of an update.", lower_bound=1)
-    flags.DEFINE_integer("num_samples", 8_192, "Noise words of an update.", lower_bound=1)
-    flags.DEFINE_bool("peer", True, "Time TensorFlow too, which takes as much memory again.")
-    flags.DEFINE_bool("memory", True, "Measure memory too, under Linux.")
+    flags.DEFINE_integer("rows", 2_560, "Number of targets in an update.", lower_bound=1)
+    flags.DEFINE_integer("num_samples", 8_192, "Number of noise words per update.", lower_bound=1)
+    flags.DEFINE_bool("peer", True, "Also time TensorFlow, which doubles the memory.")
+    flags.DEFINE_bool("memory", True, "Also measure memory. It needs Linux.")
     flags.DEFINE_enum("memory_of", None, CANDIDATES, "Print the memory of this candidate, in bytes, and nothing else.")
 
 

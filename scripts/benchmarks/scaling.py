@@ -3,10 +3,10 @@
     python -m scripts.benchmarks.scaling --backend=jax --strategy=model_parallel --results=scaling.json
 
 The program trains on 1, 2 and 4 virtual CPU devices, or in 1, 2 and 4 local processes for strategies of processes,
-with the same number of rows for each. The devices share the cores, so that an update takes longer with more devices.
-Its time is therefore compared with the same update without sums over the replicas. A ring, as engines use it, sends
-each summed byte 2·(devices − 1)/devices times from every device. Under `model_parallel` the compiler sums, and its sums
-cannot be left out.
+with the same number of rows per device. The devices share the cores, so that an update takes longer with more devices.
+Its time is therefore compared with the same update without sums over the replicas. A ring all-reduce sends each summed
+byte 2·(devices − 1)/devices times from every device. Under `model_parallel`, the compiler inserts the sums, which
+cannot be omitted.
 """
 
 import json
@@ -29,12 +29,14 @@ def define_flags():
     sizes = {"vocabulary_size": 49_456, "cutoffs": ["4000", "16000"]}
     body = {"num_blocks": 4, "dim": 256, "ffn_dim": 1024, "num_heads": 8}
     common.define_flags(5, **sizes, **body)
-    flags.DEFINE_string("strategy", None, "Strategy of trainers.train; by default the backend's for one machine.")
+    flags.DEFINE_string(
+        "strategy", None, "Strategy of trainers.train; by default the strategy of the backend for one machine."
+    )
     flags.DEFINE_list("devices", ["1", "2", "4"], "Numbers of devices.")
-    flags.DEFINE_integer("length", 128, "Tokens of a block.", lower_bound=1)
-    flags.DEFINE_integer("rows", 4, "Blocks of an update on each device.", lower_bound=1)
-    flags.DEFINE_integer("updates", 3, "Updates of a turn.", lower_bound=1)
-    flags.DEFINE_integer("replica_of", 0, "Used by the program itself: measure as one of this number of devices.", 0)
+    flags.DEFINE_integer("length", 128, "Number of tokens in a block.", lower_bound=1)
+    flags.DEFINE_integer("rows", 4, "Number of blocks in an update on each device.", lower_bound=1)
+    flags.DEFINE_integer("updates", 3, "Number of updates in a turn.", lower_bound=1)
+    flags.DEFINE_integer("replica_of", 0, "Used internally: measure as one of this number of devices.", 0)
 
 
 def replica():

@@ -3,11 +3,11 @@
     python -m scripts.benchmarks.serving --results=scripts/results/benchmarks/serving.json
 
 Two models with the same decoder are exported: one with tied adaptive input and softmax, and one with a full softmax
-tied to one table. Their signatures are timed in turns in one process, with one client that sends one request at a
-time, after the next words have been compared with all log-probabilities. The answer of a plain export of the first
-model is timed too: all log-probabilities of all positions, from which the client takes the best of the last. Requests
-hold text and answers hold words, so that the times include everything but the network. The weights are random, but the
-tails have about the probability of their words in English text. Each request has other text.
+tied to a single table. Their signatures are timed in turns in one process, with a client that sends one request at a
+time. The next words are first compared with all log-probabilities. The program also times a plain export of the first
+model, which returns all log-probabilities of all positions; the client takes the best words of the last position.
+Requests contain text and answers contain words, so that the times include everything except the network. The weights
+are random, but the tails have about the probability of their words in English text. Each request has a different text.
 """
 
 import itertools
@@ -26,12 +26,12 @@ def define_flags():
     body = {"num_blocks": 8, "dim": 512, "ffn_dim": 2048, "num_heads": 8}
     common.define_model_flags(vocabulary_size=267_744, cutoffs=["20000", "60000"], **body)
     flags.DEFINE_list("tail_shares", ["0.115", "0.145"], "Probability of each tail.")
-    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of weights and products.")
-    flags.DEFINE_list("batch_sizes", ["1", "32"], "Lines of a request.")
-    flags.DEFINE_integer("words", 20, "Words of a line.", lower_bound=1)
-    flags.DEFINE_integer("k", 10, "Next words asked for.", lower_bound=1)
-    flags.DEFINE_integer("repeats", 100, "Timed requests of each kind.", lower_bound=1)
-    flags.DEFINE_string("results", None, "JSON file to write, from a working tree without changes.")
+    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Data type of weights and matrix products.")
+    flags.DEFINE_list("batch_sizes", ["1", "32"], "Numbers of lines in a request.")
+    flags.DEFINE_integer("words", 20, "Number of words in a line.", lower_bound=1)
+    flags.DEFINE_integer("k", 10, "Number of next words to request.", lower_bound=1)
+    flags.DEFINE_integer("repeats", 100, "Number of timed requests of each kind.", lower_bound=1)
+    flags.DEFINE_string("results", None, "JSON file to write. It needs a clean working tree.")
 
 
 def adaptive_model(random):
@@ -137,7 +137,7 @@ def report(case):
 
 
 def main():
-    logging.set_verbosity(logging.ERROR)  # TensorFlow tells where it writes
+    logging.set_verbosity(logging.ERROR)  # TensorFlow reports where it writes
     from keras_adaptive.data import Vocabulary
 
     vocabulary = Vocabulary.from_counts({f"w{i}": FLAGS.vocabulary_size - i for i in range(FLAGS.vocabulary_size - 4)})

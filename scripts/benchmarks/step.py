@@ -4,10 +4,10 @@
     python -m scripts.benchmarks.step --backend=jax
     python -m scripts.benchmarks.step --backend=torch --dtype=mixed_bfloat16
 
-The default shape is the paper's WikiText-103 model scaled to fit two cores: its vocabulary and cutoffs, 8 blocks of
-512/2,048/8 heads, 8 × 128 tokens by Zipf's law. Both models train without dropout on the same tokens, a few updates in
-turn in one process: ours by `fit`, the peer in a loop of its own. What our step takes beyond its two parts goes into
-the sum of tied gradients, the clip, NAG, the metrics and `fit`.
+The default is the paper's WikiText-103 model, scaled to fit two cores: its vocabulary and cutoffs, 8 blocks with
+dimensions of 512 and 2,048 and 8 heads, and 8 × 128 tokens drawn by Zipf's law. Both models train without dropout on
+the same tokens, a few updates in turn in one process: this package by `fit`, and the peer in its own loop. The time of
+a step beyond its two parts is spent on summing tied gradients, clipping, NAG, the metrics and `fit`.
 """
 
 import itertools
@@ -19,18 +19,18 @@ from absl import flags
 from scripts.benchmarks import common
 
 FLAGS = flags.FLAGS
-UPDATES = 3  # of a turn
+UPDATES = 3  # number of updates in a turn
 
 
 def define_flags():
     body = {"num_blocks": 8, "dim": 512, "ffn_dim": 2048, "num_heads": 8}
     common.define_flags(7, vocabulary_size=267_744, cutoffs=["20000", "60000"], **body)
-    flags.DEFINE_string("dtype", "float32", "Keras dtype policy of ours; the peer runs in float32.")
-    flags.DEFINE_integer("length", 128, "Tokens of a block.", lower_bound=1)
-    flags.DEFINE_integer("batch_size", 8, "Blocks of an update.", lower_bound=1)
-    flags.DEFINE_bool("tie_words", True, "Tie words and projections, as ADP-T does; the peer cannot.")
+    flags.DEFINE_string("dtype", "float32", "Keras dtype policy of this package. The peer runs in float32.")
+    flags.DEFINE_integer("length", 128, "Number of tokens in a block.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", 8, "Number of blocks in an update.", lower_bound=1)
+    flags.DEFINE_bool("tie_words", True, "Tie words and projections, as in ADP-T. The peer does not support ties.")
     flags.DEFINE_bool("peers", True, "Time the peer too.")
-    flags.DEFINE_bool("parts", True, "Time the gradients of the loss alone and of all layers before it too.")
+    flags.DEFINE_bool("parts", True, "Also time the gradients of the loss alone, and of all layers before it.")
 
 
 def our_model():
@@ -42,7 +42,7 @@ def our_model():
 
 
 def fit_turn(model, batches):
-    """Returns a function that trains a few updates by `fit` and returns the seconds of each but the first."""
+    """Returns a function that trains a few updates by `fit` and returns the seconds of all except the first."""
     import keras
 
     class Clock(keras.callbacks.Callback):
@@ -62,7 +62,7 @@ def fit_turn(model, batches):
 
 
 def part_turns(model, tokens, targets):
-    """Returns the gradients of the two parts of our step, each alone: input and body, and the word loss."""
+    """Returns functions that compute the gradients of the two parts of a step: input and body, and the word loss."""
     import keras
 
     tokens, targets = (keras.ops.convert_to_tensor(array) for array in (tokens, targets))
@@ -87,7 +87,7 @@ def part_turns(model, tokens, targets):
 
 
 def peer_turn(tokens, targets):
-    """Returns `fit_turn` for the untied peer, with PyTorch's Nesterov and clipping, and its parameters."""
+    """Returns `fit_turn` for the untied peer, with Nesterov's method and clipping of PyTorch, and its parameters."""
     import torch
 
     from scripts.benchmarks.peers.torch_lm import TransformerLM

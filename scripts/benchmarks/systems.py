@@ -5,7 +5,7 @@
     python -m scripts.benchmarks.systems --backend=torch --data_dir=data/books \\
         --flagfiles='scripts/benchmarks/wikitext103_1024/*.flags'
 
-A system is a flagfile of trainers.train, as in scripts.experiments.compare. A step is forward, backward, clip and
+A system is a flagfile of trainers.train, as in scripts.experiments.compare. A step is forward, backward, clipping and
 update by `fit`, on the batches of the corpus in the order of training. The steps of all systems are interleaved in one
 process.
 """
@@ -23,8 +23,8 @@ def define_flags():
     common.define_flags(5)
     flags.DEFINE_string("data_dir", None, "Corpus of words.", required=True)
     flags.DEFINE_string("subword_dir", None, "Corpus of sub-words of the same text.")
-    flags.DEFINE_string("common", None, "Flagfile of trainers.train that all systems share.")
-    flags.DEFINE_list("flagfiles", None, "Flagfile of every system, or patterns of them.", required=True)
+    flags.DEFINE_string("common", None, "Flagfile of trainers.train for all systems. Optional.")
+    flags.DEFINE_list("flagfiles", None, "Flagfiles of the systems, or patterns of them.", required=True)
 
 
 def main():

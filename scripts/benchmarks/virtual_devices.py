@@ -1,4 +1,4 @@
-"""Several devices on a machine with one: virtual devices of a process, and local processes."""
+"""Simulates several devices on a machine with one: virtual devices in a process, and local processes."""
 
 import concurrent.futures
 import contextlib
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def make_devices(number):
-    """Makes virtual CPU devices in this process, before the backend starts."""
+    """Creates virtual CPU devices in this process. It must be called before the backend starts."""
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={number}"
     import keras
@@ -26,10 +26,14 @@ def make_devices(number):
 
 
 def run_processes(environments, command):
-    """Runs a command in a local process for each of `environments`, as the engines' launchers would.
+    """Runs a command in a local process for each of `environments`, as the launchers of the backends do.
 
-    Returns what each has printed, in their order. Raises a RuntimeError with the errors of the first that fails, and
-    stops the others, which would wait for it.
+    Returns:
+        List of the outputs of the processes.
+
+    Raises:
+        RuntimeError: If a process fails. The message contains its errors. The other processes, which would wait for
+            it, are stopped.
     """
     running = [
         subprocess.Popen(
@@ -55,7 +59,7 @@ def run_processes(environments, command):
 
 
 def environments(backend, processes):
-    """Returns the environment variables by which several local processes find one another: a list of dicts."""
+    """Returns the environment variables by which local processes find each other, a list of dicts."""
     ports = free_ports(processes)
     addresses = [f"localhost:{port}" for port in ports]
 
@@ -73,11 +77,11 @@ def environments(backend, processes):
 
 
 def free_ports(number):
-    """Returns free ports, below those that a system gives to outgoing connections."""
+    """Returns free ports, below the ports that a system assigns to outgoing connections."""
     ports = []
     for port in random.SystemRandom().sample(range(20_000, 30_000), 100):
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("localhost", port))
+        with socket.socket() as server, contextlib.suppress(OSError):
+            server.bind(("localhost", port))
             ports.append(port)
         if len(ports) == number:
             return ports

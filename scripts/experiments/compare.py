@@ -5,15 +5,15 @@
     python -m scripts.experiments.compare --data_dir=data/mine --subword_dir=data/mine_bpe \\
         --flagfiles='configs/books_comparison/*.flags' --seeds=1,2 --output_dir=runs/comparison
 
-A system is a flagfile of trainers.train and bears the name of the file; --common may hold flags that all systems share.
-A system whose name begins with "bpe" reads --subword_dir. Every system and seed gets a run folder in --output_dir; the
-same command again resumes where it stopped and trains only what is missing.
+A system is a flagfile of trainers.train and has the name of the file. --common may contain flags of all systems. A
+system whose name begins with "bpe" reads --subword_dir. Every system and seed has a run folder in --output_dir. The
+same command resumes after it was stopped, and trains only missing runs.
 
-comparison.json holds the machine with its commit, and the table: means over the seeds and their standard deviations.
-Its `validations` are the perplexities per token of the validations, printed too if there are more than two.
-The pictures of trainers.analyze lie beside it. Perplexities are per word, in blocks of the length of training; `known`
-is the perplexity of the test words but for those that are `<unk>` to models of words, since models of sub-words spell
-them out; `rare` is the loss of words with fewer than 10 occurrences in the training text; `seconds` include
+comparison.json contains the machine with its commit, and the table: means over the seeds and standard deviations. Its
+`validations` are the perplexities per token of all validations, which are printed if there are more than two. The
+pictures of trainers.analyze are in the same folder. Perplexities are per word, in blocks of the length of training.
+`known` is the perplexity of the test words except those that are `<unk>` to models of words, since models of sub-words
+spell them. `rare` is the loss of words with fewer than 10 occurrences in the training text. `seconds` include
 validations.
 """
 
@@ -36,20 +36,24 @@ from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
 ROOT = Path(__file__).parents[2]
-RARE = 10  # occurrences in the training text
-TRIAL_UPDATES = 20  # that measure how many updates --minutes are
+RARE = 10  # words with fewer occurrences in the training text are rare
+TRIAL_UPDATES = 20  # number of updates that measure the speed for --minutes
 PERPLEXITIES = ("valid", "test", "known")
 
 
 def define_flags():
     flags.DEFINE_string("data_dir", None, "Corpus of words.", required=True)
     flags.DEFINE_string("subword_dir", None, "Corpus of sub-words of the same text.")
-    flags.DEFINE_string("common", None, "Flagfile of trainers.train that all systems share.")
-    flags.DEFINE_list("flagfiles", None, "Flagfile of every system, or patterns of them.", required=True)
+    flags.DEFINE_string("common", None, "Flagfile of trainers.train for all systems. Optional.")
+    flags.DEFINE_list("flagfiles", None, "Flagfiles of the systems, or patterns of them.", required=True)
     flags.DEFINE_list("seeds", ["1"], "Seeds of every system; NAME:SEED adds a seed to one system.")
-    flags.DEFINE_integer("updates", None, "Updates of every system; by default as in its flags.", lower_bound=1)
-    flags.DEFINE_float("minutes", None, "Time to train every system for, about, instead of --updates.", lower_bound=0)
-    flags.DEFINE_integer("validations", 2, "Validations of a training with --updates or --minutes.", lower_bound=1)
+    flags.DEFINE_integer(
+        "updates", None, "Number of updates of every system; by default as in its flags.", lower_bound=1
+    )
+    flags.DEFINE_float("minutes", None, "Approximate training time of every system, instead of --updates.", 0)
+    flags.DEFINE_integer(
+        "validations", 2, "Number of validations in a training with --updates or --minutes.", lower_bound=1
+    )
     flags.DEFINE_string("output_dir", "runs/comparison", "Folder of the runs, the table and the pictures.")
 
 
@@ -71,27 +75,27 @@ def main():
 
 
 def pairs(names):
-    """Returns the systems and seeds that the flags ask for: a list of (name, seed)."""
+    """Returns the list of the (system, seed) that the flags describe."""
     more = [tuple(seed.rsplit(":", 1)) for seed in FLAGS.seeds if ":" in seed]
     shared = [seed for seed in FLAGS.seeds if ":" not in seed]
-    found = list(dict.fromkeys([(name, seed) for name in names for seed in shared] + more))
-    if unknown := sorted({name for name, _ in found} - set(names)):
-        raise ValueError(f"--seeds must be of {', '.join(names)}. Received: {', '.join(unknown)}.")
-    return found
+    chosen = list(dict.fromkeys([(name, seed) for name in names for seed in shared] + more))
+    if unknown := sorted({name for name, _ in chosen} - set(names)):
+        raise ValueError(f"--seeds must name systems of {', '.join(names)}. Received: {', '.join(unknown)}.")
+    return chosen
 
 
 def train(system, run_dir, *arguments):
-    """Trains a system, or resumes it, with these flags of trainers.train on top."""
+    """Trains a system, or resumes it, with additional flags of trainers.train."""
     call("-m", "trainers.train", *common(), *system, f"--run_dir={run_dir}", *arguments)
 
 
 def common():
-    """Returns the arguments of trainers.train that all systems share."""
+    """Returns the arguments of trainers.train for all systems."""
     return [f"--flagfile={FLAGS.common}"] if FLAGS.common else []
 
 
 def lengths(system, run_dir, trial_dir):
-    """Returns the flags of trainers.train that --updates or --minutes stand for; none by default."""
+    """Returns the flags of trainers.train for --updates or --minutes; an empty list by default."""
     if not FLAGS.updates and not FLAGS.minutes:
         return []
     updates = FLAGS.updates or updates_in_time(system, run_dir, trial_dir)
@@ -104,13 +108,13 @@ def lengths(system, run_dir, trial_dir):
 
 
 def updates_in_time(system, run_dir, trial_dir):
-    """Returns how many updates take --minutes, by a short trial; a run that has begun keeps its number."""
+    """Returns the number of updates in --minutes, measured by a short trial. A run that has begun keeps its number."""
     if (run_dir / "flags.txt").exists():
         return int(RunFolder(run_dir).flags()["updates"])
     settings = Experiment.of_arguments([*common(), *system]).settings
     every = TRIAL_UPDATES // 2 if "average_after" in settings else TRIAL_UPDATES
     trial = [f"--updates={TRIAL_UPDATES}", f"--evaluate_every={every}", "--log_every=1", "--notensorboard"]
-    early = {"warmup": "0", "decay_at": "", "average_after": "1"}  # which may lie beyond the end of the trial
+    early = {"warmup": "0", "decay_at": "", "average_after": "1"}  # they might exceed the updates of the trial
     trial += [f"--{name}={value}" for name, value in early.items() if name in settings]
     train(system, trial_dir, "--seed=1", *trial)
     seconds = [record["seconds"] for record in read_json_lines(trial_dir / "log.jsonl") if "loss" in record]
@@ -119,18 +123,18 @@ def updates_in_time(system, run_dir, trial_dir):
 
 
 def call(*command):
-    """Runs a program of this project, which prints for itself."""
+    """Runs a program of this project, whose output is shown."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     if subprocess.run([sys.executable, *command], env=environment).returncode:
         raise ValueError(f"{' '.join(command[:2])} failed, see above. The same command resumes from here.")
 
 
 def summarize(analysis, names):
-    """Returns `{system: its row of the table}`, the best first.
+    """Returns the table, `{system: row}`, the best system first.
 
     Args:
-        analysis: what trainers.analyze wrote.
-        names: `{(system, seed): name of the run}`.
+        analysis: Contents of the analysis.json of trainers.analyze.
+        names: Dict from (system, seed) to the name of the run.
     """
     runs = {run["name"]: run for run in analysis["runs"]}
     rows = {}
@@ -140,7 +144,7 @@ def summarize(analysis, names):
 
 
 def row(runs):
-    """Returns the figures of one system: means over the seeds of its runs, and standard deviations of several."""
+    """Returns the figures of a system: means over the runs of all seeds, and standard deviations of several."""
     values = {
         "valid": [run["perplexity"]["valid"] for run in runs],
         "test": [run["perplexity"]["test"] for run in runs],
@@ -149,23 +153,23 @@ def row(runs):
         "rare": [rare_loss(run["by_frequency"]) for run in runs],
     }
     figures = {
-        name: {"mean": statistics.mean(some), "std": statistics.stdev(some) if len(runs) > 1 else None}
-        for name, some in values.items()
+        name: {"mean": statistics.mean(numbers), "std": statistics.stdev(numbers) if len(runs) > 1 else None}
+        for name, numbers in values.items()
     }
-    losses = [{one["update"]: one["loss"] for one in run["validations"]} for run in runs]
+    losses = [{record["update"]: record["loss"] for record in run["validations"]} for run in runs]
     updates = sorted(set(losses[0]).intersection(*losses))
-    validations = {update: statistics.mean(perplexity(one[update]) for one in losses) for update in updates}
+    validations = {update: statistics.mean(perplexity(run[update]) for run in losses) for update in updates}
     return {"seeds": len(runs), "parameters": runs[0]["parameters"], **figures, "validations": validations}
 
 
 def rare_loss(bins):
     """Returns the mean loss of the words that are rare in the training text."""
-    rare = [one for one in bins if one["high"] is not None and one["high"] <= RARE]
-    return sum(one["nll"] * one["tokens"] for one in rare) / max(sum(one["tokens"] for one in rare), 1)
+    rare = [part for part in bins if part["high"] is not None and part["high"] <= RARE]
+    return sum(part["nll"] * part["tokens"] for part in rare) / max(sum(part["tokens"] for part in rare), 1)
 
 
 def print_table(table):
-    """Prints the mean of every column, with ± the standard deviation of the perplexities of several seeds."""
+    """Prints the mean of every column, and the standard deviation of perplexities if there are several seeds."""
     width = max(map(len, table))
     header = "".join(f"{name:>11}{'':8}" for name in PERPLEXITIES)
     print(f"\n{'':{width}} {'seeds':>5} {'parameters':>13}{header} {'seconds':>8} {'rare':>6}")
@@ -178,7 +182,7 @@ def print_table(table):
 
 
 def print_validations(table):
-    """Prints the mean perplexity of each validation, a column for each system."""
+    """Prints the mean perplexity of each validation, with a column per system."""
     updates = sorted(set().union(*(figures["validations"] for figures in table.values())))
     if len(updates) > 2:
         width = max(10, *map(len, table))

@@ -1,13 +1,13 @@
-"""Kills training with `kill -9`, again and again, and compares its end with the end of an undisturbed training.
+"""Kills training repeatedly with `kill -9`, and compares the result with an uninterrupted training.
 
     python -m scripts.experiments.fault_injection --backends=torch,jax,tensorflow --kills=20
     python -m scripts.experiments.fault_injection --recipe=scripts/experiments/streams.flags --kills=10
 
 The program trains in processes of trainers.train, with dropout and gradient accumulation, on random text. The model is
-a small Transformer, or any other that --recipe describes, such as a small AWD-LSTM that reads streams. The kills
-come at random updates; every other one waits for a checkpoint that is being written. Then the same command resumes. In
-the end the weights, the optimizer, the dropout's seeds and the log (but for times) must be bit-identical. The program
-ends with status 1 if anything differs.
+a small Transformer, or any other model that --recipe describes, such as a small AWD-LSTM that reads streams. Training
+is killed at random updates. Every second kill waits until a checkpoint is being written. The same command then resumes.
+At the end, the weights, the optimizer, the seeds of dropout and the log (except for times) must be bit-identical. The
+program ends with status 1 if anything differs.
 """
 
 import os
@@ -31,23 +31,23 @@ MODEL = (
     "--momentum=0.9"
 )
 TRAINING = "--micro_batches=2 --log_every=1 --notensorboard"
-PATIENCE = 600  # seconds for an update, compiling included
+PATIENCE = 600  # largest number of seconds for an update, including compilation
 COLUMNS = {"kill": 4, "after update": 12, "in a checkpoint": 15, "resumed from": 12, "updates lost": 12}
 
 
 def define_flags():
-    flags.DEFINE_list("backends", ["torch", "jax", "tensorflow"], "Backends to test, one after the other.")
+    flags.DEFINE_list("backends", ["torch", "jax", "tensorflow"], "Backends to test.")
     flags.DEFINE_integer("kills", 20, "Number of kills.", lower_bound=1)
-    flags.DEFINE_integer("updates", 600, "Updates of the training.", lower_bound=1)
-    flags.DEFINE_integer("evaluate_every", 60, "Updates between two validations.", lower_bound=1)
-    flags.DEFINE_integer("save_every", 7, "Updates between two checkpoints.", lower_bound=1)
+    flags.DEFINE_integer("updates", 600, "Number of updates to train.", lower_bound=1)
+    flags.DEFINE_integer("evaluate_every", 60, "Number of updates between two validations.", lower_bound=1)
+    flags.DEFINE_integer("save_every", 7, "Number of updates between two checkpoints.", lower_bound=1)
     flags.DEFINE_integer("seed", 1, "Seed of the updates at which training is killed.", lower_bound=0)
     flags.DEFINE_string("recipe", None, "Flagfile of another model, its batches and its optimizer. Optional.")
-    flags.DEFINE_string("results", None, "JSON file to write, from a working tree without changes.")
+    flags.DEFINE_string("results", None, "JSON file to write. It needs a clean working tree.")
 
 
 def prepare_text(folder):
-    """Makes a corpus of a thousand random words and returns its folder."""
+    """Prepares a corpus of a thousand random words, and returns its folder."""
     from keras_adaptive.data import prepare
 
     numbers = np.random.default_rng(1)
@@ -59,10 +59,10 @@ def prepare_text(folder):
 
 
 class Training:
-    """Process of trainers.train on a run folder."""
+    """A process of trainers.train with a run folder."""
 
     def __init__(self, corpus, run_dir, backend):
-        self.run_dir, self.size = run_dir, None  # of the log when it was last read
+        self.run_dir, self.size = run_dir, None  # `size` is the size of the log when it was last read
         self.begun, self.start = time.time(), newest(run_dir)[0]
         flags_of_training = [f"--{name}={FLAGS[name].value}" for name in ("updates", "evaluate_every", "save_every")]
         recipe = [f"--flagfile={os.path.abspath(FLAGS.recipe)}"] if FLAGS.recipe else MODEL.split()
@@ -77,7 +77,7 @@ class Training:
         )
 
     def wait_until(self, condition, *arguments, pause):
-        """Returns whether the condition came true before the process ended; asks every `pause` seconds."""
+        """Checks a condition every `pause` seconds. Returns whether it became true before the process ended."""
         end = time.monotonic() + PATIENCE
         while self.process.poll() is None:
             if condition(*arguments):
@@ -89,7 +89,7 @@ class Training:
         return False
 
     def reached(self, update):
-        """Returns whether this process has trained up to this update; lines of earlier processes do not count."""
+        """Returns whether this process has reached an update. Log lines of earlier processes are ignored."""
         log = self.run_dir / "log.jsonl"
         if not log.exists() or log.stat().st_mtime <= self.begun or log.stat().st_size == self.size:
             return False
@@ -97,7 +97,7 @@ class Training:
         return last_update(self.run_dir) >= max(update, self.start + 1)
 
     def is_saving(self):
-        """Returns whether there is a half-written checkpoint."""
+        """Returns whether a checkpoint is being written."""
         return any(self.run_dir.glob("checkpoints/partial_*"))
 
     def kill(self):
@@ -105,7 +105,7 @@ class Training:
         return self.finish()
 
     def finish(self):
-        """Waits for the end of the process and returns what it printed."""
+        """Waits for the end of the process and returns its output."""
         return self.process.communicate()[0]
 
 
@@ -123,7 +123,7 @@ def newest(run_dir):
 
 
 def inject(corpus, folder, backend, moments):
-    """Returns a row for each kill, and what differs in the end between the killed training and an undisturbed one."""
+    """Returns a row per kill, and the final differences between the killed and an uninterrupted training."""
     whole = Training(corpus, folder / "whole", backend)
     printed = whole.finish()
     if whole.process.returncode:
@@ -134,7 +134,7 @@ def inject(corpus, folder, backend, moments):
         training = Training(corpus, killed, backend)
         alive = training.wait_until(training.reached, moment, pause=0.005)
         if number % 2 == 0:
-            alive = training.wait_until(training.is_saving, pause=0.0005)  # it takes milliseconds
+            alive = training.wait_until(training.is_saving, pause=0.0005)  # writing takes milliseconds
         if not alive:
             raise ValueError(f"Training ended before it could be killed:\n{training.finish()}")
         training.kill()
@@ -148,15 +148,15 @@ def inject(corpus, folder, backend, moments):
     return rows, differences(folder / "whole", killed)
 
 
-def differences(one, other):
-    """Returns the names of what differs between the ends of two trainings."""
-    found = []
-    with np.load(newest(one)[1]) as first, np.load(newest(other)[1]) as second:
-        found += [name for name in first.files if name != "state" and first[name].tobytes() != second[name].tobytes()]
-        found += sorted(set(first.files) ^ set(second.files))
-    if log_without_times(one) != log_without_times(other):
-        found.append("log.jsonl")
-    return found
+def differences(run_dir, other_dir):
+    """Returns the names of the arrays and files in which the results of two trainings differ."""
+    names = []
+    with np.load(newest(run_dir)[1]) as first, np.load(newest(other_dir)[1]) as second:
+        names += [name for name in first.files if name != "state" and first[name].tobytes() != second[name].tobytes()]
+        names += sorted(set(first.files) ^ set(second.files))
+    if log_without_times(run_dir) != log_without_times(other_dir):
+        names.append("log.jsonl")
+    return names
 
 
 def log_without_times(run_dir):
@@ -194,7 +194,7 @@ def main():
             print(f"{len(rows)} kills, {in_checkpoints} of them in a checkpoint: the ends {verdict}", flush=True)
     common.save(("kills", "updates", "evaluate_every", "save_every", "seed", "recipe"), backends=results)
     if any(result["differences"] for result in results.values()):
-        raise ValueError("A killed training differs from the undisturbed one, see above.")
+        raise ValueError("A killed training differs from the uninterrupted one, see above.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Estimates a modified Kneser-Ney model of a corpus with KenLM, and keeps its losses in a folder like that of a run.
+"""Estimates a modified Kneser-Ney model of a corpus with KenLM, and keeps its losses in a folder like a run.
 
     pip install kenlm
     lmplz=$(scripts/experiments/lmplz.sh)
@@ -6,12 +6,12 @@
     python -m trainers.evaluate --run_dir=runs/a,runs/b,runs/kn5 --split=test --output=runs/ensemble.json
     python -m trainers.analyze --baseline=runs/kn5 runs/a runs/b runs/kn5
 
-The model is interpolated and not pruned, and only its losses are kept. It reads each line alone, which begins with
-`<s>`, and predicts the words and one `</s>` a line, as every model of this package. `<unk>` is a word like the others,
-written `<<unk>>`, because KenLM uses `<unk>` for words that the training text lacks. Such words of the vocabulary share
-its probability.
+The model is interpolated and not pruned. Only its losses are kept. It reads each line separately, after a `<s>`, and
+predicts its words and one `</s>`, as every model of this package does. `<unk>` is treated as a word and written
+`<<unk>>`, because KenLM uses `<unk>` for words outside the training text. Words of the vocabulary that are not in the
+training text share the probability of KenLM's `<unk>`.
 
---arpa=FILE takes a model that exists already: of the same order, and of exactly the words of the training text.
+--arpa=FILE uses an existing model. It must have the same order and exactly the words of the training text.
 """
 
 import math
@@ -33,17 +33,17 @@ from trainers.run_folder import RunFolder
 from trainers.word_losses import WordLosses, ngram_file, of_ngrams, write_losses
 
 FLAGS = flags.FLAGS
-CHUNK = 1 << 20  # tokens in memory at a time
-NO_WORD = re.compile(r"[\0\t\n\v\f\r ]")  # between words, to KenLM
+CHUNK = 1 << 20  # number of tokens in memory at a time
+NO_WORD = re.compile(r"[\0\t\n\v\f\r ]")  # characters that separate words for KenLM
 
 
 def define_flags():
     flags.DEFINE_string("data_dir", None, "Corpus of words or sub-words.", required=True)
-    flags.DEFINE_string("run_dir", None, "Folder to make.", required=True)
-    flags.DEFINE_integer("order", 5, "Words of the longest n-grams.", 2, 6)
+    flags.DEFINE_string("run_dir", None, "Folder to write.", required=True)
+    flags.DEFINE_integer("order", 5, "Number of words in the longest n-grams.", 2, 6)
     flags.DEFINE_string("lmplz", "lmplz", "Estimator of KenLM, which scripts/experiments/lmplz.sh builds.")
-    flags.DEFINE_string("arpa", None, "File of a model in the ARPA format, instead of estimating one.")
-    flags.DEFINE_string("memory", "2G", "Memory of the estimation, as `lmplz -S` takes it.")
+    flags.DEFINE_string("arpa", None, "File of an existing model in the ARPA format. Optional.")
+    flags.DEFINE_string("memory", "2G", "Memory for the estimation, in the format of `lmplz -S`.")
 
 
 def main():
@@ -75,17 +75,17 @@ def main():
 
 
 def names_of(corpus):
-    """Returns the vocabulary as KenLM reads it, whose own symbols are `<s>`, `</s>` and `<unk>`."""
+    """Returns the words of the vocabulary as KenLM reads them. It reserves `<s>`, `</s>` and `<unk>`."""
     if evaluation.is_of_characters(corpus):
         raise ValueError(
-            f"{corpus.data_dir} must be a corpus of words or sub-words, since KenLM reads words between spaces. "
-            f"Received: one of {corpus.metadata['unit']}s."
+            f"{corpus.data_dir} must be a corpus of words or sub-words, since KenLM separates words by spaces. "
+            f"Received: a corpus of {corpus.metadata['unit']}s."
         )
     names = [*(f"<{word}>" for word in SPECIAL_WORDS), *corpus.vocabulary.words[len(SPECIAL_WORDS) :]]
     bad = [name for name in names if NO_WORD.search(name)] + [name for name in names[:4] if name in corpus.vocabulary]
     if bad:
         raise ValueError(
-            "KenLM needs words without spaces, none of which is a special word in one more pair of brackets. "
+            "KenLM needs words that contain no space and are not special words in another pair of brackets. "
             f"Received: the word {bad[0]!r}."
         )
     return names
@@ -99,7 +99,7 @@ def counts_of(corpus):
 
 
 def lines(corpus, split, names):
-    """Yields the lines of a split as KenLM reads them, without the `</s>` that ends each."""
+    """Yields the lines of a split as KenLM reads them, without their `</s>`."""
     line, tokens = [], corpus.tokens(split)
     for start in range(0, len(tokens), CHUNK):
         for id in np.asarray(tokens[start : start + CHUNK]).tolist():
@@ -111,7 +111,7 @@ def lines(corpus, split, names):
 
 
 def estimate(corpus, names, folder):
-    """Returns the path of the model of the training text, a file in `folder`."""
+    """Estimates the model of the training text, and returns its path in `folder`."""
     text, path = (os.path.join(folder, name) for name in ("train.txt", "model.arpa"))
     report = Progress("lines written for lmplz")
     with open(text, "w", encoding="utf-8", newline="\n") as file:
@@ -123,7 +123,7 @@ def estimate(corpus, names, folder):
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     except OSError as error:
         raise ValueError(
-            f"--lmplz must be the estimator of KenLM ({error.strerror}: {FLAGS.lmplz}). Build it by "
+            f"--lmplz must be the estimator of KenLM ({error.strerror}: {FLAGS.lmplz}). Build it with "
             "scripts/experiments/lmplz.sh, which prints its path."
         ) from None
     if done.returncode:
@@ -132,11 +132,11 @@ def estimate(corpus, names, folder):
 
 
 def check_arpa(path, words):
-    """Returns the number of n-grams in a file, after checking its order and its number of words from its first lines.
+    """Checks the order and the number of words in the header of a file, and returns its number of n-grams.
 
     Args:
         path: Path of a file in the ARPA format.
-        words: Number of words of the training text, `</s>` and `<unk>` included.
+        words: Number of distinct words in the training text, including `</s>` and `<unk>`.
     """
     with reading(path, "a model in the ARPA format", "Pass another --arpa."), open(path, "rb") as file:
         while (line := file.readline(1000)) and line.strip() != b"\\data\\":
@@ -147,11 +147,11 @@ def check_arpa(path, words):
         if not counts:
             raise ValueError("its \\data\\ has no numbers of n-grams")
     if len(counts) != FLAGS.order:
-        raise ValueError(f"{path} must be a model of --order={FLAGS.order}. Received: one of order {len(counts)}.")
+        raise ValueError(f"{path} must be a model of --order={FLAGS.order}. Received: order {len(counts)}.")
     if counts[0] != words + 2:  # <s> and KenLM's own <unk>
         raise ValueError(
-            f"{path} must be a model of the {words:,} words of {FLAGS.data_dir} in training. Received: a model of "
-            f"{counts[0] - 2:,} words. Estimate it on this corpus: leave out --arpa."
+            f"{path} must be a model of the {words:,} words in the training text of {FLAGS.data_dir}. Received: a "
+            f"model of {counts[0] - 2:,} words. Omit --arpa to estimate it on this corpus."
         )
     return sum(counts)
 
@@ -162,17 +162,17 @@ def check_words(path, model, names):
     if missing is not None:
         raise ValueError(
             f"{path} must be a model of the words of {FLAGS.data_dir}. Received: a model that lacks {missing!r}. "
-            "Estimate it on this corpus: leave out --arpa."
+            "Omit --arpa to estimate it on this corpus."
         )
 
 
 def losses(model, corpus, split, names, unseen):
-    """Returns the loss of each token in nats, (tokens,) float64; `unseen` words share the probability of `<unk>`."""
-    found, report = [], Progress(f"lines of {split}")
+    """Returns the loss of each token in nats, float64 (tokens,). `unseen` words share the probability of `<unk>`."""
+    scores, report = [], Progress(f"lines of {split}")
     for number, line in enumerate(lines(corpus, split, names), 1):
-        found += [(log_prob, unknown) for log_prob, _, unknown in model.full_scores(line)]
+        scores += [(log_prob, unknown) for log_prob, _, unknown in model.full_scores(line)]
         report(number)
-    log10, unknown = np.array(found, np.float64).T
+    log10, unknown = np.array(scores, np.float64).T
     return -math.log(10) * log10 + unknown * math.log(max(unseen, 1))
 
 

@@ -1,6 +1,6 @@
 """Pictures of a search: importances of hyper-parameters, and heat maps of pairs of them.
 
-As figures 3 and 4 of Merity et al. 2018, whose heat maps are triangulated surfaces.
+The pictures correspond to figures 3 and 4 of Merity et al. (2018), whose heat maps are triangulated surfaces.
 """
 
 import matplotlib.pyplot as plt
@@ -8,15 +8,15 @@ import numpy as np
 
 from trainers import plots
 
-CELLS = 5  # along each axis of a heat map
-MOST_IMPORTANT = 3  # hyper-parameters, whose pairs are drawn by default
+CELLS = 5  # number of cells along each axis of a heat map
+MOST_IMPORTANT = 3  # number of hyper-parameters whose pairs are drawn by default
 
 
 def draw_search(found, folder, pairs=None):
     """Draws both pictures into a folder.
 
     Args:
-        found: Dict of `search.analyze`.
+        found: Result of `search.analyze`.
         folder: Path of the folder.
         pairs: List of pairs of names; by default all pairs of the most important hyper-parameters.
     """
@@ -28,7 +28,7 @@ def draw_search(found, folder, pairs=None):
 
 
 def plot_importances(found):
-    """Plots the importances as bars, with the range of the forests of resampled trials."""
+    """Plots the importances as bars, with their range over the forests of resampled trials."""
     rows = found["importances"]
     shares, lows, highs = ([row[key] for row in rows.values()] for key in ("importance", "low", "high"))
     figure, axes = plt.subplots(figsize=(8, 1.2 + 0.4 * len(rows)))
@@ -73,10 +73,10 @@ def plot_heat_maps(found, pairs):
 
 
 def cell_means(found, first, second, cells=CELLS):
-    """Returns the mean perplexity of the trials in every cell of two hyper-parameters, and the number of trials.
+    """Returns the mean perplexity and the number of the trials in every cell of two hyper-parameters.
 
     Args:
-        found: Dict of `search.analyze`.
+        found: Result of `search.analyze`.
         first: Name of the hyper-parameter of axis 0.
         second: Name of the hyper-parameter of axis 1.
         cells: Number of cells along each axis.

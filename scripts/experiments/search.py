@@ -1,21 +1,21 @@
-"""Trains with random hyper-parameters, and ranks these by a random forest (Merity et al. 2018, section 5.2).
+"""Trains with random hyper-parameters, and ranks them by a random forest (Merity et al. 2018, section 5.2).
 
     python -m trainers.prepare --source=FOLDER --data_dir=data/mine
     python -m scripts.experiments.search --flagfile=configs/books_search/awd_qrnn.flags --data_dir=data/mine \\
         --trials=60 --output_dir=runs/search
 
-The program takes the flags of trainers.train. --space names the hyper-parameters that vary, and their ranges. The
-default is the paper's space, cut to small models; dropout rates end at 0.9, since nothing is left at the paper's 1. All
-trials train on as many tokens as the flags say: where --bptt is twice the --bptt of the flags, --updates,
---evaluate_every, --decay_at, --warmup and --period are half of them.
+The program takes the flags of trainers.train. --space defines the hyper-parameters that vary, and their ranges. The
+default is the space of the paper, reduced to small models; dropout rates end at 0.9, because a rate of 1 drops
+everything. All trials train on the same number of tokens, which the flags define: if --bptt is twice the --bptt of the
+flags, --updates, --evaluate_every, --decay_at, --warmup and --period are halved.
 
-The same command resumes where it stopped and trains only what is missing; a higher --trials adds trials. Several
-commands at once share the trials: each is one process, which trains one trial at a time. A trial whose process was
-killed is resumed by the next process that looks for one.
+The same command resumes after it was stopped, and trains only missing trials; a larger --trials adds trials. Commands
+that run at the same time share the trials: each is one process, which trains one trial at a time. If a process is
+killed, the next process that looks for a trial resumes its trial.
 
---output_dir holds Optuna's study.db and the run folder trial_N of trial N. The command that trains the last trial
-writes search.json, importances.png and heat_maps.png. A trial that has diverged, or is no better than a uniform guess,
-is in search.json too; the forest and the heat maps give it the highest perplexity of the other trials.
+--output_dir contains Optuna's study.db and the run folder trial_N of trial N. The command that trains the last trial
+writes search.json, importances.png and heat_maps.png. A trial that has diverged, or that is no better than a uniform
+guess, is in search.json too; the forest and the heat maps assign it the highest perplexity of the other trials.
 """
 
 import contextlib
@@ -38,17 +38,19 @@ SPACE = [
     *(f"{name}_dropout:0:0.9" for name in ("weight", "hidden", "vector", "embedding", "output")),
     *("bptt:30:120", "num_layers:1:5", "units:50:250", "dim:50:250"),
 ]
-IN_UPDATES = ("warmup", "period", "decay_at")  # settings that are numbers of updates
+IN_UPDATES = ("warmup", "period", "decay_at")  # settings whose unit is updates
 
 
 def define_flags():
     train.define_flags()
     FLAGS.set_default("tensorboard", False)
-    flags.DEFINE_list("space", SPACE, "Hyper-parameters that vary: NAME:LOW:HIGH, with commas between them.")
+    flags.DEFINE_list("space", SPACE, "Hyper-parameters that vary: NAME:LOW:HIGH, separated by commas.")
     flags.DEFINE_integer("trials", 60, "Number of trials.", lower_bound=2)
-    flags.DEFINE_string("output_dir", "runs/search", "Folder of the study, of the runs, and of results and pictures.")
-    flags.DEFINE_list("pairs", None, "Pairs to draw heat maps of, such as bptt:dim; by default of the most important.")
-    flags.DEFINE_string("results", None, "File to write in place of search.json, from a working tree without changes.")
+    flags.DEFINE_string("output_dir", "runs/search", "Folder of the study, the runs, the results and the pictures.")
+    flags.DEFINE_list(
+        "pairs", None, "Pairs of hyper-parameters for heat maps, such as bptt:dim; by default the most important ones."
+    )
+    flags.DEFINE_string("results", None, "File to write instead of search.json. It needs a clean working tree.")
 
 
 def main():
@@ -65,7 +67,7 @@ def main():
     with study.locked():
         trials, missing = study.results()
         if missing:
-            return print(f"Other commands train the last {missing} trials, and write the results.", flush=True)
+            return print(f"Other commands train the last {missing} trials and write the results.", flush=True)
         found = {"machine": common.machine(), "settings": settings(base, corpus)}
         found |= analyze(forest.importances, trials, space, len(corpus.vocabulary))
         print_results(found)
@@ -76,7 +78,7 @@ def main():
 
 
 def optional_modules():
-    """Returns the modules that need packages of the extra `search`, before any work that would need them later."""
+    """Imports the modules that need packages of the extra `search`, so that errors occur before the work begins."""
     try:
         from scripts.experiments import forest, plot_search, shared_study
     except ModuleNotFoundError as error:
@@ -90,43 +92,43 @@ def optional_modules():
 
 
 def read_pairs(space):
-    """Returns the pairs of --pairs, None if there is no such flag."""
+    """Returns the pairs in --pairs, or None if the flag is not given."""
     if FLAGS.pairs is None:
         return None
     pairs = [tuple(pair.split(":")) for pair in FLAGS.pairs]
     if wrong := [":".join(pair) for pair in pairs if len(pair) != 2 or not set(pair) <= set(space)]:
-        raise ValueError(f"--pairs must be NAME:NAME of {', '.join(space)}. Received: {', '.join(wrong)}.")
+        raise ValueError(f"--pairs must be NAME:NAME, with names in {', '.join(space)}. Received: {', '.join(wrong)}.")
     return pairs
 
 
 def check(space):
-    """Returns the experiment of the flags; raises a ValueError if the ends of the space cannot be trained."""
+    """Returns the experiment of the flags. Raises a ValueError if the bounds of the space cannot be trained."""
     if FLAGS.run_dir or FLAGS.summary:
-        raise ValueError("--run_dir and --summary are of trainers.train: leave them out, and pass --output_dir.")
+        raise ValueError("--run_dir and --summary belong to trainers.train: omit them, and pass --output_dir.")
     base = Experiment.of_flags()
     for end in ("low", "high"):
-        with given(run_dir=FLAGS.output_dir, **{name: getattr(one, end) for name, one in space.items()}):
+        with given(run_dir=FLAGS.output_dir, **{name: getattr(bounds, end) for name, bounds in space.items()}):
             train.check(Experiment.of_flags())
     return base
 
 
 @contextlib.contextmanager
 def given(**values):
-    """Gives flags these values while the context lasts, as if they were on the command line."""
+    """Sets flags to these values inside the context, as if they were on the command line."""
     before = {name: (FLAGS[name].value, FLAGS[name].present) for name in values}
     try:
         for name, value in values.items():
             FLAGS[name].parse(value)
         yield
     except flags.Error as error:
-        raise ValueError(f"--space has a value that a flag refuses: {error}.") from None
+        raise ValueError(f"--space contains a value that a flag does not accept: {error}.") from None
     finally:
         for name, (value, present) in before.items():
             FLAGS[name].value, FLAGS[name].present = value, present
 
 
 def settings(base, corpus):
-    """Returns what all trials of a study share: the flags, the space and the text."""
+    """Returns the settings that all trials of a study share: the flags, the space and the text."""
     lines = (line.split("=", 1) for line in base.flags_text().splitlines())
     shared = {name: value for name, value in lines if name.removeprefix("--") not in NOT_COMPARED}
     texts = {f"the {split} text": corpus.metadata["splits"][split]["sha256"] for split in ("train", "valid")}
@@ -134,7 +136,7 @@ def settings(base, corpus):
 
 
 def train_trial(study, base, commit):
-    """Trains a trial, or resumes it, and stores its result; returns whether there was one left to train."""
+    """Trains or resumes a trial, and stores its result. Returns whether a trial was left."""
     with study.claimed(FLAGS.trials, commit=commit) as trial:
         if trial is None:
             return False
@@ -144,7 +146,7 @@ def train_trial(study, base, commit):
         with given(run_dir=str(run.path), **trial.params):
             with given(**lengths(base.settings, Experiment.of_flags().settings)):
                 study.tell(trial, best_perplexity(run))
-        shutil.rmtree(run.checkpoints, ignore_errors=True)  # a trial with a result does not resume
+        shutil.rmtree(run.checkpoints, ignore_errors=True)  # a trial with a result is never resumed
     return True
 
 
@@ -157,19 +159,20 @@ def lengths(base, trial):
     """
     ratio = base["batch_size"] * row_length(base) / (trial["batch_size"] * row_length(trial))
     every = max(round(ratio * base["evaluate_every"]), 1)
-    found = {"evaluate_every": every, "updates": base["updates"] // base["evaluate_every"] * every}
+    result = {"evaluate_every": every, "updates": base["updates"] // base["evaluate_every"] * every}
     for name in IN_UPDATES:
         if name in trial:
-            found[name] = scaled(trial[name], ratio)
-    return found
+            result[name] = scaled(trial[name], ratio)
+    return result
 
 
 def scaled(value, ratio):
-    return [scaled(one, ratio) for one in value] if isinstance(value, list) else round(ratio * value)
+    """Returns a number of updates, or a list of them, multiplied by a ratio and rounded."""
+    return [scaled(item, ratio) for item in value] if isinstance(value, list) else round(ratio * value)
 
 
 def best_perplexity(run):
-    """Trains and returns the best validation perplexity; infinity if training diverged."""
+    """Trains and returns the best validation perplexity, or infinity if training diverged."""
     keras.backend.clear_session()
     try:
         train.main()
@@ -180,11 +183,11 @@ def best_perplexity(run):
 
 
 def analyze(importances, trials, space, words):
-    """Returns what the trials of a search tell, a dict for JSON.
+    """Analyzes the trials of a search, and returns a dict for JSON.
 
     Args:
-        importances: `forest.importances`.
-        trials: List of what `SharedStudy.results` returns.
+        importances: The function `forest.importances`.
+        trials: List of trials, which `SharedStudy.results` returns.
         space: Dict of the distributions.
         words: Size of the vocabulary, which is the perplexity of a uniform guess.
     """
@@ -194,7 +197,7 @@ def analyze(importances, trials, space, words):
     shares, lows, highs, r2 = importances(points, bounded)
     rows = {name: {"importance": shares[i], "low": lows[i], "high": highs[i]} for i, name in enumerate(space)}
     return {
-        "space": {name: [one.low, one.high] for name, one in space.items()},
+        "space": {name: [bounds.low, bounds.high] for name, bounds in space.items()},
         "words": words,
         "failed": sum(value >= words for value in perplexities),
         "r2": r2,
@@ -204,18 +207,18 @@ def analyze(importances, trials, space, words):
 
 
 def bound(perplexities, words):
-    """Returns the perplexities that the forest sees.
+    """Returns the perplexities on which the forest is trained.
 
-    A trial has failed if its perplexity is infinite, or at least the number of words, the perplexity of a uniform
-    guess. It gets the highest perplexity of the others: so it stays among the worst, and does not drown the differences
-    of the others in the squared error.
+    A trial has failed if its perplexity is at least the number of words, the perplexity of a uniform guess. It is
+    assigned the highest perplexity of the other trials. It then remains among the worst trials, but does not dominate
+    the squared error.
 
     Raises:
         ValueError: If all trials have failed.
     """
     learned = [value for value in perplexities if value < words]
     if not learned:
-        raise ValueError("No trial has learned anything: pass a lower --max_rate or more --updates.")
+        raise ValueError("Every trial is as bad as a uniform guess: pass a lower --max_rate or more --updates.")
     return [value if value < words else max(learned) for value in perplexities]
 
 

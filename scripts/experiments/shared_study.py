@@ -1,7 +1,7 @@
-"""A study of Optuna: random hyper-parameters on disk that several processes share, each trained by one at a time.
+"""A study of Optuna on disk: trials with random hyper-parameters that several processes share.
 
-The trials of a study are numbered from 0. The hyper-parameters of a trial depend on its number, the seed and the space
-only, so that they are the same however many processes draw them, and in whatever order.
+The trials of a study are numbered from 0. The hyper-parameters of a trial depend only on its number, the seed and the
+space, and not on the number of processes or their order.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def read_space(texts):
-    """Returns `{name: distribution}` of texts such as "bptt:30:300", in their order.
+    """Returns `{name: distribution}` for texts such as "bptt:30:300", in their order.
 
     Raises:
-        ValueError: If a text is not NAME:LOW:HIGH of a hyper-parameter that is a number, or two have one name.
+        ValueError: If a text is not NAME:LOW:HIGH of a numeric hyper-parameter, or a name occurs twice.
     """
     space = {}
     for text in texts:
@@ -38,16 +38,15 @@ def read_space(texts):
         except (KeyError, TypeError, ValueError) as error:
             names = ", ".join(name for name, setting in HYPERPARAMETERS.items() if setting.type in DISTRIBUTIONS)
             raise ValueError(
-                f"--space must be NAME:LOW:HIGH, with commas between them, of hyper-parameters that are numbers: "
-                f"{names}. Received: {text}."
+                f"--space must be comma-separated NAME:LOW:HIGH of numeric hyper-parameters: {names}. Received: {text}."
             ) from error
     if len(space) < len(texts) or not space:
-        raise ValueError(f"--space must name one hyper-parameter at least, and each of them once. Received: {texts}.")
+        raise ValueError(f"--space must contain at least one hyper-parameter, and each only once. Received: {texts}.")
     return space
 
 
 def draw(space, seed, number):
-    """Returns the hyper-parameters of a trial: a function of the space, the seed and the trial's number."""
+    """Returns the hyper-parameters of a trial, a function of the space, the seed and the number of the trial."""
     seeds = np.random.SeedSequence((seed, number)).generate_state(1)
     sampler = optuna.samplers.RandomSampler(seed=int(seeds[0]))
     return optuna.create_study(sampler=sampler).ask(space).params
@@ -56,17 +55,18 @@ def draw(space, seed, number):
 class SharedStudy:
     """A study in a folder, which several processes may open.
 
-    SQLite holds it, whose transactions survive a process that is killed; locks of the operating system, which end with
-    their process, divide the trials among the processes. A trial that has no result and no process is trained again.
+    The study is in SQLite, whose transactions survive if a process is killed. Locks of the operating system, which end
+    with their process, divide the trials among the processes. A trial without a result and without a process is trained
+    again.
 
     Args:
-        folder: Folder of the study; it is made if it is missing.
-        space: What `read_space` returns.
+        folder: Folder of the study; created if it does not exist.
+        space: Dict of distributions, which `read_space` returns.
         seed: Seed of the hyper-parameters.
-        settings: Dict of strings on which the results depend. A study keeps the settings that it began with.
+        settings: Dict of strings on which the results depend. A study keeps its first settings.
 
     Raises:
-        ValueError: If the study has begun with other settings.
+        ValueError: If the study has other settings.
     """
 
     def __init__(self, folder, space, seed, settings):
@@ -89,7 +89,7 @@ class SharedStudy:
         if changed:
             listed = ", ".join(f"{name}={settings.get(name)} (was {begun.get(name)})" for name in changed)
             raise ValueError(
-                f"{self.folder} holds a search of other settings: {listed}. Pass the same flags, or another "
+                f"{self.folder} contains a search with other settings: {listed}. Pass the same flags, or another "
                 "--output_dir."
             )
 
@@ -99,14 +99,14 @@ class SharedStudy:
 
     @contextlib.contextmanager
     def claimed(self, trials, **attributes):
-        """Claims a trial without a result that no other process trains, for as long as the context lasts.
+        """Claims a trial without a result, which no other process trains, for the duration of the context.
 
         Args:
-            trials: Number of trials of the study. A new one is drawn only while there are fewer.
-            **attributes: What the study keeps with a new trial.
+            trials: Number of trials in the study. A new trial is drawn only if there are fewer.
+            **attributes: Attributes that the study stores with a new trial.
 
         Yields:
-            A trial of Optuna, with its `number` and `params`; None if there is none.
+            A trial of Optuna, with its `number` and `params`, or None if there is none.
         """
         with contextlib.ExitStack() as locks:
             with self.locked():
@@ -127,7 +127,7 @@ class SharedStudy:
         return self._study.get_trials(deepcopy=False)[number]
 
     def _lock(self, number, locks):
-        """Returns whether no other process has this trial, which is then this one's until `locks` are closed."""
+        """Tries to lock a trial until `locks` are closed. Returns whether no other process has locked it."""
         try:
             locks.enter_context(filelock.FileLock(self.folder / f"trial_{number}.lock", timeout=0))
         except filelock.Timeout:
@@ -135,16 +135,16 @@ class SharedStudy:
         return True
 
     def tell(self, trial, value):
-        """Stores the result of a trial: a number that may be infinite."""
+        """Stores the result of a trial, a number that may be infinite."""
         with self.locked():
             self._study.tell(trial.number, value)
 
     def results(self):
-        """Returns the trials with a result, as dicts, by their numbers, and the number of trials without one."""
+        """Returns a list of the trials with a result, as dicts, and the number of trials without a result."""
         trials = self._study.get_trials(deepcopy=False)
-        complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-        found = [
+        complete = [
             {"trial": trial.number, "perplexity": trial.value, "hyper_parameters": trial.params, **trial.user_attrs}
-            for trial in complete
+            for trial in trials
+            if trial.state == TrialState.COMPLETE
         ]
-        return found, len(trials) - len(complete)
+        return complete, len(trials) - len(complete)

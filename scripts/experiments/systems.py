@@ -1,19 +1,19 @@
-"""Systems of a comparison: flagfiles of trainers.train, each named by its file."""
+"""Systems of a comparison. A system is a flagfile of trainers.train and has the name of the file."""
 
 import glob
 from pathlib import Path
 
-PIECES = "bpe"  # how the names of systems of sub-words begin
+PIECES = "bpe"  # prefix of the names of systems of sub-words
 
 
 def read(flagfiles, data_dir, subword_dir=None):
-    """Returns `{name: arguments of trainers.train}` of the flagfiles, in their order.
+    """Returns `{name: arguments of trainers.train}` for flagfiles, in their order.
 
-    A flagfile may be a pattern such as "configs/books_comparison/*.flags", which stands for all files that match. A
+    A flagfile may be a pattern such as "configs/books_comparison/*.flags", which stands for all matching files. A
     system whose name begins with "bpe" reads the corpus of sub-words.
 
     Raises:
-        ValueError: if a flagfile is missing, if two have one name, or if a system needs `subword_dir`.
+        ValueError: If a flagfile is missing, two flagfiles have the same name, or a system needs `subword_dir`.
     """
     systems = {}
     for path in (Path(path) for pattern in flagfiles for path in sorted(glob.glob(pattern)) or [pattern]):
@@ -24,10 +24,10 @@ def read(flagfiles, data_dir, subword_dir=None):
         pieces = path.stem.startswith(PIECES)
         if pieces and not subword_dir:
             raise ValueError(
-                f"{path} is of sub-words: pass --subword_dir, a corpus made by `python -m trainers.prepare --subwords` "
-                f"of the same text, or rename it if its name should not begin with {PIECES}."
+                f"{path} is a system of sub-words: pass --subword_dir, a corpus of the same text made by `python -m "
+                f"trainers.prepare --subwords`, or rename the file so that its name does not begin with {PIECES}."
             )
         systems[path.stem] = [f"--flagfile={path}", f"--data_dir={subword_dir if pieces else data_dir}"]
     if not systems:
-        raise ValueError("--flagfiles must name one system at least.")
+        raise ValueError("--flagfiles must contain at least one system.")
     return systems

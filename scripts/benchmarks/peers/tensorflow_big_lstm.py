@@ -1,7 +1,7 @@
-"""The projected LSTM with a sampled softmax that a user writes with Keras on TensorFlow, to compare ours with.
+"""Projected LSTM with a sampled softmax, as a user writes it with Keras on TensorFlow, for comparison.
 
-Keras' `Embedding` and its `RNN` over a cell with a projection, `tf.nn.sampled_softmax_loss`, and TensorFlow's Adagrad,
-which updates the rows of `tf.IndexedSlices` alone. `scripts.benchmarks.big_lstm_step` times it on that backend.
+The program uses Keras' `Embedding`, its `RNN` over a cell with a projection, `tf.nn.sampled_softmax_loss`, and
+TensorFlow's Adagrad, which updates only the rows in `tf.IndexedSlices`. `scripts.benchmarks.big_lstm_step` times it.
 """
 
 import keras

@@ -1,7 +1,7 @@
-"""The sampled softmax that a TensorFlow user writes without this project, to compare it with.
+"""Sampled softmax, as a TensorFlow user writes it without this package, for comparison.
 
-`tf.nn.sampled_softmax_loss` on a table and biases, whose gradients are `tf.IndexedSlices`, and TensorFlow's Adagrad,
-which updates the rows of these alone. `scripts.benchmarks.sampled_loss` times it.
+The program uses `tf.nn.sampled_softmax_loss` on a table and biases, whose gradients are `tf.IndexedSlices`, and
+TensorFlow's Adagrad, which updates only their rows. `scripts.benchmarks.sampled_loss` times it.
 """
 
 import tensorflow as tf

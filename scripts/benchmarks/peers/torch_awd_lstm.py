@@ -1,8 +1,8 @@
-"""The AWD-LSTM that a PyTorch user writes without this project, to compare it with.
+"""AWD-LSTM, as a PyTorch user writes it without this package, for comparison.
 
-Layers of `torch.nn.LSTM` whose recurrent weights are dropped before every pass, locked dropout, AR and TAR, and
-`torch.nn.AdaptiveLogSoftmaxWithLoss`, which shares no weights with the embedding. Adam and the clip are PyTorch's.
-`scripts.benchmarks.recurrent_step` times it.
+The program uses layers of `torch.nn.LSTM` whose recurrent weights are dropped before every pass, locked dropout, AR and
+TAR, and `torch.nn.AdaptiveLogSoftmaxWithLoss`, which shares no weights with the embedding. Adam and clipping are
+PyTorch's. `scripts.benchmarks.recurrent_step` times it.
 """
 
 import itertools

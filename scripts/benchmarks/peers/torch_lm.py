@@ -1,7 +1,7 @@
-"""The language model that a PyTorch user writes without this project, to compare it with.
+"""Transformer language model, as a PyTorch user writes it without this package, for comparison.
 
-Adaptive inputs by hand, `torch.nn.TransformerEncoderLayer`, `torch.nn.AdaptiveLogSoftmaxWithLoss`, Adam and
-one cosine over a budget of time. It reads the corpus that the trainers read, in the same blocks.
+The program uses its own adaptive inputs, `torch.nn.TransformerEncoderLayer`, `torch.nn.AdaptiveLogSoftmaxWithLoss`,
+Adam, and a single cosine over a time budget. It reads the corpus of the trainers in the same blocks.
 
     python -m trainers.prepare --source=FOLDER --min_count=3 --data_dir=data/books
     python -m scripts.benchmarks.peers.torch_lm --data_dir=data/books --minutes=15 --results=runs/torch_lm.json

@@ -174,8 +174,8 @@ def test_steps_stand_beside_the_peer_of_their_run():
 def test_title_says_where_files_differ():
     one, other = loss_results("jax", loss_case(512), loss_case(2048)), loss_results("torch", loss_case(2048))
     assert plot.conditions([one, other, one]).splitlines() == [
-        "512 – 2,048 hidden vectors of dimension 1,024, 267,744 words"
-        " / 2,048 hidden vectors of dimension 1,024, 267,744 words",
+        "512 – 2,048 hidden states of dimension 1,024, 267,744 words"
+        " / 2,048 hidden states of dimension 1,024, 267,744 words",
         "processor, 2 cores",
     ]
 

@@ -193,10 +193,10 @@ def test_a_pattern_stands_for_all_flagfiles_that_match(text):
     "names, given, message",
     [
         (["lstm"], [], "lstm.flags is missing"),
-        (["bpe_t"], [], "bpe_t.flags is of sub-words: pass --subword_dir"),
+        (["bpe_t"], [], "bpe_t.flags is a system of sub-words: pass --subword_dir"),
         (["adp_t", "adp_t"], [], "Two are named adp_t: rename one"),
-        ([], [], "must name one system at least|is missing"),
-        (["adp_t"], ["--seeds=1,lstm:2"], "--seeds must be of adp_t. Received: lstm"),
+        ([], [], "must contain at least one system|is missing"),
+        (["adp_t"], ["--seeds=1,lstm:2"], "--seeds must name systems of adp_t. Received: lstm"),
     ],
 )
 def test_bad_systems_and_seeds_are_refused_before_any_work(text, tmp_path, programs, names, given, message):

@@ -137,13 +137,13 @@ def test_sub_words_are_summed_up_to_words(tmp_path, estimated, monkeypatch):
 @pytest.mark.parametrize(
     "arpa, arguments, message",
     [
-        (ARPA, ["--order=5"], "model.arpa must be a model of --order=5. Received: one of order 2"),
+        (ARPA, ["--order=5"], "model.arpa must be a model of --order=5. Received: order 2"),
         (
             ARPA.replace("1=6", "1=9"),
             [],
-            "must be a model of the 4 words of .*corpus in training. Received: .* 7 words",
+            "must be a model of the 4 words in the training text of .*corpus. Received: .* 7 words",
         ),
-        (ARPA.replace(" b ", " d "), [], "a model that lacks 'b'. Estimate it on this corpus: leave out --arpa"),
+        (ARPA.replace(" b ", " d "), [], "a model that lacks 'b'. Omit --arpa to estimate it"),
         ("", [], "model.arpa is not a model in the ARPA format, or is damaged .its .data. has no numbers"),
         (None, [], "No such file or directory: '.*model.arpa'"),
         (ARPA, ["--data_dir=/nowhere"], "/nowhere holds no corpus"),
@@ -162,10 +162,12 @@ def test_models_of_another_order_or_vocabulary_are_refused(corpus, tmp_path, est
 def test_corpora_that_kenlm_cannot_read_are_refused(tmp_path, estimated):
     characters = prepared(tmp_path / "characters", words=None, tokenizer="characters")
     places = [f"--run_dir={tmp_path}/kn", "--order=2"]
-    refused(kneser_ney, f"--data_dir={characters.data_dir}", *places, match="words or sub-words.* one of characters")
+    refused(
+        kneser_ney, f"--data_dir={characters.data_dir}", *places, match="words or sub-words.* a corpus of characters"
+    )
     brackets = prepared(tmp_path / "brackets", words=["<<unk>>", "a"])
     refused(
-        kneser_ney, f"--data_dir={brackets.data_dir}", *places, match="special word .* Received: the word '<<unk>>'"
+        kneser_ney, f"--data_dir={brackets.data_dir}", *places, match="special words .* Received: the word '<<unk>>'"
     )
     spaces = prepared(tmp_path / "spaces", words=["a\0b", "a"])
     refused(kneser_ney, f"--data_dir={spaces.data_dir}", *places, match="KenLM needs words without spaces")
