@@ -30,9 +30,8 @@ PROGRAM = re.compile(r"(?:-m ((?:trainers|scripts)\.\S+)|keras-adaptive (\w+))(?
 
 def test_every_example_is_tested():
     """Here and in test_readme.py, or by a test that names the page."""
-    others = [
-        path for path in (ROOT / "tests").rglob("test_*.py") if path.stem not in ("test_documentation", "test_readme")
-    ]
+    tests = ROOT / "tests"
+    others = {*tests.rglob("test_*.py")} - {tests / "test_documentation.py", tests / "test_readme.py"}
     named = "".join(path.read_text(encoding="utf-8") for path in others)
     found = {page: len(examples(page)) for page in PAGES if examples(page)}
     assert {page: count for page, count in found.items() if page in TESTED or page not in named} == TESTED
