@@ -250,7 +250,9 @@ def search():
     for name, figures in read("search/search")["importances"].items():
         importance, low, high = (f"{figures[key]:.2f}" for key in ("importance", "low", "high"))
         rows.append([f"`{name}`", importance, f"{low}–{high}"])
-    return table(" | importance | 80 % of forests of resampled trials", rows)
+    trials = sorted(trial["perplexity"] for trial in read("search/search")["trials"])
+    facts = f"\nOut-of-bag R² {read('search/search')['r2']:.2f}; perplexities {trials[0]:.0f} to {trials[-1]:.0f}.\n"
+    return table(" | importance | 80 % of forests of resampled trials", rows) + facts
 
 
 def recurrent_step():
