@@ -37,7 +37,7 @@ class Generation(Prediction):
             length: Number of words to add to each row, at least 1.
             temperature: Divisor of the log-probabilities. 0 takes the most probable word.
             top_k: Number of the most probable words to draw among. Optional.
-            seed: Integer, or a sequence of them. A seed gives the same words on every backend, up to rounding. Optional.
+            seed: Integer or sequence of integers. It gives the same words on all backends, up to rounding. Optional.
             sampler: "greedy", "random", "top_k" or "top_p", short for the other arguments (with `top_k=5` or
                 `top_p=0.1` by default); or "beam", "contrastive" or a `keras_hub.samplers.Sampler`, which has its own
                 temperature and seed, computes the probabilities of all words and needs prompts of one length. Optional.
