@@ -1,60 +1,16 @@
-"""Tables of figures of the documentation, made from the files in scripts/results: a function for each."""
+"""Tables of the adaptive softmax, its Transformer, and what surrounds them; a function for each."""
 
-import functools
-import json
-import math
-from pathlib import Path
-
-RESULTS = Path(__file__).parent / "results"
-BACKENDS = {"torch": "torch", "jax": "JAX", "tensorflow": "TensorFlow"}
-BENCHMARKS = "benchmarks/"
-
-
-@functools.cache
-def read(name):
-    """Returns the contents of a result file."""
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def benchmark(name, suffix=""):
-    """Yields the name of a backend and its results of a benchmark, for every backend that has some."""
-    for backend, label in BACKENDS.items():
-        if (RESULTS / f"{BENCHMARKS}{name}_{backend}{suffix}.json").exists():
-            yield label, read(f"{BENCHMARKS}{name}_{backend}{suffix}")
-
-
-def candidates(case):
-    """Returns `{candidate: (median in seconds, memory in MiB or None)}` of a case of a benchmark."""
-    result = {}
-    for name, figures in case["candidates"].items():
-        seconds = figures.get("seconds", figures)
-        result[name] = seconds["median"], figures.get("mebibytes")
-    return result
-
-
-def spread(figures):
-    """Returns the median with the fastest and the slowest turn, in ms."""
-    median, low, high = (f"{1000 * figures[key]:,.0f}" for key in ("median", "low", "high"))
-    return f"{median} ({low}–{high})"
-
-
-def milliseconds(seconds):
-    return f"{1000 * seconds:,.{0 if seconds >= 0.01 else 1}f} ms"
-
-
-def megabytes(number):
-    return f"{number / 1e6:,.0f} MB"
-
-
-def mebibytes(number):
-    return f"{number / 2**20:,.0f}" if number >= 10 * 2**20 else f"{number / 2**20:.1f}"
-
-
-def table(header, rows):
-    """Returns the lines of a Markdown table; `header` is one string, divided by " | "."""
-    names = header.split(" | ")
-    lines = [names, ["---"] * len(names), *rows]
-    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines).replace("|  |", "| |")
+from scripts.tables.results import (
+    BACKENDS,
+    BENCHMARKS,
+    benchmark,
+    candidates,
+    mebibytes,
+    megabytes,
+    milliseconds,
+    read,
+    table,
+)
 
 
 def against_a_plain_softmax():
@@ -223,51 +179,6 @@ def comparison():
     return table(f"{header} | in the paper", rows)
 
 
-def recurrent(unit, names, score):
-    rows = []
-    for key, name in names.items():
-        system = read(f"recurrent/{unit}/comparison")["systems"][key]
-        scores = [score(system[split]["mean"]) for split in ("valid", "test")]
-        rare = [f"{system['rare']['mean']:.2f}"] if unit == "words" else []
-        rows.append([name, f"{system['parameters']:,}", f"{system['seconds']['mean']:.0f}", *scores, *rare])
-    return rows
-
-
-def recurrent_words():
-    names = {"adp_t": "ADP-T", "awd_lstm": "AWD-LSTM", "awd_qrnn": "AWD-QRNN", "sm_t": "SM-T"}
-    rows = recurrent("words", names, "{:.1f}".format)
-    return table(" | parameters | seconds | valid | test | loss of rare words", rows)
-
-
-def recurrent_characters():
-    names = {"characters_lstm": "LSTM", "characters_qrnn": "QRNN, window 2"}
-    rows = recurrent("characters", names, lambda perplexity: f"{math.log2(perplexity):.3f}")
-    return table(" | parameters | seconds | bits per character, valid | test", rows)
-
-
-def search():
-    rows = []
-    for name, figures in read("search/search")["importances"].items():
-        importance, low, high = (f"{figures[key]:.2f}" for key in ("importance", "low", "high"))
-        rows.append([f"`{name}`", importance, f"{low}–{high}"])
-    trials = sorted(trial["perplexity"] for trial in read("search/search")["trials"])
-    facts = f"\nOut-of-bag R² {read('search/search')['r2']:.2f}; perplexities {trials[0]:.0f} to {trials[-1]:.0f}.\n"
-    return table(" | importance | 80 % of forests of resampled trials", rows) + facts
-
-
-def recurrent_step():
-    rows = []
-    results = [*benchmark("recurrent_step")]
-    results.insert(1, ("torch, 3 layers", read(f"{BENCHMARKS}recurrent_step_3_layers_torch")))
-    for label, result in results:
-        lstm, qrnn, peer = (
-            result["candidates"][name]["seconds"] for name in ("awd_lstm", "awd_qrnn", "torch_awd_lstm")
-        )
-        ratios = [f"{other['median'] / base['median']:.2f}" for other, base in ((lstm, qrnn), (peer, lstm))]
-        rows.append([label, spread(lstm), spread(qrnn), spread(peer), *ratios])
-    return table(" | AWD-LSTM | AWD-QRNN | PyTorch | LSTM ÷ QRNN | speed of the LSTM ÷ PyTorch's", rows)
-
-
 def word_loss():
     rows = []
     for suffix, dtype in (("", "float32"), ("_bfloat16", "mixed_bfloat16")):
@@ -346,42 +257,3 @@ def cache():
         cells = [milliseconds(one[way][0]) for one in times for way in ("cached", "uncached")]
         rows.append([f"{cases[0]['length']:,}", *cells])
     return table("words before | " + " | ".join(f"{label}, with the cache | without" for label, _ in results), rows)
-
-
-def recurrence():
-    rows = []
-    for suffix, dtype in (("", "float32"), ("_bfloat16", "mixed_bfloat16")):
-        for label, result in benchmark("recurrence", suffix):
-            lstm, pooling = (candidates(case) for case in result["cases"])
-            ours, peer = lstm["ours"][0], lstm["torch.nn.LSTM"][0]
-            rows.append(
-                [f"{label}, {dtype}", milliseconds(ours), f"{ours / peer:.2f}", milliseconds(pooling["ours"][0])]
-            )
-    return table("ours on | LSTM | ÷ `torch.nn.LSTM` | QRNN pooling", rows)
-
-
-TABLES = {
-    function.__name__: function
-    for function in (
-        against_a_plain_softmax,
-        books,
-        preparation,
-        fault_injection,
-        checkpoints,
-        scaling,
-        serving,
-        comparison,
-        recurrent_words,
-        recurrent_characters,
-        search,
-        recurrent_step,
-        word_loss,
-        plain_softmax,
-        loss_rows,
-        loss_tails,
-        step,
-        next_word,
-        cache,
-        recurrence,
-    )
-}

@@ -1,0 +1,12 @@
+"""Tables of figures of the documentation, made from the files in scripts/results: public functions of the modules."""
+
+import inspect
+
+from scripts.tables import adaptive, hybrids, recurrent, sampled
+
+TABLES = {
+    name: function
+    for module in (adaptive, recurrent, sampled, hybrids)
+    for name, function in vars(module).items()
+    if inspect.isfunction(function) and function.__module__ == module.__name__ and not name.startswith("_")
+}

@@ -1,0 +1,56 @@
+"""What the tables are made of: result files, and their figures as text."""
+
+import functools
+import json
+from pathlib import Path
+
+RESULTS = Path(__file__).parents[1] / "results"
+BACKENDS = {"torch": "torch", "jax": "JAX", "tensorflow": "TensorFlow"}
+BENCHMARKS = "benchmarks/"
+
+
+@functools.cache
+def read(name):
+    """Returns the contents of a result file."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def benchmark(name, suffix=""):
+    """Yields the name of a backend and its results of a benchmark, for every backend that has some."""
+    for backend, label in BACKENDS.items():
+        if (RESULTS / f"{BENCHMARKS}{name}_{backend}{suffix}.json").exists():
+            yield label, read(f"{BENCHMARKS}{name}_{backend}{suffix}")
+
+
+def candidates(case):
+    """Returns `{candidate: (median in seconds, memory in MiB or None)}` of a case of a benchmark."""
+    result = {}
+    for name, figures in case["candidates"].items():
+        seconds = figures.get("seconds", figures)
+        result[name] = seconds["median"], figures.get("mebibytes")
+    return result
+
+
+def spread(figures, digits=0):
+    """Returns the median with the fastest and the slowest turn, in ms."""
+    median, low, high = (f"{1000 * figures[key]:,.{digits}f}" for key in ("median", "low", "high"))
+    return f"{median} ({low}–{high})"
+
+
+def milliseconds(seconds):
+    return f"{1000 * seconds:,.{0 if seconds >= 0.01 else 1}f} ms"
+
+
+def megabytes(number):
+    return f"{number / 1e6:,.0f} MB"
+
+
+def mebibytes(number):
+    return f"{number / 2**20:,.0f}" if number >= 10 * 2**20 else f"{number / 2**20:.1f}"
+
+
+def table(header, rows):
+    """Returns the lines of a Markdown table; `header` is one string, divided by " | "."""
+    names = header.split(" | ")
+    lines = [names, ["---"] * len(names), *rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines).replace("|  |", "| |")
