@@ -34,6 +34,7 @@ TENSORFLOW = (
     "graph_subwords",
     "graph_text",
     "graph_words",
+    "text_dataset",
     "saved_model",
     "distribution.strategy",
 )  # whose examples need it

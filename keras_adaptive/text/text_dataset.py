@@ -24,7 +24,8 @@ def text_dataset(lines: Any, codec: TextCodec, length: int, batch_size: int, *, 
 
     Returns:
         A `tf.data.Dataset` of `(inputs, targets, weights)`, each (batch_size, length), int32, int32 and float32. The
-        last block and the last batch are padded, with weight 0.
+        last block and the last batch are padded, with weight 0. Keras does not know their number: repeat the data set
+        and pass `steps_per_epoch` to `fit`.
 
     Example:
 
@@ -34,7 +35,7 @@ def text_dataset(lines: Any, codec: TextCodec, length: int, batch_size: int, *, 
     batches = text_dataset(lines, TextCodec.load("data/books"), length=128, batch_size=8, shuffle=1000)
     model = transformer_lm(len(corpus.vocabulary), dim=16, num_blocks=1, num_heads=2, ffn_dim=32, cutoffs=(4,))
     model.compile("adam")
-    model.fit(batches, epochs=1, verbose=0)
+    model.fit(batches.repeat(), steps_per_epoch=10, epochs=2, shuffle=False, verbose=0)
     ```
     """
     if min(length, batch_size) < 1:
