@@ -20,10 +20,11 @@ if TYPE_CHECKING:  # `__getattr__` imports these when they are first used: they 
     from keras_adaptive import evaluation as evaluation
     from keras_adaptive import export as export
     from keras_adaptive import fairseq as fairseq
+    from keras_adaptive import hub as hub
     from keras_adaptive import text as text
     from keras_adaptive.text import load as load
 
-_LATER = {"callbacks", "data", "distribution", "evaluation", "export", "fairseq", "text"}
+_LATER = {"callbacks", "data", "distribution", "evaluation", "export", "fairseq", "hub", "text"}
 __version__ = "0.2.0"
 
 

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.rows import RowGradient, read_rows
+from keras_adaptive.typing import Tensor
 
 
 class RowUpdates:
@@ -17,7 +18,7 @@ class RowUpdates:
 
     row_slots = ()
 
-    def row_changes(self, gradient, slots, learning_rate):
+    def row_changes(self, gradient: Tensor, slots: list[Tensor], learning_rate: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Returns the changes that a step makes to rows. They must be 0 where the gradient is 0.
 
         Args:
@@ -43,7 +44,7 @@ class RowUpdates:
         for slot, slot_change, old in zip(slots, changes, rows, strict=True):
             _add_rows(slot, gradient.ids, _after(old, slot_change))
 
-    def slots_of(self, variable):
+    def slots_of(self, variable: keras.Variable) -> list[keras.Variable]:
         """Returns the slots of a variable."""
         index = self._get_variable_index(variable)
         return [getattr(self, name)[index] for name in self.row_slots]
@@ -63,7 +64,7 @@ class RowUpdates:
 class RowSGD(RowUpdates, keras.optimizers.SGD):
     """Implements `keras.optimizers.SGD` without momentum, by rows."""
 
-    def row_changes(self, gradient, slots, learning_rate):
+    def row_changes(self, gradient: Tensor, slots: list[Tensor], learning_rate: Tensor) -> tuple[Tensor, list[Tensor]]:
         return -learning_rate * gradient, []
 
 
@@ -72,7 +73,7 @@ class RowAdagrad(RowUpdates, keras.optimizers.Adagrad):
 
     row_slots = ("_accumulators",)
 
-    def row_changes(self, gradient, slots, learning_rate):
+    def row_changes(self, gradient: Tensor, slots: list[Tensor], learning_rate: Tensor) -> tuple[Tensor, list[Tensor]]:
         squares = ops.square(gradient)
         return -(learning_rate * gradient) / ops.sqrt(slots[0] + squares + self.epsilon), [squares]
 
