@@ -77,7 +77,8 @@ suite() { # suite BACKEND [pytest arguments]
 }
 
 # The wheel, of a copy of the tree, on its own in a folder and with a Python that does not see the working tree (-S
-# leaves the editable install out), must hold every module and the files beside them, such as the page's.
+# leaves the editable install out), must hold every module and the files beside them, such as the page's. Then its
+# programs are run where nothing else is installed.
 wheel() {
   folder=$(mktemp -d)
   trap 'rm -rf "$folder"' EXIT
@@ -111,8 +112,14 @@ for package in ("keras_adaptive", "trainers"):
     for name in names:
         importlib.import_module(name)
     print(f"{package}: {len(names)} modules import from the wheel")
+for folder, place in (("keras_adaptive", "keras_adaptive"), ("trainers", "trainers"), ("configs", "trainers/configs")):
+    files = {file.relative_to(root / folder) for file in (root / folder).rglob("*") if file.is_file()}
+    missing = {str(file) for file in files if file.suffix != ".pyc" and not pathlib.Path("site", place, file).exists()}
+    assert not missing, f"not in the wheel: {sorted(missing)}"
 print("version", importlib.metadata.version("keras_adaptive"))
 PY
+  cd "$root"
+  "$venv/bin/python" -m scripts.try_wheel "$folder"/*.whl $backends
 }
 
 # The page of trainers.serve in a real browser, which Playwright drives.
