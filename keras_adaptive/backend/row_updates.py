@@ -1,5 +1,7 @@
 """Optimizers whose step reads and writes only the rows of a table that have a gradient."""
 
+from collections.abc import Callable
+
 import keras
 from keras import ops
 
@@ -16,7 +18,8 @@ class RowUpdates:
         row_slots: Names of the lists of optimizer variables. Each list has one variable per trainable variable.
     """
 
-    row_slots = ()
+    row_slots: tuple[str, ...] = ()
+    _get_variable_index: Callable[[keras.Variable], int]  # of Keras
 
     def row_changes(self, gradient: Tensor, slots: list[Tensor], learning_rate: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Returns the changes that a step makes to rows. They must be 0 where the gradient is 0.

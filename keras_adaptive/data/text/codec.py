@@ -3,6 +3,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_adaptive.data.metadata import read_metadata
 from keras_adaptive.data.text.characters import UNITS, join_characters, shown
@@ -81,7 +82,7 @@ class TextCodec:
         """
         return self.vocabulary.encode(tokens, extra)
 
-    def decode(self, ids: np.ndarray) -> list[str]:
+    def decode(self, ids: ArrayLike) -> list[str]:
         """Returns the tokens of ids (tokens,)."""
         return self.vocabulary.decode(ids)
 
