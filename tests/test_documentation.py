@@ -22,7 +22,8 @@ TESTED = {
     "docs/layers.md": 3,
     "docs/sampled_losses.md": 1,
     "docs/hybrids.md": 1,
-}  # here, in test_readme
+    "docs/hub.md": 2,
+}  # here, in test_readme and in hub
 SHELL = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PROGRAM = re.compile(r"(?:-m ((?:trainers|scripts)\.\S+)|keras-adaptive (\w+))(?: (.*))?")

@@ -157,7 +157,9 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
     def make_generate_function(self) -> Any:
         """Returns the function that continues a batch: it reads the prompts, then runs the compiled `generate_step`."""
         if self.generate_function is None:
+            jit_compile, self.jit_compile = self.jit_compile, False  # TensorFlow's XLA cannot update a cache in a loop
             continued = super().make_generate_function()
+            self.jit_compile = jit_compile
             self.generate_function = lambda inputs, stop_token_ids=None: continued(self._read(inputs), stop_token_ids)
         return self.generate_function
 

@@ -89,7 +89,7 @@ class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
         Raises:
             ValueError: If the id is outside the vocabulary.
         """
-        return self._codec.decode([id])[0]
+        return self._codec.decode(np.array([id]))[0]
 
     def token_to_id(self, token: str) -> int:
         """Returns the id of a token.

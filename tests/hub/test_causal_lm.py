@@ -38,7 +38,7 @@ def inputs_of(rows):
 def test_it_generates_as_the_language_model():
     model = language_model()
     task = task_of(model)
-    task.compile(sampler="greedy")
+    task.compile(sampler="greedy", jit_compile=BACKEND == "tensorflow")  # as by default on a GPU
     prompts = [[2, 5, 6, 7], [2, 4]]
     words = model.generate(list(map(np.array, prompts)), LENGTH - 2, temperature=0, stop=2)
     rows = [(prompt, new[: LENGTH - len(prompt)]) for prompt, new in zip(prompts, words)]
@@ -108,7 +108,7 @@ def test_bad_scores(arguments, message):
 
 def test_bad_training():
     task = task_of(language_model())
-    with pytest.raises(ValueError, match="`class_weight` weighs labels"):
+    with pytest.raises(ValueError, match="`class_weight` is not available"):
         task.fit(TEXTS, class_weight={0: 1.0})
     with pytest.raises(ValueError, match="has its own loss and metrics: leave out `loss`"):
         task.compile(loss="mse")
