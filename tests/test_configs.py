@@ -96,6 +96,12 @@ def test_parameters_of_the_papers(name, capsys):
         assert counts["all"] == (OF_A_SIZE[name][1] if name in OF_A_SIZE else EXACT[name])
 
 
+def test_the_documentation_states_these_parameters():
+    page = (CONFIGS.parent / "docs" / "papers.md").read_text(encoding="utf-8")
+    stated = {int(number.replace(",", "")) for number in re.findall(r"\d{2,3},\d{3},\d{3}", page)}
+    assert len(stated) == 14 and stated <= {*EXACT.values(), *(parameters for _, parameters in OF_A_SIZE.values())}
+
+
 @pytest.mark.parametrize("path", FLAGFILES, ids=lambda path: str(path.relative_to(CONFIGS)))
 def test_every_flagfile_says_only_what_its_parts_take(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # includes do not depend on the working directory
