@@ -236,7 +236,7 @@ class TextModel:
 
     def _tokens(self, text):
         """Returns the tokens of a text, with a `</s>` for each line break."""
-        first, *others = map(self.codec.tokenize, as_text(text).split("\n"))
+        first, *others = (self.codec.tokenize(line.rstrip("\r")) for line in as_text(text).split("\n"))
         return [*first, *(token for line in others for token in ("</s>", *line))]
 
     def _stop_id(self, stop):

@@ -27,7 +27,7 @@ def log_probs_of(text, tokens):
 
 
 def test_scores_of_a_text_are_those_of_its_tokens(text):
-    record = text.score("word3 dog\n\nword1\n", alternatives=3)
+    record = text.score("word3 dog\n\nword1\r\n", alternatives=3)
     assert record["tokens"] == ["word3", "dog", "</s>", "</s>", "word1", "</s>"] and record["unknown"] == ["dog"]
     values, expected = log_probs_of(text, record["tokens"])
     np.testing.assert_allclose(record["log_probs"], expected, atol=1e-5)
@@ -94,6 +94,12 @@ def test_a_continuation_goes_on_from_any_of_its_tokens(text):
     assert list(text.stream("word1", 2, 0, prefix=tokens[:3])) == pairs[3:]
     texts = text.generate(["word1", "word1 word2 word3"], 5, 0)
     assert texts == [text.generate(one, 5, 0) for one in ("word1", "word1 word2 word3")]
+
+
+def test_line_ends_of_windows_are_no_characters():
+    letters = [*SPECIAL_WORDS, *"ab\r", *"cdefghijklmno"[:13]]
+    text = TextModel(language_model(), TextCodec(Vocabulary(letters, [0] * 20), "characters"))
+    assert text.score("a\r\nb\r\n")["tokens"] == ["a", "</s>", "b", "</s>"]
 
 
 def bytes_codec():
@@ -166,7 +172,7 @@ BAD = {
     "k": (lambda text: text.next_words("a", 0), "`k` must"),
     "no texts": (lambda text: text.perplexity([]), "`texts` must hold a text"),
     "neighbors": (lambda text: text.neighbors("dog"), "Only a model that reads words by their bytes.*AdaptiveEmb"),
-    "bytes": (lambda text: TextModel(text.model, text.codec, open_vocabulary=True), "Only an input that reads spell"),
+    "bytes": (lambda text: TextModel(text.model, text.codec, open_vocabulary=True), "Only an input that reads bytes"),
     "codec": (lambda text: TextModel(text.model, bytes_codec()), "of the model, of 20 words. Received: 260 words"),
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import keras_adaptive
 from keras_adaptive import fairseq
 from keras_adaptive.data import TextCodec, Vocabulary, load_corpus
 from keras_adaptive.data import prepare as prepare_text
@@ -66,6 +67,7 @@ def test_score_and_generate_need_nothing_else(run_dir, monkeypatch, capsys):
     monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(f"{words[4]} zebra {words[9]}\n".encode()))
     call(score, f"--run_dir={run_dir}", "--format=json")
     record = json.loads(capsys.readouterr().out)
+    assert keras_adaptive.load(run_dir).score(f"{words[4]} zebra {words[9]}") == record
     model = RunFolder(run_dir).model()
     log_probs = model.log_probs(np.array([[2, 4, 3, 9]], "int32"))[0][range(4), [4, 3, 9, 2]]
     np.testing.assert_allclose(record["log_probs"], log_probs, atol=1e-4)
