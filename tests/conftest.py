@@ -77,6 +77,8 @@ ONCE = [
     "scripts/benchmarks/test_systems.py",
     "scripts/experiments",
     "scripts/test_results.py",
+    "scripts/tutorials/test_tutorials.py::test_a_recommender",
+    "scripts/tutorials/test_tutorials.py::test_an_adaptive",
     "test_annotations.py",
     "text/test_text_batches.py::test_lines_make",
     "text/test_text_batches.py::test_sizes",

@@ -1,0 +1,37 @@
+"""The tutorials, as a reader runs them but for their sizes."""
+
+import numpy as np
+import pytest
+
+from scripts.tutorials import language_model, own_model, recommender
+from tests.support.backends import BACKEND
+
+
+def test_an_adaptive_softmax_in_a_model_of_your_own(capsys):
+    made = own_model.main(words=240, lines=128, length=8, dim=16, epochs=8)
+    before, after = made["perplexity"]
+    assert after < 0.9 * before and made["best"].shape == (3, 5)
+    assert made["model"].count_params() < made["plain"].count_params()
+    assert f"parameters: {made['plain'].count_params():,} plain" in capsys.readouterr().out
+
+
+def test_a_recommender():
+    made = recommender.main(items=1_000, users=300, length=4, dim=16, epochs=1)
+    assert 0 <= made["found"] <= 1 and 0 <= made["baseline"] <= 1
+    for history, recommended in zip(made["histories"], made["recommended"], strict=True):
+        assert len(recommended) == len(set(recommended)) == 10 and not set(recommended) & set(history)
+
+
+def test_a_language_model(tmp_path, capsys):
+    line = "Return the name of the file in the folder , or None .\n"
+    (tmp_path / "text").mkdir()
+    for split in ("train", "valid", "test"):
+        (tmp_path / "text" / f"{split}.txt").write_text(40 * line, encoding="utf-8")
+    sizes = {"dim": 16, "length": 8, "batch_size": 4, "every": 2, "epochs": 2}
+    made = language_model.main(tmp_path, tmp_path / "text", **sizes)
+    assert made["updates"] == 4 and np.isfinite(made["perplexity"])
+    printed = capsys.readouterr().out
+    assert "training from update 0\n" in printed and "training from update 2\n" in printed
+    if BACKEND == "tensorflow":
+        expected = made["lm"].score("Return the name of the file .")["perplexity"]
+        assert float(made["served"]["perplexity"][0]) == pytest.approx(expected, rel=1e-4)
