@@ -106,8 +106,6 @@ for package in ("keras_adaptive", "trainers"):
     names = [module.name for module in pkgutil.walk_packages(path, package + ".")]
     files = [file for file in (root / package).rglob("*.py") if file.name != "__init__.py"]
     missing = {".".join(file.relative_to(root).with_suffix("").parts) for file in files} - set(names)
-    data = [file.relative_to(root / package) for file in (root / package).rglob("*.*") if ".py" not in file.name]
-    missing |= {str(file) for file in data if not pathlib.Path(path[0], file).is_file()}
     assert not missing, f"not in the wheel: {sorted(missing)}"
     for name in names:
         importlib.import_module(name)
