@@ -71,6 +71,7 @@ ONCE = [
     "models/test_transfer.py",
     "ops/test_bands.py",
     "scripts/benchmarks/peers",
+    "scripts/benchmarks/test_page.py",
     "scripts/benchmarks/test_plot.py",
     "scripts/benchmarks/test_preparation.py",
     "scripts/benchmarks/test_recurrent_step.py",

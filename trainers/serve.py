@@ -87,6 +87,7 @@ def server(app):
         app,
         http="h11",
         ws="none",
+        log_config=None,  # the program has one; a new one would close the streams of the old handlers
         log_level="warning",
         access_log=False,
         server_header=False,

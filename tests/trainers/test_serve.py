@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import importlib
 import json
+import logging
 import socket
 import sys
 import threading
@@ -13,23 +14,28 @@ import time
 import pytest
 
 from tests.support.programs import refused
-from tests.trainers.page.conftest import folders, page  # noqa: F401
+from tests.support.served import served, write_runs
 from trainers import serve
+from trainers.page.app import Page
+from trainers.page.served_run import ServedRun
 
 JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def port(page):  # noqa: F811
-    """The port of a server that runs in a thread."""
-    page.warm_up()
-    with contextlib.closing(serve.listen("127.0.0.1", 0)) as listening:
-        server = serve.server(page.app())
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        yield listening.getsockname()[1]
-        server.should_exit = True
-        thread.join()
+def folders(tmp_path_factory):
+    return write_runs(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def page(folders):
+    return Page([ServedRun(folders[name], name) for name in ("words", "letters", "cnn")])
+
+
+@pytest.fixture(scope="module")
+def port(page):
+    with served(page) as port:
+        yield port
 
 
 @contextlib.contextmanager
@@ -40,7 +46,7 @@ def asked(port, route, **body):
         yield connection.getresponse()
 
 
-def ask(port, route, **body):
+def answer(port, route, **body):
     with asked(port, route, **body) as answer:
         return answer.status, answer.read()
 
@@ -53,21 +59,21 @@ def test_eight_clients_at_once(port):
         ("compare", {"runs": ["words", "letters"], "text": "word1 word2"}),
         ("neighbors", {"run": "cnn", "words": ["a", "b"]}),
     ]
-    alone = [ask(port, route, **body) for route, body in requests]
+    alone = [answer(port, route, **body) for route, body in requests]
     assert all(status == 200 for status, _ in alone)
     with concurrent.futures.ThreadPoolExecutor(8) as clients:
-        together = [clients.submit(ask, port, route, **body) for _ in range(2) for route, body in requests]
+        together = [clients.submit(answer, port, route, **body) for _ in range(2) for route, body in requests]
         assert [one.result() for one in together] == 2 * alone
 
 
-def test_words_are_sent_as_they_are_written(port, page):  # noqa: F811
+def test_words_are_sent_as_they_are_written(port, page):
     with asked(port, "generate", run="words", length=500, seed=1) as answer:
         json.loads(answer.readline())
         assert page.turns.requests == 1  # most are still to come
 
 
 @pytest.mark.parametrize("route", ["generate", "score"])
-def test_computation_ends_when_the_client_goes_away(port, page, monkeypatch, route):  # noqa: F811
+def test_computation_ends_when_the_client_goes_away(port, page, monkeypatch, route):
     done, closed = [], threading.Event()
 
     def endless(*_, **__):
@@ -92,16 +98,16 @@ def test_computation_ends_when_the_client_goes_away(port, page, monkeypatch, rou
         time.sleep(0.01)
 
 
-def test_an_address_that_is_taken_is_refused(port, folders):  # noqa: F811
+def test_an_address_that_is_taken_is_refused(port, folders):
     refused(serve, f"--run_dir={folders['words']}", f"--port={port}", match=f"Cannot listen on .*--port={port}")
     refused(serve, f"--run_dir={folders['words']}", "--host=no.such.host.invalid", match="Cannot listen on --host=no")
 
 
-def test_other_folders_are_refused(folders, tmp_path):  # noqa: F811
+def test_other_folders_are_refused(folders, tmp_path):
     refused(serve, f"--run_dir={folders['words']},{tmp_path}", "--port=0", match="holds no run")
 
 
-def test_runs_of_one_name_get_different_names(folders, monkeypatch, tmp_path):  # noqa: F811
+def test_runs_of_one_name_get_different_names(folders, monkeypatch, tmp_path):
     (tmp_path / "words").symlink_to(folders["words"])
 
     class Flags:
@@ -109,6 +115,16 @@ def test_runs_of_one_name_get_different_names(folders, monkeypatch, tmp_path):  
 
     monkeypatch.setattr(serve, "FLAGS", Flags)
     assert [run.name for run in serve.runs()] == ["words", "words (2)"]
+
+
+def test_the_server_leaves_other_logs_alone(tmp_path):
+    """A configuration of logging by uvicorn would close the streams of all handlers."""
+    with open(tmp_path / "log", "w") as stream:
+        handler = logging.StreamHandler(stream)
+        handler.close = stream.close
+        serve.server(None)
+        assert not stream.closed
+        del handler.close
 
 
 def test_packages_that_are_missing_are_named(monkeypatch):

@@ -19,7 +19,7 @@ LINES = 4  # scored in a turn
 ALTERNATIVES = 10  # computed at least, so that few functions are compiled
 CAPACITY = 256  # tokens; states hold a multiple of it, since compilers compile for each size
 WARM_UP = ((1, 20), (1, 50), (LINES, 20))  # lines and words of each, scored before the first request
-PROMPT = 32  # words that are continued before the first request
+PROMPT = 32  # tokens that are continued before the first request
 
 
 class ServedRun:
@@ -203,8 +203,9 @@ class ServedRun:
             return
         for lines, words in WARM_UP:
             list(self.score(f"{'the ' * words}\n" * lines, math.inf))
+        prompt = self.codec.vocabulary.words[-1:] * min(PROMPT, (self.model.body.max_length or math.inf) - 2)
         for temperature in (0.8, 1.0):
-            list(self.generate("the " * PROMPT, [], 1, math.inf, ALTERNATIVES, temperature=temperature))
+            list(self.generate("", prompt, 1, math.inf, ALTERNATIVES, temperature=temperature))
         if self.text_model.reads_bytes:
             list(self.neighbors(["the"], 1))
 

@@ -5,11 +5,17 @@ import math
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
-from keras_adaptive.data import EOS, Subwords
+from keras_adaptive.data import EOS, Subwords, Vocabulary
+from keras_adaptive.layers import AdaptiveSoftmax, LearnedPositions, TransformerDecoder, WordEmbedding
+from keras_adaptive.models import LanguageModel, transformer
+from tests.support.served import ADDRESS, COUNTS, write_run
 from tests.support.text import NASTY
+from tests.support.tiny import WORDS
 from trainers.page import app, bodies
 from trainers.page.app import Page
+from trainers.page.served_run import ServedRun
 
 UNITS = ["words", "others", "letters", "bytes", "pieces", "cnn"]
 
@@ -118,6 +124,23 @@ def test_writing_goes_on_from_a_prefix(post, page, run):
     tokens = [*page.runs[run].codec.tokenize("word1"), "</s>", *page.runs[run].codec.tokenize("wo")]
     texts = list(page.runs[run].codec.join([*tokens, *(item["token"] for item in whole)]))[len(tokens) :]
     assert [item["text"] for item in whole] == texts[:5]
+
+
+def test_a_model_of_few_positions_reads_long_lines_and_writes_few_words(tmp_path):
+    """Its lines are read in windows."""
+    blocks = transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2).blocks
+    body = TransformerDecoder(blocks, 8, positions=LearnedPositions(6))
+    model = LanguageModel(WordEmbedding(20, 8), body, AdaptiveSoftmax(20, ()))
+    write_run(tmp_path / "short", model, Vocabulary(WORDS, COUNTS))
+    page = Page([ServedRun(tmp_path / "short", "short")])
+    page.warm_up()
+    client = TestClient(page.app(), ADDRESS)
+    answer = client.post("/api/score", json={"run": "short", "text": "word1 " * 30})
+    assert answer.status_code == 200 and len(answer.json()["lines"][0]["tokens"]) == 31
+    prompt = {"run": "short", "prompt": "word1 word2 word3"}
+    assert len(lines_of(client.post("/api/generate", json={**prompt, "length": 2}))) == 2
+    answer = client.post("/api/generate", json={**prompt, "length": 3})
+    assert answer.status_code == 400 and "positions" in answer.json()["error"]
 
 
 def test_writing_without_a_prompt_begins_without_a_space(post):

@@ -8,8 +8,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from keras_adaptive.data import Vocabulary
+from tests.support.served import ADDRESS, write_run
 from tests.support.tiny import WORDS, language_model
-from tests.trainers.page.conftest import ADDRESS, write_run
 from trainers.page import learning
 from trainers.page.app import Page
 from trainers.page.served_run import ServedRun
