@@ -19,11 +19,16 @@ export function neighborsView(page, section) {
     });
   }
 
-  function check() {
-    const run = page.run();
-    button.disabled = !run.neighbors;
+  async function check() {
     result.hidden = true;
-    job.say(run.neighbors ? "" : `${run.name} has one vector for each word of its vocabulary. Choose a run of --input=char_cnn.`);
+    await job.run("", async () => {
+      const run = await page.readRun();
+      button.disabled = !run.neighbors;
+      if (!run.unit) throw new Error(`${run.name} trains and has no model yet.`);
+      if (!run.neighbors) {
+        throw new Error(`${run.name} has vectors for the words of its vocabulary alone. Choose a run of --input=char_cnn.`);
+      }
+    });
   }
 
   page.onSubmit(form, find);
