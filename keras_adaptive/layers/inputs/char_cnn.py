@@ -155,7 +155,7 @@ class CharCNN(Input):
         return self.add_weight(shape=shape, initializer=initializer, name=name, **kwargs)
 
     def call(self, ids: Tensor) -> Tensor:
-        flat = ops.reshape(ops.cast(ids, "int32"), [-1])
+        flat = ops.copy(ops.reshape(ops.cast(ids, "int32"), [-1]))  # torch warns of a search for the ids of a column
         in_order = ops.sort(flat)
         first = ops.concatenate([in_order[:1] == in_order[:1], in_order[1:] != in_order[:-1]])
         inside = first & (in_order >= 0) & (in_order < self.vocabulary_size)

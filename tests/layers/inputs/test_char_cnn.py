@@ -106,6 +106,13 @@ def test_places_and_repetitions():
     np.testing.assert_array_equal(outside[[0, 2]], 0)
 
 
+def test_ids_of_a_column():
+    """Which are apart in memory under torch: its search warns of them."""
+    layer, ids = make(), np.arange(12, dtype="int32").reshape(4, 3) % 7
+    tensor = keras.ops.convert_to_tensor(ids)[:, 1:2]
+    np.testing.assert_array_equal(numpy(layer(tensor)), numpy(layer(keras.ops.convert_to_tensor(ids[:, 1:2].copy()))))
+
+
 @pytest.mark.parametrize(
     "rows, mode, zero_padding",
     [(3, MODES[0], True), (3, MODES[0], False), *((1, mode, True) for mode in MODES if mode != "eager")],
