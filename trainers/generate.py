@@ -20,19 +20,19 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
-    flags.DEFINE_string("prompt", "", "Text to continue; it is read as the start of a line.")
+    flags.DEFINE_string("prompt", "", "Text to continue, which is read as the start of a line.")
     flags.DEFINE_string("input", None, "UTF-8 file with one prompt per line, instead of --prompt.")
-    flags.DEFINE_integer("batch_size", 16, "Prompts of --input at a time.", 1, 2**20)
-    flags.DEFINE_integer("length", 50, "Words, or pieces of words, to generate.", 1, 10**6)
-    temperature = "Below 1 sharpens the distribution, 0 takes the most probable word."
+    flags.DEFINE_integer("batch_size", 16, "Number of prompts in --input at a time.", 1, 2**20)
+    flags.DEFINE_integer("length", 50, "Number of words, or pieces of words, to generate.", 1, 10**6)
+    temperature = "Temperature: values below 1 sharpen the distribution, 0 takes the most probable word."
     command_line.define_float("temperature", 1.0, temperature, 0)
-    flags.DEFINE_integer("top_k", None, "Draw among the k most probable words only.", lower_bound=1)
-    top_p = "Draw among the fewest words whose probabilities add up to this (nucleus sampling)."
+    flags.DEFINE_integer("top_k", None, "Sample from the k most probable words only.", lower_bound=1)
+    top_p = "Sample from the smallest set of words whose probabilities add up to this (nucleus sampling)."
     command_line.define_float("top_p", None, top_p, 0, 1)
-    flags.DEFINE_string("stop", None, "Word, or piece of a word, with which a text ends before --length.")
-    flags.DEFINE_integer("seed", None, "Seed of the draws: the same seed gives the same text.", lower_bound=0)
+    flags.DEFINE_string("stop", None, "Word, or piece of a word, that ends a text before --length.")
+    flags.DEFINE_integer("seed", None, "Random seed. The same seed gives the same text.", lower_bound=0)
     flags.DEFINE_bool("open_vocabulary", False, "Read unknown words of the prompt by their bytes (char_cnn models).")
-    flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
+    flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to use.")
 
 
 def main():
@@ -58,18 +58,18 @@ def main():
         return
     for start in range(0, len(prompts), FLAGS.batch_size):
         seed = None if FLAGS.seed is None else [FLAGS.seed, start]
-        some = prompts[start : start + FLAGS.batch_size]
-        for prompt, text in zip(some, model.generate(some, **how, seed=seed)):
+        batch = prompts[start : start + FLAGS.batch_size]
+        for prompt, text in zip(batch, model.generate(batch, **how, seed=seed)):
             print(json.dumps({"prompt": joined(prompt, codec), "text": text}, ensure_ascii=False), flush=True)
 
 
 def joined(text, codec):
-    """Returns a text as its tokens are printed."""
+    """Returns a text in the form in which its tokens are printed."""
     return "".join(codec.join(codec.tokenize(text)))
 
 
 def read_prompts(keeps_mark):
-    """Returns the lines of --input, or --prompt."""
+    """Returns the list of the prompts: the lines of --input, or --prompt."""
     if not FLAGS.input:
         return [FLAGS.prompt]
     with open(FLAGS.input, "rb") as source:

@@ -1,7 +1,7 @@
-"""Prints the words whose vectors are nearest to those of any words, which the model may never have seen.
+"""Prints the words with the nearest vectors to any given words, even words outside the vocabulary.
 
-The run must read words by their bytes (--input=char_cnn). The numbers are cosines. Table 4 of Jozefowicz et al. (2016)
-is such a table, of words outside the vocabulary.
+The run must read words by their bytes (--input=char_cnn). The numbers are cosine similarities. Table 4 of Jozefowicz et
+al. (2016) is such a table for words outside the vocabulary.
 
 python -m trainers.neighbors --run_dir=runs/cnn incerdible www.a.com 7546 townhal1 komarski
 """
@@ -17,8 +17,8 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
-    flags.DEFINE_integer("k", 3, "Neighbors of each word.", 1, 1000)
-    flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
+    flags.DEFINE_integer("k", 3, "Number of neighbors of each word.", 1, 1000)
+    flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to use.")
 
 
 def main(*words):
@@ -28,16 +28,16 @@ def main(*words):
     if not text.reads_bytes:
         raise ValueError(
             f"{run.path} must be a run of --input=char_cnn, which has vectors for words outside the vocabulary. "
-            f"Received: one of a {type(model.word_input).__name__}."
+            f"Received: a run with a {type(model.word_input).__name__}."
         )
     print(*table(words, text.neighbors(words, FLAGS.k), text.vocabulary), sep="\n")
 
 
 def table(words, neighbors, vocabulary):
-    """Returns lines of text: each word, marked if the vocabulary has it, and its neighbors with their cosines."""
+    """Returns the words, marked if they are in the vocabulary, and their neighbors with cosines, as lines of text."""
     rows = [["word", *(f"top-{place + 1}" for place in range(FLAGS.k))]]
     for word, pairs in zip(words, neighbors):
-        shown = [f"{neighbor} {cosine:.3f}" for neighbor, cosine in pairs]  # fewer, of a small vocabulary
+        shown = [f"{neighbor} {cosine:.3f}" for neighbor, cosine in pairs]  # a small vocabulary has fewer
         rows.append([f"{word} (known)" if word in vocabulary else word, *shown, *[""] * (FLAGS.k - len(shown))])
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

@@ -1,4 +1,4 @@
-"""Folder of a run: flags, vocabulary, tokenizer and models. Everything after training needs only this folder."""
+"""Folder of a run: flags, vocabulary, tokenizer and models. Evaluation and serving need only this folder."""
 
 import contextlib
 import functools
@@ -14,13 +14,13 @@ from keras_adaptive.files import check_new_folder, commit, flush, json_text, par
 from keras_adaptive.text import read_model
 from trainers.experiment import Experiment, plain
 
-BEFORE_FLAGS = {"lock", "vocabulary.txt", "merges.txt", "corpus.json", "partial_flags.txt"}  # written into a new folder
+BEFORE_FLAGS = {"lock", "vocabulary.txt", "merges.txt", "corpus.json", "partial_flags.txt"}  # files before flags.txt
 
 
 class RunFolder:
-    """Files of one training run.
+    """Reads and writes the files of a training run.
 
-    The folder holds flags.txt (the experiment, as a flagfile), vocabulary.txt, corpus.json, log.jsonl, tensorboard/,
+    The folder contains flags.txt (the experiment, as a flagfile), vocabulary.txt, corpus.json, log.jsonl, tensorboard/,
     best.keras and last.keras, checkpoints/, and merges.txt for a corpus of sub-words.
 
     Args:
@@ -35,8 +35,8 @@ class RunFolder:
     def claimed(self, experiment, corpus):
         """Writes the files of a new run, or checks that the folder holds this run, and locks out other trainings.
 
-        An error before the first line of the log or the first checkpoint of a new run leaves nothing, so that the
-        right flags can have the folder.
+        If an error occurs before the first line of the log and the first checkpoint of a new run, its folder is
+        removed, so that a training with corrected flags can use it.
 
         Args:
             experiment: An `Experiment`.
@@ -44,7 +44,7 @@ class RunFolder:
 
         Raises:
             ValueError: If the folder belongs to other flags, words, sub-words or another text, or another training uses
-                it. Nothing changes then.
+                it. The folder is not changed.
         """
         begun = self._file("flags.txt").exists()
         if self.path.exists() and not begun and set(os.listdir(self.path)) - BEFORE_FLAGS:
@@ -61,11 +61,11 @@ class RunFolder:
                     raise
         except filelock.Timeout:
             raise ValueError(
-                f"Another training is at work in {self.path}: wait until it ends, or pass another --run_dir."
+                f"Another training uses {self.path}: wait until it ends, or pass another --run_dir."
             ) from None
 
     def _give_up(self):
-        """Removes a run that has not begun to train."""
+        """Removes the folder of a run that has not begun to train."""
         log = self._file("log.jsonl")
         if not (log.exists() and log.stat().st_size) and not any(self.checkpoints.glob("*")):
             shutil.rmtree(self.path, ignore_errors=True)
@@ -83,33 +83,33 @@ class RunFolder:
         self.write(experiment.flags_text(), corpus.vocabulary, corpus.metadata)
 
     def lengthen(self, experiment):
-        """Writes the flags of an experiment that lengthens the run over those of the run."""
+        """Replaces the flags of the run if an experiment has more updates and the same learning rates so far."""
         if experiment.lengthens(Experiment.of_run(self)):
             self._write("flags.txt", experiment.flags_text())
 
     def _validations(self):
-        """Returns the number of validations in the log. A training can be killed between the first and its save."""
+        """Returns the number of validations in the log. The first is logged before its checkpoint is saved."""
         log = self._file("log.jsonl")
         return log.read_bytes().count(b'"val_loss"') if log.is_file() else 0
 
     @property
     def has_checkpoints(self):
-        """Whether there are checkpoints, whole or damaged, to resume from."""
+        """Whether the run has checkpoints, which may be damaged."""
         return any(self.checkpoints.glob("update_*.npz"))
 
     def check_empty(self):
-        """Raises a ValueError if the folder is not empty, or cannot be made."""
+        """Raises a ValueError if the folder is not empty, or cannot be created."""
         check_new_folder(self.path)
         if self.path.exists() and any(self.path.iterdir()):
             raise ValueError(f"{self.path} is not empty: pass another --run_dir.")
 
     def write(self, flags_text, vocabulary, metadata):
-        """Writes the files that describe the run, the flags last.
+        """Writes the files that describe the run. The flags are written last.
 
         Args:
             flags_text: The experiment, as a flagfile.
             vocabulary: A `Vocabulary`.
-            metadata: Dict of the contents of corpus.json.
+            metadata: Contents of corpus.json, a dict.
         """
         with writing(self.path):
             vocabulary.save(self._file("vocabulary.txt"))
@@ -119,42 +119,41 @@ class RunFolder:
 
     def _compare_experiment(self, experiment):
         if self.is_converted or self.is_ngram:
-            kind = "a model that was converted" if self.is_converted else "an n-gram model"
-            raise ValueError(f"{self.path} holds {kind}, not a run: pass another --run_dir.")
+            kind = "a converted model" if self.is_converted else "an n-gram model"
+            raise ValueError(f"{self.path} holds {kind}, not a training run: pass another --run_dir.")
         old = Experiment.of_run(self)
         changed = experiment.differences(old)
         if changed and not experiment.lengthens(old):
             listed = ", ".join(f"--{name}={plain(new)} (was {plain(old)})" for name, (new, old) in changed.items())
             raise ValueError(
-                f"{self.path} is a run of other flags: {listed}. Pass another --run_dir, or the same flags. More "
-                "--updates lengthen a run only if they change none of its learning rates so far: see --period."
+                f"{self.path} is a run with other flags: {listed}. Pass another --run_dir, or the same flags. More "
+                "--updates continue a run only if its learning rates so far do not change: see --period."
             )
 
     def _compare_vocabulary(self, corpus):
         if self._metadata.get("merges") != corpus.metadata.get("merges"):
             raise ValueError(
-                f"{self.path} is a run of another BPE model than that of {corpus.data_dir}, or only one of them is of "
-                "sub-words: pass the corpus of the run, or another --run_dir."
+                f"{self.path} has other sub-words than {corpus.data_dir}, or only one of them has sub-words: pass the "
+                "corpus of the run, or another --run_dir."
             )
         ours, theirs = self._vocabulary(), corpus.vocabulary
         if ours.sha256 != theirs.sha256:
             raise ValueError(
-                f"{self.path} is a run of another vocabulary than that of {corpus.data_dir}, which has "
-                f"{difference(ours, theirs)}: pass the corpus of the run, or another --run_dir."
+                f"{self.path} has another vocabulary than {corpus.data_dir}, which has {difference(ours, theirs)}: "
+                "pass the corpus of the run, or another --run_dir."
             )
 
     def _compare_text(self, corpus):
         for split in ("train", "valid"):
-            ours, theirs = (one["splits"][split] for one in (self._metadata, corpus.metadata))
+            ours, theirs = (metadata["splits"][split] for metadata in (self._metadata, corpus.metadata))
             if any(ours.get(name) != theirs.get(name) for name in ("sha256", "tokens", "lines", "unknown")):
                 raise ValueError(
-                    f"{self.path} is a run of another {split} text than that of {corpus.data_dir}, which has "
-                    f"{theirs['tokens']:,} tokens (was {ours['tokens']:,}): pass the corpus of the run, or another "
-                    "--run_dir."
+                    f"{self.path} has another {split} text than {corpus.data_dir}, which has {theirs['tokens']:,} "
+                    f"tokens (was {ours['tokens']:,}): pass the corpus of the run, or another --run_dir."
                 )
 
     def flags(self):
-        """Returns the flags in flags.txt, a dict of strings; `Experiment.of_run` reads the experiment."""
+        """Returns the flags in flags.txt, a dict of strings. `Experiment.of_run` returns the experiment."""
         lines = self._read("flags.txt").splitlines()
         for line in lines or [""]:
             if not re.match(r"--(?!flagfile=)\w+=", line):
@@ -165,7 +164,7 @@ class RunFolder:
 
     @property
     def length(self):
-        """Number of tokens of a row in training."""
+        """Number of tokens in a training row."""
         flags = self.flags()
         name = "bptt" if "bptt" in flags else "length"
         text = flags.get(name, "")
@@ -177,7 +176,7 @@ class RunFolder:
 
     @property
     def is_converted(self):
-        """Whether the folder holds a converted published model, which is no experiment."""
+        """Whether the folder holds a converted published model, which has no experiment."""
         return "checkpoint" in self.flags()
 
     @property
@@ -187,20 +186,20 @@ class RunFolder:
 
     @property
     def of_streams(self):
-        """Whether the model was trained on streams, with its state carried from batch to batch."""
+        """Whether the model was trained on streams, for which it carries its state from batch to batch."""
         return self.flags().get("batching") == "streams"
 
     @functools.cached_property
     def codec(self):
-        """The `TextCodec` of the training text, with the vocabulary that the model was trained with.
+        """The `TextCodec` of the training text, with the vocabulary of the model.
 
         Raises:
-            ValueError: If a file is missing, or has changed since then.
+            ValueError: If a file is missing or has changed.
         """
         return TextCodec.load(self.path)
 
     def _vocabulary(self):
-        """Returns the vocabulary alone, which an n-gram model of sub-words has without their merges."""
+        """Returns the vocabulary. Unlike `codec`, it needs no merges, which an n-gram model of sub-words lacks."""
         self._existing("vocabulary.txt")
         return load_vocabulary(self.path, self._metadata)
 
@@ -209,12 +208,12 @@ class RunFolder:
         return read_metadata(self._existing("corpus.json"))
 
     def corpus(self, data_dir=None):
-        """Returns the corpus of the run, or another one prepared with the same vocabulary."""
+        """Returns the corpus of the run, or another corpus with the same vocabulary."""
         data_dir = data_dir or self.flags().get("data_dir")
         if not data_dir:
             raise ValueError(
-                f"{self.path} was converted without a corpus: pass --data_dir, a folder that trainers.prepare made "
-                "with the model's --dictionary."
+                f"{self.path} was converted without a corpus: pass --data_dir, a corpus that trainers.prepare made "
+                "with the --dictionary of the model."
             )
         corpus = load_corpus(data_dir)
         self._compare_vocabulary(corpus)
@@ -224,8 +223,8 @@ class RunFolder:
         """Loads the best or the last model of the run.
 
         Raises:
-            ValueError: If there is no such model, its file is damaged or of another run, or one of its weights is not
-                finite.
+            ValueError: If there is no such model, its file is damaged or belongs to another run, or one of its weights
+                is not finite.
         """
         self.model_file(name)
         return read_model(self.path, name, len(self.codec.vocabulary))
@@ -264,10 +263,10 @@ class RunFolder:
 
 
 def difference(ours, theirs):
-    """Returns how two vocabularies differ, of a run and a corpus: the size, and the first word or count."""
+    """Describes the difference between the vocabularies of a run and a corpus: sizes, and the first other word."""
     sizes = f"{len(theirs):,} words (was {len(ours):,})"
     for number in range(len(SPECIAL_WORDS), min(len(ours), len(theirs))):
-        (old, times), (new, new_times) = ((one.words[number], one.counts[number]) for one in (ours, theirs))
+        (old, times), (new, new_times) = ((words.words[number], words.counts[number]) for words in (ours, theirs))
         if (old, times) != (new, new_times):
             return f"{sizes} and as id {number} {new!r}, {new_times} times (was {old!r}, {times} times)"
     return sizes

@@ -1,9 +1,9 @@
 """Scores lines of text: log-probability, rank and band of every token, and the perplexity of every line.
 
-The tokens are words or, in a run of sub-words, pieces of words; the perplexity is per word for both. Rank 1 is the most
-probable token; band 0 is the head of an adaptive softmax. Lines are scored as they arrive: lines that are already
-waiting are scored together, up to --batch_size of them. A line of more than 2,048 tokens is read in windows of as many,
-in which every token sees at least the 1,024 tokens before it, unless the body's state has a fixed size.
+The tokens are words or, in a run of sub-words, pieces of words. The perplexity is per word for both. Rank 1 is the most
+probable token. Band 0 is the head of an adaptive softmax. Lines are scored as they arrive; up to --batch_size waiting
+lines are scored together. A line of more than 2,048 tokens is read in windows of 2,048 tokens, in which every token
+sees at least the 1,024 tokens before it, unless the body has a state of fixed size.
 
 echo "The function returns a list ." | python -m trainers.score --run_dir=runs/quickstart
 """
@@ -28,16 +28,21 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
-    flags.DEFINE_multi_string("input", [], "UTF-8 file to score, one or more; by default the standard input.")
-    flags.DEFINE_integer("batch_size", 16, "Lines at a time, at most.", 1, 2**20)
-    flags.DEFINE_enum("format", "table", ["table", "json"], "A readable table, or one JSON object per line.")
+    flags.DEFINE_multi_string("input", [], "UTF-8 file to score; may be repeated. By default the standard input.")
+    flags.DEFINE_integer("batch_size", 16, "Largest number of lines at a time.", 1, 2**20)
+    flags.DEFINE_enum("format", "table", ["table", "json"], "Readable table, or one JSON object per line.")
     flags.DEFINE_bool(
-        "open_vocabulary", False, "Read unknown words by their bytes (char_cnn models), after all lines are read."
+        "open_vocabulary",
+        False,
+        "Read unknown words by their bytes (char_cnn models). Scoring starts after all lines are read.",
     )
     flags.DEFINE_integer(
-        "alternatives", 0, "Most probable words to show at every place, with its entropy; 0 for neither.", lower_bound=0
+        "alternatives",
+        0,
+        "Number of most probable words to show for every token, with the entropy; 0 for neither.",
+        lower_bound=0,
     )
-    flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the run's models.")
+    flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to use.")
 
 
 def main():
@@ -63,14 +68,14 @@ def main():
 
 
 def count_lines():
-    """Returns the number of lines of --input; None where that is unknown before they are read."""
+    """Returns the number of lines of --input, or None if it is unknown before they are read."""
     if not FLAGS.input or not all(map(os.path.isfile, FLAGS.input)):
         return None
     total = 0
     for name in FLAGS.input:
         last = b"\n"
         with open(name, "rb") as source:
-            while block := source.read(2**20):  # a line may be longer than the memory
+            while block := source.read(2**20):  # a single line may exceed the memory
                 total, last = total + block.count(b"\n"), block[-1:]
         total += last != b"\n"
     return total
@@ -80,7 +85,7 @@ def read_lines(keeps_mark=False):
     """Yields the lines of --input or of the standard input.
 
     Raises:
-        ValueError: If a line is not UTF-8 or too long. The message holds its number.
+        ValueError: If a line is not UTF-8 or too long. The message contains its number.
     """
     for name in FLAGS.input or [None]:
         with open(name, "rb") if name else standard_input() as source:
@@ -101,17 +106,17 @@ def as_they_come(lines, size):
             for line in lines:
                 waiting.put(line)
             waiting.put(StopIteration())
-        except Exception as error:  # raised where the lines are used
+        except Exception as error:  # it is raised by the consumer of the lines
             waiting.put(error)
 
     threading.Thread(target=read, daemon=True).start()
     while not end:
-        found = [waiting.get()]
-        while len(found) < size and not waiting.empty():
-            found.append(waiting.get())
-        end = [one for one in found if isinstance(one, Exception)]
-        if len(found) > len(end):
-            yield found[: len(found) - len(end)]
+        batch = [waiting.get()]
+        while len(batch) < size and not waiting.empty():
+            batch.append(waiting.get())
+        end = [item for item in batch if isinstance(item, Exception)]
+        if len(batch) > len(end):
+            yield batch[: len(batch) - len(end)]
     if not isinstance(end[0], StopIteration):
         raise end[0]
 

@@ -184,7 +184,7 @@ def test_bad_flags_and_folders_are_refused_in_one_line(folders, corpus, tmp_path
     refused(evaluate, f"--run_dir={ngrams}", match=alone)
     refused(generate, f"--run_dir={ngrams}", match=alone)
     training = [f"--data_dir={corpus.data_dir}", "--length=8", "--cutoffs=4", "--warmup=0"]
-    refused(train, f"--run_dir={ngrams}", *training, match="holds an n-gram model, not a run")
+    refused(train, f"--run_dir={ngrams}", *training, match="holds an n-gram model, not a training run")
     losses = ngram_file(ngrams, "valid")
     nll, words = made_up(corpus, "valid", 3)
     for bad in (nll[1:], nll * np.nan, np.stack([nll, nll])):

@@ -267,7 +267,7 @@ def test_two_trainings_in_one_folder(trained, corpus):
     holder = [sys.executable, "-c", code, str(trained / "lock")]
     with subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
-        with pytest.raises(ValueError, match="Another training is at work in"):
+        with pytest.raises(ValueError, match="Another training uses"):
             call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={trained}")
         other.kill()  # with the process its lock is gone
     call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={trained}")

@@ -42,9 +42,7 @@ def test_another_text_of_the_same_words_is_refused(run, experiment, corpus, tmp_
     other = corpus_of(tmp_path / "other", "the the cat cat saw")
     assert other.vocabulary.sha256 == corpus.vocabulary.sha256
     files = {path.name: path.read_bytes() for path in run.path.iterdir()}
-    with pytest.raises(
-        ValueError, match="a run of another train text than that of .*/other/corpus, which has 6 tokens"
-    ):
+    with pytest.raises(ValueError, match="has another train text than .*/other/corpus, which has 6 tokens"):
         with run.claimed(experiment, other):
             pass
     assert {path.name: path.read_bytes() for path in run.path.iterdir()} == files
