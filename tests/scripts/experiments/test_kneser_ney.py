@@ -170,7 +170,7 @@ def test_corpora_that_kenlm_cannot_read_are_refused(tmp_path, estimated):
         kneser_ney, f"--data_dir={brackets.data_dir}", *places, match="special words .* Received: the word '<<unk>>'"
     )
     spaces = prepared(tmp_path / "spaces", words=["a\0b", "a"])
-    refused(kneser_ney, f"--data_dir={spaces.data_dir}", *places, match="KenLM needs words without spaces")
+    refused(kneser_ney, f"--data_dir={spaces.data_dir}", *places, match="KenLM needs words that contain no space")
 
 
 def test_what_is_not_installed_is_named(corpus, tmp_path, monkeypatch):
