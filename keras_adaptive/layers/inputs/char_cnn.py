@@ -127,6 +127,7 @@ class CharCNN(Input):
                 f"Received: max_bytes={max_bytes}."
             )
         self._lookup: Callable[[Tensor], Tensor] | None = None  # the compiled call of `for_inference`
+        self._spell: Callable[[Tensor, Tensor], Tensor] | None = None  # the compiled function of `vectors`
         self.characters = np.zeros((self.vocabulary_size, max_bytes), np.int16)
         self.characters[4:] = encode_words(self.words[4:], max_bytes)
 
@@ -192,9 +193,13 @@ class CharCNN(Input):
         self.build()
         if not words:
             return np.zeros((0, self.output_dim), "float32")
-        characters = encode_words(words, self.max_bytes).astype("int32")
-        function = compiled(lambda x: self._compute(x, ops.ones(ops.shape(x)[0], "bool")), self.variables)
-        return ops.convert_to_numpy(function(ops.convert_to_tensor(characters)))
+        if self._spell is None:
+            compute = lambda x, count: self._compute(x, ops.arange(ops.shape(x)[0]) < count)  # noqa: E731
+            self._spell = functools.partial(compiled(compute, self.variables))
+        rows = 1 << (len(words) - 1).bit_length()  # compilers compile for each number
+        characters = np.pad(encode_words(words, self.max_bytes).astype("int32"), [[0, rows - len(words)], [0, 0]])
+        count = ops.convert_to_tensor(len(words), "int32")
+        return ops.convert_to_numpy(self._spell(ops.convert_to_tensor(characters), count))[: len(words)]
 
     def for_inference(self, extra_words: Sequence[str] | None = None) -> WordEmbedding:
         """Returns a `WordEmbedding` of word vectors that are computed once, for evaluation and generation.

@@ -186,6 +186,25 @@ def test_any_string_has_a_vector(word_markers):
     np.testing.assert_allclose(vectors[2], expected(layer, LONG.encode()[:MAX_BYTES]), atol=2e-5)
 
 
+def test_vectors_of_any_number_of_words_are_compiled_rarely(monkeypatch):
+    """Once a layer, and for few numbers of rows; more rows than words change nothing."""
+    layer, shapes = make(), []
+
+    def count(function, variables):
+        def counted(x, number):
+            shapes.append((function, x.shape[0]))
+            return function(x, number)
+
+        return counted
+
+    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.compiled", count)
+    words = ["cat", "catt", "x", "cat", "yy"]
+    alone = np.concatenate([layer.vectors([word]) for word in words])
+    np.testing.assert_allclose(layer.vectors(words), alone, atol=1e-6)
+    np.testing.assert_allclose(layer.vectors(words[:3]), alone[:3], atol=1e-6)
+    assert len({function for function, _ in shapes}) == 1 and [rows for _, rows in shapes] == [1] * 5 + [8, 4]
+
+
 def test_neighbors_are_those_of_the_cosine():
     layer = make(highways=0)
     table = np.stack([expected(layer, word.encode()) for word in layer.words[4:]])
