@@ -49,6 +49,15 @@ class AdaptiveBackbone(keras_hub.models.Backbone):
         """Number of ids in the output."""
         return self.language_model.vocabulary_size
 
+    quantize = LanguageModel.quantize
+
+    def enable_lora(self, rank: int, target_layer_names: Any = None) -> None:
+        """Raises `NotImplementedError`: the language model would lose track of its weights."""
+        raise NotImplementedError(
+            "An AdaptiveBackbone has no LoRA. Freeze parts of it instead, such as "
+            "`backbone.language_model.word_input.trainable = False`."
+        )
+
     def save_weights(self, filepath: str | os.PathLike, **kwargs: Any) -> None:
         keras.saving.save_weights(self, filepath, objects_to_skip=self._training_objects(), **kwargs)
 

@@ -119,6 +119,16 @@ def test_bad_training():
         task.generate(inputs_of([[2, 1], [1, 1]]), stop_token_ids=None)
 
 
+def test_bad_methods():
+    """Of Keras and KerasHub, which would do nothing to these layers, or half of what they say."""
+    task = task_of(language_model(), compile=False)
+    for method in (task.quantize, task.backbone.quantize):
+        with pytest.raises(NotImplementedError, match="cannot be quantized"):
+            method("int8")
+    with pytest.raises(NotImplementedError, match="has no LoRA. Freeze parts of it instead"):
+        task.backbone.enable_lora(4)
+
+
 def test_a_saved_task_goes_on_training(tmp_path):
     task = task_of(language_model(dropout=0.1))
     task.compile(keras.optimizers.Adam(1e-2), sampler=keras_hub.samplers.TopPSampler(p=0.5, seed=1), micro_batches=2)
