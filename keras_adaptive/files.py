@@ -183,9 +183,11 @@ def check_new_folder(folder: str | os.PathLike) -> None:
         "in something that is not a folder": not os.path.isdir(above),
         "in a folder that cannot be written": not os.access(above, os.W_OK),
     }
-    found = [reason for reason, holds in reasons.items() if holds]
-    if found:
-        raise ValueError(f"The folder to make must be new. Received: {os.fspath(folder)!r}, {found[0]}. Pass another.")
+    refused = [reason for reason, holds in reasons.items() if holds]
+    if refused:
+        raise ValueError(
+            f"The folder to make must be new. Received: {os.fspath(folder)!r}, {refused[0]}. Pass another."
+        )
 
 
 @contextlib.contextmanager

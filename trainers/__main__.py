@@ -16,11 +16,11 @@ USAGE = """Large-vocabulary language models in Keras 3.
 Programs:
 {programs}
 
-Recipes, for example `keras-adaptive train --flagfile=quickstart`, are the files of {recipes}."""
+Recipes, as in `keras-adaptive train --flagfile=quickstart`, are the files in {recipes}."""
 
 
 def main():
-    """Runs the program that the first argument of the command line names."""
+    """Runs the program that is named by the first argument of the command line."""
     name, *arguments = sys.argv[1:] or ["--help"]
     descriptions = programs()
     if name in HELP:
@@ -36,12 +36,12 @@ def main():
 
 def programs():
     """Returns the programs, `{name: first line of the docstring}`, without importing them."""
-    found = {}
+    descriptions = {}
     for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
         source = path.read_text(encoding="utf-8")
         if 'if __name__ == "__main__":' in source:
-            found[path.stem] = ast.get_docstring(ast.parse(source)).splitlines()[0]
-    return found
+            descriptions[path.stem] = ast.get_docstring(ast.parse(source)).splitlines()[0]
+    return descriptions
 
 
 if __name__ == "__main__":

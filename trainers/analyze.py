@@ -103,8 +103,8 @@ def window(length, context):
 def analyze(run, split, pairs):
     """Returns the figures of one run, in the form of analysis.json."""
     blocks = of_training(run)
-    losses = run.losses([(one, blocks) for one in SPLITS] + [(split, window(*pair)) for pair in pairs])
-    plain = {one: losses[one, blocks] for one in SPLITS}
+    losses = run.losses([(part, blocks) for part in SPLITS] + [(split, window(*pair)) for pair in pairs])
+    plain = {part: losses[part, blocks] for part in SPLITS}
     nll, words, parameters = plain[split]
     previous = np.append(EOS, words[:-1])
     return {
@@ -114,11 +114,11 @@ def analyze(run, split, pairs):
         "settings": settings_of(run),
         "parameters": int(parameters),
         **training(run.folder.path / "log.jsonl"),
-        "words": {one: len(losses.nll) for one, losses in plain.items()},
-        "loss": {one: float(losses.nll.mean()) for one, losses in plain.items()},
-        "bits": {one: float(losses.nll.mean()) / math.log(2) for one, losses in plain.items()},
-        "perplexity": {one: perplexity(losses.nll.mean()) for one, losses in plain.items()},
-        "perplexity_of_known": {one: perplexity_of_known(losses) for one, losses in plain.items()},
+        "words": {part: len(losses.nll) for part, losses in plain.items()},
+        "loss": {part: float(losses.nll.mean()) for part, losses in plain.items()},
+        "bits": {part: float(losses.nll.mean()) / math.log(2) for part, losses in plain.items()},
+        "perplexity": {part: perplexity(losses.nll.mean()) for part, losses in plain.items()},
+        "perplexity_of_known": {part: perplexity_of_known(losses) for part, losses in plain.items()},
         "by_frequency": evaluation.by_frequency(nll, words, run.corpus, EDGES),
         "by_previous": evaluation.by_frequency(nll, previous, run.corpus, EDGES),
         "by_bucket": evaluation.by_bucket(nll, words, run.corpus),
@@ -186,7 +186,7 @@ def compare(runs, split, baseline=None):
                 "their losses cannot be compared: prepare both corpora with the same --tokenizer and --unit."
             )
     settings = [run["settings"] for run in runs if run["settings"]]  # an n-gram model has none
-    differing = [name for name in sorted(set().union(*settings)) if len({one.get(name) for one in settings}) > 1]
+    differing = [name for name in sorted(set().union(*settings)) if len({values.get(name) for values in settings}) > 1]
     unit = runs[0]["unit"]
     return {
         "split": split,
@@ -204,7 +204,7 @@ def table(analysis):
     for run in analysis["runs"]:
         settings = [run["settings"].get(name) or "–" for name in analysis["differing"]]
         numbers = ["–" if run[name] is None else f"{run[name]:,.0f}" for name in ("parameters", "tokens", "seconds")]
-        rows.append([run["name"], *settings, *numbers, *(f"{run[measure][one]:,.{digits}f}" for one in SPLITS)])
+        rows.append([run["name"], *settings, *numbers, *(f"{run[measure][part]:,.{digits}f}" for part in SPLITS)])
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
 
@@ -212,7 +212,7 @@ def table(analysis):
 def integers(name):
     """Returns the value of a list flag as integers."""
     given = FLAGS[name].value
-    if not all(re.fullmatch("-?[0-9]{1,7}", one) for one in given):
+    if not all(re.fullmatch("-?[0-9]{1,7}", text) for text in given):
         received = ",".join(given)[:80]
         raise ValueError(f"--{name} must be comma-separated numbers of tokens, such as 0,128. Received: {received}")
     return list(map(int, given))

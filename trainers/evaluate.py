@@ -131,7 +131,7 @@ def evaluate_together():
     blocks = [None if run.folder.is_ngram else blocks_for(run.folder) for run in runs]
     splits = list(dict.fromkeys([ensembles.DECIDES, FLAGS.split]))
     of_runs = [run.losses([(split, how) for split in splits]) for run, how in zip(runs, blocks)]
-    losses = {split: [own[split, how] for own, how in zip(of_runs, blocks)] for split in splits}
+    losses = {split: [run_losses[split, how] for run_losses, how in zip(of_runs, blocks)] for split in splits}
     members, means = ensembles.evaluate(losses)
     unit = unit_of(runs[0].corpus)
     print(f"perplexity per {unit}; the weights are optimal for {ensembles.DECIDES}")

@@ -77,8 +77,8 @@ def prepare_download():
     if FLAGS["unit"].present:
         raise ValueError(f"--source={FLAGS.source} has its own unit: omit --unit, or pass the folder of its texts.")
     names = FLAGS.source, FLAGS.download_dir, FLAGS.data_dir
-    own = {"min_count": FLAGS.min_count, "mirrors": FLAGS.mirrors, "checksums": FLAGS.checksums}
-    return prepare_public(*names, **own, **how())
+    chosen = {"min_count": FLAGS.min_count, "mirrors": FLAGS.mirrors, "checksums": FLAGS.checksums}
+    return prepare_public(*names, **chosen, **how())
 
 
 def prepare_folder():

@@ -28,5 +28,5 @@ def lost_process(error: BaseException) -> str | None:
     'Connection closed by peer [10.0.0.2]:4711'
     >>> lost_process(RuntimeError("CUDA out of memory"))
     """
-    found = None if isinstance(error, OTHERS) else GONE.search(str(error))
-    return " ".join(str(error)[found.start() :].split())[:200] if found else None
+    match = None if isinstance(error, OTHERS) else GONE.search(str(error))
+    return " ".join(str(error)[match.start() :].split())[:200] if match else None

@@ -9,10 +9,10 @@ class Mirrored(Strategy):
     """Strategy of TensorFlow, in one process or several. Keras divides a whole batch among the replicas."""
 
     def __init__(self, several_processes):
-        tasks, own = tasks_of_environment() if several_processes else ([None], None)
+        tasks, task = tasks_of_environment() if several_processes else ([None], None)
         self._strategy = _tensorflow_strategy(several_processes)
         replicas = self._strategy.num_replicas_in_sync
-        super().__init__(replicas, len(tasks), tasks.index(own), scope=self._strategy.scope)
+        super().__init__(replicas, len(tasks), tasks.index(task), scope=self._strategy.scope)
 
     def largest(self, number):
         if self.processes == 1:
@@ -37,12 +37,12 @@ def tasks_of_environment():
     """Returns the processes that `TF_CONFIG` names, process 0 first, and this process."""
     config = json.loads(os.environ.get("TF_CONFIG") or "{}")
     tasks = [(kind, i) for kind in ("chief", "worker") for i in range(len(config.get("cluster", {}).get(kind, ())))]
-    own = config.get("task", {})
-    own = own.get("type"), int(own.get("index", 0))
-    if own not in tasks:
+    task = config.get("task", {})
+    task = task.get("type"), int(task.get("index", 0))
+    if task not in tasks:
         raise ValueError(
             "The strategy 'multiworker' needs TF_CONFIG in the environment of every process: set it to "
             '{"cluster": {"worker": ["HOST:PORT", "HOST:PORT"]}, "task": {"type": "worker", "index": 0}}, with the '
             f"index of the process. Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}."
         )
-    return tasks, own
+    return tasks, task

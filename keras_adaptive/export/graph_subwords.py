@@ -69,7 +69,7 @@ class GraphSubwords:
         matches = words[:, None] == tf.constant(SPECIAL_WORDS)  # (words, 4); the column is the id
         special = tf.reduce_any(matches, axis=1)
         places = tf.argmax(matches, axis=1, output_type=tf.int32)
-        own = tf.RaggedTensor.from_row_lengths(places[special], tf.cast(special, tf.int64))
+        single_pieces = tf.RaggedTensor.from_row_lengths(places[special], tf.cast(special, tf.int64))
         spaced = tf.where(special, "", tf.strings.join([" ", words]))  # "" has no pieces
         parts = tf.strings.split(tf.strings.regex_replace(spaced, _PARTS, rf"{_BEFORE_PART}\0"), _BEFORE_PART)[:, 1:]
         single = tf.strings.bytes_split(parts.flat_values)
@@ -77,7 +77,7 @@ class GraphSubwords:
         pieces = tf.gather(self._of_bytes, tf.cast(numbers, tf.int32))
         pieces, places = self._merged(pieces, single.value_rowids())
         merged = tf.RaggedTensor.from_value_rowids(pieces, places, single.nrows(), validate=False)
-        return tf.concat([own, parts.with_values(merged).merge_dims(1, 2)], axis=1)
+        return tf.concat([single_pieces, parts.with_values(merged).merge_dims(1, 2)], axis=1)
 
     def _merged(self, pieces, parts):
         """Merges the bytes of all parts in the learned order, from the left. Memory is linear in their number.

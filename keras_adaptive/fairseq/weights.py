@@ -128,9 +128,9 @@ def _words_out(softmax):
         yield Tensor("adaptive_softmax.head.word_proj.weight", [head])
         yield Tensor("adaptive_softmax.head.class_proj.weight", [softmax.class_table])
     for tail, words in enumerate(tails):
-        own = softmax.projections[tail + 1]
+        untied = softmax.projections[tail + 1]
         # A tied projection has the layout of the input, an untied one the layout of a linear layer of the output.
-        projection = softmax.tied_to.projections[tail + 1] if own is None else own
+        projection = softmax.tied_to.projections[tail + 1] if untied is None else untied
         yield Tensor(f"adaptive_softmax.tail.{tail}.0.weight", [projection], True)
         yield Tensor(f"adaptive_softmax.tail.{tail}.2.weight", [words])
 

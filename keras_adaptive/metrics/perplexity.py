@@ -67,7 +67,7 @@ class Perplexity(keras.metrics.Mean):
         if axes[0] is None or axes[1] not in (None, axes[0]):
             raise ValueError(
                 "`Perplexity` takes the loss of every token and its weight, not the targets and outputs of a model: "
-                "leave it out of `compile(metrics=...)` and use a `WordModel`, which reports the perplexity. "
+                "omit it from `compile(metrics=...)` and use a `WordModel`, which reports the perplexity. "
                 f"Received: numbers of axes {axes}."
             )
         # Both are flattened, because `keras.metrics.Mean` counts a row of any length as one sample.

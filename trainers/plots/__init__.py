@@ -41,9 +41,9 @@ def draw(plot, path, *arguments):
         commit(path)
 
 
-def bin_label(one):
+def bin_label(part):
     """Returns the label of a bin: {"low": 10, "high": 100} -> "10 – 99", and {"low": 10, "high": None} -> "10 +"."""
-    low, high = one["low"], one["high"]
+    low, high = part["low"], part["high"]
     if high is None:
         return f"{low:,} +"
     return f"{low:,}" if high == low + 1 else f"{low:,} – {high - 1:,}"

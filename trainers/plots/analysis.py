@@ -53,11 +53,11 @@ def labels(analysis):
 def plot_losses(analysis, key, words):
     """Plots the loss in each bin of `run[key]`, its difference from the best run, and the share of words in the bin."""
     runs, split, unit = analysis["runs"], analysis["split"], analysis["measure"]["unit"]
-    bins = [{one["low"]: one for one in run[key]} for run in runs]
+    bins = [{part["low"]: part for part in run[key]} for run in runs]
     lows = sorted(set().union(*bins))
     figure, axes = plt.subplots(3, figsize=(8, 8), sharex=True, height_ratios=[3, 2, 1])
-    for number, (label, own) in enumerate(zip(labels(analysis), bins)):
-        losses = [(place, own[low]["nll"]) for place, low in enumerate(lows) if low in own]
+    for number, (label, parts) in enumerate(zip(labels(analysis), bins)):
+        losses = [(place, parts[low]["nll"]) for place, low in enumerate(lows) if low in parts]
         above = [(place, loss - bins[0][lows[place]]["nll"]) for place, loss in losses if lows[place] in bins[0]]
         axes[0].plot(*zip(*losses), label=label, **line(number))
         axes[1].plot(*zip(*above), **line(number))
@@ -67,7 +67,7 @@ def plot_losses(analysis, key, words):
     axes[2].yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes[2].margins(y=0.3)
     axes[2].grid(axis="x", visible=False)
-    every = {low: one for own in bins for low, one in own.items()}
+    every = {low: part for parts in bins for low, part in parts.items()}
     axes[2].set_xticks(range(len(lows)), [bin_label(every[low]).replace("– ", "–\n") for low in lows])
     axes[0].set(title=f"Loss by frequency of {words}, {split}", ylabel=f"loss (nats per {unit})")
     axes[1].set(ylabel="above the best run")
@@ -79,13 +79,15 @@ def plot_losses(analysis, key, words):
 def plot_contexts(analysis):
     """Plots perplexity, or bits, by context, with a line for each run and each length of windows."""
     measure = analysis["measure"]["name"]
-    lengths = sorted({one["length"] for run in analysis["runs"] for one in run["contexts"]})
+    lengths = sorted({window["length"] for run in analysis["runs"] for window in run["contexts"]})
     dashes = dict(zip(lengths, itertools.cycle(DASHES)))
     figure, axes = plt.subplots(figsize=(8, 5.5))
     for number, run in enumerate(analysis["runs"]):
         name = run["name"]
-        for length in sorted({one["length"] for one in run["contexts"]}):
-            points = sorted((one["context"], one[measure]) for one in run["contexts"] if one["length"] == length)
+        for length in sorted({window["length"] for window in run["contexts"]}):
+            points = sorted(
+                (window["context"], window[measure]) for window in run["contexts"] if window["length"] == length
+            )
             axes.plot(*zip(*points), linestyle=dashes[length], label=name, **line(number))
             name = None  # the legend has each run once
     for length in lengths:
@@ -102,7 +104,11 @@ def plot_validations(analysis):
     figure, axes = plt.subplots(figsize=(8, 5))
     for number, (run, label) in enumerate(zip(analysis["runs"], labels(analysis))):
         if run["validations"]:
-            axes.plot(*zip(*((one["update"], one["loss"]) for one in run["validations"])), label=label, **line(number))
+            axes.plot(
+                *zip(*((record["update"], record["loss"]) for record in run["validations"])),
+                label=label,
+                **line(number),
+            )
     axes.set(title="Validation loss during training", xlabel="update", ylabel="validation loss (nats per token)")
     legend_below(figure, axes)
     return figure
@@ -148,9 +154,9 @@ def plot_flag(analysis):
         points = sorted(zip(values, (result[split] for result in results(analysis))))
         axes.plot(*zip(*points), "o-", color=color, linewidth=1.3, markersize=5, label=text)
     for value, result in zip(values, results(analysis)):
-        for one, place in zip(sorted(result.values()), (-14, 6)):  # points, below and above the two lines
-            text = shown(analysis, one)
-            axes.annotate(text, (value, one), (0, place), textcoords="offset points", ha="center", fontsize=9)
+        for result_value, place in zip(sorted(result.values()), (-14, 6)):  # points, below and above the two lines
+            text = shown(analysis, result_value)
+            axes.annotate(text, (value, result_value), (0, place), textcoords="offset points", ha="center", fontsize=9)
     if 0 < 8 * min(values) <= max(values):
         axes.set_xscale("log")
         axes.set_xticks(values, [f"{value:g}" for value in values], minor=False)
@@ -169,12 +175,12 @@ def plot_gains(analysis):
     figure, axes = plt.subplots(figsize=(8, 5))
     for number, (run, label) in enumerate(zip(analysis["runs"], labels(analysis))):
         if run is not base:
-            gains = [low["nll"] - one["nll"] for low, one in zip(base["by_bucket"], run["by_bucket"])]
+            gains = [before["nll"] - after["nll"] for before, after in zip(base["by_bucket"], run["by_bucket"])]
             axes.plot(range(1, len(gains) + 1), gains, label=label, **line(number))
     axes.axhline(0, color=MUTED, linewidth=1)
     ticks = base["by_bucket"][:: max(1, len(base["by_bucket"]) // 6)]
     places = range(1, len(base["by_bucket"]) + 1, max(1, len(base["by_bucket"]) // 6))
-    axes.set_xticks(places, [f"{place}\n{one['least']:,}" for place, one in zip(places, ticks)])
+    axes.set_xticks(places, [f"{place}\n{bucket['least']:,}" for place, bucket in zip(places, ticks)])
     axes.set(title=f"Gain in log-probability over {base['name']}, {split}", ylabel=f"mean gain (nats per {unit})")
     axes.set(xlabel=f"bucket of equal size, and the occurrences of its rarest {unit} in the training text")
     legend_below(figure, axes)
@@ -188,7 +194,7 @@ def plot_positions(analysis):
     figure, axes = plt.subplots(figsize=(8, 5))
     for number, (run, label) in enumerate(zip(analysis["runs"], labels(analysis))):
         if run["by_position"]:
-            points = [(one["position"], one["probability"]) for one in run["by_position"]]
+            points = [(point["position"], point["probability"]) for point in run["by_position"]]
             axes.plot(*zip(*points), label=label, **line(number))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylim(bottom=0)
@@ -204,12 +210,12 @@ def plot_lengths(analysis):
     columns = min(2, len(runs))
     rows = math.ceil(len(runs) / columns)
     figure, panels = plt.subplots(rows, columns, figsize=(8, 1.5 + 3.5 * rows), sharex=True, sharey=True, squeeze=False)
-    longest = max(one["length"] for run in runs for one in run["by_length"])
+    longest = max(words["length"] for run in runs for words in run["by_length"])
     for axes, run, label in zip(panels.flat, runs, labels(analysis)):
-        for one in run["by_length"]:
-            style = {"color": LENGTH_COLORS(one["length"] / (longest + 1)), "linewidth": 1.3, "markersize": 4}
-            places = range(1, one["length"] + 2)
-            axes.plot(places, one["probability"], "o-", label=f"{one['length']} letters", **style)
+        for words in run["by_length"]:
+            style = {"color": LENGTH_COLORS(words["length"] / (longest + 1)), "linewidth": 1.3, "markersize": 4}
+            places = range(1, words["length"] + 2)
+            axes.plot(places, words["probability"], "o-", label=f"{words['length']} letters", **style)
         axes.set_title(label, fontsize=10)
         axes.set_xlabel("position in the word; the last is the white space", fontsize=9)
         axes.tick_params(labelbottom=True)

@@ -40,7 +40,7 @@ def plot_learning_curve(records, title):
     right = top.secondary_yaxis("right")
     right.set_ylabel("perplexity")
     perplexities = round_numbers(*(perplexity(min(loss, MAX_LOSS)) for loss in top.get_ylim()))
-    right.set_yticks([math.log(one) for one in perplexities], [f"{one:,}" for one in perplexities])
+    right.set_yticks([math.log(value) for value in perplexities], [f"{value:,}" for value in perplexities])
     bottom.plot(*curve(records, "learning_rate"), color=MUTED, linewidth=1.3)
     bottom.set(xlabel="update", ylabel="learning rate")
     bottom.set_ylim(bottom=0)
@@ -56,22 +56,22 @@ def round_numbers(low, high):
 
 def plot_loss_by_frequency(bins, title):
     """Plots the mean loss of words by frequency, and their share of the text."""
-    total = sum(one["tokens"] for one in bins)
-    mean = sum(one["nll"] * one["tokens"] for one in bins) / total
+    total = sum(part["tokens"] for part in bins)
+    mean = sum(part["nll"] * part["tokens"] for part in bins) / total
     figure, (top, bottom) = plt.subplots(2, figsize=(8, 5.5), sharex=True, height_ratios=[3, 1])
     places = range(len(bins))
-    bars = top.bar(places, [one["nll"] for one in bins], color=TRAIN)
+    bars = top.bar(places, [part["nll"] for part in bins], color=TRAIN)
     top.bar_label(bars, fmt="{:.2f}", padding=2, bbox=dict(color="white", pad=1))
     top.axhline(mean, color=VALID, linewidth=1.3, zorder=0.8, label=f"all words: {mean:.2f}")
     top.set(title=title, ylabel="loss (nats per token)")
     top.margins(y=0.1)
     top.legend(loc="upper right")
-    bars = bottom.bar(places, [one["tokens"] / total for one in bins], color=MUTED)
+    bars = bottom.bar(places, [part["tokens"] / total for part in bins], color=MUTED)
     bottom.bar_label(bars, fmt="{:.1%}", padding=2)
     bottom.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     bottom.margins(y=0.3)
     bottom.set(xlabel="occurrences of the word in the training text", ylabel="share of tokens")
-    bottom.set_xticks(places, [bin_label(one) for one in bins])
+    bottom.set_xticks(places, [bin_label(part) for part in bins])
     for axes in (top, bottom):
         axes.grid(axis="x", visible=False)
     return figure

@@ -97,11 +97,11 @@ def check_sum(published, *paths):
     for path in paths:
         with open(path, "rb") as file:
             hashlib.file_digest(file, lambda: digest)
-    if (found := digest.hexdigest()) != published:
+    if (actual := digest.hexdigest()) != published:
         names = ", ".join(path.name for path in paths)
         raise ValueError(
             f"{names} must have the published {algorithm} {published}: it is damaged or another file. Use another "
-            f"mirror, or pass --nochecksums to accept it. Received: {found}"
+            f"mirror, or pass --nochecksums to accept it. Received: {actual}"
         )
 
 

@@ -19,9 +19,9 @@ _HEADERS = {"User-Agent": "keras-adaptive", "Accept-Encoding": "identity"}  # so
 def download(url, path, report=print, most=math.inf):
     """Downloads a file, which appears under its name only when it is complete.
 
-    Until then, its name ends in the name of the server and `.partial`, and a note beside it records its address,
-    version and size. If the connection breaks, the next call requests only the rest. It starts again if the file has
-    changed on the server, or if the server gives no version or cannot send parts.
+    Until then, its name ends in the name of the server and `.partial`, and a note in the same folder records its
+    address, version and size. If the connection breaks, the next call requests only the rest. It starts again if the
+    file has changed on the server, or if the server gives no version or cannot send parts.
 
     Args:
         url: HTTP or HTTPS address.

@@ -316,9 +316,9 @@ def _check_counts(public, texts, corpus):
         pairs["types"] = public.types, np.count_nonzero(corpus.word_vocabulary.counts)
         pairs["vocabulary"] = public.vocabulary, len(corpus.word_vocabulary)
     wrong = [
-        f"{what.replace('_', ' ')} {found:,} (published: {expected:,})"
-        for what, (expected, found) in pairs.items()
-        if abs(expected - found) >= (1 if "million" in what else 0.5)  # millions may have been rounded up or down
+        f"{what.replace('_', ' ')} {actual:,} (published: {expected:,})"
+        for what, (expected, actual) in pairs.items()
+        if abs(expected - actual) >= (1 if "million" in what else 0.5)  # millions may have been rounded up or down
     ]
     if wrong:
         raise ValueError(

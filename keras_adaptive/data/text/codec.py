@@ -13,18 +13,18 @@ from keras_adaptive.data.text.words import TOKENIZERS
 
 
 class TextCodec:
-    """Turns text into the tokens and ids of a trained model or a corpus, and back.
+    """Converts text to the tokens and ids of a trained model or a corpus, and back.
 
     Args:
-        vocabulary: A `Vocabulary` of the tokens.
+        vocabulary: The `Vocabulary` of the tokens.
         tokenizer: Name of the tokenizer that splits lines, in `TOKENIZERS`.
-        subwords: The `Subwords` that cut words into pieces, `None` if the tokens are words, characters or bytes.
+        subwords: The `Subwords` that cut words into pieces; `None` if the tokens are words, characters or bytes.
 
     Attributes:
-        unit: What a token is: `"word"`, `"sub-word"`, `"character"` or `"byte"`.
+        unit: Unit of the tokens: `"word"`, `"sub-word"`, `"character"` or `"byte"`.
 
     Raises:
-        ValueError: If `tokenizer` is unknown, or makes characters or bytes, which sub-words cannot cut.
+        ValueError: If `tokenizer` is unknown, or if it returns characters or bytes, which sub-words cannot cut.
 
     Example:
 
@@ -47,10 +47,13 @@ class TextCodec:
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> "TextCodec":
-        """Reads the codec of a run or a corpus: `vocabulary.txt`, `corpus.json` and, for sub-words, `merges.txt`.
+        """Reads the codec of a run or a corpus from `vocabulary.txt`, `corpus.json` and, for sub-words, `merges.txt`.
 
         Args:
             folder: Path of the folder.
+
+        Returns:
+            The `TextCodec`.
 
         Raises:
             ValueError: If a file is missing or damaged, or the files do not belong together.
@@ -63,7 +66,7 @@ class TextCodec:
 
     @property
     def keeps_mark(self) -> bool:
-        """Whether a byte order mark at the beginning of a text is text, as it was in training."""
+        """Whether a byte order mark at the beginning of a text is part of the text, as in training."""
         return self.tokenizer == "bytes"
 
     def tokenize(self, line: str) -> list[str]:
@@ -74,24 +77,27 @@ class TextCodec:
         return [piece for pieces in self.subwords.pieces(words) for piece in pieces]
 
     def encode(self, tokens: Iterable[str], extra: Sequence[str] = ()) -> np.ndarray:
-        """Returns the ids of tokens (tokens,), int32. Unknown tokens become `<unk>`.
+        """Returns the ids of tokens. Tokens outside the vocabulary get the id of `<unk>`.
 
         Args:
-            tokens: The tokens.
+            tokens: List of tokens.
             extra: Words outside the vocabulary, whose ids follow it, as `LanguageModel.for_inference` expects.
+
+        Returns:
+            An int32 array (tokens,).
         """
         return self.vocabulary.encode(tokens, extra)
 
     def decode(self, ids: ArrayLike) -> list[str]:
-        """Returns the tokens of ids (tokens,)."""
+        """Returns the list of the tokens of ids (tokens,)."""
         return self.vocabulary.decode(ids)
 
     def join(self, tokens: Iterable[str]) -> Iterator[str]:
-        """Yields the text of each token, with the space before it. `</s>` ends a line.
+        """Yields the text of each token, with the space before it, and a line break for `</s>`.
 
-        The bytes of a character may be divided among tokens; its text comes with the last of them. Bytes that are not
-        UTF-8 become U+FFFD. For sub-words and bytes, one more string follows the last token: what is left of a
-        character that did not end.
+        A character whose bytes belong to several tokens is yielded with the last of them. Bytes that are not UTF-8
+        become U+FFFD. For sub-words and bytes, a further string follows the last token: U+FFFD for an incomplete
+        character, or an empty string.
         """
         if self.unit in ("sub-word", "byte"):
             return join_pieces(tokens)
@@ -100,38 +106,64 @@ class TextCodec:
         return ("\n" if word == "</s>" else f" {word}" for word in tokens)
 
     def shown(self, token: str) -> str:
-        """Returns a token as it is printed: characters and bytes in quotes."""
+        """Returns a token as programs print it. Characters and bytes are quoted."""
         return shown(token, self.unit)
 
     def count_words(self, tokens: Iterable[str]) -> int:
-        """Returns the number of words in tokens; characters and bytes count one each."""
+        """Returns the number of words in tokens. Each character or byte counts as a word."""
         return sum(map(begins_word, tokens)) if self.unit == "sub-word" else len(list(tokens))
 
 
 def load_vocabulary(folder: str | os.PathLike, metadata: dict) -> Vocabulary:
-    """Reads the `Vocabulary` of a run.
+    """Reads the vocabulary of a run.
+
+    Args:
+        folder: Folder with `vocabulary.txt`.
+        metadata: Contents of its `corpus.json`, which `read_metadata` returns.
+
+    Returns:
+        The `Vocabulary`.
 
     Raises:
-        ValueError: If it differs from the vocabulary in `metadata`, the contents of a `corpus.json`.
+        ValueError: If `vocabulary.txt` differs from the vocabulary that `metadata` describes.
+
+    Example:
+
+    ```python
+    vocabulary = load_vocabulary("runs/books", read_metadata("runs/books/corpus.json"))
+    ```
     """
     path = Path(folder, "vocabulary.txt")
     vocabulary = Vocabulary.load(path)
-    known = metadata.get("vocabulary")  # a run that an earlier version converted has none
-    if known is not None and known["sha256"] != vocabulary.sha256:
-        raise ValueError(f"{path} is not the vocabulary of this run any more: put the right one back.")
+    expected = metadata.get("vocabulary")  # runs that version 0.1 converted lack it
+    if expected is not None and expected["sha256"] != vocabulary.sha256:
+        raise ValueError(f"{path} is not the vocabulary of this run any more: put the right file back.")
     return vocabulary
 
 
 def load_subwords(folder: str | os.PathLike, metadata: dict) -> Subwords | None:
-    """Reads the `Subwords` of a folder with `merges.txt`; `None` if its units are words.
+    """Reads the sub-words of a corpus or a run.
+
+    Args:
+        folder: Folder with `merges.txt`.
+        metadata: Contents of its `corpus.json`, which `read_metadata` returns.
+
+    Returns:
+        The `Subwords`, or `None` if the unit of the tokens is not the sub-word.
 
     Raises:
-        ValueError: If the merges differ from the merges in `metadata`, the contents of a `corpus.json`.
+        ValueError: If `merges.txt` differs from the merges that `metadata` describes.
+
+    Example:
+
+    ```python
+    subwords = load_subwords("data/books_bpe", read_metadata("data/books_bpe/corpus.json"))
+    ```
     """
     if metadata["unit"] != "sub-word":
         return None
     path = Path(folder, "merges.txt")
     subwords = Subwords.load(path)
     if subwords.sha256 != metadata.get("merges", {}).get("sha256"):
-        raise ValueError(f"{path} holds the merges of another corpus. Put the right one back, or make it again.")
+        raise ValueError(f"{path} holds the merges of another corpus. Put the right file back, or prepare it again.")
     return subwords
