@@ -1,10 +1,11 @@
-"""Tries a wheel alone: an environment for each backend, without the checkout and without the other backends.
+"""Tests a wheel in an environment per backend, without the checkout and without the other backends.
 
     python -m scripts.try_wheel dist/keras_adaptive-0.2.0-py3-none-any.whl torch jax tensorflow
 
-Each environment holds the wheel, which pip installs, and links to the installed packages that `keras_adaptive[BACKEND]`
-asks for: a package that the wheel needs and does not name is missing there. In each, the command `keras-adaptive` makes
-a corpus, trains a recipe, evaluates, scores and generates; on torch it draws pictures, and on TensorFlow it exports.
+Each environment contains the wheel, which pip installs, and links to the installed packages that
+`keras_adaptive[BACKEND]` requires, so that a requirement that the wheel does not name is missing. In each environment,
+the command `keras-adaptive` prepares a corpus, trains a recipe, evaluates, scores and generates. It also draws pictures
+on torch, and exports on TensorFlow.
 """
 
 import importlib.metadata

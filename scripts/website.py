@@ -1,7 +1,7 @@
-"""Makes the site of the documentation from the repository as it is: hooks for MkDocs, an extension for its docstrings.
+"""Hooks for MkDocs, which build the site of the documentation, and an extension for docstrings.
 
-README.md is the home page. Files outside of docs/ that pages link to become part of the site, and every public
-sub-package gets a page with the docstrings of its public names, which are read and never imported.
+README.md is the home page. Files outside of docs/ that pages link to become part of the site. Every public sub-package
+has a page with the docstrings of its public names. The sources are parsed, never imported.
 """
 
 import ast

@@ -76,9 +76,9 @@ def make_steps(names):
             columns = ops.reshape(ops.transpose(x, (0, 2, 1)), (-1, FLAGS.length, 1))
             columns = ops.pad(columns, [[0, 0], [num_local + FLAGS.global_window - 1, 0], [0, 0]])
             columns = columns[:, : FLAGS.length + FLAGS.global_window - 1]
-            found = ops.conv(columns, ops.transpose(ops.flip(bank, axis=1))[:, None], padding="valid")
-            found = ops.reshape(found, (shape[0], FLAGS.dim, FLAGS.length, FLAGS.num_global))
-            blocks += [ops.transpose(found[..., one], (0, 2, 1)) for one in range(FLAGS.num_global)]
+            averages = ops.conv(columns, ops.transpose(ops.flip(bank, axis=1))[:, None], padding="valid")
+            averages = ops.reshape(averages, (shape[0], FLAGS.dim, FLAGS.length, FLAGS.num_global))
+            blocks += [ops.transpose(averages[..., number], (0, 2, 1)) for number in range(FLAGS.num_global)]
         concatenated = ops.reshape(ops.concatenate(blocks, axis=-1), (rows, -1))
         return ops.reshape(ops.matmul(concatenated, kernel) + bias, (*shape, units)), sum(blocks)
 
@@ -156,8 +156,8 @@ def compare(ours, plain):
     import keras
 
     pairs = zip(keras.tree.flatten(ours()), keras.tree.flatten(plain()), strict=True)
-    for one, other in (map(keras.ops.convert_to_numpy, pair) for pair in pairs):
-        error = np.abs(one - other).max() / np.abs(other).max()
+    for actual, expected in (map(keras.ops.convert_to_numpy, pair) for pair in pairs):
+        error = np.abs(actual - expected).max() / np.abs(expected).max()
         if not error <= 1e-4:
             raise ArithmeticError(f"A result is off by {error:.1e} of its size; nothing was timed.")
 
@@ -170,7 +170,7 @@ def memory(name):
 
 
 def print_memory(name):
-    """Prints the memory of a step beside its results."""
+    """Prints the peak memory of a step, without its results."""
     import keras
 
     step = make_steps([name])[name]

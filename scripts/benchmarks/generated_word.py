@@ -84,10 +84,10 @@ def main():
             str(length): common.spread([turn / FLAGS.words for turn in seconds[name, length]]) for length in lengths
         }
         medians = [candidates[str(length)]["median"] for length in lengths]
-        cases.append({"body": name, "candidates": candidates, "ratios": [one / medians[0] for one in medians]})
+        cases.append({"body": name, "candidates": candidates, "ratios": [median / medians[0] for median in medians]})
         rows += [
-            [name if length == lengths[0] else "", length, f"{1e3 * one:.2f}", f"{one / medians[0]:.2f}"]
-            for length, one in zip(lengths, medians)
+            [name if length == lengths[0] else "", length, f"{1e3 * median:.2f}", f"{median / medians[0]:.2f}"]
+            for length, median in zip(lengths, medians)
         ]
     common.print_table(["body", "words before", "ms a word", f"÷ after {lengths[0]}"], rows)
     common.save(SETTINGS, cases=cases)

@@ -50,7 +50,7 @@ def ours(hidden, targets, weights):
     from keras_adaptive.layers import AdaptiveSoftmax
 
     class Problem(keras.layers.Layer):
-        """Hidden states as a weight, beside the weights of the loss."""
+        """Holds the hidden states as a weight, in addition to the weights of the loss."""
 
         def __init__(self):
             super().__init__(dtype="float32")
@@ -92,8 +92,8 @@ def floor(hidden, targets, weights):
 
     def products(x, matrix):
         """Computes x·matrixᵀ and, with the product as its own gradient, the gradients of x and matrix."""
-        slope = ops.matmul(x, ops.transpose(matrix))
-        return slope, ops.matmul(slope, matrix), ops.matmul(ops.transpose(slope), x)
+        product = ops.matmul(x, ops.transpose(matrix))
+        return product, ops.matmul(product, matrix), ops.matmul(ops.transpose(product), x)
 
     def function():
         x, *tensors = (variable.value for variable in variables)
@@ -183,8 +183,8 @@ def make_weights(random):
 def compare(name, actual, expected):
     """Raises if a loss or its gradient differs from another's by more than the dtype explains."""
     tolerance = 1e-4 if FLAGS.dtype == "float32" else 3e-2
-    for what, one, other in zip(("loss", "gradient"), actual, expected, strict=True):
-        error = np.abs(one - other).max() / np.abs(other).max()
+    for what, values, references in zip(("loss", "gradient"), actual, expected, strict=True):
+        error = np.abs(values - references).max() / np.abs(references).max()
         if not error <= tolerance:
             raise ArithmeticError(f"{name}: the {what} is off by {error:.1e} of its size; nothing was timed.")
 
@@ -227,7 +227,7 @@ def memory(name, rows, tail_share):
 
 
 def print_memory(name, case):
-    """Prints the memory of a step beside the gradients of the hidden states and the weights."""
+    """Prints the peak memory of a step, without the gradients of the hidden states and the weights."""
     hidden, _, weights = case
     step = ours(*case)[0] if name == "ours" else peers(*case)[name][0]
     step()
@@ -239,13 +239,13 @@ def report(case):
     """Prints a case as a table."""
     shares = " / ".join(f"{100 * share:.1f}" for share in case["shares"])
     print(f"\n{case['rows']} rows, {shares} % of the targets in each band")
-    own = case["candidates"]["ours"]["seconds"]["median"]
+    reference = case["candidates"]["ours"]["seconds"]["median"]
     rows = []
     for name, figures in case["candidates"].items():
         time, memory = figures["seconds"], figures.get("mebibytes")
         span = f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}"
         memory = "" if memory is None else f"{memory:.0f}"
-        rows.append([name, f"{1e3 * time['median']:.0f}", span, f"{own / time['median']:.3f}", memory])
+        rows.append([name, f"{1e3 * time['median']:.0f}", span, f"{reference / time['median']:.3f}", memory])
     common.print_table(["", "ms", "span", "ours / it", "MiB"], rows)
 
 

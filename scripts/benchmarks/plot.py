@@ -53,7 +53,9 @@ def describe(result):
         rows = [case["rows"] for case in result["cases"]]
         rows = " – ".join(dict.fromkeys(f"{number:,}" for number in (min(rows), max(rows))))
         return f"{rows} hidden states of dimension {settings['dim']:,}, {settings['vocabulary_size']:,} words"
-    sizes = [f"{CANDIDATES[name][0]} {one['parameters'] / 1e6:.0f}" for name, one in result["candidates"].items()]
+    sizes = [
+        f"{CANDIDATES[name][0]} {figures['parameters'] / 1e6:.0f}" for name, figures in result["candidates"].items()
+    ]
     return f"{settings['batch_size']} × {settings['length']} tokens; million parameters: {', '.join(sizes)}"
 
 
@@ -91,7 +93,7 @@ def plot_loss(results):
         for case in result["cases"]:
             seconds = {name: figures["seconds"] for name, figures in case["candidates"].items()}
             peer = seconds["torch adaptive"]["median"]
-            ratios = {name: [one[key] / peer for key in ("median", "low", "high")] for name, one in seconds.items()}
+            ratios = {name: [times[key] / peer for key in ("median", "low", "high")] for name, times in seconds.items()}
             groups.append((label(result["settings"]), ratios))
     figure, axes = plt.subplots(figsize=(10, 5))
     draw_bars(axes, groups, "{:.2f}")
@@ -107,10 +109,10 @@ def plot_rows(results):
     draw_lines(left, results, names, lambda case, figures: (case["rows"], figures["seconds"]["median"]))
     draw_lines(right, results, names, lambda case, figures: (case["rows"], figures.get("mebibytes", np.nan)))
     rows = sorted({case["rows"] for result in results for case in result["cases"]})
-    for axes, ylabel in (left, "seconds"), (right, "MiB beside the gradients"):
+    for axes, ylabel in (left, "seconds"), (right, "MiB without the gradients"):
         yscale = "log" if np.isfinite(axes.dataLim.minposy) else "linear"  # of no memory there is no logarithm
         axes.set(xscale="log", yscale=yscale, xlabel="hidden states", ylabel=ylabel)
-        axes.set_xticks(rows, [f"{one:,}" for one in rows])
+        axes.set_xticks(rows, [f"{number:,}" for number in rows])
         axes.set_xticks([], minor=True)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=len(results), fontsize=8)
     return figure
@@ -172,12 +174,12 @@ def plot_benchmarks(folder):
     folder, drawn = Path(folder), []
     for picture, patterns, title, plot in PICTURES:
         files = [folder / pattern.format(backend) for backend in BACKENDS for pattern in patterns]
-        found = [file for file in files if file.is_file()]
-        missing = ", ".join(file.name for file in files if file not in found)
+        present = [file for file in files if file.is_file()]
+        missing = ", ".join(file.name for file in files if file not in present)
         if missing:
-            print(f"{folder / picture}: {'drawn without' if found else 'not drawn, there is no'} {missing}")
-        if found:
-            draw(found, title, plot, folder / picture)
+            print(f"{folder / picture}: {'drawn without' if present else 'not drawn, there is no'} {missing}")
+        if present:
+            draw(present, title, plot, folder / picture)
             drawn.append(folder / picture)
     if not drawn:
         how = f"python -m scripts.benchmarks.loss --backend=torch --results={folder / 'loss_torch.json'}"

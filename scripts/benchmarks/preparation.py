@@ -61,14 +61,15 @@ class Watch(threading.Thread):
         self.join()
 
     def run(self):
-        own = Path("/proc/self/cmdline").read_bytes()
+        parent = Path("/proc/self/cmdline").read_bytes()
         while not self._done.wait(0.1):
             for tasks in Path("/proc/self/task").glob("*/children"):
                 try:
                     for process in tasks.read_text().split():
-                        if Path(f"/proc/{process}/cmdline").read_bytes() != own:  # which it has until it begins
+                        # A forked process has the command line of its parent until it runs its program.
+                        if Path(f"/proc/{process}/cmdline").read_bytes() != parent:
                             self.peak = max(self.peak, common.status("VmHWM", process))
-                except (OSError, StopIteration):  # it is over
+                except (OSError, StopIteration):  # the process has ended
                     continue
 
 
@@ -125,12 +126,13 @@ def time_sentences(path):
     return {"sentences": FLAGS.sentences, "tokens": len(tokens), "index": index, "order": order, **times}
 
 
-def print_sentences(found):
-    peaks = [number / found["sentences"] for number in (found["index"]["peak_bytes"], found["peak_bytes"])]
+def print_sentences(figures):
+    peaks = [number / figures["sentences"] for number in (figures["index"]["peak_bytes"], figures["peak_bytes"])]
     print(
-        f"{found['sentences']:,} sentences: index {found['index']['seconds']:.1f} s, {peaks[0]:.1f} bytes a sentence; "
-        f"order of an epoch {found['order']['seconds']:.1f} s, {peaks[1]:.1f} bytes a sentence with the index; "
-        f"a batch {1e3 * found['batch_seconds']:.1f} ms"
+        f"{figures['sentences']:,} sentences: "
+        f"index {figures['index']['seconds']:.1f} s, {peaks[0]:.1f} bytes per sentence; "
+        f"order of an epoch {figures['order']['seconds']:.1f} s, {peaks[1]:.1f} bytes per sentence with the index; "
+        f"a batch {1e3 * figures['batch_seconds']:.1f} ms"
     )
 
 
@@ -150,8 +152,8 @@ def main():
             results["sentences"] = time_sentences(Path(folder, "tokens"))
     columns = ["bytes_per_second", "peak_bytes", "peak_bytes_of_another_process", "verify_seconds"]
     rows = [
-        [number, *(f"{found[name] / scale:.1f}" for name, scale in zip(columns, (1e6, 1e6, 1e6, 1)))]
-        for number, found in results["preparation"].items()
+        [number, *(f"{figures[name] / scale:.1f}" for name, scale in zip(columns, (1e6, 1e6, 1e6, 1)))]
+        for number, figures in results["preparation"].items()
     ]
     header = [f"processes, {results['text_bytes'] / 1e6:,.0f} MB", "MB/s", "peak MB", "another's MB", "verify s"]
     common.print_table(header, rows)

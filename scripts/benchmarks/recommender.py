@@ -66,10 +66,12 @@ def main():
     turns = {name: fit_turn(make(), batches) for name, make in CANDIDATES.items()}
     times = common.time_interleaved(turns, FLAGS.repeats, warmup=1, timed=True)
     seconds = {name: common.spread(some) for name, some in times.items()}
-    own = seconds["ours"]["median"]
-    lines = [[name, f"{1e3 * one['median']:,.0f}", f"{one['median'] / own:.1f}"] for name, one in seconds.items()]
+    reference = seconds["ours"]["median"]
+    lines = [
+        [name, f"{1e3 * times['median']:,.0f}", f"{times['median'] / reference:.1f}"] for name, times in seconds.items()
+    ]
     common.print_table(["", "ms", "time / ours"], lines)
-    common.save(SETTINGS, candidates={name: {"seconds": one} for name, one in seconds.items()})
+    common.save(SETTINGS, candidates={name: {"seconds": times} for name, times in seconds.items()})
 
 
 CANDIDATES = {"ours": ours, "keras": of_keras}

@@ -52,7 +52,7 @@ def step_of(function, layer, inputs, upstream):
     from keras import ops
 
     class Problem(keras.layers.Layer):
-        """The inputs as weights, beside the weights of the layer."""
+        """Holds the inputs as weights, in addition to the weights of the layer."""
 
         def __init__(self):
             super().__init__(dtype="float32")

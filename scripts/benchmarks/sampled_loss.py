@@ -79,9 +79,9 @@ def compare(model, peer, batch):
     import keras
 
     expected = float(peer.loss(*batch, noise_of(model.word_output, batch[1])))
-    found = float(keras.ops.convert_to_numpy(model.train_on_batch(*batch, return_dict=True)["loss"]))
-    if not abs(found - expected) <= 1e-4 * abs(expected):
-        raise ArithmeticError(f"The losses of the same noise are {found} and {expected}; nothing was timed.")
+    actual = float(keras.ops.convert_to_numpy(model.train_on_batch(*batch, return_dict=True)["loss"]))
+    if not abs(actual - expected) <= 1e-4 * abs(expected):
+        raise ArithmeticError(f"The losses of the same noise are {actual} and {expected}; nothing was timed.")
 
 
 def noise_of(softmax, targets):
@@ -129,7 +129,7 @@ def memory(name, vocabulary_size):
 
 
 def print_memory(name, vocabulary_size):
-    """Prints the memory of an update beside what is held between updates."""
+    """Prints the peak memory of an update, without the memory that is held between updates."""
     batch = make_batch(vocabulary_size)
     model = make_model(vocabulary_size)
     if name == "ours":
@@ -145,12 +145,12 @@ def print_memory(name, vocabulary_size):
 def report(case):
     """Prints a case as a table."""
     print(f"\n{case['vocabulary_size']:,} words × {FLAGS.dim}, {FLAGS.rows} targets, {FLAGS.num_samples} noise words")
-    own, rows = case["candidates"]["ours"]["seconds"]["median"], []
+    reference, rows = case["candidates"]["ours"]["seconds"]["median"], []
     for name, figures in case["candidates"].items():
         time, memory = figures["seconds"], figures.get("mebibytes")
         span = f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}"
         memory = "" if memory is None else f"{memory:.0f}"
-        rows.append([name, f"{1e3 * time['median']:.0f}", span, f"{own / time['median']:.3f}", memory])
+        rows.append([name, f"{1e3 * time['median']:.0f}", span, f"{reference / time['median']:.3f}", memory])
     common.print_table(["", "ms", "span", "ours / it", "MiB"], rows)
 
 

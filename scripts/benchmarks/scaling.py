@@ -121,7 +121,7 @@ def text(replicas):
 def held(variables):
     """Returns the bytes of variables on one device."""
     shards = [getattr(variable.value, "addressable_shards", None) for variable in variables]
-    shapes = [one[0].data.shape if one else variable.shape for one, variable in zip(shards, variables)]
+    shapes = [shard[0].data.shape if shard else variable.shape for shard, variable in zip(shards, variables)]
     return sum(4 * int(np.prod(shape)) for shape in shapes)
 
 
@@ -146,7 +146,7 @@ def report(cases):
     rows = []
     for case in cases:
         update, alone = (case["seconds"][name]["median"] for name in ("update", "without sums"))
-        case["share_in_sums"] = 1 - alone / update if case["replicas"] > 1 else None  # XLA's own cannot be left out
+        case["share_in_sums"] = 1 - alone / update if case["replicas"] > 1 else None  # XLA's sums cannot be omitted
         case["sent_bytes_of_a_device"] = 2 * (case["devices"] - 1) / case["devices"] * case["summed_bytes"]
         sizes = (case[f"{name}_bytes_of_a_device"] / MIB for name in ("sent", "state", "table"))
         share = "" if case["share_in_sums"] is None else f"{100 * case['share_in_sums']:.0f} %"

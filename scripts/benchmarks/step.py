@@ -131,14 +131,14 @@ def main():
 
 def report(seconds, parameters, tokens):
     results, parts, rows = {}, {}, []
-    own = common.spread(seconds["ours"])["median"]
+    reference = common.spread(seconds["ours"])["median"]
     for name, times in seconds.items():
         time = common.spread(times)
         row = [name, "", f"{1e3 * time['median']:.0f}", f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}", "", ""]
         if name in parameters:
             speed, size = tokens / time["median"], parameters[name]
             results[name] = {"seconds": time, "tokens_per_second": speed, "parameters": size}
-            row[1], row[4], row[5] = f"{size:,}", f"{speed:,.0f}", f"{time['median'] / own:.2f}"
+            row[1], row[4], row[5] = f"{size:,}", f"{speed:,.0f}", f"{time['median'] / reference:.2f}"
         else:
             parts[name] = time
         rows.append(row)

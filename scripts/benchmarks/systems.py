@@ -37,7 +37,7 @@ def main():
         turns[name], parameters[name] = training(experiment)
         settings[name] = {**experiment.parts, **experiment.settings}
         del settings[name]["data_dir"]  # a folder of this machine
-    tokens = {name: one["batch_size"] * row_length(one) for name, one in settings.items()}
+    tokens = {name: chosen["batch_size"] * row_length(chosen) for name, chosen in settings.items()}
     results = report(common.time_interleaved(turns, FLAGS.repeats, timed=True), parameters, tokens)
     common.save(("backend",), {"systems": settings}, candidates=results)
 

@@ -70,8 +70,8 @@ def main():
     print_table(table)
     print_validations(table)
     given = {name: FLAGS[name].value for name in ("common", "flagfiles", "seeds", "updates", "minutes", "validations")}
-    found = {"machine": machine(), "settings": given, "systems": table}
-    write_json(output / "comparison.json", found)
+    result = {"machine": machine(), "settings": given, "systems": table}
+    write_json(output / "comparison.json", result)
 
 
 def pairs(names):
@@ -189,7 +189,7 @@ def print_validations(table):
         print("\n    update", *(f"{name:>{width}}" for name in table))
         for update in updates:
             values = (figures["validations"].get(update) for figures in table.values())
-            print(f"{update:10,}", *(" " * width if one is None else f"{one:{width},.2f}" for one in values))
+            print(f"{update:10,}", *(" " * width if value is None else f"{value:{width},.2f}" for value in values))
 
 
 if __name__ == "__main__":

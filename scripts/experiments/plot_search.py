@@ -12,24 +12,24 @@ CELLS = 5  # number of cells along each axis of a heat map
 MOST_IMPORTANT = 3  # number of hyper-parameters whose pairs are drawn by default
 
 
-def draw_search(found, folder, pairs=None):
+def draw_search(result, folder, pairs=None):
     """Draws both pictures into a folder.
 
     Args:
-        found: Result of `search.analyze`.
+        result: Result of `search.analyze`.
         folder: Path of the folder.
         pairs: List of pairs of names; by default all pairs of the most important hyper-parameters.
     """
-    names = list(found["importances"])[:MOST_IMPORTANT]
+    names = list(result["importances"])[:MOST_IMPORTANT]
     pairs = pairs or [(first, second) for i, first in enumerate(names) for second in names[i + 1 :]]
-    plots.draw(plot_importances, folder / "importances.png", found)
+    plots.draw(plot_importances, folder / "importances.png", result)
     if pairs:
-        plots.draw(plot_heat_maps, folder / "heat_maps.png", found, pairs)
+        plots.draw(plot_heat_maps, folder / "heat_maps.png", result, pairs)
 
 
-def plot_importances(found):
+def plot_importances(result):
     """Plots the importances as bars, with their range over the forests of resampled trials."""
-    rows = found["importances"]
+    rows = result["importances"]
     shares, lows, highs = ([row[key] for row in rows.values()] for key in ("importance", "low", "high"))
     figure, axes = plt.subplots(figsize=(8, 1.2 + 0.4 * len(rows)))
     axes.barh(range(len(rows)), shares, color=plots.TRAIN)
@@ -38,22 +38,22 @@ def plot_importances(found):
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set(
-        title=f"Importance for the valid perplexity: {len(found['trials'])} trials, out-of-bag R² {found['r2']:.2f}",
+        title=f"Importance for the valid perplexity: {len(result['trials'])} trials, out-of-bag R² {result['r2']:.2f}",
         xlabel="importance in a random forest; lines: 80 % of forests of resampled trials",
         xlim=(0, None),
     )
     return figure
 
 
-def plot_heat_maps(found, pairs):
+def plot_heat_maps(result, pairs):
     """Plots the mean perplexity and the number of trials in the cells of each pair of hyper-parameters."""
     columns = min(len(pairs), 3)
     rows = -(-len(pairs) // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(4.5 * columns, 0.8 + 3.6 * rows), squeeze=False)
-    maps = [cell_means(found, *pair) for pair in pairs]
+    maps = [cell_means(result, *pair) for pair in pairs]
     low, high = (bound([bound(means) for means, _ in maps]) for bound in (np.nanmin, np.nanmax))
     for axis, pair, (means, counts) in zip(axes.flat, pairs, maps):
-        (left, right), (bottom, top) = (found["space"][name] for name in pair)
+        (left, right), (bottom, top) = (result["space"][name] for name in pair)
         extent = (left, right, bottom, top)
         image = axis.imshow(
             means.T, origin="lower", extent=extent, aspect="auto", cmap="viridis_r", vmin=low, vmax=high
@@ -72,11 +72,11 @@ def plot_heat_maps(found, pairs):
     return figure
 
 
-def cell_means(found, first, second, cells=CELLS):
+def cell_means(result, first, second, cells=CELLS):
     """Returns the mean perplexity and the number of the trials in every cell of two hyper-parameters.
 
     Args:
-        found: Result of `search.analyze`.
+        result: Result of `search.analyze`.
         first: Name of the hyper-parameter of axis 0.
         second: Name of the hyper-parameter of axis 1.
         cells: Number of cells along each axis.
@@ -84,7 +84,7 @@ def cell_means(found, first, second, cells=CELLS):
     Returns:
         `(means, counts)`, two arrays (cells, cells). The mean is NaN in cells without a trial.
     """
-    trials, bounds = found["trials"], [found["space"][name] for name in (first, second)]
+    trials, bounds = result["trials"], [result["space"][name] for name in (first, second)]
     places = [[trial["hyper_parameters"][name] for trial in trials] for name in (first, second)]
     counts, *_ = np.histogram2d(*places, cells, bounds)
     sums, *_ = np.histogram2d(*places, cells, bounds, weights=[trial["bounded"] for trial in trials])

@@ -68,13 +68,13 @@ def main():
         trials, missing = study.results()
         if missing:
             return print(f"Other commands train the last {missing} trials and write the results.", flush=True)
-        found = {"machine": common.machine(), "settings": settings(base, corpus)}
-        found |= analyze(forest.importances, trials, space, len(corpus.vocabulary))
-        print_results(found)
+        result = {"machine": common.machine(), "settings": settings(base, corpus)}
+        result |= analyze(forest.importances, trials, space, len(corpus.vocabulary))
+        print_results(result)
         path = Path(FLAGS.results or f"{FLAGS.output_dir}/search.json")
-        write_json(path, found)
-        plot_search.draw_search(found, path.parent, pairs)
-        print(f"Written to {path}, beside importances.png and heat_maps.png", flush=True)
+        write_json(path, result)
+        plot_search.draw_search(result, path.parent, pairs)
+        print(f"Written to {path}, with importances.png and heat_maps.png", flush=True)
 
 
 def optional_modules():
@@ -222,12 +222,12 @@ def bound(perplexities, words):
     return [value if value < words else max(learned) for value in perplexities]
 
 
-def print_results(found):
-    best = min(found["trials"], key=lambda trial: trial["bounded"])
-    print(f"\n{len(found['trials'])} trials, of which {found['failed']} have learned nothing.", end=" ")
+def print_results(result):
+    best = min(result["trials"], key=lambda trial: trial["bounded"])
+    print(f"\n{len(result['trials'])} trials; {result['failed']} are as bad as a uniform guess.", end=" ")
     print(f"The best is trial {best['trial']}: valid perplexity {best['perplexity']:.2f}.")
-    print(f"Out-of-bag R² of the forest: {found['r2']:.2f}. Importances, and 80 % of forests of resampled trials:\n")
-    rows = found["importances"].items()
+    print(f"Out-of-bag R² of the forest: {result['r2']:.2f}. Importances, and 80 % of forests of resampled trials:\n")
+    rows = result["importances"].items()
     common.print_table(
         ["", "importance", "low", "high"],
         [[name, *(f"{row[key]:.3f}" for key in ("importance", "low", "high"))] for name, row in rows],

@@ -64,7 +64,7 @@ class AdaptiveInput(nn.Module):
 
 
 def sinusoids(length, dim):
-    """Sines beside cosines of geometrically falling frequencies: (length, dim)."""
+    """Returns sines and cosines of geometrically decreasing frequencies, (length, dim)."""
     half = dim // 2
     frequencies = torch.exp(-torch.arange(half) * math.log(10_000) / (half - 1))
     angles = torch.arange(length).unsqueeze(1) * frequencies
@@ -100,7 +100,7 @@ def to_device(batch, device):
 
 
 def train(model, batches, device):
-    """Trains for the budget of time or updates; returns what it cost and the loss of the last tenth of it."""
+    """Trains for the budget of time or updates, and returns the cost and the loss of its last tenth."""
     optimizer = torch.optim.Adam(model.parameters(), lr=FLAGS.learning_rate, fused=True)
     model.train()
     losses, tokens, start, seconds = [], [], time.perf_counter(), 0.0

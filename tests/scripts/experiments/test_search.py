@@ -206,7 +206,7 @@ def test_a_search_resumes_and_grows(command, trained, monkeypatch, capsys):
         assert not search.Path(values["run_dir"], "checkpoints").exists()
     assert list(found["importances"])[0] == "weight_dropout" and found["space"]["bptt"] == [5, 20]
     assert {path.name for path in command.output.glob("*.png")} == {"importances.png", "heat_maps.png"}
-    assert "6 trials, of which 1 have learned nothing" in capsys.readouterr().out
+    assert "6 trials; 1 are as bad as a uniform guess" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"contains a search with other settings: --max_rate=0.02 \(was 0.01\)"):
         command("--trials=6", *long, "--max_rate=0.02")
 
