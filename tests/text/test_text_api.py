@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from keras_adaptive.data import Vocabulary
 from keras_adaptive.export import export_saved_model
 from keras_adaptive.files import json_text
@@ -14,6 +16,7 @@ SIZES = {"length=20": "length=3", "num_blocks=2": "num_blocks=1", "* 100": "* 3"
 SIZES |= {"_epoch=10": "_epoch=2"}
 
 
+@pytest.mark.usefixtures("eager_predictions")
 def test_the_examples(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     vocabulary, run = Vocabulary([*WORDS[:4], "It", "was", *WORDS[6:]], range(20)), tmp_path / "runs/books"
