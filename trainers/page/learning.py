@@ -38,7 +38,7 @@ class Learning:
 
     def frequency(self):
         """Returns the split and the losses by frequency of the newest evaluation: `(name, bins)`, or `(None, [])`."""
-        files = [path for split in ("test", "valid") if (path := self._path(f"evaluation_{split}.json")).is_file()]
+        files = [path for split in ("test", "valid") if (path := self._file(f"evaluation_{split}.json")).is_file()]
         if not files:
             return None, []
         newest = max(files, key=lambda path: path.stat().st_mtime)
@@ -67,18 +67,18 @@ class Learning:
         updates = self.folder.flags().get("updates", "")
         lines = self._lines()
         done = lines[-1]["update"] if lines and "val_loss" in lines[-1] else 0
-        if not self._path("lock").exists() or (updates.isdecimal() and done >= int(updates)):
+        if not self._file("lock").exists() or (updates.isdecimal() and done >= int(updates)):
             return False
         with self._asking:  # or two threads would take each other for a training
             try:
-                with filelock.FileLock(self._path("lock"), timeout=0):
+                with filelock.FileLock(self._file("lock"), timeout=0):
                     return False
             except (filelock.Timeout, OSError):
                 return True
 
     def _lines(self):
         """Returns the lines of the log, read again when the file has changed."""
-        path = self._path("log.jsonl")
+        path = self._file("log.jsonl")
         try:
             found = os.stat(path)
         except OSError:
