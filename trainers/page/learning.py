@@ -89,7 +89,7 @@ class Learning:
             self._read = version, lines
         return self._read[1]
 
-    def _path(self, name):
+    def _file(self, name):
         return self.folder.path / name
 
 
