@@ -230,7 +230,7 @@ def test_multiworker_needs_tf_config(monkeypatch, config):
 @pytest.mark.skipif(BACKEND != "torch", reason="a strategy of torch")
 def test_ddp_needs_torchrun(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(ValueError, match="launch them by `torchrun --nproc_per_node=DEVICES -m trainers.train"):
+    with pytest.raises(ValueError, match="launch the processes with `torchrun --nproc_per_node=DEVICES -m"):
         distribution.start("ddp")
 
 
@@ -312,5 +312,5 @@ def test_processes_that_do_not_see_the_same_folder():
     class Backup:
         update = 7
 
-    with pytest.raises(ValueError, match="--run_dir must be one folder that all of them see. Received: updates 0 to 7"):
+    with pytest.raises(ValueError, match="--run_dir must be on a shared file system. Received: updates 0 to 7"):
         train.check_same_checkpoint(Another(), Backup)

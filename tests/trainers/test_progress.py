@@ -8,6 +8,7 @@ import pytest
 from keras_adaptive import evaluation
 from keras_adaptive.layers import CausalAttention, LearnedPositions, TransformerBlock, TransformerDecoder
 from keras_adaptive.models import LanguageModel
+from keras_adaptive.text import scoring
 from tests.support.programs import parsed
 from tests.support.tiny import VOCABULARY, language_model
 from tests.support.toy_body import ToyBody
@@ -68,15 +69,13 @@ def line():
 @pytest.fixture
 def small(monkeypatch):
     """Windows of 8 tokens, scored 4 at a time."""
-    monkeypatch.setattr(score, "LONGEST", 8)
-    monkeypatch.setattr(score, "SEGMENT", 4)
-    with parsed(score, "--run_dir=none"):
-        yield
+    monkeypatch.setattr(scoring, "LONGEST", 8)
+    monkeypatch.setattr(scoring, "SEGMENT", 4)
 
 
 def test_a_long_line_is_read_in_windows_that_overlap(small, line):
     model = language_model()
-    (log_probs, ranks), (short, _) = score.score(model, [line[1], line[1][:3]], [line[1], line[1][:3]])
+    (log_probs, ranks), (short, _) = scoring.score_lines(model, [line[1], line[1][:3]], [line[1], line[1][:3]])
     assert log_probs.shape == ranks.shape == (21,)
     for start, stop in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 21)):
         begin = max(stop - 8, 0)
@@ -90,8 +89,7 @@ def test_a_line_longer_than_the_body_reads_is_read_in_windows(line):
     block = TransformerBlock(12, CausalAttention(2))
     body = TransformerDecoder([block], 8, positions=LearnedPositions(8))
     model = LanguageModel(parts.word_input, body, parts.word_output)
-    with parsed(score, "--run_dir=none"):
-        ((log_probs, _),) = score.score(model, [line[1]], [line[1]])
+    ((log_probs, _),) = scoring.score_lines(model, [line[1]], [line[1]])
     for start, stop in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 21)):
         begin = max(stop - 8, 0)
         expected = -model.nll(*(ids[None, begin:stop] for ids in line))[0, start - begin :]
@@ -111,7 +109,7 @@ def test_a_body_with_a_state_of_fixed_size_reads_a_whole_line(small, line):
     parts = language_model()
     model = LanguageModel(parts.word_input, ToyBody(8), parts.word_output)
     assert evaluation.state_grows(parts.body) and not evaluation.state_grows(model.body)
-    ((log_probs, _),) = score.score(model, [line[1]], [line[1]])
+    ((log_probs, _),) = scoring.score_lines(model, [line[1]], [line[1]])
     np.testing.assert_allclose(log_probs, -model.nll(line[0][None], line[1][None])[0], atol=5e-6)
 
 
