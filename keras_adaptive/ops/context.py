@@ -315,7 +315,7 @@ def _add_at(total, part, start):
 
 
 def _loop(count, body, state):
-    if keras.config.backend() == "jax":
+    if keras.config.backend() == "jax" and count:  # a loop without a turn is traced, too
         return ops.fori_loop(0, count, body, state)
     for number in range(count):
         state = body(number, state)
