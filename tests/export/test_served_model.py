@@ -104,7 +104,7 @@ def assert_long_lines_are_refused_before_they_are_cut(score, longest):
         (" b" * 80, 80),
         ("a" * 80 * longest, 81),
     ):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"may have 80 tokens .*Received:\] \[{fewest + 1}\]"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"have 80 tokens, .*Received:\] \[{fewest + 1}\]"):
             score(["the", line])
 
 
