@@ -23,7 +23,7 @@ from keras_adaptive.ops.time_major import (
 )
 from keras_adaptive.typing import Tensor
 
-CHUNK_ROWS = {"tensorflow": 1024, "jax": 64, "torch": 2048}  # minimum number of rows of a product of local blocks
+CHUNK_ROWS = {"tensorflow": 512, "jax": 64, "torch": 2048}  # minimum number of rows of a product of local blocks
 UNKNOWN_BATCH_TOKENS = 128  # tokens per chunk if a graph does not know the number of rows
 
 
@@ -105,19 +105,17 @@ def _tokens_forward(chunks, kernel, bias):
 def _tokens_backward(chunks, kernel, of_product, of_total):
     kernels, whole = chunks.blocks(kernel), ops.zeros(kernel.shape, "float32")
 
-    def rows_of_product(start, size):
-        return as_rows(arranged(chunks.slice(of_product, start, size)), kernel.shape[1])  # (rows, units)
+    def rows_of_product(start, size, *after):
+        return as_rows(arranged(chunks.slice(of_product, start, size, *after)), kernel.shape[1])  # (rows, units)
 
     def add_to_kernels(start, size, of_kernels):
-        window, upstream = chunks.window(start, size), rows_of_product(start, size)
-        window, upstream = (with_dependencies(tensor, of_kernels[-1]) for tensor in (window, upstream))
-        blocks = chunks.blocks_of(window, size)
+        upstream = rows_of_product(start, size, of_kernels[-1])
+        blocks = chunks.blocks_of(chunks.window(start, size, of_kernels[-1]), size)
         return [add_product(total, ops.transpose(rows), upstream) for total, rows in zip(of_kernels, blocks)]
 
     def part_of_text(start, size, overlap):
-        of_sums = with_dependencies(chunks.slice(of_total, start, size), overlap, of_kernel)
-        of_window = chunks.unsummed(arranged(of_sums), size)
-        of_window = chunks.add_gradients(of_window, rows_of_product(start, size), kernels, size)
+        of_window = chunks.unsummed(arranged(chunks.slice(of_total, start, size, overlap, of_kernel)), size)
+        of_window = chunks.add_gradients(of_window, rows_of_product(start, size, of_window), kernels, size)
         of_window = chunks.add_overlap(of_window, overlap, size)
         first = chunks.num_local - 1
         return chunks.restored(as_rows(of_window[..., first:, :], chunks.dim)), of_window[..., :first, :]
@@ -146,7 +144,7 @@ class _Chunks:
         self.count, self.first = 0, self.length  # chunks after the first one, tokens of the first one
         if isinstance(self.length, int):
             if not time_first():  # limits the concatenation of a chunk to a third of the size of the text
-                self.size = max(self.size, self.length // (3 * num_local))
+                self.size = max(self.size, self.length // (4 * num_local))
             self.count = max(0, (self.length - max(1, num_local - 1 - before)) // self.size)
             self.first = self.length - self.count * self.size
 
@@ -156,18 +154,22 @@ class _Chunks:
             return [kernel]
         return [kernel[first : first + self.dim] for first in range(0, kernel.shape[0], self.dim)]
 
-    def slice(self, x, start, size):
-        """Returns `size` tokens of `x` (batch, tokens, dim) from `start`, an int or, under JAX, a tensor."""
+    def slice(self, x, start, size, *after):
+        """Returns `size` tokens of `x` (batch, tokens, dim) from `start`, an int or, under JAX, a tensor.
+
+        Under TensorFlow they are read only when `after` are computed.
+        """
+        x = with_dependencies(x, *after)
         if isinstance(start, int):
             return x[:, start : start + size]
         return ops.slice(x, (0, start, 0), (self.batch, size, x.shape[-1]))
 
-    def window(self, start, size):
+    def window(self, start, size, *after):
         """Returns the tokens that the outputs from `start` see, arranged, with zeros before the text."""
         first, tokens = self.before + start - self.num_local + 1, size + self.num_local - 1
         if isinstance(start, int) and first < 0:
-            return arranged(padded(self.slice(self.x, 0, tokens + first), -first, 0))
-        return arranged(self.slice(self.x, first, tokens))
+            return arranged(padded(self.slice(self.x, 0, tokens + first, *after), -first, 0))
+        return arranged(self.slice(self.x, first, tokens, *after))
 
     def tokens_of(self, window, size):
         """Returns the tokens at the distances 0, 1, … from the outputs, a list of arranged tensors."""
@@ -238,7 +240,7 @@ class _Chunks:
 
         def part(start, size, before):
             before = () if before is None else (before,)
-            return self.restored(rows_of(with_dependencies(self.window(start, size), *before), size))
+            return self.restored(rows_of(self.window(start, size, *before), size))
 
         first = part(0, self.first, after)
         starts = [self.first + number * self.size for number in range(self.count)]
