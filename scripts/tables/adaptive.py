@@ -9,6 +9,7 @@ from scripts.tables.results import (
     megabytes,
     milliseconds,
     read,
+    spread,
     table,
 )
 
@@ -257,3 +258,12 @@ def cache():
         cells = [milliseconds(one[way][0]) for one in times for way in ("cached", "uncached")]
         rows.append([f"{cases[0]['length']:,}", *cells])
     return table("words before | " + " | ".join(f"{label}, with the cache | without" for label, _ in results), rows)
+
+
+def page():
+    rows = []
+    for label, result in benchmark("page"):
+        seconds = result["seconds"]
+        times = [f"{spread(seconds[kind])} ms" for kind in ("score", "generate", "8 clients")]
+        rows.append([label, *times, f"{result['ready_seconds']:.0f} s"])
+    return table(" | score of 50 words | first word of a continuation | score, 8 clients at once | ready after", rows)

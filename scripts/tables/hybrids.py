@@ -1,6 +1,58 @@
 """Tables of the NPLM and its hybrids; a function for each."""
 
-from scripts.tables.results import benchmark, spread, table
+from scripts.tables.results import benchmark, read, spread, table
+
+
+def hybrids():
+    names = {
+        "nplm": "NPLM",
+        "transformer": "Transformer",
+        "transformer_c": "Transformer-C",
+        "transformer_n": "Transformer-N",
+    }
+    return _systems("systems", names, ("valid", "test"))
+
+
+def attention_windows():
+    names = {"window_2": "2", "transformer_c": "5", "window_10": "10", "window_30": "30", "transformer": "all"}
+    return _systems("windows", names, ("valid",), "window of the first layer, tokens")
+
+
+def ablations():
+    names = {
+        "nplm": "NPLM of 6 layers",
+        "nplm_3_layers": "3 layers",
+        "nplm_1_layer": "1 layer",
+        "nplm_local": "without averages",
+        "nplm_averages": "plain averages in place of kernels",
+        "nplm_sgd": "SGD in place of Adam",
+    }
+    return _systems("ablations", names, ("valid",))
+
+
+def _systems(name, names, splits, title=""):
+    systems = read(f"hybrids/{name}")["systems"]
+    rows = []
+    for key, label in names.items():
+        system = systems[key]
+        rows.append([label, f"{system['parameters']:,}", system["seeds"], *(_mean(system[split]) for split in splits)])
+    return table(f"{title} | parameters | seeds | {' | '.join(splits)}", rows)
+
+
+def _mean(figures):
+    spread = f" ± {figures['std']:.1f}" if figures["std"] else ""
+    return f"{figures['mean']:.1f}{spread}"
+
+
+def concatenation():
+    rows = []
+    for label, result in benchmark("concatenation"):
+        ours, plain, products = (result["candidates"][name] for name in ("ours", "plain", "products"))
+        ratio = ours["seconds"]["median"] / products["seconds"]["median"]
+        times = [spread(one["seconds"]) for one in (ours, plain, products)]
+        rows.append([label, *times, f"{ratio:.2f}", f"{ours['texts']:.2f}", f"{plain['texts']:.1f}"])
+    header = " | ours, ms | plain concatenation, ms | matrix products alone, ms | ours ÷ products"
+    return table(f"{header} | memory of ours, in inputs | of the plain one", rows)
 
 
 def generated_word():
@@ -10,3 +62,12 @@ def generated_word():
             times = [spread(figures, digits=1) for figures in case["candidates"].values()]
             rows.append([f"{case['body']}, {label}", *times, f"{case['ratios'][-1]:.2f}"])
     return table(" | after 64 words, ms | after 2,048 words, ms | ratio", rows)
+
+
+def nplm_step():
+    rows = []
+    for label, result in benchmark("nplm_step"):
+        ours, peer = (result["candidates"][name] for name in ("nplm", "transformer"))
+        times = [one["seconds"] for one in (ours, peer)]
+        rows.append([label, *map(spread, times), f"{times[1]['median'] / times[0]['median']:.2f}"])
+    return table(" | NPLM, ms | Transformer, ms | speed of the NPLM ÷ the Transformer's", rows)
