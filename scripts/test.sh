@@ -53,8 +53,7 @@ style() {
 # Four seconds of one core: pages, links and docstrings are read, and nothing of the package is imported. With --quiet,
 # --strict would count no warnings.
 site() {
-  local folder
-  folder=$(mktemp -d)
+  folder=$(mktemp -d) # not local, since the trap runs when the function is over
   trap 'rm -rf "$folder"' EXIT
   NO_MKDOCS_2_WARNING=1 "$venv/bin/mkdocs" build --strict --site-dir "$folder"
 }
