@@ -158,8 +158,11 @@ class ContextConcatenation(Mixer):
         )
         branch = ops.relu(branch)
         branch = branch if self.out is None else self.out(branch)
-        y = total + drop_in_training(self._drop, branch, training)
+        y = self._add(total, drop_in_training(self._drop, branch, training))
         return y if self.norm is None else self.norm(y), global_sum[0] if global_sum else None, state
+
+    def _add(self, x, branch):
+        return x + branch
 
     @property
     def _tokens_before(self):

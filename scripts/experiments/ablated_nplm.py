@@ -1,0 +1,78 @@
+"""Trains an NPLM without its residual connections or its LayerNorms, two rows of table 1 of Sun & Iyyer (2021).
+
+    python -m scripts.experiments.ablated_nplm --without=residual --flagfile=configs/books_hybrids/nplm.flags \\
+        --data_dir=data/books --run_dir=runs/without_residual
+
+All other flags are those of trainers.train. Nothing else needs such models, which is why `NPLMDecoder` has no argument
+for them. The same command resumes its training; no other program reads the files of its models.
+
+Without residual connections a layer is norm(drop(ffn(x))), and the first one norm(drop(f(concatenation))). The sum of
+the global blocks is still added to every layer, since it is no residual connection.
+"""
+
+import keras
+from absl import flags
+
+from keras_adaptive.layers import ContextConcatenation, NPLMDecoder, TransformerBlock
+from trainers import command_line, train
+from trainers.parts import PARTS, nplm
+
+FLAGS = flags.FLAGS
+CHOICES = ("residual", "norm")
+
+
+class Branch(TransformerBlock):
+    """A feed-forward layer after which nothing adds its input."""
+
+    def _add(self, x, branch):
+        return branch
+
+
+class ConcatenationBranch(ContextConcatenation):
+    """A concatenation after which nothing adds the sum of its blocks."""
+
+    def _add(self, x, branch):
+        return branch
+
+
+@keras.saving.register_keras_serializable(package="scripts")
+class AblatedNPLM(NPLMDecoder):
+    """An `NPLMDecoder` without "residual" connections or without "norm" layers.
+
+    Args:
+        num_layers: See `NPLMDecoder`, as the other arguments.
+        ffn_dim: See `NPLMDecoder`.
+        without: What is left out, "residual" or "norm".
+    """
+
+    def __init__(self, num_layers, ffn_dim, *, without, **kwargs):
+        super().__init__(num_layers, ffn_dim, **kwargs)
+        self.without = without
+        if without == "residual":
+            self.concatenation = ConcatenationBranch.from_config(self.concatenation.get_config())
+            self.blocks = [Branch.from_config(block.get_config()) for block in self.blocks]
+        else:
+            self.concatenation.norm = None
+            for block in self.blocks:
+                block.ffn_norm = keras.layers.Identity(dtype=self.dtype_policy)
+
+    def get_config(self):
+        return {**super().get_config(), "without": self.without}
+
+
+def define_flags():
+    train.define_flags()
+    flags.DEFINE_enum("without", None, CHOICES, "What the layers of the NPLM lack.", required=True)
+
+
+def ablated_nplm(**arguments):
+    return AblatedNPLM.from_config({**nplm(**arguments).get_config(), "without": FLAGS.without})
+
+
+def main():
+    PARTS["body"]["nplm"] = PARTS["body"]["nplm"]._replace(make=ablated_nplm)
+    train.main()
+
+
+if __name__ == "__main__":
+    command_line.run(main, define_flags)
