@@ -14,7 +14,7 @@ PACKAGE = ROOT / "keras_adaptive"
 
 # What each part of keras_adaptive may import of the others, in any line of any of its modules.
 GROUND = {"files", "special_words"}
-FOR_ALL = {"typing"}
+FOR_ALL = {"deprecation", "typing"}
 LEAVES = {"data", "metrics", "optimizers", "callbacks", "generation"}
 TOP = {"export", "distribution", "fairseq", "evaluation"}
 FLOORS = {"backend", "ops"}

@@ -210,12 +210,12 @@ class ServedModel:
 
         greedy, output = temperature == 0, self.word_output
         among, heat = tf.where(greedy, 1, top_k), tf.where(greedy, 1.0, temperature)
-        among_best = functools.partial(output.draw_among, hidden, uniform, heat, among)
+        among_best = functools.partial(output.sample_top_k, hidden, uniform, heat, among)
         ways = [
             (among > 0, lambda: self._by_size(among, among_best)),
-            (heat == 1, lambda: output.sample_with(hidden, uniform)),
+            (heat == 1, lambda: output.sample_from_uniform(hidden, uniform)),
         ]
-        return tf.case(ways, lambda: output.draw_tempered(hidden, uniform, heat))
+        return tf.case(ways, lambda: output.sample_with_temperature(hidden, uniform, heat))
 
 
 def _known(ids):

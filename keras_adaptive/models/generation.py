@@ -152,11 +152,13 @@ class Generation(Prediction):
             top_k = top_k or self.vocabulary_size
             most = round_up(top_k, self.vocabulary_size)
             if top_p is None:
-                return most, lambda *arguments: output.draw_among(*arguments[:-1], most)
-            return ("top_p", most), lambda *arguments: output.draw_among(*arguments[:-1], most, arguments[-1])
+                return most, lambda *arguments: output.sample_top_k(*arguments[:-1], most)
+            return ("top_p", most), lambda *arguments: output.sample_top_k(*arguments[:-1], most, arguments[-1])
         if temperature == 1:
-            return "exact", lambda hidden, uniform, *_: output.sample_with(hidden, uniform)
-        return "tempered", lambda hidden, uniform, temperature, *_: output.draw_tempered(hidden, uniform, temperature)
+            return "exact", lambda hidden, uniform, *_: output.sample_from_uniform(hidden, uniform)
+        return "tempered", lambda hidden, uniform, temperature, *_: output.sample_with_temperature(
+            hidden, uniform, temperature
+        )
 
     def _prompts(self, prompt):
         """Returns a list of checked rows of ids."""

@@ -66,7 +66,7 @@ def functions(softmax):
         "log_probs": lambda hidden, uniform: softmax.log_probs(hidden),
         "head alone": lambda hidden, uniform: softmax._head(hidden),
         **{f"top_k {k}": lambda hidden, uniform, k=int(k): softmax.top_k(hidden, k) for k in FLAGS.k},
-        "sample": lambda hidden, uniform: softmax.sample_with(hidden, uniform),
+        "sample": lambda hidden, uniform: softmax.sample_from_uniform(hidden, uniform),
     }
     return {name: compiled(body, softmax.variables) for name, body in bodies.items()}
 

@@ -45,7 +45,7 @@ def test_generation_with_the_cache_equals_the_full_pass(model, temperature, top_
     full = np.zeros((3, 2 + length), "int32")  # behind the words so far stands anything
     full[:, :2] = prompt
     sample = runner(
-        lambda tokens, place, uniform: model.word_output.sample_with(
+        lambda tokens, place, uniform: model.word_output.sample_from_uniform(
             keras.ops.take(model(tokens), place, axis=1), uniform, temperature, top_k
         )
     )

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.checks import check_same_shape
+from keras_adaptive.deprecation import old_arguments, old_methods
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.ops.long_rows import count_above, draw, pick, top_k
 from keras_adaptive.ops.token_weights import token_weights
@@ -15,6 +16,7 @@ from keras_adaptive.typing import Tensor
 LEAST_TEMPERATURE = 1e-30  # below it quotients would overflow
 
 
+@old_methods
 class Output(keras.layers.Layer):
     """Base class of output layers, which map hidden states to the probabilities of the next word.
 
@@ -245,9 +247,9 @@ class Output(keras.layers.Layer):
             (…) int32 ids.
         """
         uniform = keras.random.uniform((2, *ops.shape(hidden)[:-1]), dtype="float32", seed=seed)
-        return self.sample_with(hidden, uniform, temperature, top_k)
+        return self.sample_from_uniform(hidden, uniform, temperature, top_k)
 
-    def sample_with(
+    def sample_from_uniform(
         self, hidden: Tensor, uniform: Tensor, temperature: float = 1.0, top_k: int | None = None
     ) -> Tensor:
         """Draws as `sample` does, deterministically from given random numbers.
@@ -256,7 +258,7 @@ class Output(keras.layers.Layer):
             hidden: (…, hidden_dim).
             uniform: (2, …) in [0, 1).
             temperature: Python number, as in `sample`. A compiled step is compiled again for each value; pass a tensor
-                to `draw_tempered` or `draw_among` instead.
+                to `sample_with_temperature` or `sample_top_k` instead.
             top_k: Python number, as in `sample`.
 
         Returns:
@@ -267,13 +269,13 @@ class Output(keras.layers.Layer):
         if temperature == 0:
             return self.top_k(hidden, 1)[1][..., 0]
         if top_k is not None:
-            return self.draw_among(hidden, uniform, temperature, top_k, min(top_k, self.vocabulary_size))
+            return self.sample_top_k(hidden, uniform, temperature, top_k, min(top_k, self.vocabulary_size))
         if temperature != 1:
-            return self.draw_tempered(hidden, uniform, temperature)
+            return self.sample_with_temperature(hidden, uniform, temperature)
         uniform = ops.reshape(uniform, [2, -1])
         return ops.reshape(self.compute_draw(self._rows(hidden), uniform), ops.shape(hidden)[:-1])
 
-    def draw_tempered(self, hidden: Tensor, uniform: Tensor, temperature: float | Tensor) -> Tensor:
+    def sample_with_temperature(self, hidden: Tensor, uniform: Tensor, temperature: float | Tensor) -> Tensor:
         """Draws from all words at a positive temperature.
 
         Args:
@@ -286,36 +288,37 @@ class Output(keras.layers.Layer):
         """
         return draw(self.log_probs(hidden) / ops.maximum(temperature, LEAST_TEMPERATURE), uniform[0])
 
-    def draw_among(
+    @old_arguments
+    def sample_top_k(
         self,
         hidden: Tensor,
         uniform: Tensor,
         temperature: float | Tensor,
         top_k: int | Tensor,
-        most: int,
+        max_k: int,
         top_p: float | Tensor | None = None,
     ) -> Tensor:
-        """Draws among the `top_k` most probable words at a positive `temperature`.
+        """Draws from the `top_k` most probable words at a positive `temperature`.
 
         Args:
             hidden: (…, hidden_dim).
             uniform: (2, …) in [0, 1).
             temperature: A number or a scalar tensor.
-            top_k: A number or a scalar tensor, from 1 to `most`. 1 takes the most probable word.
-            most: Python number, an upper bound of `top_k`.
+            top_k: A number or a scalar tensor, from 1 to `max_k`. 1 takes the most probable word.
+            max_k: Python number, an upper bound of `top_k`.
             top_p: A number or a scalar tensor. The draw is then among the fewest words whose probabilities, at this
                 temperature and among the `top_k` words, add up to `top_p` (nucleus sampling). Optional.
 
         Returns:
             (…) int32 ids.
         """
-        log_probs, ids = self.top_k(hidden, most)
+        log_probs, ids = self.top_k(hidden, max_k)
         odds = log_probs / ops.maximum(temperature, LEAST_TEMPERATURE)
-        odds = ops.where(ops.arange(most) < top_k, odds, -float("inf"))
+        odds = ops.where(ops.arange(max_k) < top_k, odds, -float("inf"))
         if top_p is not None:
             probabilities = ops.softmax(odds)
             before = ops.cumsum(probabilities, axis=-1) - probabilities
-            odds = ops.where((before < top_p) | (ops.arange(most) == 0), odds, -float("inf"))
+            odds = ops.where((before < top_p) | (ops.arange(max_k) == 0), odds, -float("inf"))
         return ops.take_along_axis(ids, draw(odds, uniform[0])[..., None], axis=-1)[..., 0]
 
     def for_inference(self) -> "Output":

@@ -83,7 +83,7 @@ def output(request, one_number_of_slots):
             "training_loss": layer.training_loss(hidden, targets, weights, training=type(layer) not in SAMPLED),
             "score": layer.score(ops.concatenate([alike, rows]), ops.concatenate([every, ops.reshape(targets, [-1])])),
             "top_k": layer.top_k(hidden, K),
-            "drawn": layer.sample_with(ops.repeat(rows[:1], DRAWS, axis=0), uniform),
+            "drawn": layer.sample_from_uniform(ops.repeat(rows[:1], DRAWS, axis=0), uniform),
         }
 
     found = runner(methods)(hidden, uniform, TARGETS, WEIGHTS, EVERY)

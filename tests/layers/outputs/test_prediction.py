@@ -67,7 +67,7 @@ def test_frequencies_are_the_probabilities(softmax, temperature, top_k):
     hidden = 0.5 * np.random.default_rng(2).normal(size=(1, DIM)).astype("float32")
     uniform = np.random.default_rng(3).random((2, DRAWS)).astype("float32")
     many = np.repeat(hidden, DRAWS, axis=0)
-    ids = runner(lambda h, u: softmax.sample_with(h, u, temperature, top_k))(many, uniform)
+    ids = runner(lambda h, u: softmax.sample_from_uniform(h, u, temperature, top_k))(many, uniform)
     scores = truth(softmax, hidden)[0] / temperature
     if top_k is not None:
         scores[np.argsort(-scores)[top_k:]] = -np.inf
@@ -98,7 +98,7 @@ def test_the_least_temperatures_take_the_best(softmax, hidden, temperature, top_
 
 @pytest.mark.parametrize("top_k", [None, 1, 3])
 def test_extreme_numbers_give_words_of_the_vocabulary(softmax, hidden, top_k):
-    run = runner(lambda h, u: softmax.sample_with(h, u, 1.0, top_k))
+    run = runner(lambda h, u: softmax.sample_from_uniform(h, u, 1.0, top_k))
     for number in (0.0, np.nextafter(np.float32(1), np.float32(0))):
         ids = run(hidden, np.full((2, 3, 4), number, "float32"))
         assert ids.min() >= 0 and ids.max() < VOCABULARY
@@ -137,7 +137,7 @@ def test_alternatives_come_with_scores_and_entropies(softmax, hidden, cutoffs):
 def test_a_nucleus_is_the_fewest_words_of_a_probability(softmax, top_k, top_p):
     hidden = 0.5 * np.random.default_rng(2).normal(size=(1, DIM)).astype("float32")
     uniform = np.random.default_rng(3).random((2, DRAWS)).astype("float32")
-    among = lambda h, u: softmax.draw_among(h, u, 1.3, top_k or VOCABULARY, VOCABULARY, top_p)  # noqa: E731
+    among = lambda h, u: softmax.sample_top_k(h, u, 1.3, top_k or VOCABULARY, VOCABULARY, top_p)  # noqa: E731
     ids = runner(among)(np.repeat(hidden, DRAWS, axis=0), uniform)
     scores = truth(softmax, hidden)[0] / 1.3
     order = np.argsort(-scores)
@@ -185,12 +185,12 @@ def test_a_score_holds_the_logits_of_a_chunk():
 
 @pytest.mark.parametrize("temperature, top_k", [(0.7, None), (1.3, 3), (1.0, 1)])
 def test_numbers_may_be_tensors(softmax, hidden, temperature, top_k):
-    """One compiled function for all temperatures and numbers of best words draws as `sample_with`."""
+    """One compiled function for all temperatures and numbers of best words draws as `sample_from_uniform`."""
     uniform = np.random.default_rng(0).random((2, 3, 4), "float32")
-    expected = numpy(softmax.sample_with(hidden, uniform, temperature, top_k))
+    expected = numpy(softmax.sample_from_uniform(hidden, uniform, temperature, top_k))
     if top_k is None:
-        drawn = runner(softmax.draw_tempered)(hidden, uniform, np.float32(temperature))
+        drawn = runner(softmax.sample_with_temperature)(hidden, uniform, np.float32(temperature))
     else:
-        among = lambda *arguments: softmax.draw_among(*arguments, most=5)  # noqa: E731
+        among = lambda *arguments: softmax.sample_top_k(*arguments, max_k=5)  # noqa: E731
         drawn = runner(among)(hidden, uniform, np.float32(temperature), np.int32(top_k))
     np.testing.assert_array_equal(drawn, expected)
