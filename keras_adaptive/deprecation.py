@@ -11,6 +11,9 @@ Named = TypeVar("Named", bound=Callable)
 
 # Old names of functions and classes, of methods, and of arguments, which are in parentheses; and their new names.
 RENAMED = {
+    "layers.CharCNN.nearest": "neighbors",
+    "layers.CharCNN.neighbors(word)": "words",
+    "layers.CharLSTMSoftmax.log_total": "log_normalizer",
     "layers.Output.draw_among": "sample_top_k",
     "layers.Output.draw_tempered": "sample_with_temperature",
     "layers.Output.sample_top_k(most)": "max_k",
@@ -64,7 +67,7 @@ def old_arguments(function: Named) -> Named:
             kwargs[RENAMED[old]] = kwargs.pop(name)
         return function(*args, **kwargs)
 
-    return call
+    return call  # type: ignore[return-value]
 
 
 def renew(cls: type, config: dict[str, Any]) -> dict[str, Any]:

@@ -207,8 +207,7 @@ class TextModel:
                 f"Received: a model with a {type(self.trained.word_input).__name__}."
             )
         table = ops.convert_to_numpy(self.model.word_input.tables[0].value)
-        found = self.trained.word_input.nearest(as_list(word), k, table[: len(self.vocabulary)])
-        return found[0] if isinstance(word, str) else found
+        return self.trained.word_input.neighbors(word, k, table[: len(self.vocabulary)])
 
     def read_unknown(self, words: Iterable[str]) -> None:
         """Lets a model with an open vocabulary read these words by their bytes from now on, in place of earlier ones.

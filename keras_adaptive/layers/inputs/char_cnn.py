@@ -1,6 +1,6 @@
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_adaptive.backend.checks import check_number_of_layers
 from keras_adaptive.backend.compiled import compiled, constant
+from keras_adaptive.deprecation import old_arguments, old_methods
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.inputs.word_embedding import WordEmbedding
@@ -32,6 +33,7 @@ CONVOLVED_ROWS, HIGHWAY_ROWS = 64, 256  # Number of words per chunk.
 LOOKUP_ROWS = 4096
 
 
+@old_methods
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class CharCNN(Input):
     """Character CNN that computes word vectors from the bytes of the words.
@@ -222,36 +224,28 @@ class CharCNN(Input):
         layer.tables[0].assign(table)
         return layer
 
-    def neighbors(self, word: str, k: int = 10) -> list[tuple[str, float]]:
-        """Returns the words of the vocabulary that are nearest to any string by cosine.
+    @old_arguments
+    def neighbors(self, words: str | Iterable[str], k: int = 10, table: Tensor | None = None) -> list:
+        """Returns the words of the vocabulary that are nearest to any strings by cosine.
 
         Args:
-            word: A string.
-            k: Number of words.
-
-        Returns:
-            A list of k pairs `(word, cosine)`, the nearest first.
-        """
-        return self.nearest([word], k)[0]
-
-    def nearest(self, words: Sequence[str], k: int = 10, table: Tensor | None = None) -> list[list[tuple[str, float]]]:
-        """Returns the `neighbors` of several strings, and computes the vectors of the vocabulary only once.
-
-        Args:
-            words: List of strings.
+            words: A string, or a list of strings.
             k: Number of words for each string.
             table: NumPy array (vocabulary_size, output_dim) of the vectors of the vocabulary, the table of
                 `for_inference()`. Computed by default.
 
         Returns:
-            A list of the `neighbors` of each string.
+            A list of k pairs `(word, cosine)`, the nearest first, or a list of such lists.
 
         Reference:
             Jozefowicz et al., Exploring the Limits of Language Modeling, 2016, table 4.
         """
+        if isinstance(words, str):
+            return self.neighbors([words], k, table)[0]
         if table is None:
             table = ops.convert_to_numpy(self.for_inference().tables[0].value)
-        known, vectors = table[4:], self.vectors(list(words))
+        words, known = list(words), table[4:]
+        vectors = self.vectors(words)
         vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         norms = np.linalg.norm(known, axis=1)
         return [self._nearest(word, known @ vector / norms, k) for word, vector in zip(words, vectors)]

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.compiled import constant
+from keras_adaptive.deprecation import old_methods
 from keras_adaptive.layers.initializers import fan_in_uniform, open_forget_gates
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.ops.long_rows import top_k
@@ -20,6 +21,7 @@ TREE_ROWS = 512  # Largest number of hidden states of a chunk.
 TREE_BYTES = 64 * 2**20  # Memory of the widest step through the prefixes of the vocabulary.
 
 
+@old_methods
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class CharLSTMSoftmax(Output):
     """Output layer that spells the next word: an LSTM predicts its bytes from the hidden state.
@@ -29,12 +31,12 @@ class CharLSTMSoftmax(Output):
     vocabulary, and a training step computes the targets only.
 
     The probability of a word is the product over its symbols. Strings outside the vocabulary have probability too, so
-    that the probabilities of the words add up to less than 1. `log_total` returns the logarithm of that sum, and
+    that the probabilities of the words add up to less than 1. `log_normalizer` returns the logarithm of that sum, and
     `normalized=True` divides all probabilities by it. `sample` always draws words of the vocabulary.
 
-    `nll` runs the LSTM over the targets only. `log_total`, `log_probs`, `score`, `top_k`, `alternatives`, `sample` and
-    normalized probabilities take one step of the LSTM for each prefix of the vocabulary and each hidden state. They are
-    exact but expensive: a vocabulary of about ten thousand words is feasible.
+    `nll` runs the LSTM over the targets only. `log_normalizer`, `log_probs`, `score`, `top_k`, `alternatives`, `sample`
+    and normalized probabilities take one step of the LSTM for each prefix of the vocabulary and each hidden state. They
+    are exact but expensive: a vocabulary of about ten thousand words is feasible.
 
     The vectors of bytes start from Xavier normal, the LSTM from U(±1/√units) with biases of 1 for the forget gates and
     0 elsewhere, and the logits from Xavier uniform with biases of 0.
@@ -67,7 +69,7 @@ class CharLSTMSoftmax(Output):
     >>> hidden = np.random.normal(size=(2, 8, 32)).astype("float32")
     >>> softmax.nll(hidden, np.random.randint(2, 6, size=(2, 8))).shape
     (2, 8)
-    >>> softmax.log_total(hidden).shape
+    >>> softmax.log_normalizer(hidden).shape
     (2, 8)
     """
 
@@ -120,7 +122,7 @@ class CharLSTMSoftmax(Output):
         weights = [self.kernel, self.recurrent_kernel, self.gate_bias, self.logits_kernel, self.logits_bias]
         return [ops.convert_to_tensor(self.table), *(ops.cast(weight, self.compute_dtype) for weight in weights)]
 
-    def log_total(self, hidden: Tensor) -> Tensor:
+    def log_normalizer(self, hidden: Tensor) -> Tensor:
         """Returns the logarithm of the total probability of the vocabulary.
 
         Args:

@@ -214,7 +214,7 @@ def test_neighbors_are_those_of_the_cosine():
     assert [word for word, _ in found] == [layer.words[4 + i] for i in np.argsort(-cosines)[:3]]
     np.testing.assert_allclose([cosine for _, cosine in found], np.sort(cosines)[::-1][:3], atol=1e-5)
     assert "cat" not in [word for word, _ in layer.neighbors("cat", k=20)]
-    assert layer.nearest(["catt", "cat"], k=3) == [found, layer.neighbors("cat", k=3)]
+    assert layer.neighbors(["catt", "cat"], k=3) == [found, layer.neighbors("cat", k=3)]
 
 
 def test_a_configuration_without_a_word_on_padding_has_zeros():

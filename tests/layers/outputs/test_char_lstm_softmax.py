@@ -76,18 +76,18 @@ def test_gradients_of_targets_are_those_of_the_whole_vocabulary(monkeypatch):
 
 def test_probabilities_may_be_divided_by_that_of_all_words():
     layer, targets = make(), np.array([[0, 2, 4], [6, 7, -1]], "int32")
-    log_probs, nll, log_total = (np.array(one) for one in runner(of_all(layer))(HIDDEN, targets))
-    np.testing.assert_allclose(log_total, np.log(np.exp(log_probs).sum(axis=-1)), atol=1e-5)
-    assert np.all(log_total < -0.1)
+    log_probs, nll, log_normalizer = (np.array(one) for one in runner(of_all(layer))(HIDDEN, targets))
+    np.testing.assert_allclose(log_normalizer, np.log(np.exp(log_probs).sum(axis=-1)), atol=1e-5)
+    assert np.all(log_normalizer < -0.1)
     layer.normalized = True
     again, divided, _ = runner(of_all(layer))(HIDDEN, targets)
-    np.testing.assert_allclose(again, log_probs - log_total[..., None], atol=1e-5)
-    np.testing.assert_allclose(divided, np.where(targets < 0, 0, nll + log_total), atol=1e-5)
+    np.testing.assert_allclose(again, log_probs - log_normalizer[..., None], atol=1e-5)
+    np.testing.assert_allclose(divided, np.where(targets < 0, 0, nll + log_normalizer), atol=1e-5)
     assert CharLSTMSoftmax.from_config(layer.get_config()).normalized
 
 
 def of_all(layer):
-    return lambda hidden, targets: (layer.log_probs(hidden), layer.nll(hidden, targets), layer.log_total(hidden))
+    return lambda hidden, targets: (layer.log_probs(hidden), layer.nll(hidden, targets), layer.log_normalizer(hidden))
 
 
 def test_a_target_takes_the_steps_of_its_length(monkeypatch):

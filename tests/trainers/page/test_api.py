@@ -150,7 +150,7 @@ def test_writing_without_a_prompt_begins_without_a_space(post):
 
 def test_neighbors_of_any_string(post, page):
     found = post("neighbors", run="cnn", words=["wrod1", "word2", "\ud83d\ude00\0"], k=2)["neighbors"]
-    expected = page.runs["cnn"].folder.model().word_input.nearest(["wrod1", "word2", "😀\0"], 2)
+    expected = page.runs["cnn"].folder.model().word_input.neighbors(["wrod1", "word2", "😀\0"], 2)
     assert [one["known"] for one in found] == [False, True, False]
     for one, pairs in zip(found, expected):
         assert [word for word, _ in one["nearest"]] == [word for word, _ in pairs]
