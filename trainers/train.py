@@ -93,7 +93,7 @@ class Validation(keras.utils.PyDataset):
         return len(self.batches)
 
     def __getitem__(self, index):
-        return self.strategy.part(self.batches.batch(index))
+        return self.strategy.local_batch(self.batches.batch(index))
 
     def __iter__(self):
         return map(self.__getitem__, range(len(self)))
@@ -298,7 +298,7 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board, alive):
     stateful = [log, finite, models, *averaging]
     backup = Backup(run.checkpoints, FLAGS.save_every or None, FLAGS.keep, stateful, writes)
     claimed = run.claimed(chosen, corpus) if writes else contextlib.nullcontext()
-    with claimed, StopOnSignal(backup, strategy.largest) as stop:
+    with claimed, StopOnSignal(backup, strategy.all_reduce_max) as stop:
         if not backup.restore(model) and writes:
             path.unlink(missing_ok=True)  # the updates in this log are lost
         if writes:
@@ -327,7 +327,7 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board, alive):
 
 def check_same_checkpoint(strategy, backup):
     """Waits for all processes, and raises a ValueError in all of them if they restored different checkpoints."""
-    least, most = -strategy.largest(-backup.update), strategy.largest(backup.update)
+    least, most = -strategy.all_reduce_max(-backup.update), strategy.all_reduce_max(backup.update)
     if least != most:
         raise ValueError(
             "The processes restored checkpoints of different updates: --run_dir must be on a shared file system. "

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from keras_adaptive.callbacks.backup import Backup
+from keras_adaptive.deprecation import old_arguments
 
 
 class StopOnSignal(keras.callbacks.Callback):
@@ -18,9 +19,9 @@ class StopOnSignal(keras.callbacks.Callback):
 
     Args:
         backup: The `Backup` that writes the checkpoint.
-        largest: Function that returns the largest of the integers that all processes pass to it, such as
-            `Strategy.largest`; needed for training in several processes. It is called after every batch, so that all
-            processes stop after the same update.
+        all_reduce_max: Function that returns the largest of the integers that all processes pass to it, such as
+            `Strategy.all_reduce_max`; needed for training in several processes. It is called after every batch, so that
+            all processes stop after the same update.
 
     Example:
 
@@ -30,10 +31,11 @@ class StopOnSignal(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, backup: Backup, largest: Callable[[int], int] = int) -> None:
+    @old_arguments
+    def __init__(self, backup: Backup, all_reduce_max: Callable[[int], int] = int) -> None:
         super().__init__()
         self.backup = backup
-        self.largest = largest
+        self.all_reduce_max = all_reduce_max
         self._received = 0
         self._handlers = {}
 
@@ -61,7 +63,7 @@ class StopOnSignal(keras.callbacks.Callback):
         self._stop_if_asked()
 
     def _stop_if_asked(self):
-        received = self.largest(int(self._received))
+        received = self.all_reduce_max(int(self._received))
         if not received:
             return
         self.backup.save()

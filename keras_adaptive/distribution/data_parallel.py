@@ -58,7 +58,7 @@ class DataParallel(Strategy):
                 f"table_0, table_1, …. Received: {whole}."
             )
 
-    def largest(self, number):
+    def all_reduce_max(self, number):
         if self.processes == 1:
             return number
         from jax.experimental import multihost_utils

@@ -29,7 +29,7 @@ class Ddp(Strategy):
             for variable in model.variables:
                 torch.distributed.broadcast(variable.value, 0)
 
-    def largest(self, number):
+    def all_reduce_max(self, number):
         import torch
 
         largest = torch.tensor(number, device="cuda" if torch.cuda.is_available() else "cpu")

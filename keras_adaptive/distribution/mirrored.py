@@ -14,7 +14,7 @@ class Mirrored(Strategy):
         replicas = self._strategy.num_replicas_in_sync
         super().__init__(replicas, len(tasks), tasks.index(task), scope=self._strategy.scope)
 
-    def largest(self, number):
+    def all_reduce_max(self, number):
         if self.processes == 1:
             return number
         import tensorflow as tf

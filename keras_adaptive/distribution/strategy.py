@@ -5,7 +5,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_adaptive.deprecation import old_methods
 
+
+@old_methods
 class Strategy:
     """Divides the batches of a training among replicas. This base class is the strategy for one device.
 
@@ -50,10 +53,10 @@ class Strategy:
         self._own_rows = own_rows
 
     def shard(self, batches: Iterable, micro_batches: int = 1) -> Iterator:
-        """Yields the `part` of every batch."""
-        return (self.part(batch, micro_batches) for batch in batches)
+        """Yields the `local_batch` of every batch."""
+        return (self.local_batch(batch, micro_batches) for batch in batches)
 
-    def part(self, batch: Any, micro_batches: int = 1) -> Any:
+    def local_batch(self, batch: Any, micro_batches: int = 1) -> Any:
         """Returns the rows of a batch that this process passes to `fit`.
 
         Rows of weight 0 fill the batch, so that all replicas have the same number of rows, and the same number in
@@ -82,6 +85,6 @@ class Strategy:
     def synchronize(self, model: keras.Model) -> None:
         """Copies the weights of process 0 to the model of every process."""
 
-    def largest(self, number: int) -> int:
+    def all_reduce_max(self, number: int) -> int:
         """Returns the largest of the integers that the processes pass. All processes must call it."""
         return number

@@ -183,12 +183,12 @@ def strategy(replicas, processes=1, process=0):
 def test_no_row_is_left_out_or_counted_twice():
     """Five rows for two processes of two replicas with two micro-batches each."""
     batch = tuple(np.arange(1, 11).reshape(5, 2) * scale for scale in (1, 10, 100.0))
-    parts = [strategy(4, 2, process).part(batch, micro_batches=2) for process in range(2)]
+    parts = [strategy(4, 2, process).local_batch(batch, micro_batches=2) for process in range(2)]
     assert [array.shape for part in parts for array in part] == [(4, 2)] * 6
     for array, halves in zip(batch, zip(*parts, strict=True), strict=True):
         np.testing.assert_array_equal(np.concatenate(halves)[:5], array)
         assert not np.concatenate(halves)[5:].any()
-    assert strategy(1).part(batch) is batch
+    assert strategy(1).local_batch(batch) is batch
 
 
 @pytest.mark.parametrize("name", distribution.BACKENDS)
@@ -306,7 +306,7 @@ def test_fewer_rows_than_parts_of_an_update(tmp_path, monkeypatch):
 
 def test_processes_that_do_not_see_the_same_folder():
     class Another(distribution.Strategy):
-        def largest(self, number):
+        def all_reduce_max(self, number):
             return max(number, 0)
 
     class Backup:

@@ -33,7 +33,7 @@ def main(name, devices, micro_batches, model_devices=0, with_float16=True):
             **trained(strategy, micro_batches),
             "masks": masks(strategy),
             "streams": streams(strategy, micro_batches),
-            "largest": [strategy.largest(strategy.process), strategy.largest(-strategy.process)],
+            "largest": [strategy.all_reduce_max(strategy.process), strategy.all_reduce_max(-strategy.process)],
         }
         if with_float16:
             found["float16"] = float16(strategy)
