@@ -21,11 +21,14 @@ RENAMED = {
     "layers.Output.draw_tempered": "sample_with_temperature",
     "layers.Output.sample_top_k(most)": "max_k",
     "layers.Output.sample_with": "sample_from_uniform",
+    "ops.Sampled": "SampledValues",
+    "ops.noise_contrastive_loss(sampled)": "sampled_values",
+    "ops.sampled_cross_entropy(sampled)": "sampled_values",
 }
 
 
-def old_names(module: str) -> Callable[[str], Any]:
-    """Returns the `__getattr__` of a module, which finds the functions and classes that have old names.
+def old_names(module: str) -> None:
+    """Makes a module find its functions and classes by their old names.
 
     Args:
         module: The `__name__` of the module.
@@ -38,7 +41,7 @@ def old_names(module: str) -> Callable[[str], Any]:
         _warn(old)
         return getattr(sys.modules[module], RENAMED[old])
 
-    return get
+    sys.modules[module].__dict__["__getattr__"] = get
 
 
 def old_methods(cls: Named) -> Named:

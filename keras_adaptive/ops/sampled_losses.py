@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.custom_vjp import custom_vjp
+from keras_adaptive.deprecation import old_arguments
 from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.chunks import default_chunk_rows
 from keras_adaptive.ops.linear_cross_entropy import EXCLUDED, gradient_dtype, linear_cross_entropy
@@ -14,7 +15,7 @@ from keras_adaptive.typing import Tensor
 LAST = 2**31 - 1  # larger than any id
 
 
-class Sampled(NamedTuple):
+class SampledValues(NamedTuple):
     """Noise words and expected counts, in the order of TensorFlow's `sampled_values`.
 
     Args:
@@ -25,7 +26,7 @@ class Sampled(NamedTuple):
     Example:
 
     >>> ids, counts = np.array([7, 3, 12]), np.array([0.2, 0.4, 0.1], "float32")
-    >>> sampled = Sampled(ids, target_counts=np.array([0.4, 0.1], "float32"), counts=counts)
+    >>> sampled_values = SampledValues(ids, target_counts=np.array([0.4, 0.1], "float32"), counts=counts)
     """
 
     ids: Tensor
@@ -33,12 +34,13 @@ class Sampled(NamedTuple):
     counts: Tensor
 
 
+@old_arguments
 def sampled_cross_entropy(
     x: Tensor,
     vectors: Tensor,
     targets: Tensor,
     weights: Tensor,
-    sampled: Sampled | tuple[Tensor, Tensor, Tensor],
+    sampled_values: SampledValues | tuple[Tensor, Tensor, Tensor],
     bias: Tensor | None = None,
 ) -> Tensor:
     """Computes the weighted sum of the cross-entropies of a softmax over each target and the noise words.
@@ -56,7 +58,7 @@ def sampled_cross_entropy(
         vectors: Float tensor (samples + rows, dim), the vectors of the noise words and then of the targets: one lookup.
         targets: Int tensor (rows,). A target below 0 excludes its row from the sum.
         weights: Float tensor (rows,). They are constants: no gradient flows to them.
-        sampled: A `Sampled`, or a tuple `(ids, target_counts, counts)` as a sampler of TensorFlow returns.
+        sampled_values: A `SampledValues`, or a tuple `(ids, target_counts, counts)` as a sampler of TensorFlow returns.
         bias: Float tensor (samples + rows,), in the order of `vectors`. Optional.
 
     Returns:
@@ -71,13 +73,13 @@ def sampled_cross_entropy(
 
     >>> table = np.random.normal(size=(100, 8)).astype("float32")
     >>> targets, noise = np.array([4, 99]), np.array([7, 3, 12])
-    >>> uniform = Sampled(noise, target_counts=np.full(2, 0.03, "float32"), counts=np.full(3, 0.03, "float32"))
+    >>> uniform = SampledValues(noise, target_counts=np.full(2, 0.03, "float32"), counts=np.full(3, 0.03, "float32"))
     >>> x, vectors = np.zeros((2, 8), "float32"), table[np.concatenate([noise, targets])]
     >>> loss = sampled_cross_entropy(x, vectors, targets, np.ones(2), uniform)
     >>> round(float(loss), 3)  # 2 · log(4), since each target is compared with three words
     2.773
     """
-    sampled = Sampled(*sampled)
+    sampled = SampledValues(*sampled_values)
     table, noise_bias, target_logits, active = _logits(x, vectors, targets, weights, sampled, bias)
     count = table.shape[0]
     places = ops.where(active, count, -1)  # the target is the column after the noise words
@@ -85,12 +87,13 @@ def sampled_cross_entropy(
     return linear_cross_entropy(x, table, places, weights, target_logits[:, None], bias=noise_bias, excluded=excluded)
 
 
+@old_arguments
 def noise_contrastive_loss(
     x: Tensor,
     vectors: Tensor,
     targets: Tensor,
     weights: Tensor,
-    sampled: Sampled | tuple[Tensor, Tensor, Tensor],
+    sampled_values: SampledValues | tuple[Tensor, Tensor, Tensor],
     bias: Tensor | None = None,
 ) -> Tensor:
     """Computes the weighted sum of the logistic losses that separate each target from the noise words.
@@ -103,7 +106,7 @@ def noise_contrastive_loss(
     to be log-probabilities without a softmax. Each row gives the loss of `tf.nn.nce_loss` with one true class.
 
     Args:
-        x, vectors, targets, weights, sampled, bias: As in `sampled_cross_entropy`.
+        x, vectors, targets, weights, sampled_values, bias: As in `sampled_cross_entropy`.
 
     Returns:
         A float32 scalar.
@@ -116,11 +119,12 @@ def noise_contrastive_loss(
 
     >>> table = np.random.normal(size=(100, 8)).astype("float32")
     >>> targets, noise = np.array([4, 99]), np.array([7, 3, 12])
-    >>> sampled = Sampled(noise, target_counts=np.full(2, 0.03, "float32"), counts=np.full(3, 0.03, "float32"))
+    >>> uniform = SampledValues(noise, target_counts=np.full(2, 0.03, "float32"), counts=np.full(3, 0.03, "float32"))
     >>> x, vectors = np.ones((2, 8), "float32"), table[np.concatenate([noise, targets])]
-    >>> loss = noise_contrastive_loss(x, vectors, targets, np.ones(2), sampled)
+    >>> loss = noise_contrastive_loss(x, vectors, targets, np.ones(2), uniform)
     """
-    table, noise_bias, target_logits, active = _logits(x, vectors, targets, weights, Sampled(*sampled), bias)
+    sampled = SampledValues(*sampled_values)
+    table, noise_bias, target_logits, active = _logits(x, vectors, targets, weights, sampled, bias)
     weights = ops.where(active, ops.stop_gradient(ops.cast(weights, "float32")), 0.0)
     target_losses = ops.sum(weights * ops.softplus(-target_logits))
     return target_losses + _softplus_sum(ops.convert_to_tensor(x), table, noise_bias, weights)

@@ -11,7 +11,7 @@ from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax
 from keras_adaptive.layers.regularization.seeds import SharedSeedGenerator
 from keras_adaptive.ops.chunks import default_chunk_rows
-from keras_adaptive.ops.sampled_losses import Sampled, noise_contrastive_loss, sampled_cross_entropy
+from keras_adaptive.ops.sampled_losses import SampledValues, noise_contrastive_loss, sampled_cross_entropy
 from keras_adaptive.ops.sampling import LogUniform, Unigram, draw_noise, number_of_candidates
 from keras_adaptive.typing import Shape, Tensor
 
@@ -137,7 +137,7 @@ class SampledSoftmax(AdaptiveSoftmax):
         ids = ops.concatenate([noise.ids, target_ids])
         counts = noise.expected_counts(self._distribution.probabilities(ids))
         of_noise, of_targets = counts[: self.num_samples], counts[self.num_samples :]
-        sampled = Sampled(noise.ids, of_targets, ops.where(noise.found, of_noise, 0.0))
+        sampled = SampledValues(noise.ids, of_targets, ops.where(noise.found, of_noise, 0.0))
         vectors, bias = self._vectors(ids)
         return LOSSES[self.loss](x, vectors, targets, weights, sampled, bias)
 
