@@ -7,6 +7,7 @@ tree has changes. Result files that are not committed yet are ignored.
 import ctypes
 import gc
 import importlib.metadata
+import itertools
 import os
 import platform
 import statistics
@@ -15,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 from absl import flags
 
 from trainers import command_line
@@ -137,6 +139,48 @@ def compiled_step(function, variables, *arguments):
         return result
 
     return run
+
+
+def matrix_products(shapes, dtype):
+    """Returns a function that computes products x·kernel and their gradients, compiled as in training.
+
+    Every product is its own upstream gradient, so that it is computed in spite of optimizing compilers.
+
+    Args:
+        shapes: List of pairs of shapes: x (…, rows, inner) and its kernel (…, inner, columns).
+        dtype: Dtype policy, whose compute dtype all tensors have.
+    """
+    import keras
+    from keras import ops
+
+    random, dtype = np.random.default_rng(0), keras.dtype_policies.get(dtype).compute_dtype
+    normal = lambda shape: random.standard_normal(shape, "float32")  # noqa: E731
+    factors = [[keras.Variable(normal(shape), dtype=dtype, trainable=False) for shape in pair] for pair in shapes]
+
+    def gradients(x, kernel):
+        product = ops.matmul(x, kernel)
+        return ops.matmul(product, ops.swapaxes(kernel, -1, -2)), ops.matmul(ops.swapaxes(x, -1, -2), product)
+
+    def function():
+        return [gradients(*map(ops.convert_to_tensor, pair)) for pair in factors]
+
+    return compiled_step(function, [variable for pair in factors for variable in pair])
+
+
+def band_counts(ids):
+    """Returns a list with the number of ids in every band of --cutoffs."""
+    return np.histogram(ids, (0, *cutoffs(), FLAGS.vocabulary_size))[0].tolist()
+
+
+def loss_products(targets, dim, factor=4):
+    """Returns the shapes, for `matrix_products`, of the products of an adaptive softmax with the given targets."""
+    edges, counts = (0, *cutoffs(), FLAGS.vocabulary_size), band_counts(targets)
+    shapes = [((targets.size, dim), (dim, edges[1]))]
+    for band, (low, high) in enumerate(itertools.pairwise(edges)):
+        if band and counts[band]:
+            narrow = dim // factor**band
+            shapes += [((counts[band], dim), (dim, narrow)), ((counts[band], narrow), (narrow, high - low))]
+    return shapes
 
 
 def differentiated(function, arguments, model):

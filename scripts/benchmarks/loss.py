@@ -79,38 +79,9 @@ def ours(hidden, targets, weights):
     return step, values
 
 
-def floor(hidden, targets, weights):
-    """Returns three matrix products for every band and projection, in our dtype, chained so that all are computed."""
-    import keras
-    from keras import ops
-
-    dtype = keras.dtype_policies.get(FLAGS.dtype).compute_dtype
-    cast = lambda array: keras.Variable(array, dtype=dtype, trainable=False)  # noqa: E731
-    count = len(common.cutoffs()) + 1
-    edges = (0, *common.cutoffs(), FLAGS.vocabulary_size)
-    variables = [cast(hidden), *(cast(weight) for weight in weights)]
-
-    def products(x, matrix):
-        """Computes x·matrixᵀ and, with the product as its own gradient, the gradients of x and matrix."""
-        product = ops.matmul(x, ops.transpose(matrix))
-        return product, ops.matmul(product, matrix), ops.matmul(ops.transpose(product), x)
-
-    def function():
-        x, *tensors = (variable.value for variable in variables)
-        results = []
-        for band in range(count):
-            part, table = x, tensors[band]
-            if band:
-                inside = np.flatnonzero((targets >= edges[band]) & (targets < edges[band + 1]))
-                if not len(inside):
-                    continue
-                part = ops.take(x, inside, axis=0)
-                part, *gradients = products(part, ops.transpose(tensors[count + band - 1]))
-                results += gradients
-            results += products(part, table)[1:]
-        return results
-
-    return common.compiled_step(function, variables)
+def floor(targets):
+    """Returns three matrix products for every band and projection, in our dtype."""
+    return common.matrix_products(common.loss_products(targets, FLAGS.dim, FLAGS.factor), FLAGS.dtype)
 
 
 def torch_adaptive(hidden, targets, weights):
@@ -206,7 +177,7 @@ def measure(rows, tail_share):
     for name, (_, other) in others.items():
         compare(name, expected, other())
     candidates = {"ours": step, **{name: other for name, (other, _) in others.items()}}
-    seconds = common.time_interleaved({**candidates, "floor": floor(*case)}, FLAGS.repeats)
+    seconds = common.time_interleaved({**candidates, "floor": floor(case[1])}, FLAGS.repeats)
     edges, targets = (0, *common.cutoffs(), FLAGS.vocabulary_size), case[1]
     shares = [float(np.mean((targets >= low) & (targets < high))) for low, high in zip(edges, edges[1:])]
     figures = {name: {"seconds": common.spread(times)} for name, times in seconds.items()}

@@ -7,7 +7,8 @@
 The default is the paper's WikiText-103 model, scaled to fit two cores: its vocabulary and cutoffs, 8 blocks with
 dimensions of 512 and 2,048 and 8 heads, and 8 × 128 tokens drawn by Zipf's law. Both models train without dropout on
 the same tokens, a few updates in turn in one process: this package by `fit`, and the peer in its own loop. The time of
-a step beyond its two parts is spent on summing tied gradients, clipping, NAG, the metrics and `fit`.
+a step beyond its two parts is spent on summing tied gradients, clipping, NAG, the metrics and `fit`. The floor are the
+matrix products of forward and backward alone, on --backend and in --dtype.
 """
 
 import itertools
@@ -25,12 +26,12 @@ UPDATES = 3  # number of updates in a turn
 def define_flags():
     body = {"num_blocks": 8, "dim": 512, "ffn_dim": 2048, "num_heads": 8}
     common.define_flags(7, vocabulary_size=267_744, cutoffs=["20000", "60000"], **body)
-    flags.DEFINE_string("dtype", "float32", "Keras dtype policy of this package. The peer runs in float32.")
+    flags.DEFINE_string("dtype", "float32", "Keras dtype policy of this package and the floor. The peer is in float32.")
     flags.DEFINE_integer("length", 128, "Number of tokens in a block.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 8, "Number of blocks in an update.", lower_bound=1)
     flags.DEFINE_bool("tie_words", True, "Tie words and projections, as in ADP-T. The peer does not support ties.")
     flags.DEFINE_bool("peers", True, "Time the peer too.")
-    flags.DEFINE_bool("parts", True, "Also time the gradients of the loss alone, and of all layers before it.")
+    flags.DEFINE_bool("parts", True, "Also time the loss alone, all layers before it, and the floor.")
 
 
 def our_model():
@@ -74,16 +75,35 @@ def part_turns(model, tokens, targets):
     }
 
     def turn(part, *data):
-        step = common.compiled_step(lambda *data: common.differentiated(part, data, model), model.variables, *data)
-
-        def seconds():
-            start = time.perf_counter()
-            step()
-            return [time.perf_counter() - start]
-
-        return seconds
+        return timed(
+            common.compiled_step(lambda *data: common.differentiated(part, data, model), model.variables, *data)
+        )
 
     return {name: turn(*part) for name, part in parts.items()}
+
+
+def floor_turn(tokens, targets):
+    """Returns a function that computes all matrix products of a step: of adaptive embedding, blocks and word loss."""
+    rows, dim, heads = tokens.size, FLAGS.dim, FLAGS.num_heads
+    scores, mixed = (FLAGS.batch_size * heads, FLAGS.length, FLAGS.length), (FLAGS.length, dim // heads)
+    shapes = [((count, dim // 4**band), (dim // 4**band, dim)) for band, count in enumerate(common.band_counts(tokens))]
+    shapes += common.loss_products(targets, dim)
+    for _ in range(FLAGS.num_blocks):
+        shapes += [((rows, dim), (dim, dim))] * 4  # queries, keys, values and outputs
+        shapes += [((*scores[:1], *mixed), (*scores[:1], *mixed[::-1])), (scores, (*scores[:1], *mixed))]
+        shapes += [((rows, dim), (dim, FLAGS.ffn_dim)), ((rows, FLAGS.ffn_dim), (FLAGS.ffn_dim, dim))]
+    return timed(common.matrix_products(shapes, FLAGS.dtype))
+
+
+def timed(step):
+    """Returns a function that calls `step` and returns its time as a list."""
+
+    def turn():
+        start = time.perf_counter()
+        step()
+        return [time.perf_counter() - start]
+
+    return turn
 
 
 def peer_turn(tokens, targets):
@@ -125,7 +145,7 @@ def main():
     if FLAGS.peers:
         turns["torch_lm"], parameters["torch_lm"] = peer_turn(tokens, targets)
     if FLAGS.parts:
-        turns |= part_turns(model, tokens, targets)
+        turns |= {**part_turns(model, tokens, targets), "matrix products": floor_turn(tokens, targets)}
     report(common.time_interleaved(turns, FLAGS.repeats, timed=True), parameters, tokens.size)
 
 
@@ -134,15 +154,15 @@ def report(seconds, parameters, tokens):
     reference = common.spread(seconds["ours"])["median"]
     for name, times in seconds.items():
         time = common.spread(times)
-        row = [name, "", f"{1e3 * time['median']:.0f}", f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}", "", ""]
+        row = [name, "", f"{1e3 * time['median']:.0f}", f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}", ""]
         if name in parameters:
             speed, size = tokens / time["median"], parameters[name]
             results[name] = {"seconds": time, "tokens_per_second": speed, "parameters": size}
-            row[1], row[4], row[5] = f"{size:,}", f"{speed:,.0f}", f"{time['median'] / reference:.2f}"
+            row[1], row[4] = f"{size:,}", f"{speed:,.0f}"
         else:
             parts[name] = time
-        rows.append(row)
-    common.print_table(["", "parameters", "ms", "span", "tokens/s", "speed of ours / its"], rows)
+        rows.append([*row, f"{reference / time['median']:.2f}"])
+    common.print_table(["", "parameters", "ms", "span", "tokens/s", "time of ours / its"], rows)
     names = "backend", "dtype", *common.MODEL_FLAGS, "length", "batch_size", "tie_words"
     common.save(names, candidates=results, parts=parts)
 
