@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-BLOCK = 16  # minimum number of queries of a block of windowed attention: smaller products save no time
+from keras_adaptive.ops.chunks import chunk_sizes
 
 
 def causal_attention(query, key, value, position=0, drop=None, window=None):
@@ -38,7 +38,7 @@ def causal_attention(query, key, value, position=0, drop=None, window=None):
 
 def block_size(window):
     """Returns the number of queries in a block of windowed attention."""
-    return max(window - 1, BLOCK)
+    return max(window - 1, chunk_sizes().window_queries)
 
 
 def _windowed(query, key, value, position, drop, window):

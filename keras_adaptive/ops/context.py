@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_adaptive.backend.custom_vjp import custom_vjp
 from keras_adaptive.backend.ordering import with_dependencies
+from keras_adaptive.ops.chunks import chunk_sizes
 from keras_adaptive.ops.context_averages import product_of_averages
 from keras_adaptive.ops.time_major import (
     add_product,
@@ -23,7 +24,6 @@ from keras_adaptive.ops.time_major import (
 )
 from keras_adaptive.typing import Tensor
 
-CHUNK_ROWS = {"tensorflow": 512, "jax": 64, "torch": 2048}  # minimum number of rows of a product of local blocks
 UNKNOWN_BATCH_TOKENS = 128  # tokens per chunk if a graph does not know the number of rows
 
 
@@ -139,7 +139,7 @@ class _Chunks:
     def __init__(self, x, num_local, before):
         self.x, self.num_local, self.before = x, num_local, before
         self.batch, self.dim, self.length = ops.shape(x)[0], x.shape[-1], ops.shape(x)[1] - before
-        rows = CHUNK_ROWS[keras.config.backend()]
+        rows = chunk_sizes().context_rows
         self.size = max(1, rows // max(self.batch, 1)) if isinstance(self.batch, int) else UNKNOWN_BATCH_TOKENS
         self.count, self.first = 0, self.length  # chunks after the first one, tokens of the first one
         if isinstance(self.length, int):

@@ -9,12 +9,11 @@ from keras_adaptive.backend.checks import check_same_shape
 from keras_adaptive.backend.custom_vjp import custom_vjp
 from keras_adaptive.backend.ordering import with_dependencies
 from keras_adaptive.ops.active_rows import over_active_rows
-from keras_adaptive.ops.chunks import default_chunk_rows
+from keras_adaptive.ops.chunks import chunk_sizes, default_chunk_rows
 from keras_adaptive.typing import Tensor
 
 LEAST_SHARE = 1e-30  # lower bound of the probability of all classes, a divisor; too small to affect a gradient
 EXCLUDED = 1e30  # subtracted from the logit of an excluded class; finite, so that no difference of two is NaN
-ROWS_FIRST = 128  # chunk size from which XLA's products on a CPU are faster with the rows of the logits first
 
 
 def linear_cross_entropy(
@@ -218,7 +217,7 @@ def _chunked(x, table, targets, weights, bias, extra, excluded, chunk_rows, with
     if keras.config.backend() == "torch":
         body = _torch_chunk(table, bias, len(extra), dtype, with_gradients)
     else:
-        axis = 0 if keras.config.backend() == "jax" and chunk_rows < ROWS_FIRST else 1
+        axis = 0 if keras.config.backend() == "jax" and chunk_rows < chunk_sizes().rows_first else 1
         body = _chunk(table, bias, len(extra), dtype, with_gradients, axis)
     if sums and not active.any():  # no chunk will write
         carry = [tensor.zero_() for tensor in sums]

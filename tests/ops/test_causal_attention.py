@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_adaptive.ops import causal_attention as module
 from keras_adaptive.ops.causal_attention import causal_attention
 from tests.support import oracle
 from tests.support.backends import MODES, gradient_function, largest_array, runner, value_and_gradients
+from tests.support.chunks import set_chunk_sizes
 
 # Tokens and windows: blocks that divide the length or not, a window of one, of the whole text, and beyond it.
 CASES = [(6, 3), (7, 4), (5, 1), (5, 5), (3, 6)]
@@ -17,7 +17,7 @@ CASES = [(6, 3), (7, 4), (5, 1), (5, 5), (3, 6)]
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 2)
+    set_chunk_sizes(monkeypatch, window_queries=2)
 
 
 def arguments(steps, length=None):
@@ -79,7 +79,7 @@ def test_gradients_do_not_leave_the_window():
 
 
 def test_time_and_memory_are_linear_in_the_length(monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 4)
+    set_chunk_sizes(monkeypatch, window_queries=4)
     attend = lambda *given: ops.sum(causal_attention(*given, drop=lambda p: p, window=3))  # noqa: E731
     small, large = (largest_array(attend, *(array[:1] for array in arguments(steps))) for steps in (32, 128))
     assert small < large <= 4.5 * small < 2 * 128 * 128

@@ -1,38 +1,112 @@
-"""The size of the chunks of `linear_cross_entropy`, and its sums over several devices."""
+"""The sizes of chunks by device, and sums of `linear_cross_entropy` over several devices."""
 
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from keras import ops
 
 from keras_adaptive.backend.compiled import compiled
-from keras_adaptive.ops.chunks import CHUNK_BYTES, MAX_CHUNK_ROWS, MIN_CHUNK_ROWS, default_chunk_rows, tail_chunk_rows
-from tests.support.backends import BACKEND
+from keras_adaptive.layers import CharCNN, CharLSTMSoftmax
+from keras_adaptive.ops import chunks, context_product, linear_cross_entropy
+from keras_adaptive.ops.causal_attention import causal_attention
+from keras_adaptive.ops.chunks import default_chunk_rows, tail_chunk_rows
+from tests.support.backends import BACKEND, value_and_gradients, weight_gradients
+from tests.support.chunks import pretend_accelerator
+
+DEVICES = {"CPU": False, "accelerator": True}
+
+
+@pytest.fixture(params=DEVICES)
+def sizes(request, monkeypatch):
+    """Sizes of chunks of a device, whatever this machine has."""
+    pretend_accelerator(monkeypatch, DEVICES[request.param])
+    return chunks.chunk_sizes()
 
 
 @pytest.mark.parametrize("columns", [1, 5_000, 60_000, 1_000_000])
 @pytest.mark.parametrize("rows", [None, 1, 7, 1_000, 2_048, 16_384])
 @pytest.mark.parametrize("dim", [0, 64, 1_024, 8_192])
-def test_default_chunks(rows, columns, dim):
+def test_default_chunks(sizes, rows, columns, dim):
     chunk = default_chunk_rows(rows, columns, dim)
-    assert chunk % 8 == 0 and chunk <= MAX_CHUNK_ROWS
-    least = MIN_CHUNK_ROWS if BACKEND == "torch" else max(MIN_CHUNK_ROWS, dim // 2)
-    assert 4 * columns * (chunk - 8) < CHUNK_BYTES[BACKEND] or chunk <= least
-    assert rows is not None or chunk >= min(least, MAX_CHUNK_ROWS)
+    assert chunk % 8 == 0 and chunk <= sizes.max_rows
+    least = max(sizes.min_rows, sizes.rows_by_dim * dim)
+    assert 4 * columns * (chunk - 8) < sizes.logit_bytes or chunk <= least
+    assert rows is not None or chunk >= min(least, sizes.max_rows)
     if rows:  # no more than 7 rows of a chunk are idle
-        chunks = -(-rows // chunk)
-        assert chunks * chunk - rows < 8 * chunks
+        count = -(-rows // chunk)
+        assert count * chunk - rows < 8 * count
 
 
-def test_chunks_of_a_tail():
+def test_chunks_of_a_tail(sizes):
     """They follow the rows of the batch where a graph of TensorFlow does not know them, as in `fit`."""
     chunk_rows = compiled(lambda x: ops.convert_to_tensor(tail_chunk_rows(x, 10_000)), [])
-    sizes = {rows: int(chunk_rows(ops.zeros((rows, 2)))) for rows in (2_048, 1_024, 1_000, 64)}
-    padded = {2_048: 64, 1_024: 32, 1_000: 32, 64: 16}
-    assert sizes == (dict.fromkeys(padded, MAX_CHUNK_ROWS) if BACKEND == "torch" else padded)
+    found = {rows: int(chunk_rows(ops.zeros((rows, 2)))) for rows in (16_384, 2_048, 1_024, 1_000, 64)}
+    by_rows = {rows: max(-(-rows // sizes.tail_chunks), sizes.min_rows) for rows in found}
+    most = default_chunk_rows(None, 10_000)
+    assert most >= by_rows[16_384] > by_rows[64]
+    assert found == (dict.fromkeys(found, most) if BACKEND == "torch" else by_rows)
+
+
+def test_chunks_are_larger_on_an_accelerator():
+    assert set(chunks.CPU) == {"tensorflow", "jax", "torch"}
+    for on_cpu in chunks.CPU.values():
+        larger = zip(on_cpu._replace(tail_chunks=0, rows_first=0), chunks.ACCELERATOR, strict=True)
+        assert all(number < other or not number for number, other in larger)
+
+
+def adaptive_loss(x, targets, table, projection, tail):
+    """A head of 20 words and a column for its tail of 5 words, as in an `AdaptiveSoftmax`."""
+    weights = ops.ones(ops.shape(targets), "float32")
+    head = linear_cross_entropy(x, table, ops.where(targets < 20, targets, 20), weights, x[:, :1])
+    low, rows = ops.matmul(x, projection), tail_chunk_rows(x, 5)
+    return head + linear_cross_entropy(low, tail, ops.where(targets < 20, -1, targets - 20), weights, None, rows)
+
+
+def draws(*shapes):
+    random = np.random.default_rng(0)
+    return [random.normal(size=shape).astype("float32") for shape in shapes]
+
+
+def losses():
+    """Returns `{name: function of no arguments}`, of loss and gradients of more rows than a chunk has on a CPU."""
+    targets = np.random.default_rng(1).integers(0, 25, 1_100).astype("int32")
+    squares = lambda *parts: sum(ops.sum(ops.square(part)) for part in parts)  # noqa: E731
+    softmax = lambda x, *weights: adaptive_loss(x, targets, *weights)  # noqa: E731
+    context = lambda x, *weights: squares(*context_product(x, *weights, num_local=3))  # noqa: E731
+    window = lambda *arrays: squares(causal_attention(*arrays, window=3))  # noqa: E731
+    words = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefgh"]
+    by_bytes = CharCNN(words, 4, highways=1, char_dim=3, filters=(2, 3), max_bytes=4)
+    by_bytes.build()
+    spelled = CharLSTMSoftmax(words, units=3, char_dim=2)
+    spelled.build((None, 4))
+    (hidden,) = draws((300, 4))
+    ids = targets[:300] % len(words)
+    return {
+        "adaptive softmax": partial(value_and_gradients, softmax, draws((1_100, 4), (20, 4), (4, 2), (5, 2))),
+        "context": partial(value_and_gradients, context, draws((2, 1_200, 2), (6, 3), (3,))),
+        "window": partial(value_and_gradients, window, draws(*[(1, 150, 1, 2)] * 3)),
+        "bytes": partial(weight_gradients, lambda: squares(by_bytes(ids)), by_bytes.trainable_variables),
+        "spelling": partial(
+            weight_gradients, lambda x: spelled.total_nll(x, ids), spelled.trainable_variables, [hidden]
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["adaptive softmax", "context", "window", "bytes", "spelling"])
+def test_values_and_gradients_do_not_depend_on_the_device(name, monkeypatch):
+    compute, results = losses()[name], []
+    for accelerator in DEVICES.values():
+        pretend_accelerator(monkeypatch, accelerator)
+        results.append(compute())
+    (value, gradients), (other, others) = results
+    np.testing.assert_allclose(value, other, rtol=1e-5)
+    for gradient, again in zip(gradients, others, strict=True):
+        np.testing.assert_allclose(gradient, again, atol=1e-5 * max(1e-3, np.abs(again).max()))
 
 
 MIRRORED = """

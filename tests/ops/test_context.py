@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_adaptive.ops import context, context_averages, context_product
+from keras_adaptive.ops import context_averages, context_product
 from tests.support import oracle
 from tests.support.backends import BACKEND, MODES, largest_array, runner, value_and_gradients
+from tests.support.chunks import set_chunk_sizes
 
 BATCH, DIM, UNITS = 2, 3, 4
 
@@ -66,7 +67,7 @@ CASES = {
 def small_blocks(monkeypatch):
     """As many blocks for a short text as for a long one."""
     monkeypatch.setattr(context_averages, "BLOCK_TOKENS", 4)
-    monkeypatch.setattr(context, "CHUNK_ROWS", dict.fromkeys(context.CHUNK_ROWS, 3 * BATCH))
+    set_chunk_sizes(monkeypatch, context_rows=3 * BATCH)
 
 
 def weighted(function, library, *arguments):

@@ -13,6 +13,7 @@ from keras_adaptive.deprecation import old_arguments, old_methods
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.inputs.word_embedding import WordEmbedding
+from keras_adaptive.ops.chunks import chunk_sizes
 from keras_adaptive.ops.map_rows import map_rows
 from keras_adaptive.ops.word_bytes import (
     BEGIN,
@@ -29,8 +30,7 @@ from keras_adaptive.typing import Shape, Tensor
 
 FILTERS = (128, 256, 384, 512, 512, 512, 512)  # numbers of filters of widths 1, 2, …
 SLOTS = (5, 8, 12, 20)  # Words are grouped by these lengths; a convolution is compiled for each.
-CONVOLVED_ROWS, HIGHWAY_ROWS = 64, 256  # Number of words per chunk.
-LOOKUP_ROWS = 4096
+LOOKUP_ROWS = 4096  # Number of words per chunk of a lookup table.
 
 
 @old_methods
@@ -260,10 +260,10 @@ class CharCNN(Input):
         width = sum(self.filters)
         characters = with_markers(characters) if self.word_markers else characters
         lengths = ops.sum(ops.cast(characters > 0, "int32"), axis=-1)
-        cases, low = [], -1
+        cases, low, sizes = [], -1, chunk_sizes()
         for slots in self._slots(characters.shape[-1]):
             function = functools.partial(_convolve, slots=slots, max_bytes=characters.shape[-1])
-            cases.append((function, active & (lengths > low) & (lengths <= slots), CONVOLVED_ROWS))
+            cases.append((function, active & (lengths > low) & (lengths <= slots), sizes.convolved_words))
             low = slots
         table, biases = ops.convert_to_tensor(self.table), self.biases
         if not self.zero_padding:
@@ -273,7 +273,7 @@ class CharCNN(Input):
         features = map_rows(cases, [characters], [table, *weights], width)
         weights = [*self.highway_kernels, *self.highway_biases, self.projection, self.projection_bias]
         features = ops.cast(features, self.compute_dtype)
-        return map_rows([(_finish, active, HIGHWAY_ROWS)], [features], self._cast(weights), self.output_dim)
+        return map_rows([(_finish, active, sizes.highway_words)], [features], self._cast(weights), self.output_dim)
 
     def _slots(self, most):
         """Returns the lengths by which words are grouped; eager torch on a CPU can afford a group for each length."""

@@ -9,6 +9,7 @@ from keras_adaptive.backend.compiled import constant
 from keras_adaptive.deprecation import old_methods
 from keras_adaptive.layers.initializers import fan_in_uniform, open_forget_gates
 from keras_adaptive.layers.outputs.output import Output
+from keras_adaptive.ops.chunks import chunk_sizes
 from keras_adaptive.ops.long_rows import top_k
 from keras_adaptive.ops.map_rows import map_rows
 from keras_adaptive.ops.spelling import BYTES, SYMBOLS, prefix_tree, spell, spelling_nll, vocabulary_log_probs
@@ -16,9 +17,6 @@ from keras_adaptive.special_words import SPECIAL_WORDS
 from keras_adaptive.typing import Shape, Tensor
 
 SLOTS = (3, 5, 8, 12)  # Words are sorted by these numbers of symbols; a loop is compiled for each.
-SPELLED_ROWS = 128  # Number of words of a chunk.
-TREE_ROWS = 512  # Largest number of hidden states of a chunk.
-TREE_BYTES = 64 * 2**20  # Memory of the widest step through the prefixes of the vocabulary.
 
 
 @old_methods
@@ -145,10 +143,10 @@ class CharLSTMSoftmax(Output):
         known = (targets >= 0) & (targets < self.vocabulary_size) & active
         symbols = ops.cast(ops.take(self._symbols, ops.where(known, targets, 0), axis=0), "int32")
         lengths, cases, low = ops.sum(ops.cast(symbols > 0, "int32"), axis=-1), [], 0
-        longest = self.symbols.shape[1]
+        longest, rows = self.symbols.shape[1], chunk_sizes().spelled_words
         for slots in [*(slots for slots in SLOTS if slots < longest), longest]:
             function = functools.partial(spelling_nll, slots=slots)
-            cases.append((function, known & (lengths > low) & (lengths <= slots), SPELLED_ROWS))
+            cases.append((function, known & (lengths > low) & (lengths <= slots), rows))
             low = slots
         nll = map_rows(cases, [x, symbols], self._weights(), 1)[:, 0]
         return ops.where(known, nll + self._log_total(x), 0.0) if self.normalized else nll
@@ -163,10 +161,10 @@ class CharLSTMSoftmax(Output):
         return ops.log_softmax(log_probs) if self.normalized else log_probs
 
     def _of_vocabulary(self, function, x, width):
-        """Applies `function` to chunks of rows; the gates of a chunk's widest step take `TREE_BYTES`."""
+        """Applies `function` to chunks of rows; the gates of a chunk's widest step take `tree_bytes`."""
         widest = max(1, *(len(level.branches) for level in self._tree[0]))
-        rows = max(1, TREE_BYTES // (4 * 4 * self.units * widest))
-        rows = min(rows, x.shape[0] or rows, TREE_ROWS)
+        rows = max(1, chunk_sizes().tree_bytes // (4 * 4 * self.units * widest))
+        rows = min(rows, x.shape[0] or rows, chunk_sizes().tree_rows)
         active = ops.ones(ops.shape(x)[:1], "bool")
         return map_rows([(function, active, rows)], [x], self._weights(), width, in_chunks=True)
 
@@ -179,7 +177,7 @@ class CharLSTMSoftmax(Output):
 
     def logits_in_training(self, rows: int) -> int:
         """Returns the number of logits for all symbols of a chunk of the longest words."""
-        return min(rows, SPELLED_ROWS) * self.symbols.shape[1] * SYMBOLS
+        return min(rows, chunk_sizes().spelled_words) * self.symbols.shape[1] * SYMBOLS
 
     def get_config(self) -> dict[str, Any]:
         return {

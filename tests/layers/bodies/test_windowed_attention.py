@@ -5,9 +5,9 @@ import pytest
 from keras import ops
 
 from keras_adaptive.layers import CausalAttention
-from keras_adaptive.ops import causal_attention
 from tests.support import oracle
 from tests.support.backends import numpy, runner, weight_gradients
+from tests.support.chunks import set_chunk_sizes
 from tests.support.weights import randomize, value
 
 LENGTH, DIM, HEADS = 9, 8, 2
@@ -15,7 +15,7 @@ LENGTH, DIM, HEADS = 9, 8, 2
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(causal_attention, "BLOCK", 2)
+    set_chunk_sizes(monkeypatch, window_queries=2)
 
 
 @pytest.fixture

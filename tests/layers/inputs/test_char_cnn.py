@@ -9,6 +9,7 @@ from keras_adaptive.ops.map_rows import map_rows
 from keras_adaptive.ops.word_bytes import beginnings, convolve_bytes, encode_words, with_markers
 from tests.support import oracle
 from tests.support.backends import MODES, numpy, runner, weight_gradients
+from tests.support.chunks import set_chunk_sizes
 from tests.support.weights import randomize, value
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -119,8 +120,7 @@ def test_ids_of_a_column():
 )
 def test_gradients_are_those_of_finite_differences(rows, mode, zero_padding, monkeypatch):
     """Of Σ upstream·vector over words that repeat, in more than one chunk, one length of word without any."""
-    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.CONVOLVED_ROWS", rows)
-    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.HIGHWAY_ROWS", rows)
+    set_chunk_sizes(monkeypatch, convolved_words=rows, highway_words=rows)
     layer = make(highways=2, zero_padding=zero_padding)
     random = np.random.default_rng(1)
     ids = np.array([4, 5, 5, 6, 2, 2, 3, 1, 0, 8, 9, 10, 11, 12, 5], "int32")

@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, WordEmbedding
-from keras_adaptive.ops.chunks import MAX_CHUNK_ROWS
+from keras_adaptive.ops.chunks import chunk_sizes
 from keras_adaptive.special_words import SPECIAL_WORDS
 from tests.support import oracle
 from tests.support.backends import MODES, largest_array, numpy, runner, value_and_gradients, weight_gradients
@@ -161,13 +161,13 @@ def test_weight_zero_is_as_good_as_absent(hidden):
 
 
 def test_no_array_holds_the_logits_of_a_batch():
-    rows, vocabulary = 4 * MAX_CHUNK_ROWS, 64
+    rows, vocabulary = 4 * chunk_sizes().max_rows, 64
     softmax = AdaptiveSoftmax(vocabulary, (40,), factor=2)
     softmax.build((None, DIM))
     random = np.random.default_rng(0)
     targets = random.integers(0, vocabulary, rows).astype("int32")
     hidden = random.normal(size=(rows, DIM)).astype("float32")
-    limit = MAX_CHUNK_ROWS * 48
+    limit = chunk_sizes().max_rows * 48
     assert largest_array(lambda h: softmax.total_nll(h, targets), hidden) <= limit
     assert largest_array(lambda h: ops.sum(softmax.nll(h, targets)), hidden) <= limit
     assert largest_array(lambda h: ops.sum(softmax.log_probs(h)), hidden) >= rows * vocabulary

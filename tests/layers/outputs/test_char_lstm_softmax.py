@@ -8,6 +8,7 @@ from keras_adaptive.layers import CharLSTMSoftmax
 from keras_adaptive.ops.map_rows import map_rows
 from tests.support import oracle
 from tests.support.backends import MODES, runner, weight_gradients
+from tests.support.chunks import set_chunk_sizes
 from tests.support.weights import randomize, value
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -52,8 +53,7 @@ def test_every_word_has_the_probability_of_its_symbols(mode):
 
 def test_gradients_of_targets_are_those_of_the_whole_vocabulary(monkeypatch):
     """The first takes steps through the target, the second through the tree of all words, a row or two at a time."""
-    monkeypatch.setattr("keras_adaptive.layers.outputs.char_lstm_softmax.SPELLED_ROWS", 2)
-    monkeypatch.setattr("keras_adaptive.layers.outputs.char_lstm_softmax.TREE_ROWS", 2)
+    set_chunk_sizes(monkeypatch, spelled_words=2, tree_rows=2)
     layer, targets = make(), np.array([[5, 2, -1], [6, 7, 4]], "int32")
     weights = np.array([[1.0, 2.0, 1.0], [0.5, 0.0, 3.0]], "float32")
 

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
-from keras_adaptive.ops.chunks import MAX_CHUNK_ROWS
+from keras_adaptive.ops.chunks import chunk_sizes
 from tests.support import oracle
 from tests.support.backends import BACKEND, largest_array, numpy, runner
 from tests.support.draws import check_draws
@@ -173,14 +173,14 @@ def test_a_score_computes_each_logit_once(softmax, hidden, cutoffs, monkeypatch)
 
 
 def test_a_score_holds_the_logits_of_a_chunk():
-    rows, vocabulary = 4 * MAX_CHUNK_ROWS, 64
+    rows, vocabulary = 4 * chunk_sizes().max_rows, 64
     softmax = AdaptiveSoftmax(vocabulary, (40,), factor=2)
     softmax.build((None, DIM))
     random = np.random.default_rng(0)
     targets = random.integers(0, vocabulary, rows).astype("int32")
     states = random.normal(size=(rows, DIM)).astype("float32")
     score = lambda h: ops.sum(0 * h) + ops.sum(softmax.score(ops.stop_gradient(h), targets)[0])  # noqa: E731
-    assert largest_array(score, states) <= MAX_CHUNK_ROWS * 48
+    assert largest_array(score, states) <= chunk_sizes().max_rows * 48
 
 
 @pytest.mark.parametrize("temperature, top_k", [(0.7, None), (1.3, 3), (1.0, 1)])
