@@ -36,7 +36,7 @@ class ChunkSizes(NamedTuple):
     rows_by_dim: float = 0.5
     tail_chunks: int = 32
     rows_first: int = 128
-    context_rows: int = 512
+    context_rows: int = 1024
     window_queries: int = 16
     convolved_words: int = 64
     highway_words: int = 256
