@@ -12,8 +12,12 @@ Named = TypeVar("Named", bound=Callable)
 # Old names of functions and classes, of methods, and of arguments, which are in parentheses; and their new names.
 RENAMED = {
     "callbacks.StopOnSignal(largest)": "all_reduce_max",
+    "data.TextCodec.join": "detokenize",
+    "data.join_characters": "detokenize_characters",
+    "data.join_pieces": "detokenize_subwords",
     "distribution.Strategy.largest": "all_reduce_max",
     "distribution.Strategy.part": "local_batch",
+    "export.GraphText.join": "detokenize",
     "layers.CharCNN.nearest": "neighbors",
     "layers.CharCNN.neighbors(word)": "words",
     "layers.CharLSTMSoftmax.log_total": "log_normalizer",

@@ -65,7 +65,7 @@ def main():
 
 def joined(text, codec):
     """Returns a text in the form in which its tokens are printed."""
-    return "".join(codec.join(codec.tokenize(text)))
+    return "".join(codec.detokenize(codec.tokenize(text)))
 
 
 def read_prompts(keeps_mark):

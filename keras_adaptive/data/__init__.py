@@ -15,18 +15,21 @@ from keras_adaptive.data.sources.docstrings import write_docstrings as write_doc
 from keras_adaptive.data.sources.public_corpora import PUBLIC_CORPORA as PUBLIC_CORPORA
 from keras_adaptive.data.sources.public_corpora import prepare_public as prepare_public
 from keras_adaptive.data.text.characters import UNITS as UNITS
-from keras_adaptive.data.text.characters import join_characters as join_characters
+from keras_adaptive.data.text.characters import detokenize_characters as detokenize_characters
 from keras_adaptive.data.text.codec import TextCodec as TextCodec
 from keras_adaptive.data.text.codec import load_subwords as load_subwords
 from keras_adaptive.data.text.codec import load_vocabulary as load_vocabulary
 from keras_adaptive.data.text.subwords import Subwords as Subwords
 from keras_adaptive.data.text.subwords import begins_word as begins_word
-from keras_adaptive.data.text.subwords import join_pieces as join_pieces
+from keras_adaptive.data.text.subwords import detokenize_subwords as detokenize_subwords
 from keras_adaptive.data.text.vocabulary import Vocabulary as Vocabulary
 from keras_adaptive.data.text.words import TOKENIZERS as TOKENIZERS
 from keras_adaptive.data.text.words import tokenize as tokenize
+from keras_adaptive.deprecation import old_names as _old_names
 from keras_adaptive.special_words import BOS as BOS
 from keras_adaptive.special_words import EOS as EOS
 from keras_adaptive.special_words import PAD as PAD
 from keras_adaptive.special_words import SPECIAL_WORDS as SPECIAL_WORDS
 from keras_adaptive.special_words import UNK as UNK
+
+_old_names(__name__)

@@ -3,12 +3,14 @@ from collections.abc import Callable
 from keras_adaptive.data.text.characters import UNITS
 from keras_adaptive.data.text.subwords import Subwords, begins_word, piece_bytes
 from keras_adaptive.data.text.vocabulary import Vocabulary
+from keras_adaptive.deprecation import old_methods
 from keras_adaptive.export.graph_subwords import GraphSubwords
 from keras_adaptive.export.graph_words import graph_words
 from keras_adaptive.special_words import EOS
 from keras_adaptive.typing import Tensor
 
 
+@old_methods
 class GraphText:
     """Converts text to tokens and back inside a TensorFlow graph, in the same way as in training.
 
@@ -95,7 +97,7 @@ class GraphText:
 
         return tf.ones_like(ids, tf.bool) if self._begins is None else tf.gather(self._begins, ids)
 
-    def join(self, ids: Tensor) -> Tensor:
+    def detokenize(self, ids: Tensor) -> Tensor:
         """Returns the texts (lines,) of ids (lines, tokens), with a space before each word and a line break for `</s>`.
 
         Bytes that are not UTF-8, which pieces may produce, become U+FFFD.

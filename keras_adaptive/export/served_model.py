@@ -145,7 +145,7 @@ class ServedModel:
         written = tf.while_loop(lambda place, *_: place < total - 1, step, start, parallel_iterations=1)[-1]
         places = lengths[:, None] + tf.range(length)
         new = tf.gather(tf.transpose(written.stack()), places, batch_dims=1)
-        return {"text": self.text.join(new), "tokens": self.text.tokens(new)}
+        return {"text": self.text.detokenize(new), "tokens": self.text.tokens(new)}
 
     def log_probs(self, token_ids):
         import tensorflow as tf

@@ -71,7 +71,7 @@ class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
             return self._graph_lines(inputs)
         ids = listed(inputs)
         batched = len(ids) > 0 and isinstance(ids[0], list)
-        texts = ["".join(self._codec.join(self._codec.decode(row))) for row in (ids if batched else [ids])]
+        texts = ["".join(self._codec.detokenize(self._codec.decode(row))) for row in (ids if batched else [ids])]
         texts = [text.removeprefix(self._before) for text in texts]
         return texts if batched else texts[0]
 
@@ -156,7 +156,7 @@ class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
     def _graph_lines(self, ids: Any) -> Any:
         import tensorflow as tf
 
-        return tf.strings.regex_replace(self._graph_text.join(ids), f"^{self._before}", "")
+        return tf.strings.regex_replace(self._graph_text.detokenize(ids), f"^{self._before}", "")
 
 
 def listed(values: Any) -> Any:

@@ -157,7 +157,7 @@ class TextModel:
         new = self.model.generate(ids, length, temperature, top_k, seed, top_p=top_p, stop=stop_id) if ids else []
         for row in new:
             end = np.append(np.flatnonzero(row == stop_id) + 1, len(row))[0]
-            texts.append("".join(self.codec.join(self.codec.decode(row[:end]))))
+            texts.append("".join(self.codec.detokenize(self.codec.decode(row[:end]))))
         return texts[0] if isinstance(prompt, str) else texts
 
     def stream(
@@ -254,7 +254,7 @@ class TextModel:
                 read.append(token)
                 yield token
 
-        for number, text in enumerate(self.codec.join(remember()), 1):
+        for number, text in enumerate(self.codec.detokenize(remember()), 1):
             if number > len(read):
                 if text:
                     yield "", text

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_adaptive.data import EOS, TOKENIZERS, Subwords, Vocabulary, join_pieces
+from keras_adaptive.data import EOS, TOKENIZERS, Subwords, Vocabulary, detokenize_subwords
 from keras_adaptive.data.text.subwords import piece_bytes
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.saved_model import in_dtype, with_output_for_inference
@@ -91,8 +91,8 @@ def test_pieces_of_words():
     np.testing.assert_allclose(scores["perplexity"][0], np.exp(nll.sum() / 6), rtol=1e-4)
     assert_long_lines_are_refused_before_they_are_cut(score, max(len(piece_bytes(word)) for word in vocabulary.words))
     ids = np.random.default_rng(0).integers(0, len(vocabulary), (20, 30)).astype("int32")
-    for row, line in zip(ids, text.join(ids).numpy()):
-        assert line.decode() == "".join(join_pieces(vocabulary.decode(row)))
+    for row, line in zip(ids, text.detokenize(ids).numpy()):
+        assert line.decode() == "".join(detokenize_subwords(vocabulary.decode(row)))
 
 
 def assert_long_lines_are_refused_before_they_are_cut(score, longest):
@@ -116,8 +116,8 @@ def test_characters_and_bytes(tokenizer):
     text = GraphText(Vocabulary.from_counts(counts), tokenizer)
     _, ids = text.encode([line, ""])
     assert ids.to_list()[1] == [] and min(ids.to_list()[0]) > 3
-    assert text.join(ids[:1]).numpy()[0].decode() == line
-    assert text.join([[*ids.to_list()[0], EOS]]).numpy()[0].decode() == f"{line}\n"
+    assert text.detokenize(ids[:1]).numpy()[0].decode() == line
+    assert text.detokenize([[*ids.to_list()[0], EOS]]).numpy()[0].decode() == f"{line}\n"
 
 
 @on_tensorflow

@@ -33,5 +33,5 @@ def test_the_examples(tmp_path, monkeypatch, capsys):
         if on_tensorflow or "import tensorflow" not in code:
             exec(compile(code, PAGE, "exec"), names)
     assert len(names["record"]["alternatives"]) == 7 and len(names["nearest"]) == len(names["of_numbers"]) == 3
-    assert "".join(names["lm"].codec.join(names["tokens"])) in capsys.readouterr().out
+    assert "".join(names["lm"].codec.detokenize(names["tokens"])) in capsys.readouterr().out
     assert len(names["rest"]) == 5 and ("batches" in names) == ("served" in names) == on_tensorflow

@@ -45,7 +45,7 @@ def test_every_character_is_scored(run_dir, monkeypatch, capsys):
     monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(f"{LINE}\n".encode()))
     call(score, f"--run_dir={run_dir}", "--format=json")
     scored = json.loads(capsys.readouterr().out)
-    assert "".join(RunFolder(run_dir).codec.join(scored["tokens"])) == f"{LINE}\n"
+    assert "".join(RunFolder(run_dir).codec.detokenize(scored["tokens"])) == f"{LINE}\n"
     assert scored["unknown"] == [] and scored["words"] == len(scored["tokens"])
 
 
@@ -53,7 +53,7 @@ def test_the_mark_of_editors_is_text_in_bytes_only(run_dir, monkeypatch, capsys)
     monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO("\ufeffthe\n\ufeff\n".encode()))
     call(score, f"--run_dir={run_dir}", "--format=json")
     codec = RunFolder(run_dir).codec
-    texts = ["".join(codec.join(json.loads(line)["tokens"])) for line in capsys.readouterr().out.splitlines()]
+    texts = ["".join(codec.detokenize(json.loads(line)["tokens"])) for line in capsys.readouterr().out.splitlines()]
     assert texts == ["\ufeffthe\n" if codec.keeps_mark else "the\n", "\ufeff\n"]  # no mark amid a text
     assert codec.keeps_mark == (codec.tokenizer == "bytes")
 
@@ -64,7 +64,7 @@ def test_generated_characters_are_joined_as_they_are(run_dir, capsys):
     assert out.startswith(LINE)
     prompt = np.append(2, run.codec.encode(run.codec.tokenize(LINE)))[None]
     tokens = run.codec.decode([int(ids[0]) for ids in run.model().stream(prompt, 20, 1.0, None, 1)])
-    assert out == LINE + "".join(run.codec.join(tokens)) + "\n"
+    assert out == LINE + "".join(run.codec.detokenize(tokens)) + "\n"
 
 
 def test_unknown_letters_and_spaces_are_printed_in_quotes(run_dir, monkeypatch, capsys):

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.data import join_pieces, load_corpus, prepare
+from keras_adaptive.data import detokenize_subwords, load_corpus, prepare
 from tests.support.programs import call
 from tests.support.quickstart import SHRUNK
 from trainers import evaluate, generate, score, train
@@ -89,7 +89,7 @@ def test_score_shows_pieces_and_counts_words(subword_run, monkeypatch, capsys):
     first, blank = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert (blank["tokens"], blank["words"]) == (["</s>"], 1)
     assert first["words"] == 5 < len(first["tokens"]) and first["unknown"] == []
-    assert "".join(join_pieces(first["tokens"])) == " don't <unk> naïve 日\n"
+    assert "".join(detokenize_subwords(first["tokens"])) == " don't <unk> naïve 日\n"
     assert first["perplexity"] == pytest.approx(math.exp(-first["log_prob"] / 5), rel=1e-9)
     vocabulary, model = RunFolder(subword_run).codec.vocabulary, RunFolder(subword_run).model()
     ids = vocabulary.encode(first["tokens"])
@@ -108,7 +108,7 @@ def test_generate_joins_pieces(subword_run, capsys):
     run = RunFolder(subword_run)
     prompt = np.append(2, run.codec.vocabulary.encode(run.codec.tokenize("naïve don't")))[None]
     pieces = run.codec.vocabulary.decode([int(ids[0]) for ids in run.model().stream(prompt, 40, 1.0, None, 3)])
-    assert captured.out == "naïve don't" + "".join(join_pieces(pieces)) + "\n"
+    assert captured.out == "naïve don't" + "".join(detokenize_subwords(pieces)) + "\n"
 
 
 def test_a_run_of_sub_words_continues(subword_run, subword_corpus, capsys):

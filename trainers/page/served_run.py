@@ -169,7 +169,7 @@ class ServedRun:
         computed = min(max(alternatives, ALTERNATIVES), len(self.codec.vocabulary))
         stream = self.model.stream(ids, max(room, length), alternatives=computed, **how)
         words, made = self.codec.vocabulary.words, []
-        texts = self.codec.join(itertools.chain(begun, (made.pop() for _ in itertools.count())))
+        texts = self.codec.detokenize(itertools.chain(begun, (made.pop() for _ in itertools.count())))
         for _ in begun:
             next(texts)
         for number, (new, log_probs, best_log_probs, best) in enumerate(itertools.islice(stream, length)):
@@ -211,7 +211,7 @@ class ServedRun:
 
     def _pieces(self, tokens):
         """Yields what to print for each token of a line."""
-        texts = self.codec.join(tokens)
+        texts = self.codec.detokenize(tokens)
         for number, _ in enumerate(tokens):
             yield next(texts) if number else next(texts).removeprefix(" ")
 

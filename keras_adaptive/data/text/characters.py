@@ -39,12 +39,12 @@ def byte_symbols(text: str) -> list[str]:
     return [SYMBOLS[byte] for byte in text.encode("utf-8", "surrogateescape")]
 
 
-def join_characters(tokens: Iterable[str]) -> Iterator[str]:
+def detokenize_characters(tokens: Iterable[str]) -> Iterator[str]:
     """Yields the text of each character, and a line break for `</s>`.
 
     Example:
 
-    >>> "".join(join_characters(["a", " ", "b"]))
+    >>> "".join(detokenize_characters(["a", " ", "b"]))
     'a b'
     """
     return ("\n" if token == "</s>" else token for token in tokens)

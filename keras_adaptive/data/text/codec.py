@@ -6,12 +6,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_adaptive.data.metadata import read_metadata
-from keras_adaptive.data.text.characters import UNITS, join_characters, shown
-from keras_adaptive.data.text.subwords import Subwords, begins_word, join_pieces
+from keras_adaptive.data.text.characters import UNITS, detokenize_characters, shown
+from keras_adaptive.data.text.subwords import Subwords, begins_word, detokenize_subwords
 from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.data.text.words import TOKENIZERS
+from keras_adaptive.deprecation import old_methods
 
 
+@old_methods
 class TextCodec:
     """Converts text to the tokens and ids of a trained model or a corpus, and back.
 
@@ -32,7 +34,7 @@ class TextCodec:
     >>> tokens = codec.tokenize("the  cat purrs")
     >>> codec.encode(tokens)
     array([4, 5, 3], dtype=int32)
-    >>> "".join(codec.join(tokens))
+    >>> "".join(codec.detokenize(tokens))
     ' the cat purrs'
     """
 
@@ -92,7 +94,7 @@ class TextCodec:
         """Returns the list of the tokens of ids (tokens,)."""
         return self.vocabulary.decode(ids)
 
-    def join(self, tokens: Iterable[str]) -> Iterator[str]:
+    def detokenize(self, tokens: Iterable[str]) -> Iterator[str]:
         """Yields the text of each token, with the space before it, and a line break for `</s>`.
 
         A character whose bytes belong to several tokens is yielded with the last of them. Bytes that are not UTF-8
@@ -100,9 +102,9 @@ class TextCodec:
         character, or an empty string.
         """
         if self.unit in ("sub-word", "byte"):
-            return join_pieces(tokens)
+            return detokenize_subwords(tokens)
         if self.unit == "character":
-            return join_characters(tokens)
+            return detokenize_characters(tokens)
         return ("\n" if word == "</s>" else f" {word}" for word in tokens)
 
     def shown(self, token: str) -> str:

@@ -158,7 +158,7 @@ def begins_word(piece: str) -> bool:
     return piece in SPECIAL_WORDS or piece.startswith(_SPACE)
 
 
-def join_pieces(pieces: Iterable[str]) -> Iterator[str]:
+def detokenize_subwords(pieces: Iterable[str]) -> Iterator[str]:
     """Yields the text of each piece, and a line break for `</s>`.
 
     A character whose bytes belong to several pieces is yielded with the last of them. Bytes that are not UTF-8, which a
@@ -166,7 +166,7 @@ def join_pieces(pieces: Iterable[str]) -> Iterator[str]:
 
     Example:
 
-    >>> "".join(join_pieces(["Ġlow", "e", "r", "Ġc", "Ã", "©"]))
+    >>> "".join(detokenize_subwords(["Ġlow", "e", "r", "Ġc", "Ã", "©"]))
     ' lower cé'
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -15,7 +15,7 @@ from keras_adaptive.data import (
     UNK,
     Subwords,
     Vocabulary,
-    join_pieces,
+    detokenize_subwords,
     prepare,
 )
 
@@ -240,7 +240,7 @@ SUBWORD_FILES = {"merges.txt", "words.txt", "train.words", "valid.words", "test.
 
 
 def spelled(corpus, split):
-    return "".join(join_pieces(corpus.vocabulary.decode(corpus.tokens(split))))
+    return "".join(detokenize_subwords(corpus.vocabulary.decode(corpus.tokens(split))))
 
 
 @pytest.mark.parametrize("tokenizer", ["whitespace", "words"])

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from keras_adaptive.data import SPLITS, TOKENIZERS, UNITS, join_characters, join_pieces, prepare
+from keras_adaptive.data import SPLITS, TOKENIZERS, UNITS, detokenize_characters, detokenize_subwords, prepare
 from keras_adaptive.data.preparation import text_parts
 from keras_adaptive.data.text.characters import BYTES, SYMBOLS
 from keras_adaptive.evaluation import lengths
 
 TEXT = "It  was\tthe <unk> naïve 日本語\r\n\n x\u2028y \n"
-JOIN = {"characters": join_characters, "bytes": join_pieces}
+JOIN = {"characters": detokenize_characters, "bytes": detokenize_subwords}
 
 
 def texts(folder, **others):
@@ -75,7 +75,7 @@ def test_the_characters_of_the_penn_treebank(tmp_path):
         texts(tmp_path, **dict.fromkeys(SPLITS, lines)), tmp_path / "data", tokenizer="ptb_characters", min_count=1
     )
     tokens = corpus.vocabulary.decode(corpus.tokens("train"))
-    assert corpus.metadata["unit"] == "character" and "".join(join_characters(tokens)) == text
+    assert corpus.metadata["unit"] == "character" and "".join(detokenize_characters(tokens)) == text
     expected = {"byte": len(text.encode()), "character": len(text), "word": 5 + 3}
     assert lengths(corpus, "test") == expected
     rare = prepare(

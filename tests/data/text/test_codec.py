@@ -35,7 +35,7 @@ def test_lines_become_what_training_read_and_text_again(made):
     tokens = [*codec.tokenize(LINE), "</s>"]
     np.testing.assert_array_equal(codec.encode(tokens), corpus.tokens("valid")[: len(tokens)])
     assert codec.decode(codec.encode(tokens)) == tokens
-    assert codec.unit == unit == corpus.metadata["unit"] and "".join(codec.join(tokens)) == text
+    assert codec.unit == unit == corpus.metadata["unit"] and "".join(codec.detokenize(tokens)) == text
     assert codec.count_words(tokens) == {"sub-word": 5}.get(unit, len(tokens))
     assert codec.keeps_mark == (unit == "byte")
 
@@ -44,7 +44,7 @@ def test_nasty_lines_survive(made):
     _, codec, unit, _ = made
     for line in NASTY:
         tokens = codec.tokenize(line)
-        text = "".join(codec.join(tokens))
+        text = "".join(codec.detokenize(tokens))
         again = [token for token in tokens if token != "</s>"]  # which is a line break then
         assert codec.tokenize(text) == again and (unit not in ("character", "byte") or text == line)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keras_adaptive.data import TOKENIZERS, UNITS, Subwords, begins_word, join_pieces
+from keras_adaptive.data import TOKENIZERS, UNITS, Subwords, begins_word, detokenize_subwords
 from keras_adaptive.data.text.vocabulary import SPECIAL_WORDS
 from tests.support.text import NASTY
 
@@ -75,7 +75,7 @@ def test_a_long_word_of_many_occurrences_counts_them_all():
 def test_pieces_are_the_text(subwords, line):
     words = line.split()
     pieces = [piece for parts in subwords.pieces(words) for piece in parts]
-    assert "".join(join_pieces(pieces)).replace("\n", " </s>") == "".join(f" {word}" for word in words)
+    assert "".join(detokenize_subwords(pieces)).replace("\n", " </s>") == "".join(f" {word}" for word in words)
     assert sum(map(begins_word, pieces)) == len(words)
 
 
@@ -86,7 +86,7 @@ def test_pieces_of_any_text_are_the_text(text):
     for name in set(TOKENIZERS) - set(UNITS):
         words = TOKENIZERS[name](text)
         for word, pieces in zip(words, subwords.pieces(words), strict=True):
-            assert "".join(join_pieces(pieces)) == f" {word}", name
+            assert "".join(detokenize_subwords(pieces)) == f" {word}", name
             assert [begins_word(piece) for piece in pieces] == [True] + [False] * (len(pieces) - 1)
 
 
@@ -124,11 +124,11 @@ def test_symbols_are_those_of_tokenizers():
 
 def test_text_streams_and_waits_for_whole_characters():
     pieces = ["Ġcaf", "Ã", "©", "</s>", "Ġ", "<unk>", "Ã", "Ġend", "â"]
-    assert list(join_pieces(pieces)) == [" caf", "", "é", "\n", " ", " <unk>", "", "\ufffd end", "", "\ufffd"]
+    assert list(detokenize_subwords(pieces)) == [" caf", "", "é", "\n", " ", " <unk>", "", "\ufffd end", "", "\ufffd"]
 
 
 def test_a_cut_character_before_a_special_word_is_marked():
-    assert "".join(join_pieces(["Ġ", "Ã", "</s>", "Ġa"])) == " \ufffd\n a"
+    assert "".join(detokenize_subwords(["Ġ", "Ã", "</s>", "Ġa"])) == " \ufffd\n a"
 
 
 def test_saved_merges_load(subwords, tmp_path):

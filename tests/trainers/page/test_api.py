@@ -122,7 +122,7 @@ def test_writing_goes_on_from_a_prefix(post, page, run):
     assert [item["text"] for item in rest] == [item["text"] for item in whole[2:]]
     np.testing.assert_allclose([i["probability"] for i in rest], [i["probability"] for i in whole[2:]], rtol=1e-3)
     tokens = [*page.runs[run].codec.tokenize("word1"), "</s>", *page.runs[run].codec.tokenize("wo")]
-    texts = list(page.runs[run].codec.join([*tokens, *(item["token"] for item in whole)]))[len(tokens) :]
+    texts = list(page.runs[run].codec.detokenize([*tokens, *(item["token"] for item in whole)]))[len(tokens) :]
     assert [item["text"] for item in whole] == texts[:5]
 
 
