@@ -1,6 +1,7 @@
 """Old names, which work for one version and raise a `DeprecationWarning`. Files with old names load without one."""
 
 import functools
+import inspect
 import re
 import sys
 import warnings
@@ -21,10 +22,14 @@ RENAMED = {
     "layers.CharCNN.nearest": "neighbors",
     "layers.CharCNN.neighbors(word)": "words",
     "layers.CharLSTMSoftmax.log_total": "log_normalizer",
+    "layers.LearnedPositions(length)": "max_length",
     "layers.Output.draw_among": "sample_top_k",
     "layers.Output.draw_tempered": "sample_with_temperature",
     "layers.Output.sample_top_k(most)": "max_k",
     "layers.Output.sample_with": "sample_from_uniform",
+    "layers.TransformerBlock(relu_dropout)": "activation_dropout",
+    "models.transformer(relu_dropout)": "activation_dropout",
+    "models.transformer_lm(relu_dropout)": "activation_dropout",
     "ops.Sampled": "SampledValues",
     "ops.noise_contrastive_loss(sampled)": "sampled_values",
     "ops.sampled_cross_entropy(sampled)": "sampled_values",
@@ -77,6 +82,7 @@ def old_arguments(function: Named) -> Named:
             kwargs[RENAMED[old]] = kwargs.pop(name)
         return function(*args, **kwargs)
 
+    call.__signature__ = inspect.signature(function)  # Keras reads it, without following the wrapped function
     return call  # type: ignore[return-value]
 
 

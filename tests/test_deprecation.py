@@ -2,13 +2,20 @@
 
 import importlib
 import inspect
+import json
 import re
 import types
+import zipfile
+from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 
 from keras_adaptive import deprecation
 from keras_adaptive.deprecation import RENAMED
+
+CONFIG = Path(__file__).parent / "models" / "config_of_old_names.json"  # of a file that was saved before the renames
 
 
 def split(old):
@@ -62,3 +69,16 @@ def test_arguments(monkeypatch):
         assert Example(length=3, first=1).given == (3, 1)
     assert caught[0].filename == __file__
     assert deprecation.renew(Example, {"length": 3, "first": 1}) == {"max_length": 3, "first": 1}
+
+
+def test_files_with_old_names_load_without_a_warning(tmp_path):
+    tokens = np.array([[4, 5, 6, 19]], "int32")
+    model = keras.saving.deserialize_keras_object(json.loads(CONFIG.read_text(encoding="utf-8")))
+    model.save(tmp_path / "new.keras")
+    with zipfile.ZipFile(tmp_path / "new.keras") as new, zipfile.ZipFile(tmp_path / "old.keras", "w") as old:
+        for name in new.namelist():
+            old.writestr(name, CONFIG.read_bytes() if name == "config.json" else new.read(name))
+    loaded = keras.saving.load_model(tmp_path / "old.keras")
+    assert loaded.body.max_length == loaded.body.positions.max_length == 9
+    assert loaded.body.blocks[0].activation_dropout == 0.3
+    np.testing.assert_array_equal(loaded.log_probs(tokens), model.log_probs(tokens))

@@ -61,6 +61,10 @@ def char_cnn_input(*, words, input_dim, dim, highways, filters, char_dim, word_m
     return CharCNN(words, input_dim or dim, **characters, **kwargs)
 
 
+def transformer_body(*, relu_dropout, **kwargs):
+    return transformer(activation_dropout=relu_dropout, **kwargs)
+
+
 def lstm(
     *,
     num_layers,
@@ -207,7 +211,7 @@ PARTS = {
     },
     "body": {
         "transformer": Part(
-            transformer, "num_blocks dim ffn_dim num_heads output_dim dropout attention_dropout relu_dropout"
+            transformer_body, "num_blocks dim ffn_dim num_heads output_dim dropout attention_dropout relu_dropout"
         ),
         "hybrid": Part(
             hybrid_transformer,

@@ -169,7 +169,7 @@ def _body(options, **kwargs):
             options["decoder_ffn_embed_dim"],
             CausalAttention(options["decoder_attention_heads"], dropout=options["attention_dropout"], name="attention"),
             dropout=options["dropout"],
-            relu_dropout=options["activation_dropout"] or options["relu_dropout"],
+            activation_dropout=options["activation_dropout"] or options["relu_dropout"],
             activation=ACTIVATIONS[options["activation_fn"]],
             normalize_first=normalize_first,
             name=f"block_{number}",

@@ -6,6 +6,7 @@ from functools import partial
 import keras
 
 from keras_adaptive.backend.checks import check_number_of_layers
+from keras_adaptive.deprecation import old_arguments
 from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.bodies.causal_attention import CausalAttention
 from keras_adaptive.layers.bodies.context_concatenation import ContextConcatenation
@@ -60,6 +61,7 @@ def assemble(
     return LanguageModel(word_input, body, make_output(name="word_output", dtype=dtype, **shared))
 
 
+@old_arguments
 def transformer(
     *,
     num_blocks: int,
@@ -68,7 +70,7 @@ def transformer(
     num_heads: int,
     dropout: float = 0.0,
     attention_dropout: float = 0.0,
-    relu_dropout: float = 0.0,
+    activation_dropout: float = 0.0,
     output_dim: int | None = None,
     first_position: int = 2,
     dtype: str | keras.DTypePolicy | None = None,
@@ -83,7 +85,7 @@ def transformer(
         num_heads: Number of attention heads; must divide `dim`.
         dropout: Dropout rate on the input and on both branches of every block, in training.
         attention_dropout: Dropout rate on the attention probabilities, in training.
-        relu_dropout: Dropout rate after the ReLU, in training.
+        activation_dropout: Dropout rate after the ReLU, in training.
         output_dim: Dimension of the hidden states, by default `dim`; another dimension adds a projection without bias.
         first_position: Position of the first token; 2 in the published models.
         dtype: A Keras dtype policy; by default the global one.
@@ -107,7 +109,7 @@ def transformer(
             ffn_dim,
             CausalAttention(num_heads, dropout=attention_dropout, dtype=dtype, name="attention"),
             dropout=dropout,
-            relu_dropout=relu_dropout,
+            activation_dropout=activation_dropout,
             dtype=dtype,
             name=f"block_{number}",
         )
@@ -208,6 +210,7 @@ def hybrid_transformer(
     return TransformerDecoder(blocks, dim, positions=positions, dropout=dropout, dtype=dtype, name=name)
 
 
+@old_arguments
 def transformer_lm(
     vocabulary_size: int,
     *,
@@ -221,7 +224,7 @@ def transformer_lm(
     tie_projections: bool = True,
     dropout: float = 0.0,
     attention_dropout: float = 0.0,
-    relu_dropout: float = 0.0,
+    activation_dropout: float = 0.0,
     tail_dropout: float = 0.0,
     input_dropout: float = 0.0,
     first_position: int = 2,
@@ -243,7 +246,7 @@ def transformer_lm(
         tie_projections: Whether input and output share the projections of the tails too, if words are tied.
         dropout: Dropout rate on the input and on both branches of every block, in training.
         attention_dropout: Dropout rate on the attention probabilities, in training.
-        relu_dropout: Dropout rate after the ReLU, in training.
+        activation_dropout: Dropout rate after the ReLU, in training.
         tail_dropout: Dropout rate on the projected hidden states of the tails, in training.
         input_dropout: Dropout rate on the hidden states before the output layer, in training.
         first_position: Position of the first token; 2 in the published models.
@@ -270,7 +273,7 @@ def transformer_lm(
         num_heads=num_heads,
         dropout=dropout,
         attention_dropout=attention_dropout,
-        relu_dropout=relu_dropout,
+        activation_dropout=activation_dropout,
         first_position=first_position,
     )
     make_output = partial(

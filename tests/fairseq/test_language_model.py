@@ -69,7 +69,7 @@ def test_the_golden_checkpoint(golden):
     assert math.exp(nll.mean()) == pytest.approx(math.exp(arrays["out/nll"][real].astype("float64").mean()), rel=1e-5)
     blocks = model.body.blocks
     assert model.body.dropout == 0.3
-    assert {(b.dropout, b.attention.dropout, b.relu_dropout) for b in blocks} == {(0.3, 0.1, 0.1)}
+    assert {(b.dropout, b.attention.dropout, b.activation_dropout) for b in blocks} == {(0.3, 0.1, 0.1)}
     assert (model.word_output.tail_dropout, model.word_output.input_dropout) == (0.2, 0.2)
 
 

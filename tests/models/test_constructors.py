@@ -52,7 +52,13 @@ def test_the_transformer_has_the_dtype_throughout():
 
 
 def test_hyper_parameters_of_the_language_model_reach_their_parts():
-    rates = {"dropout": 0.1, "attention_dropout": 0.2, "relu_dropout": 0.3, "tail_dropout": 0.4, "input_dropout": 0.5}
+    rates = {
+        "dropout": 0.1,
+        "attention_dropout": 0.2,
+        "activation_dropout": 0.3,
+        "tail_dropout": 0.4,
+        "input_dropout": 0.5,
+    }
     model = transformer_lm(
         20, dim=8, num_blocks=2, num_heads=4, ffn_dim=12, cutoffs=(5,), factor=2, first_position=0, **rates
     )
@@ -60,7 +66,7 @@ def test_hyper_parameters_of_the_language_model_reach_their_parts():
     assert isinstance(model.word_input, AdaptiveEmbedding) and isinstance(body, TransformerDecoder)
     assert (model.word_input.dimensions, model.word_input.boundaries) == ((8, 4), softmax.boundaries)
     assert (body.dim, len(body.blocks), body.positions.first_position, block.ffn_dim) == (8, 2, 0, 12)
-    found = body.dropout, block.attention.dropout, block.relu_dropout, softmax.tail_dropout, softmax.input_dropout
+    found = body.dropout, block.attention.dropout, block.activation_dropout, softmax.tail_dropout, softmax.input_dropout
     assert found == tuple(rates.values()) and block.dropout == 0.1 and block.attention.num_heads == 4
 
 

@@ -43,7 +43,7 @@ def test_variables_are_in_the_same_order(case):
 def test_hyper_parameters_are_the_same(case):
     model, _ = case
     block = model.body.blocks[1]
-    found = [model.body.dropout, block.dropout, block.attention.dropout, block.relu_dropout, block.activation]
+    found = [model.body.dropout, block.dropout, block.attention.dropout, block.activation_dropout, block.activation]
     if model.body.max_length is None:
         assert found == [0.1, 0.1, 0.2, 0.3, "relu"]
     else:

@@ -205,7 +205,9 @@ def test_float16_recovers_from_overflows():
 
 
 def test_dropout_is_drawn_anew_at_every_update():
-    model = language_model(dropout=0.5, tail_dropout=0.2, input_dropout=0.2, attention_dropout=0.1, relu_dropout=0.1)
+    model = language_model(
+        dropout=0.5, tail_dropout=0.2, input_dropout=0.2, attention_dropout=0.1, activation_dropout=0.1
+    )
     compile(model, keras.optimizers.SGD(0.0))
     tokens, targets, _ = batch(4)
     losses = model.fit(tokens, targets, epochs=3, batch_size=4, verbose=0).history["loss"]

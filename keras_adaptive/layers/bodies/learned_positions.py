@@ -1,8 +1,9 @@
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
 
+from keras_adaptive.deprecation import old_arguments, renew
 from keras_adaptive.typing import Shape, Tensor
 
 
@@ -14,12 +15,11 @@ class LearnedPositions(keras.layers.Layer):
     contain them too. The table starts from N(0, dim^−½).
 
     Args:
-        length: Maximum number of tokens of a sequence.
+        max_length: Maximum number of tokens of a sequence.
         first_position: Position of the first token; 2 in the published models.
 
     Attributes:
-        max_length: `length`.
-        table: Variable (first_position + length, dim).
+        table: Variable (first_position + max_length, dim).
 
     Call arguments:
         x: Vectors (batch, length, dim).
@@ -32,7 +32,7 @@ class LearnedPositions(keras.layers.Layer):
         Same as the input.
 
     Raises:
-        ValueError: If a sequence is longer than `length`.
+        ValueError: If a sequence is longer than `max_length`.
 
     Reference:
         Gehring et al., Convolutional Sequence to Sequence Learning, ICML 2017, section 3.1.
@@ -43,21 +43,17 @@ class LearnedPositions(keras.layers.Layer):
     (1, 3, 8)
     """
 
-    def __init__(self, length: int, first_position: int = 2, **kwargs: Any) -> None:
+    @old_arguments
+    def __init__(self, max_length: int, first_position: int = 2, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.length = length
+        self.max_length = max_length
         self.first_position = first_position
-
-    @property
-    def max_length(self) -> int | None:
-        """Maximum number of tokens of a sequence."""
-        return self.length
 
     def build(self, input_shape: Shape) -> None:
         dim = input_shape[-1]
         normal = keras.initializers.RandomNormal(stddev=dim**-0.5)
         # The table is gathered before it is cast, so that mixed precision never casts the whole table.
-        shape = (self.first_position + self.length, dim)
+        shape = (self.first_position + self.max_length, dim)
         self.table = self.add_weight(shape=shape, initializer=normal, name="table", autocast=False)
         self.built = True
 
@@ -70,9 +66,9 @@ class LearnedPositions(keras.layers.Layer):
 
     def check_length(self, length: int) -> None:
         """Raises a `ValueError` if `length` tokens exceed the number of learned positions."""
-        if length > self.length:
+        if length > self.max_length:
             raise ValueError(
-                f"The model has learned {self.length} positions: cut the text into shorter sequences, context "
+                f"The model has learned {self.max_length} positions: cut the text into shorter sequences, context "
                 f"included. Received: {length} tokens."
             )
 
@@ -80,4 +76,8 @@ class LearnedPositions(keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "length": self.length, "first_position": self.first_position}
+        return {**super().get_config(), "max_length": self.max_length, "first_position": self.first_position}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        return super().from_config(renew(cls, config))

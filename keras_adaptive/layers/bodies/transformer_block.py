@@ -3,6 +3,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from keras_adaptive.deprecation import old_arguments, renew
 from keras_adaptive.layers.bodies.causal_attention import CausalAttention
 from keras_adaptive.layers.bodies.mixer import Mixer
 from keras_adaptive.layers.flat_dense import FlatDense
@@ -37,7 +38,7 @@ class TransformerBlock(keras.layers.Layer):
         mixer: The layer that mixes positions, a `Mixer` such as `CausalAttention`. Blocks cannot share a mixer. `None`
             for a feed-forward layer only.
         dropout: Dropout rate on both branches, in training.
-        relu_dropout: Dropout rate after the activation of the feed-forward layer, in training.
+        activation_dropout: Dropout rate after the activation of the feed-forward layer, in training.
         activation: "relu", "relu_squared", "gelu" (exact), "gelu_tanh" (the approximation), "tanh" or "linear".
         normalize_first: Whether to apply the LayerNorms before the branches (pre-norm) or after the sums (post-norm).
 
@@ -65,13 +66,14 @@ class TransformerBlock(keras.layers.Layer):
     (2, 8, 16)
     """
 
+    @old_arguments
     def __init__(
         self,
         ffn_dim: int,
         mixer: Mixer | None = None,
         *,
         dropout: float = 0.0,
-        relu_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
         activation: str = "relu",
         normalize_first: bool = True,
         **kwargs: Any,
@@ -81,7 +83,7 @@ class TransformerBlock(keras.layers.Layer):
             raise ValueError(f"`activation` must be one of {list(ACTIVATIONS)}. Received: {activation!r}.")
         self.ffn_dim = ffn_dim
         self.dropout = dropout
-        self.relu_dropout = relu_dropout
+        self.activation_dropout = activation_dropout
         self.activation = activation
         self.normalize_first = normalize_first
         policy = {"dtype": self.dtype_policy}
@@ -92,7 +94,7 @@ class TransformerBlock(keras.layers.Layer):
         self.attention = mixer
         self.ffn_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)
         self._drop = SeededDropout(dropout, **policy)
-        self._drop_relu = SeededDropout(relu_dropout, **policy)
+        self._drop_activation = SeededDropout(activation_dropout, **policy)
 
     def build(self, input_shape: Shape) -> None:
         dim = input_shape[-1]
@@ -132,7 +134,7 @@ class TransformerBlock(keras.layers.Layer):
 
     def _feed_forward(self, x, training):
         inner = self.ffn_in(self._norm_before(self.ffn_norm, x))  # (batch, length, ffn_dim)
-        branch = self.ffn_out(drop_in_training(self._drop_relu, inner, training))
+        branch = self.ffn_out(drop_in_training(self._drop_activation, inner, training))
         return self._norm_after(self.ffn_norm, self._add(x, drop_in_training(self._drop, branch, training)))
 
     def _add(self, x, branch):
@@ -149,7 +151,7 @@ class TransformerBlock(keras.layers.Layer):
         branches = 1 if self.attention is None else 2
         vectors = branches * (3 + (self.dropout > 0)) * dim
         mixer = 0 if self.attention is None else self.attention.activations_per_token(length, dim)
-        return vectors + (2 + (self.relu_dropout > 0)) * self.ffn_dim + mixer
+        return vectors + (2 + (self.activation_dropout > 0)) * self.ffn_dim + mixer
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
@@ -160,14 +162,14 @@ class TransformerBlock(keras.layers.Layer):
             "ffn_dim": self.ffn_dim,
             "mixer": self.attention and keras.saving.serialize_keras_object(self.attention),
             "dropout": self.dropout,
-            "relu_dropout": self.relu_dropout,
+            "activation_dropout": self.activation_dropout,
             "activation": self.activation,
             "normalize_first": self.normalize_first,
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        config = dict(config)
+        config = renew(cls, config)
         if "mixer" in config:
             config["mixer"] = config["mixer"] and keras.saving.deserialize_keras_object(config["mixer"])
         else:  # version 0.1

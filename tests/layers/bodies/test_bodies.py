@@ -191,7 +191,7 @@ def test_a_step_against_the_gradient_lowers_the_loss(body, x):
 
 
 DROPOUTS = [(name, "dropout") for name in BODIES]
-DROPOUTS += [("transformer", kind) for kind in ("attention_dropout", "relu_dropout")]
+DROPOUTS += [("transformer", kind) for kind in ("attention_dropout", "activation_dropout")]
 DROPOUTS += [("lstm", "weight_dropout"), ("qrnn", "weight_dropout"), ("qrnn", "zoneout")]
 
 
@@ -240,7 +240,7 @@ def test_values_that_a_transformer_keeps_for_the_backward_pass():
         ({}, 0),
         ({"dropout": 0.1}, 2 * 8),
         ({"attention_dropout": 0.1}, 2 * LENGTH),
-        ({"relu_dropout": 0.1}, 12),
+        ({"activation_dropout": 0.1}, 12),
     ):
         values = transformer(num_blocks=3, dim=8, ffn_dim=12, num_heads=2, **rates).activations_per_token(LENGTH)
         assert values == 3 * (10 * 8 + 2 * 12 + 2 * 2 * LENGTH + masks)

@@ -31,4 +31,4 @@ def test_a_longer_sequence_is_refused(layer):
 
 def test_config_makes_the_same_layer():
     config = LearnedPositions(6, first_position=0).get_config()
-    assert LearnedPositions.from_config(config).get_config() == config and config["length"] == 6
+    assert LearnedPositions.from_config(config).get_config() == config and config["max_length"] == 6
