@@ -12,6 +12,7 @@ Named = TypeVar("Named", bound=Callable)
 
 # Old names of functions and classes, of methods, and of arguments, which are in parentheses; and their new names.
 RENAMED = {
+    "callbacks.Checkpoint": "SaveModels",
     "callbacks.StopOnSignal(largest)": "all_reduce_max",
     "data.TextCodec.join": "detokenize",
     "data.join_characters": "detokenize_characters",

@@ -32,8 +32,8 @@ from keras_adaptive.backend.unallocated import number_of_values, unallocated
 from keras_adaptive.callbacks import (
     SGDR,
     Backup,
-    Checkpoint,
     NonMonotonicAveraging,
+    SaveModels,
     StopOnSignal,
     TerminateOnHang,
     TerminateOnNonFinite,
@@ -292,7 +292,7 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board, alive):
     path = run.path / "log.jsonl" if writes else os.devnull
     log = TrainLog(path, FLAGS.log_every, run.path / "tensorboard" if writes and board else None)
     finite = TerminateOnNonFinite(FLAGS.max_skipped)
-    models = Checkpoint(run.path, writes=writes, patience=FLAGS.patience or None)
+    models = SaveModels(run.path, writes=writes, patience=FLAGS.patience or None)
     averages = isinstance(inner_optimizer(model.optimizer), AveragedSGD)
     averaging = [NonMonotonicAveraging()] if averages else []
     stateful = [log, finite, models, *averaging]

@@ -14,7 +14,7 @@ class NonMonotonicAveraging(keras.callbacks.Callback):
     the weights from the start of each validation to the end of the epoch, so that the averages are validated and saved.
     Training then continues from the weights.
 
-    List this callback after callbacks that save the model, such as `Checkpoint`, and before `Backup`. Pass it to the
+    List this callback after callbacks that save the model, such as `SaveModels`, and before `Backup`. Pass it to the
     `Backup` as one of its `stateful` callbacks.
 
     Reference:
@@ -30,7 +30,7 @@ class NonMonotonicAveraging(keras.callbacks.Callback):
     averaging = NonMonotonicAveraging()
     backup = Backup("run/checkpoints", stateful=[averaging])
     model.compile(AveragedSGD(30.0, patience=5))
-    saving = keras_adaptive.callbacks.Checkpoint("run")
+    saving = keras_adaptive.callbacks.SaveModels("run")
     model.fit(x, y, validation_data=(x_valid, y_valid), epochs=10, callbacks=[saving, averaging, backup])
     ```
     """

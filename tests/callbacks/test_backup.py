@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.callbacks import SGDR, Backup, Checkpoint, TerminateOnNonFinite, TrainLog, backup
+from keras_adaptive.callbacks import SGDR, Backup, SaveModels, TerminateOnNonFinite, TrainLog, backup
 from keras_adaptive.optimizers import NAG
 from tests.support.backends import BACKEND
 from tests.support.tiny import batch, language_model
@@ -77,7 +77,7 @@ def fresh(request):
 def train(folder, model, kill=None):
     """What `trainers.train` does, on a tiny model: returns all its numbers, the `Backup` and the log without times."""
     log = TrainLog(folder / "log", every=3)
-    kept = Backup(folder / "checkpoints", every=3, stateful=[log, TerminateOnNonFinite(), Checkpoint(folder)])
+    kept = Backup(folder / "checkpoints", every=3, stateful=[log, TerminateOnNonFinite(), SaveModels(folder)])
     kept.restore(model)
 
     def fit(steps, epochs):

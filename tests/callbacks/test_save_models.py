@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.callbacks import Checkpoint
+from keras_adaptive.callbacks import SaveModels
 
 
 def make_model():
@@ -15,7 +15,7 @@ def make_model():
 
 def end_epochs(model, run_dir, val_losses, **kwargs):
     """Ends epochs that found these losses, with the number of the epoch as the model's weight."""
-    callback = Checkpoint(run_dir, **kwargs)
+    callback = SaveModels(run_dir, **kwargs)
     callback.set_model(model)
     callback.on_train_begin()
     for epoch, val_loss in enumerate(val_losses):
@@ -50,7 +50,7 @@ def test_a_model_that_is_not_finite_is_not_written(tmp_path, bad):
     end_epochs(model, tmp_path, [1.0])
     files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     model.set_weights([np.full((1, 1), bad), np.zeros(1)])
-    callback = Checkpoint(tmp_path, best=1.0)
+    callback = SaveModels(tmp_path, best=1.0)
     callback.set_model(model)
     with pytest.raises(FloatingPointError, match="weight .*kernel is not finite after epoch 2: no model is written"):
         callback.on_epoch_end(1, {"val_loss": 0.5})
@@ -117,7 +117,7 @@ def test_fit_saves_the_weights_and_the_optimizer_of_the_epoch(tmp_path):
         validation_data=(zeros, zeros + 1),
         epochs=2,
         verbose=0,
-        callbacks=[Checkpoint(tmp_path)],
+        callbacks=[SaveModels(tmp_path)],
     )
     last = keras.saving.load_model(tmp_path / "last.keras")
     np.testing.assert_array_equal(last.get_weights()[1], model.get_weights()[1])
@@ -136,7 +136,7 @@ def test_patience_ends_training_and_its_count_goes_on(tmp_path):
     model = make_model()
 
     def stopped_after(val_losses, state=None, **kwargs):
-        callback = Checkpoint(tmp_path, **kwargs)
+        callback = SaveModels(tmp_path, **kwargs)
         callback.set_model(model)
         if state:
             callback.set_state(state)

@@ -9,7 +9,7 @@ from keras_adaptive.backend.checks import non_finite
 from keras_adaptive.files import commit, discard, partial, writing
 
 
-class Checkpoint(keras.callbacks.Callback):
+class SaveModels(keras.callbacks.Callback):
     """Saves the model after every epoch as `last.keras`, and the best model so far as `best.keras`.
 
     The best model has the lowest `val_loss`. Of two equal models, the later one is saved. An epoch without validation
@@ -32,7 +32,7 @@ class Checkpoint(keras.callbacks.Callback):
     Example:
 
     ```python
-    model.fit(x, y, validation_data=(x_valid, y_valid), epochs=10, callbacks=[Checkpoint("run")])
+    model.fit(x, y, validation_data=(x_valid, y_valid), epochs=10, callbacks=[SaveModels("run")])
     best = keras.saving.load_model("run/best.keras")
     ```
     """
