@@ -9,6 +9,7 @@ import numpy as np
 from keras_adaptive.data import EOS, UNITS, UNK, ContextWindows, Corpus
 from keras_adaptive.data.batches.token_stream import cut, stream_bounds
 from keras_adaptive.data.text.characters import begins_character, is_white_space
+from keras_adaptive.deprecation import old_names as _old_names
 from keras_adaptive.metrics import (
     loss_by_bucket,
     loss_by_frequency,
@@ -93,7 +94,7 @@ def word_losses(
 
         nll.append(model.nll(inputs, targets, segment, step)[scored].astype("float64"))
         done += count
-    return of_words(np.concatenate(nll), corpus, split)
+    return sum_by_word(np.concatenate(nll), corpus, split)
 
 
 def word_losses_of_streams(
@@ -137,10 +138,10 @@ def word_losses_of_streams(
         if report:
             report(len(parts), len(places))
     inside = np.arange(longest) < sizes[:, None]
-    return of_words(np.concatenate(parts, axis=1)[inside].astype("float64"), corpus, split)
+    return sum_by_word(np.concatenate(parts, axis=1)[inside].astype("float64"), corpus, split)
 
 
-def of_words(nll: np.ndarray, corpus: Corpus, split: str) -> tuple[np.ndarray, np.ndarray]:
+def sum_by_word(nll: np.ndarray, corpus: Corpus, split: str) -> tuple[np.ndarray, np.ndarray]:
     """Sums the losses of tokens over words, and returns the losses and the ids of the words."""
     return np.add.reduceat(nll, corpus.word_starts(split)), np.asarray(corpus.words(split))
 
@@ -168,7 +169,7 @@ def lengths(corpus: Corpus, split: str) -> dict[str, int]:
     """
     facts, unit = corpus.metadata["splits"][split], corpus.metadata["unit"]
     known = {"byte": facts["bytes"]} if "bytes" in facts else {}  # version 0.1 may lack it
-    if not is_of_characters(corpus):
+    if not is_character_level(corpus):
         return {**known, "word": len(corpus.words(split))}
     words, tokens = corpus.vocabulary.words, corpus.tokens(split)
     spaces = _white_space(corpus)
@@ -204,7 +205,7 @@ def by_bucket(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict]:
     return loss_by_bucket(nll, words, corpus.word_vocabulary.counts)
 
 
-def is_of_characters(corpus: Corpus) -> bool:
+def is_character_level(corpus: Corpus) -> bool:
     """Returns whether the tokens of a corpus are characters or bytes, rather than words or sub-words."""
     return corpus.metadata["unit"] in UNITS.values()
 
@@ -233,7 +234,7 @@ def by_position(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict
     Returns:
         The list of `probability_by_position` for the first 20 positions. It is empty if no word follows a *The*.
     """
-    if is_of_characters(corpus):
+    if is_character_level(corpus):
         spaces = _white_space(corpus)[words]
         return probability_by_position(nll[~spaces], positions_after(spaces)[~spaces], POSITIONS)
     vocabulary = corpus.word_vocabulary
@@ -259,7 +260,10 @@ def by_length(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict]:
         The list of `probability_by_length` for words of at most 12 letters. It is empty for a corpus of words or
         sub-words.
     """
-    if not is_of_characters(corpus):
+    if not is_character_level(corpus):
         return []
     letters = np.isin(corpus.vocabulary.words, list(string.ascii_letters))
     return probability_by_length(nll, _white_space(corpus)[words], letters[words], LETTERS)
+
+
+_old_names(__name__)

@@ -110,7 +110,7 @@ def analyze(run, split, pairs):
     return {
         "name": run.name,
         "path": str(run.folder.path),
-        "unit": run.corpus.metadata["unit"] if evaluation.is_of_characters(run.corpus) else "word",
+        "unit": run.corpus.metadata["unit"] if evaluation.is_character_level(run.corpus) else "word",
         "settings": settings_of(run),
         "parameters": int(parameters),
         **training(run.folder.path / "log.jsonl"),

@@ -17,7 +17,7 @@ from keras_adaptive.layers import (
 from keras_adaptive.models import LanguageModel
 
 
-class Tensor(NamedTuple):
+class TensorMapping(NamedTuple):
     """A tensor of the state dict and the variables that it contains.
 
     Attributes:
@@ -52,7 +52,7 @@ class Tensor(NamedTuple):
 
 
 def table(model):
-    """Returns every `Tensor` of a `LanguageModel`. Tensors that input and output share have several names."""
+    """Returns every `TensorMapping` of a `LanguageModel`. Tensors that input and output share have several names."""
     parts = _words_in(model.word_input), _body(model.body), _words_out(model.word_output)
     return [tensor._replace(name=f"decoder.{tensor.name}") for part in parts for tensor in part]
 
@@ -63,17 +63,17 @@ def _words_in(layer):
 
 def _adaptive_embedding(layer):
     for band, (words, projection) in enumerate(zip(layer.tables, layer.projections)):
-        yield Tensor(f"embed_tokens.embeddings.{band}.0.weight", [words])
-        yield Tensor(f"embed_tokens.embeddings.{band}.1.weight", [projection], True)
+        yield TensorMapping(f"embed_tokens.embeddings.{band}.0.weight", [words])
+        yield TensorMapping(f"embed_tokens.embeddings.{band}.1.weight", [projection], True)
 
 
 def _word_embedding(layer):
-    yield Tensor("embed_tokens.weight", layer.tables)
+    yield TensorMapping("embed_tokens.weight", layer.tables)
 
 
 def _char_cnn(layer):
-    yield Tensor("embed_tokens.char_embeddings.weight", [layer.table])
-    yield Tensor("embed_tokens.symbol_embeddings", [layer.symbols])
+    yield TensorMapping("embed_tokens.char_embeddings.weight", [layer.table])
+    yield TensorMapping("embed_tokens.symbol_embeddings", [layer.symbols])
     convolutions = [pair for pair in zip(layer.kernels, layer.biases) if pair[1].shape[0]]
     for number, (kernel, bias) in enumerate(convolutions):
         yield from _affine(f"embed_tokens.convolutions.{number}", kernel, bias)
@@ -87,9 +87,9 @@ INPUTS = {AdaptiveEmbedding: _adaptive_embedding, WordEmbedding: _word_embedding
 
 def _body(body):
     if body.projection is not None:
-        yield Tensor("project_in_dim.weight", [body.projection.kernel], True)
+        yield TensorMapping("project_in_dim.weight", [body.projection.kernel], True)
     if isinstance(body.positions, LearnedPositions):
-        yield Tensor("embed_positions.weight", [body.positions.table])
+        yield TensorMapping("embed_positions.weight", [body.positions.table])
     if body.input_norm is not None:
         yield from _norm("layernorm_embedding", body.input_norm)
     for number, block in enumerate(body.blocks):
@@ -104,35 +104,35 @@ def _body(body):
     if body.final_norm is not None:
         yield from _norm("layer_norm", body.final_norm)
     if body.output_projection is not None:
-        yield Tensor("project_out_dim.weight", [body.output_projection.kernel], True)
+        yield TensorMapping("project_out_dim.weight", [body.output_projection.kernel], True)
 
 
 def _affine(name, kernel, bias):
-    yield Tensor(f"{name}.weight", [kernel], True)
-    yield Tensor(f"{name}.bias", [bias])
+    yield TensorMapping(f"{name}.weight", [kernel], True)
+    yield TensorMapping(f"{name}.bias", [bias])
 
 
 def _norm(name, layer):
-    yield Tensor(f"{name}.weight", [layer.gamma])
-    yield Tensor(f"{name}.bias", [layer.beta])
+    yield TensorMapping(f"{name}.weight", [layer.gamma])
+    yield TensorMapping(f"{name}.bias", [layer.beta])
 
 
 def _words_out(softmax):
     if not softmax.tails:
-        yield Tensor("output_projection.weight", softmax.tables, optional=softmax.tied_to is not None)
+        yield TensorMapping("output_projection.weight", softmax.tables, optional=softmax.tied_to is not None)
         return
     head, *tails = softmax.tables
     if softmax.tied_to is None:
-        yield Tensor("adaptive_softmax.head.weight", [head, softmax.class_table])
+        yield TensorMapping("adaptive_softmax.head.weight", [head, softmax.class_table])
     else:
-        yield Tensor("adaptive_softmax.head.word_proj.weight", [head])
-        yield Tensor("adaptive_softmax.head.class_proj.weight", [softmax.class_table])
+        yield TensorMapping("adaptive_softmax.head.word_proj.weight", [head])
+        yield TensorMapping("adaptive_softmax.head.class_proj.weight", [softmax.class_table])
     for tail, words in enumerate(tails):
         untied = softmax.projections[tail + 1]
         # A tied projection has the layout of the input, an untied one the layout of a linear layer of the output.
         projection = softmax.tied_to.projections[tail + 1] if untied is None else untied
-        yield Tensor(f"adaptive_softmax.tail.{tail}.0.weight", [projection], True)
-        yield Tensor(f"adaptive_softmax.tail.{tail}.2.weight", [words])
+        yield TensorMapping(f"adaptive_softmax.tail.{tail}.0.weight", [projection], True)
+        yield TensorMapping(f"adaptive_softmax.tail.{tail}.2.weight", [words])
 
 
 def load_weights(model, weights):

@@ -63,7 +63,7 @@ def main():
         unseen = len(names) - len(seen)
         for split in ("valid", "test"):
             nll = losses(model, corpus, split, names, unseen)
-            nll, words = evaluation.of_words(nll, corpus, split)
+            nll, words = evaluation.sum_by_word(nll, corpus, split)
             write_losses(ngram_file(folder, split), of_ngrams(corpus, split), WordLosses(nll, words, ngrams))
             print(
                 f"{split} perplexity {perplexity(nll.mean()):.2f} per word ({nll.mean():.4f} nats): {len(nll):,} words"
@@ -76,7 +76,7 @@ def main():
 
 def names_of(corpus):
     """Returns the words of the vocabulary as KenLM reads them. It reserves `<s>`, `</s>` and `<unk>`."""
-    if evaluation.is_of_characters(corpus):
+    if evaluation.is_character_level(corpus):
         raise ValueError(
             f"{corpus.data_dir} must be a corpus of words or sub-words, since KenLM separates words by spaces. "
             f"Received: a corpus of {corpus.metadata['unit']}s."
