@@ -47,7 +47,7 @@ class Blocks(NamedTuple):
         """Part of the names of files that belong to these blocks."""
         if self.of == "streams":
             return f"in_{self.batch_size}_streams"
-        return f"{self.size}{'_of_lines' if self.of == 'lines' else ''}_behind_{self.context}"
+        return f"{self.size}{'_of_lines' if self.of == 'lines' else ''}_context_{self.context}"
 
     def word_losses(self, model, corpus, split, of=""):
         """Returns `(nll, words)` of a split, as the functions of `evaluation` do. Lines of progress contain `of`."""
@@ -105,7 +105,8 @@ class Run:
         last = "_of_last" if self.model == "last" else ""
         path = self.folder.path / f"losses_{split}_{blocks.name}{last}.npz"
         of = f"model {self.model_digest}, text {self.texts()[split]}"
-        if (kept := read_losses(path, of)) is not None:
+        old = path.with_name(path.name.replace("_context_", "_behind_"))  # its name in earlier versions
+        if (kept := read_losses(path if path.exists() else old, of)) is not None:
             return kept
         print(f"Evaluating for {path}", flush=True)
         losses = WordLosses(*blocks.word_losses(inference(), self.corpus, split, path.name), model().count_params())

@@ -254,6 +254,9 @@ def test_losses_of_another_model_or_text_are_not_used(corpus, tmp_path, evaluati
     last = 0
     assert analysed_anew() == all_of_it
     assert analysed_anew() == []
+    for path in run.glob("losses_*_context_*"):
+        path.rename(path.with_name(path.name.replace("context", "behind")))  # as earlier versions named it
+    assert analysed_anew() == []
     last = 3
     (run / "best.keras").write_bytes(b"another model")
     assert analysed_anew() == all_of_it
@@ -287,7 +290,7 @@ def test_an_ngram_model_is_a_baseline(corpus, tmp_path, evaluations):
     assert [one["nll"] for one in other["by_bucket"]] == [2.5] * 25
     assert [one["nll"] for one in result["by_bucket"]] == [1.0] * 25
     assert other["contexts"] == [] and other["parameters"] == 1000 and other["loss"]["test"] == 2.5
-    assert not (ngrams / "losses_valid_8_behind_0.npz").exists()
+    assert not (ngrams / "losses_valid_8_context_0.npz").exists()
 
 
 def test_runs_of_one_name_are_told_apart(corpus, tmp_path):

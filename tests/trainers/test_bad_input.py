@@ -281,7 +281,7 @@ DAMAGE = {
     "evaluation: no bins": (written("evaluation_valid.json", b'{"by_frequency": 3}'), plot, "evaluation_valid.json is"),
     "scores: no words": (written("score.jsonl", b'{"tokens": 3}\n'), plot, "score.jsonl is not a result"),
     "losses: no zip": (
-        written("losses_valid_8_behind_0.npz", b"none"),
+        written("losses_valid_8_context_0.npz", b"none"),
         analyze,
         "losses_valid.* is not a file of losses",
     ),

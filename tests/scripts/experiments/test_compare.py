@@ -52,7 +52,7 @@ def test_systems_are_trained_and_compared_per_word(text, monkeypatch, forks):
     call(compare, *arguments(text, "adp_t"), output)
     files = [path for path in (text / "runs/adp_t_1").glob("*.*") if path.suffix != ".jsonl"]  # the log is opened again
     begun = {path: path.read_bytes() for path in files}
-    assert {path.name for path in begun} >= {"best.keras", "last.keras", "losses_valid_8_behind_0.npz"}
+    assert {path.name for path in begun} >= {"best.keras", "last.keras", "losses_valid_8_context_0.npz"}
     call(compare, *arguments(text, "adp_t", "bpe_t"), f"--subword_dir={text}/pieces", output)
     assert {path.name for path in begun if path.read_bytes() != begun[path]} == set()
     written = json.loads((text / "runs/comparison.json").read_text())
