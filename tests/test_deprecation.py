@@ -82,3 +82,9 @@ def test_files_with_old_names_load_without_a_warning(tmp_path):
     assert loaded.body.max_length == loaded.body.positions.max_length == 9
     assert loaded.body.blocks[0].activation_dropout == 0.3
     np.testing.assert_array_equal(loaded.log_probs(tokens), model.log_probs(tokens))
+
+
+def test_the_changelog_lists_all_of_them():
+    text = (Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(.+)` \| `(\w+)` \|$", text, re.MULTILINE)
+    assert dict(rows) == RENAMED
