@@ -61,8 +61,12 @@ def char_cnn_input(*, words, input_dim, dim, highways, filters, char_dim, word_m
     return CharCNN(words, input_dim or dim, **characters, **kwargs)
 
 
-def transformer_body(*, relu_dropout, **kwargs):
-    return transformer(activation_dropout=relu_dropout, **kwargs)
+def transformer_body(
+    *, num_blocks, dim, ffn_dim, num_heads, output_dim, dropout, attention_dropout, relu_dropout, **kwargs
+):
+    sizes = {"num_blocks": num_blocks, "dim": dim, "ffn_dim": ffn_dim, "num_heads": num_heads, "output_dim": output_dim}
+    rates = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": relu_dropout}
+    return transformer(**sizes, **rates, **kwargs)
 
 
 def lstm(
