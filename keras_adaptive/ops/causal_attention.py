@@ -29,7 +29,7 @@ def causal_attention(query, key, value, position=0, drop=None, window=None):
     if window is not None:
         return _windowed(query, key, value, position, drop, window)
     from_the_start = isinstance(position, int) and position == 0
-    if keras.config.backend() == "torch" and from_the_start and drop is None:
+    if keras.config.backend() == "torch" and from_the_start and drop is None and not _is_short(key):
         return _torch_attention(query, key, value, is_causal=True)
     places = position + ops.arange(ops.shape(query)[1])
     visible = ops.arange(ops.shape(key)[1])[None, :] <= places[:, None]  # (steps, length)
@@ -92,14 +92,26 @@ def _with_previous(array, blocks, block):
 
 def _attention(query, key, value, visible, drop):
     """Attends to the keys in the mask `visible`, which is broadcast to (batch, heads, steps, length)."""
-    scores = ops.cast(ops.einsum("bqhd,bkhd->bhqk", query, key), "float32")
+    scores = ops.einsum("bqhd,bkhd->bhqk", query, key)
+    if not _has_float32_softmax(scores):
+        scores = ops.cast(scores, "float32")
     if scores.shape[-1] == 1:  # a token that sees only itself; Keras warns of a softmax of one number
         probabilities = ops.exp(scores - scores)
     else:
-        probabilities = ops.softmax(ops.where(visible, scores, -1e9), axis=-1)
+        probabilities = ops.softmax(scores + ops.cast(ops.where(visible, 0.0, -1e9), scores.dtype), axis=-1)
     probabilities = ops.cast(probabilities, value.dtype)
     probabilities = probabilities if drop is None else drop(probabilities)
     return ops.einsum("bhqk,bkhd->bqhd", probabilities, value)
+
+
+def _has_float32_softmax(scores):
+    """Returns whether the softmax computes in float32 without a cast of the scores: torch's softmax of bfloat16."""
+    return keras.config.backend() == "torch" and keras.backend.standardize_dtype(scores.dtype) == "bfloat16"
+
+
+def _is_short(key):
+    """Returns whether separate products take less time than torch's fused kernel: for bfloat16 on a CPU."""
+    return _has_float32_softmax(key) and key.shape[1] <= chunk_sizes().short_keys
 
 
 def _torch_attention(query, key, value, **mask):

@@ -23,6 +23,7 @@ class ChunkSizes(NamedTuple):
         rows_first: Chunk size from which products are faster with the rows of the logits first, under JAX.
         context_rows: Smallest number of rows of a product of the local blocks of a concatenated context.
         window_queries: Smallest number of queries of a block of windowed attention.
+        short_keys: Largest number of keys for which separate bfloat16 products are faster than torch's fused attention.
         convolved_words: Number of words whose bytes are convolved together.
         highway_words: Number of words in the highway layers of a `CharCNN`.
         spelled_words: Number of words that an LSTM spells together.
@@ -38,6 +39,7 @@ class ChunkSizes(NamedTuple):
     rows_first: int = 128
     context_rows: int = 1024
     window_queries: int = 16
+    short_keys: int = 512
     convolved_words: int = 64
     highway_words: int = 256
     spelled_words: int = 128
@@ -65,6 +67,7 @@ ACCELERATOR = ChunkSizes(
     rows_first=0,  # the other order pays on a CPU only
     context_rows=8192,  # 64 rows of tiles; 15 blocks of 410 numbers take 200 MB
     window_queries=128,  # one tile
+    short_keys=0,  # the fused kernel is always faster
     convolved_words=2048,  # words of 20 bytes and 2,048 filters take 340 MB
     highway_words=8192,  # 64 rows of tiles
     spelled_words=4096,  # a step of an LSTM of 512 units takes 32 MB

@@ -96,3 +96,20 @@ def test_dropout_falls_on_the_probabilities_that_are_seen():
     halved = runner(functools.partial(causal_attention, drop=drop, window=3))(*given)
     np.testing.assert_allclose(halved, 0.5 * oracle.windowed_attention(*given, 3), atol=1e-6)
     assert kept[0] == (2 * 4, 2, 2, 4)  # batch and blocks, heads, queries, keys
+
+
+@pytest.mark.parametrize("short_keys", [0, 512])
+def test_bfloat16_is_near_float32(short_keys, monkeypatch):
+    """By torch's fused kernel, and by the separate products that are faster for a few keys."""
+    set_chunk_sizes(monkeypatch, short_keys=short_keys)
+    given, weights = arguments(6), np.random.default_rng(1).normal(size=(2, 6, 2, 3)).astype("float32")
+
+    def total(*qkv):
+        mixed = causal_attention(*(ops.cast(array, "bfloat16") for array in qkv))
+        return ops.sum(ops.multiply(ops.cast(mixed, "float32"), weights))
+
+    value, gradients = value_and_gradients(total, given)
+    formula = lambda *qkv: np.sum(weights * oracle.windowed_attention(*qkv, 6))  # noqa: E731
+    np.testing.assert_allclose(value, formula(*given), rtol=2e-2)
+    for gradient, expected in zip(gradients, oracle.gradients(formula, given), strict=True):
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=2e-2 * max(np.abs(expected).max(), 1))
