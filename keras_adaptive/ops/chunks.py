@@ -20,6 +20,7 @@ class ChunkSizes(NamedTuple):
             chunk computes a gradient (columns, dim) that a separate pass adds to a sum, fewer rows would make that pass
             too large a part of the time, and the gradient larger than the logits.
         tail_chunks: A tail has at least this number of chunks per batch, since few of the rows belong to the tail.
+        block_bytes: Memory of the float32 logits that torch computes at a time for a chunk in bfloat16.
         rows_first: Chunk size from which products are faster with the rows of the logits first, under JAX.
         context_rows: Smallest number of rows of a product of the local blocks of a concatenated context.
         window_queries: Smallest number of queries of a block of windowed attention.
@@ -36,6 +37,7 @@ class ChunkSizes(NamedTuple):
     max_rows: int = 1024
     rows_by_dim: float = 0.5
     tail_chunks: int = 32
+    block_bytes: int = 4 * 2**20
     rows_first: int = 128
     context_rows: int = 1024
     window_queries: int = 16
@@ -64,6 +66,7 @@ ACCELERATOR = ChunkSizes(
     max_rows=16_384,  # a whole batch of the paper's WikiText-103 model on one GPU, in chunks if the table is large
     rows_by_dim=1,  # adding up gradients takes the time of the products of 270 rows; logits take no more memory than it
     tail_chunks=8,  # the tails of WikiText-103 have an eighth of the targets each, which is then one chunk
+    block_bytes=512 * 2**20,  # a whole chunk
     rows_first=0,  # the other order pays on a CPU only
     context_rows=8192,  # 64 rows of tiles; 15 blocks of 410 numbers take 200 MB
     window_queries=128,  # one tile

@@ -212,15 +212,16 @@ def _chunked(x, table, targets, weights, bias, extra, excluded, chunk_rows, with
         chunk_rows = default_chunk_rows(x.shape[0], columns, table.shape[1] if with_gradients else 0)
     of_rows, of_table = ((targets, x, *extra), (table, *bias)) if with_gradients else ((targets,), ())
     outputs = [ops.zeros(ops.shape(tensor), "float32") for tensor in of_rows]
-    carry = sums or [ops.zeros(ops.shape(tensor), "float32") for tensor in of_table]
+    empty = ops.empty if keras.config.backend() == "torch" else ops.zeros  # under torch the first chunk overwrites them
+    carry = sums or [empty(ops.shape(tensor), "float32") for tensor in of_table]
     dtype = _dtype(x)
     if keras.config.backend() == "torch":
         body = _torch_chunk(table, bias, len(extra), dtype, with_gradients)
     else:
         axis = 0 if keras.config.backend() == "jax" and chunk_rows < chunk_sizes().rows_first else 1
         body = _chunk(table, bias, len(extra), dtype, with_gradients, axis)
-    if sums and not active.any():  # no chunk will write
-        carry = [tensor.zero_() for tensor in sums]
+    if keras.config.backend() == "torch" and carry and not active.any():  # no chunk will write
+        carry = [tensor.zero_() for tensor in carry]
     inputs = x, targets, weights, *extra, *excluded
     outputs, carry = over_active_rows(body, active, inputs, outputs, carry, chunk_rows)
     nll, *of_rows = outputs
@@ -241,8 +242,7 @@ def _chunk(table, bias, extras, dtype, with_gradients, axis):
     that the precision does not depend on the size of the logits. The classes run along `axis` of the
     logits: (rows, classes) or (classes, rows).
     """
-    classes = table.shape[0]
-    narrow, wide = ops.cast(table, dtype), ops.cast(table, gradient_dtype(dtype))
+    classes, (narrow, wide) = table.shape[0], _cast(table, dtype)
 
     def body(inputs, live, carry):
         x, target, weight, *rest = inputs
@@ -303,6 +303,12 @@ def gradient_dtype(dtype):
     return "float32" if dtype == "float16" else dtype
 
 
+def _cast(table, dtype):
+    """Returns the table for the products of the logits and for the products with their gradient, cast once if equal."""
+    narrow = ops.cast(table, dtype)
+    return narrow, narrow if gradient_dtype(dtype) == dtype else ops.cast(table, "float32")
+
+
 class _Column:
     """One column per row of a matrix whose columns run along `axis`; none where `columns` is out of range."""
 
@@ -324,12 +330,14 @@ class _Column:
 
 
 def _torch_chunk(table, bias, extras, dtype, with_gradients):
-    """Works as `_chunk`, but in place: one buffer holds the logits, then the probabilities, then the gradients."""
+    """Works as `_chunk`, but in place: one buffer holds the logits, then the probabilities, then the gradients.
+
+    With bfloat16 the products hold the logits, then the gradients. The float32 buffer has only a block of their rows,
+    which stays in the cache of the processor.
+    """
     import torch
 
-    classes = table.shape[0]
-    narrow, wide = ops.cast(table, dtype), ops.cast(table, gradient_dtype(dtype))
-    buffer = None
+    classes, (narrow, wide), buffer = table.shape[0], _cast(table, dtype), None
 
     def body(inputs, live, carry):
         nonlocal buffer
@@ -338,35 +346,51 @@ def _torch_chunk(table, bias, extras, dtype, with_gradients):
         kept = 0 if buffer is None else 1  # factor of the sums, which the first chunk overwrites
         if buffer is None:  # the first chunk is the largest
             columns = classes + sum(part.shape[1] for part in extra)
-            buffer = torch.empty(len(x), columns, dtype=torch.float32, device=x.device)
-        logits, words = buffer[: len(x)], buffer[: len(x), :classes]
-        if x.dtype == torch.float32 and bias:
-            torch.addmm(*bias, x, narrow.T, out=words)
-        elif x.dtype == torch.float32:
-            torch.mm(x, narrow.T, out=words)
+            rows = len(x) if wide.dtype == torch.float32 else -(-chunk_sizes().block_bytes // (4 * columns))
+            buffer = torch.empty(min(rows, len(x)), columns, dtype=torch.float32, device=x.device)
+        if x.dtype != torch.float32:
+            products = x @ narrow.T
+        elif bias:
+            torch.addmm(*bias, x, narrow.T, out=buffer[: len(x), :classes])
         else:
-            words.copy_(x @ narrow.T)
-            for vector in bias:
-                words += vector
-        for columns in excluded:
-            words.scatter_add_(1, columns.clamp(min=0).long()[:, None], -EXCLUDED * (columns >= 0).float()[:, None])
-        for part in extra:
-            logits[:, classes:] = part
-        torch.log_softmax(logits, -1, out=logits)
+            torch.mm(x, narrow.T, out=buffer[: len(x), :classes])
         target, weight = target.long()[:, None], weight[:, None]
-        nll = -logits.gather(1, target)[:, 0]
+        nll, of_extra = [], [[] for _ in extra]
+        for start in range(0, len(x), len(buffer)):
+            block = slice(start, min(start + len(buffer), len(x)))
+            logits = buffer[: block.stop - start]
+            words = logits[:, :classes]
+            if x.dtype != torch.float32:
+                words.copy_(products[block])
+                for vector in bias:
+                    words += vector
+            for columns in excluded:
+                columns = columns[block, None]
+                words.scatter_add_(1, columns.clamp(min=0).long(), -EXCLUDED * (columns >= 0).float())
+            for part in extra:
+                logits[:, classes:] = part[block]
+            torch.log_softmax(logits, -1, out=logits)
+            nll.append(-logits.gather(1, target[block])[:, 0])
+            if not with_gradients:
+                continue
+            logits.exp_().scatter_add_(1, target[block], logits.new_full((1, 1), -1.0).expand(len(logits), 1))
+            for total in carry[1:]:
+                total.addmv_(words.T, weight[block, 0], beta=1 if start else kept)
+            for parts in of_extra:
+                parts.append(weight[block] * logits[:, classes:])
+            if wide.dtype != torch.float32:
+                products[block] = words
+        nll = torch.cat(nll)
         if not with_gradients:
             return [nll], carry
-        d_logits = logits.exp_().scatter_add_(1, target, logits.new_full((1, 1), -1.0).expand(len(x), 1))
-        for total in carry[1:]:
-            total.addmv_(words.T, weight[:, 0], beta=kept)
-        words, scaled = words.to(wide.dtype), (weight * x).to(wide.dtype)
+        products = words if wide.dtype == torch.float32 else products  # the gradients of the logits
+        scaled = (weight * x).to(wide.dtype)
         if wide.dtype == torch.float32:
-            carry[0].addmm_(words.T, scaled, beta=kept)
+            carry[0].addmm_(products.T, scaled, beta=kept)
         elif kept:
-            carry[0].add_(words.T @ scaled)
+            carry[0].add_(products.T @ scaled)
         else:
-            carry[0].copy_(words.T @ scaled)
-        return [nll, weight * (words @ wide), *(weight * d_logits[:, classes:] for _ in extra)], carry
+            carry[0].copy_(products.T @ scaled)
+        return [nll, weight * (products @ wide), *map(torch.cat, of_extra)], carry
 
     return body

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_adaptive.ops import linear_cross_entropy
 from keras_adaptive.ops.chunks import CPU
 from tests.support import oracle
 from tests.support.backends import MODES, differentiated, value_and_gradients
+from tests.support.chunks import set_chunk_sizes
 
 ROWS, DIM, CLASSES, CHUNK = 11, 4, 7, 4
 ROWS_FIRST = CPU["jax"].rows_first
@@ -88,3 +90,19 @@ def test_excluded_must_have_a_value_for_each_row(arrays):
     x, table, extra, bias = arrays
     with pytest.raises(ValueError, match=r"`excluded` must have the shape \(11,\) of the rows. Received: \(1,\)"):
         total(x, table, extra, bias, TARGETS, WEIGHTS, np.zeros(1, "int32"))
+
+
+def test_blocks_of_rows_change_nothing(arrays, monkeypatch):
+    """Under torch, the softmax of a chunk in bfloat16 runs over a few rows at a time."""
+    excluded = CASES["some"].astype("int32")
+
+    def narrow(x, *rest):
+        return total(ops.cast(x, "bfloat16"), *rest, TARGETS, WEIGHTS, excluded, chunk_rows=ROWS)
+
+    value, gradients = value_and_gradients(narrow, arrays)
+    set_chunk_sizes(monkeypatch, block_bytes=4 * 2 * (CLASSES + 2))  # two rows
+    of_blocks, gradients_of_blocks = value_and_gradients(narrow, arrays)
+    close([of_blocks, *gradients_of_blocks], [value, *gradients], 1e-6)
+    x, table, extra, bias = arrays
+    expected, exact = oracle.linear_cross_entropy(x, table, TARGETS, WEIGHTS, extra, bias, excluded)
+    close([value, *gradients], [expected, *exact], 2e-2)
