@@ -8,7 +8,8 @@ The default is the paper's WikiText-103 model, scaled to fit two cores: its voca
 dimensions of 512 and 2,048 and 8 heads, and 8 × 128 tokens drawn by Zipf's law. Both models train without dropout on
 the same tokens, a few updates in turn in one process: this package by `fit`, and the peer in its own loop. The time of
 a step beyond its two parts is spent on summing tied gradients, clipping, NAG, the metrics and `fit`. The floor are the
-matrix products of forward and backward alone, on --backend and in --dtype.
+matrix products of forward and backward alone, on --backend and in --dtype. With another --dtype than float32, this
+package's step in float32 takes its turns too.
 """
 
 import itertools
@@ -34,10 +35,10 @@ def define_flags():
     flags.DEFINE_bool("parts", True, "Also time the loss alone, all layers before it, and the floor.")
 
 
-def our_model():
+def our_model(dtype):
     from keras_adaptive.optimizers import NAG
 
-    model = common.build(tie_words=FLAGS.tie_words, tie_projections=FLAGS.tie_words, dtype=FLAGS.dtype)
+    model = common.build(tie_words=FLAGS.tie_words, tie_projections=FLAGS.tie_words, dtype=dtype)
     model.compile(NAG(1e-3, momentum=0.99, global_clipnorm=0.1))
     return model
 
@@ -140,12 +141,16 @@ def main():
     text = random.choice(FLAGS.vocabulary_size, size=shape, p=probabilities / probabilities.sum()).astype("int32")
     tokens, targets = np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
 
-    model = our_model()
-    turns, parameters = {"ours": fit_turn(model, itertools.repeat((tokens, targets)))}, {"ours": model.count_params()}
+    turns, parameters = {}, {}
+    policies = {"ours": FLAGS.dtype} | ({} if FLAGS.dtype == "float32" else {"ours in float32": "float32"})
+    models = {name: our_model(dtype) for name, dtype in policies.items()}
+    for name, model in models.items():
+        turns[name] = fit_turn(model, itertools.repeat((tokens, targets)))
+        parameters[name] = model.count_params()
     if FLAGS.peers:
         turns["torch_lm"], parameters["torch_lm"] = peer_turn(tokens, targets)
     if FLAGS.parts:
-        turns |= {**part_turns(model, tokens, targets), "matrix products": floor_turn(tokens, targets)}
+        turns |= {**part_turns(models["ours"], tokens, targets), "matrix products": floor_turn(tokens, targets)}
     report(common.time_interleaved(turns, FLAGS.repeats, timed=True), parameters, tokens.size)
 
 

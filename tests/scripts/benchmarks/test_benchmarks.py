@@ -18,7 +18,7 @@ BODY = ["--dim=32", "--num_blocks=1", "--ffn_dim=32", "--num_heads=2"]
 PROGRAMS = {
     "loss": [*WORDS, "--dim=32", "--rows=48", "--repeats=1", "--nomemory"],
     "loss, one band": ["--vocabulary_size=300", "--cutoffs=", "--dim=32", "--rows=48", "--repeats=1", "--nomemory"],
-    "step": [*WORDS, *BODY, "--length=16", "--batch_size=2", "--repeats=1"],
+    "step": [*WORDS, *BODY, "--length=16", "--batch_size=2", "--repeats=1", "--dtype=mixed_bfloat16"],
     "cache": [*WORDS, *BODY, "--lengths=4", "--repeats=1"],
     "scaling": [*WORDS, *BODY, "--devices=2", "--length=8", "--rows=1", "--updates=1", "--repeats=1"],
     "generation": [*WORDS, "--tail_shares=0.26", "--dim=64", "--batch_sizes=3", "--k=5", "--repeats=1"],
