@@ -33,8 +33,8 @@ MODEL_FLAGS = {
     "ffn_dim": (flags.DEFINE_integer, "Width of the feed-forward layers."),
     "num_heads": (flags.DEFINE_integer, "Number of attention heads."),
 }
-PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "torch", "numpy")
-SETTLE = 0.25  # seconds between two calls, after which the threads of the first call are idle
+PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "torch", "triton", "numpy")
+SETTLE = 0.25  # seconds between two calls on a CPU, after which the threads of the first call are idle
 
 flags.disclaim_key_flags()  # the flags defined here belong to the benchmark, whose --help shows them
 
@@ -92,7 +92,8 @@ def time_interleaved(candidates, repeats, warmup=2, timed=False):
     are not.
 
     Args:
-        candidates: `{name: function}`. A function must not return before its result is computed.
+        candidates: `{name: function}`. A function must not return before its result is computed, except for results of
+            PyTorch on a GPU.
         repeats: Number of timed turns.
         warmup: Number of turns before them that are not timed.
         timed: Whether a function returns a list of its own measurements in seconds.
@@ -100,13 +101,17 @@ def time_interleaved(candidates, repeats, warmup=2, timed=False):
     Returns:
         `{name: [seconds]}`.
     """
+    from keras_adaptive.backend.accelerator import on_accelerator
+
     seconds = {name: [] for name in candidates}
+    pause = 0 if on_accelerator() else SETTLE
     for turn in range(warmup + repeats):
         for name, function in candidates.items():
             gc.collect()
-            time.sleep(SETTLE)
+            time.sleep(pause)
             start = time.perf_counter()
             result = function()
+            wait()
             measured = result if timed else [time.perf_counter() - start]
             if turn >= warmup:
                 seconds[name] += measured
@@ -130,12 +135,10 @@ def compiled_step(function, variables, *arguments):
 
         pure = compiled(function, variables)
         return lambda: jax.block_until_ready(pure(*arguments))
-    import torch
 
     def run():
         result = function(*arguments)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        wait()
         return result
 
     return run
@@ -183,6 +186,20 @@ def loss_products(targets, dim, factor=4):
     return shapes
 
 
+def torch_device():
+    """Returns the name of the device for the tensors of a peer that is written in PyTorch."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def wait():
+    """Waits for everything that PyTorch computes on a GPU, if the process uses PyTorch."""
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
 def differentiated(function, arguments, model):
     """Returns the float value of `function(*arguments)` and its gradients with respect to the weights of a model."""
     from keras_adaptive.backend.gradients import value_and_gradients
@@ -227,6 +244,46 @@ def peak_bytes(function):
     return peak - before
 
 
+def device_peak_bytes(function, library):
+    """Returns the number of bytes by which the memory of a GPU rises while `function` runs, or `None` if unknown.
+
+    The result of `function` is included. PyTorch's figure does not include its first call, in which libraries allocate
+    workspaces. The peak of JAX cannot be reset and therefore is known only if it exceeds all earlier ones: measure the
+    first call of the function, smaller cases first.
+
+    Args:
+        function: Function without arguments.
+        library: "torch" or "jax", the library that computes.
+    """
+    gc.collect()
+    if library == "torch":
+        import torch
+
+        if not torch.cuda.is_available():
+            return None
+        function()
+        wait()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        result = function()
+        wait()
+        peak = torch.cuda.max_memory_allocated()
+    elif library == "jax":
+        import jax
+
+        memory = lambda: jax.local_devices()[0].memory_stats()  # noqa: E731
+        if not (old := memory()):  # a CPU
+            return None
+        before, result = old["bytes_in_use"], function()
+        peak = memory()["peak_bytes_in_use"]
+        if peak == old["peak_bytes_in_use"]:
+            return None
+    else:
+        return None
+    del result
+    return peak - before
+
+
 def status(field, process="self"):
     """Returns a size of a process in bytes, on Linux: VmRSS is its resident memory, and VmHWM is the peak."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
@@ -234,14 +291,17 @@ def status(field, process="self"):
 
 
 def machine(device=None):
-    """Returns the hardware, the versions of packages and the commit, for a result file."""
+    """Returns the hardware, the versions of packages and the commit, for a result file.
+
+    A copy of the sources without their history takes the commit from the variable KERAS_ADAPTIVE_COMMIT.
+    """
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    commit = git("describe", "--always") + ("-dirty" if changes() else "")
+    commit = os.environ.get("KERAS_ADAPTIVE_COMMIT") or git("describe", "--always") + ("-dirty" if changes() else "")
     return {"device": device or processor(), "cores": os.cpu_count(), "versions": versions, "commit": commit}
 
 
@@ -302,6 +362,11 @@ def print_table(header, rows):
     for row in rows:
         cells = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))
         print("  ".join([row[0].ljust(widths[0]), *cells]), flush=True)
+
+
+def last_line(error):
+    """Returns the last line of the message of an error, or its type."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
 def choose_backend(name):

@@ -7,10 +7,12 @@
     python -m scripts.benchmarks.loss --backend=torch --tail_shares=0,0.1,0.3,1
 
 A step computes the loss and its gradients with respect to the hidden states and all weights. The loss, the peers and
-the floor are timed in turns in one process, after their values have been compared. The peers are always PyTorch in
-float32. The floor consists of three matrix products per band and per projection, on the rows of the band, on --backend
-and in --dtype. Memory is the peak of the resident memory of a separate process minus the final gradients. It is the
-median over the repeats, because memory is freed at different moments of a step. TensorFlow is measured with
+the floor are timed in turns in one process, after their values have been compared. The peers are PyTorch in float32, or
+under autocast with --peer_dtype=bfloat16. Cut Cross-Entropy and Liger then take part too, if they are installed and
+there is a GPU. A peer that cannot run is listed with the reason. The floor consists of three matrix products per band
+and per projection, on the rows of the band, on --backend and in --dtype. Memory is the peak of the resident memory of a
+separate process minus the final gradients. It is the median over the repeats, because memory is freed at different
+moments of a step. On a GPU it is the peak of the memory of the GPU. TensorFlow is measured with
 TF_ENABLE_ONEDNN_OPTS=0, because its oneDNN kernels never free memory.
 """
 
@@ -25,6 +27,7 @@ FLAGS = flags.FLAGS
 def define_flags():
     common.define_flags(7, vocabulary_size=267_744, cutoffs=["20000", "60000"], dim=1024)
     flags.DEFINE_string("dtype", "float32", "Keras dtype policy of this package and of the floor.")
+    flags.DEFINE_enum("peer_dtype", "float32", ["float32", "bfloat16"], "Dtype of the products of the peers.")
     flags.DEFINE_integer("factor", 4, "Ratio of the dimensions of two successive bands.", lower_bound=1)
     flags.DEFINE_list("rows", ["2048"], "Numbers of hidden states.")
     flags.DEFINE_list("tail_shares", [], "Shares of targets in the tails; by default by Zipf's law.")
@@ -96,6 +99,7 @@ def torch_adaptive(hidden, targets, weights):
         for tail, table, projection in zip(module.tail, tables[1:], projections, strict=True):
             tail[0].weight.copy_(torch.from_numpy(projection.T))
             tail[1].weight.copy_(torch.from_numpy(table))
+    module.to(common.torch_device())
     return torch_step(list(module.parameters()), hidden, targets, lambda x, t: -module(x, t).output.sum())
 
 
@@ -103,7 +107,7 @@ def torch_full(hidden, targets, weights, loss):
     """Returns a plain softmax by one of PyTorch's functions of hidden states, table and targets."""
     import torch
 
-    table = torch.nn.Parameter(torch.from_numpy(weights[0].copy()))
+    table = torch.nn.Parameter(torch.from_numpy(weights[0].copy()).to(common.torch_device()))
     return torch_step([table], hidden, targets, lambda x, t: loss(x, table, t))
 
 
@@ -111,34 +115,63 @@ def torch_step(parameters, hidden, targets, loss):
     """Returns `(step, values)` of a loss of PyTorch."""
     import torch
 
-    x = torch.from_numpy(hidden).requires_grad_()
-    targets = torch.from_numpy(targets).long()
+    device = common.torch_device()
+    x = torch.from_numpy(hidden).to(device).requires_grad_()
+    targets = torch.from_numpy(targets).to(device).long()
+    narrow = torch.autocast(device, torch.bfloat16, enabled=FLAGS.peer_dtype == "bfloat16")
 
     def step():
-        value = loss(x, targets)
+        with narrow:
+            value = loss(x, targets)
         return value.detach(), torch.autograd.grad(value, [x, *parameters], allow_unused=True)
 
     def values():
         loss, gradients = step()
-        return [np.asarray(tensor, "float64") for tensor in (loss, gradients[0])]
+        return [np.asarray(tensor.cpu(), "float64") for tensor in (loss, gradients[0])]
 
     return step, values
 
 
 def peers(hidden, targets, weights):
-    """Returns `{name: (step, values)}` of PyTorch's losses."""
+    """Returns `{name: function that returns (step, values)}` of the losses of PyTorch and of kernels for it."""
+    import torch
+
     if common.cutoffs():
-        return {"torch adaptive": torch_adaptive(hidden, targets, weights)}
+        return {"torch adaptive": lambda: torch_adaptive(hidden, targets, weights)}
+    losses = {"torch cross_entropy": plain_loss, "torch linear_cross_entropy": chunked_loss}
+    if torch.cuda.is_available() and FLAGS.peer_dtype == "bfloat16":
+        losses |= KERNELS
+    return {name: lambda loss=loss: torch_full(hidden, targets, weights, loss()) for name, loss in losses.items()}
+
+
+def plain_loss():
+    from torch.nn.functional import cross_entropy
+
+    return lambda x, table, targets: cross_entropy(x @ table.T, targets, reduction="sum")
+
+
+def chunked_loss():
     from torch.nn import LinearCrossEntropyOptions
-    from torch.nn import functional as F
+    from torch.nn.functional import linear_cross_entropy
 
     options = LinearCrossEntropyOptions()
-    plain = lambda x, table, t: F.cross_entropy(x @ table.T, t, reduction="sum")  # noqa: E731
-    chunked = lambda x, table, t: F.linear_cross_entropy(x, table, t, reduction="sum", options=options)  # noqa: E731
-    return {
-        "torch cross_entropy": torch_full(hidden, targets, weights, plain),
-        "torch linear_cross_entropy": torch_full(hidden, targets, weights, chunked),
-    }
+    return lambda x, table, targets: linear_cross_entropy(x, table, targets, reduction="sum", options=options)
+
+
+def cut_loss():
+    from cut_cross_entropy import linear_cross_entropy
+
+    return lambda x, table, targets: linear_cross_entropy(x.bfloat16(), table.bfloat16(), targets, reduction="sum")
+
+
+def liger_loss():
+    import torch
+    from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
+
+    options = {"reduction": "sum", "accum_dtype": torch.float32}
+    return lambda x, table, targets: liger_fused_linear_cross_entropy(
+        x.bfloat16(), table.bfloat16(), targets, **options
+    )
 
 
 def make_weights(random):
@@ -151,9 +184,12 @@ def make_weights(random):
     return [*tables, *projections, *([normal(len(dims) - 1, FLAGS.dim, scale=0.02)] if common.cutoffs() else [])]
 
 
+KERNELS = {"Cut Cross-Entropy": cut_loss, "Liger": liger_loss}
+
+
 def compare(name, actual, expected):
-    """Raises if a loss or its gradient differs from another's by more than the dtype explains."""
-    tolerance = 1e-4 if FLAGS.dtype == "float32" else 3e-2
+    """Raises if a loss or its gradient differs from another's by more than the dtypes explain."""
+    tolerance = 1e-4 if FLAGS.dtype == FLAGS.peer_dtype == "float32" else 3e-2
     for what, values, references in zip(("loss", "gradient"), actual, expected, strict=True):
         error = np.abs(values - references).max() / np.abs(references).max()
         if not error <= tolerance:
@@ -171,22 +207,45 @@ def make_case(rows, tail_share):
 def measure(rows, tail_share):
     """Measures one case: compares values, times in turns, and memory."""
     case = make_case(rows, tail_share)
-    step, values = ours(*case)
-    others = peers(*case)
-    expected = values()
-    for name, (_, other) in others.items():
-        compare(name, expected, other())
-    candidates = {"ours": step, **{name: other for name, (other, _) in others.items()}}
+    candidates, memory_of, missing, expected = {}, {}, {}, None
+    for name, make in {"ours": lambda: ours(*case), **peers(*case)}.items():
+        try:
+            step, values = make()
+            memory_of[name] = memory(name, step, case, tail_share) if FLAGS.memory else None
+            actual = values()
+            expected = actual if expected is None else expected
+            compare(name, expected, actual)
+            candidates[name] = step
+        except Exception as error:  # of any kind: a package is missing, or a kernel does not support the device
+            if name == "ours" or isinstance(error, ArithmeticError) and name not in KERNELS:
+                raise
+            missing[name] = common.last_line(error)
     seconds = common.time_interleaved({**candidates, "floor": floor(case[1])}, FLAGS.repeats)
     edges, targets = (0, *common.cutoffs(), FLAGS.vocabulary_size), case[1]
     shares = [float(np.mean((targets >= low) & (targets < high))) for low, high in zip(edges, edges[1:])]
     figures = {name: {"seconds": common.spread(times)} for name, times in seconds.items()}
-    for name in candidates if FLAGS.memory else ():
-        figures[name]["mebibytes"] = memory(name, rows, tail_share) / 2**20
-    return {"rows": rows, "tail_share": tail_share, "shares": shares, "candidates": figures}
+    for name in candidates:
+        if memory_of[name] is not None:
+            figures[name]["mebibytes"] = memory_of[name] / 2**20
+    return {"rows": rows, "tail_share": tail_share, "shares": shares, "candidates": figures, "missing": missing}
 
 
-def memory(name, rows, tail_share):
+def memory(name, step, case, tail_share):
+    """Returns the bytes of a candidate on the GPU, or of a separate process, beyond gradients; `None` if unknown."""
+    from keras_adaptive.backend.accelerator import on_accelerator
+
+    if not on_accelerator():
+        return memory_of_process(name, len(case[0]), tail_share)
+    peak = common.device_peak_bytes(step, FLAGS.backend if name == "ours" else "torch")
+    return peak and peak - bytes_of_gradients(case)
+
+
+def bytes_of_gradients(case):
+    hidden, _, weights = case
+    return hidden.nbytes + sum(weight.nbytes for weight in weights)
+
+
+def memory_of_process(name, rows, tail_share):
     """Returns the bytes of a candidate in a separate process."""
     flags = [
         f"--{flag}={FLAGS[flag].value}" for flag in ("backend", "dtype", "vocabulary_size", "factor", "dim", "repeats")
@@ -199,11 +258,10 @@ def memory(name, rows, tail_share):
 
 def print_memory(name, case):
     """Prints the peak memory of a step, without the gradients of the hidden states and the weights."""
-    hidden, _, weights = case
-    step = ours(*case)[0] if name == "ours" else peers(*case)[name][0]
+    step, _ = ours(*case) if name == "ours" else peers(*case)[name]()
     step()
     peaks = [common.peak_bytes(step) for _ in range(FLAGS.repeats)]
-    print(int(np.median(peaks)) - hidden.nbytes - sum(weight.nbytes for weight in weights))
+    print(int(np.median(peaks)) - bytes_of_gradients(case))
 
 
 def report(case):
@@ -214,10 +272,12 @@ def report(case):
     rows = []
     for name, figures in case["candidates"].items():
         time, memory = figures["seconds"], figures.get("mebibytes")
-        span = f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}"
+        span = f"{1e3 * time['low']:.1f}–{1e3 * time['high']:.1f}"
         memory = "" if memory is None else f"{memory:.0f}"
-        rows.append([name, f"{1e3 * time['median']:.0f}", span, f"{reference / time['median']:.3f}", memory])
+        rows.append([name, f"{1e3 * time['median']:.1f}", span, f"{reference / time['median']:.3f}", memory])
     common.print_table(["", "ms", "span", "ours / it", "MiB"], rows)
+    for name, reason in case["missing"].items():
+        print(f"{name} is missing: {reason}")
 
 
 def main():
@@ -230,7 +290,7 @@ def main():
         for share in shares:
             cases.append(measure(rows, share))
             report(cases[-1])
-    common.save(("backend", "dtype", "vocabulary_size", "cutoffs", "factor", "dim"), cases=cases)
+    common.save(("backend", "dtype", "peer_dtype", "vocabulary_size", "cutoffs", "factor", "dim"), cases=cases)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,9 @@ def torch_lstm(x, weights, upstream):
         module.weight_hh_l0.copy_(torch.from_numpy(weights["recurrent_kernel"].T))
         module.bias_ih_l0.copy_(torch.from_numpy(weights["bias"]))
         module.bias_hh_l0.zero_()
-    x, upstream = torch.from_numpy(x).requires_grad_(), torch.from_numpy(upstream)
+    device = common.torch_device()
+    module.to(device)
+    x, upstream = torch.from_numpy(x).to(device).requires_grad_(), torch.from_numpy(upstream).to(device)
 
     def step():
         value = (module(x)[0] * upstream).sum()
@@ -122,7 +124,7 @@ def compare(ours, peer):
     import keras
 
     (_, gradients), (_, (expected, *_)) = ours(), peer()
-    expected = np.asarray(expected)
+    expected = np.asarray(expected.cpu())
     gradient = next(one for one in gradients if tuple(one.shape) == expected.shape)
     gradient = np.asarray(keras.ops.convert_to_numpy(gradient), "float32")
     error = np.abs(gradient - expected).max() / np.abs(expected).max()
@@ -142,7 +144,7 @@ def main():
         cases.append({"case": name, "candidates": candidates})
         for candidate, figures in candidates.items():
             of_peer = figures["median"] / candidates.get("torch.nn.LSTM", figures)["median"]
-            rows.append([f"{name}, {candidate}", f"{1e3 * figures['median']:.0f}", f"{of_peer:.2f}"])
+            rows.append([f"{name}, {candidate}", f"{1e3 * figures['median']:.1f}", f"{of_peer:.2f}"])
     common.print_table(["candidate", "ms", "of the peer"], rows)
     common.save(SETTINGS, cases=cases)
 

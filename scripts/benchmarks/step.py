@@ -13,6 +13,7 @@ package's step in float32 takes its turns too.
 """
 
 import itertools
+import math
 import time
 
 import numpy as np
@@ -32,6 +33,7 @@ def define_flags():
     flags.DEFINE_integer("batch_size", 8, "Number of blocks in an update.", lower_bound=1)
     flags.DEFINE_bool("tie_words", True, "Tie words and projections, as in ADP-T. The peer does not support ties.")
     flags.DEFINE_bool("peers", True, "Time the peer too.")
+    flags.DEFINE_integer("product_size", 0, "Also time square matrix products, and report the share of their speed.")
     flags.DEFINE_bool("parts", True, "Also time the loss alone, all layers before it, and the floor.")
 
 
@@ -43,16 +45,20 @@ def our_model(dtype):
     return model
 
 
-def fit_turn(model, batches):
-    """Returns a function that trains a few updates by `fit` and returns the seconds of all except the first."""
+def fit_turn(model, batches, losses=None):
+    """Returns a function that trains a few updates by `fit` and returns the seconds of all except the first.
+
+    It appends the loss of every update to the list `losses`, if given.
+    """
     import keras
 
     class Clock(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            float(logs["loss"])  # waits for the update
+            losses.append(float(logs["loss"]))  # waits for the update
+            common.wait()
             times.append(time.perf_counter())
 
-    times = []
+    times, losses = [], [] if losses is None else losses
 
     def turn():
         times.clear()
@@ -83,8 +89,8 @@ def part_turns(model, tokens, targets):
     return {name: turn(*part) for name, part in parts.items()}
 
 
-def floor_turn(tokens, targets):
-    """Returns a function that computes all matrix products of a step: of adaptive embedding, blocks and word loss."""
+def products(tokens, targets):
+    """Returns the shapes of all matrix products of a step: of adaptive embedding, blocks and word loss."""
     rows, dim, heads = tokens.size, FLAGS.dim, FLAGS.num_heads
     scores, mixed = (FLAGS.batch_size * heads, FLAGS.length, FLAGS.length), (FLAGS.length, dim // heads)
     shapes = [((count, dim // 4**band), (dim // 4**band, dim)) for band, count in enumerate(common.band_counts(tokens))]
@@ -93,7 +99,7 @@ def floor_turn(tokens, targets):
         shapes += [((rows, dim), (dim, dim))] * 4  # queries, keys, values and outputs
         shapes += [((*scores[:1], *mixed), (*scores[:1], *mixed[::-1])), (scores, (*scores[:1], *mixed))]
         shapes += [((rows, dim), (dim, FLAGS.ffn_dim)), ((rows, FLAGS.ffn_dim), (FLAGS.ffn_dim, dim))]
-    return timed(common.matrix_products(shapes, FLAGS.dtype))
+    return shapes
 
 
 def timed(step):
@@ -114,10 +120,11 @@ def peer_turn(tokens, targets):
     from scripts.benchmarks.peers.torch_lm import TransformerLM
 
     sizes = FLAGS.num_blocks, FLAGS.dim, FLAGS.ffn_dim, FLAGS.num_heads
-    model = TransformerLM(FLAGS.vocabulary_size, list(common.cutoffs()), *sizes, 0.0, FLAGS.length)
+    device = common.torch_device()
+    model = TransformerLM(FLAGS.vocabulary_size, list(common.cutoffs()), *sizes, 0.0, FLAGS.length).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.99, nesterov=True, fused=True)
-    tokens, targets = (torch.from_numpy(array).long() for array in (tokens, targets))
-    weights = torch.ones(targets.shape)
+    tokens, targets = (torch.from_numpy(array).to(device).long() for array in (tokens, targets))
+    weights = torch.ones(targets.shape, device=device)
 
     def turn():
         times = [time.perf_counter()]
@@ -128,6 +135,7 @@ def peer_turn(tokens, targets):
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
             optimizer.step()
             loss.item()
+            common.wait()
             times.append(time.perf_counter())
         return [end - start for start, end in itertools.pairwise(times)]
 
@@ -141,20 +149,54 @@ def main():
     text = random.choice(FLAGS.vocabulary_size, size=shape, p=probabilities / probabilities.sum()).astype("int32")
     tokens, targets = np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
 
-    turns, parameters = {}, {}
+    turns, parameters, losses = {}, {}, {}
     policies = {"ours": FLAGS.dtype} | ({} if FLAGS.dtype == "float32" else {"ours in float32": "float32"})
     models = {name: our_model(dtype) for name, dtype in policies.items()}
     for name, model in models.items():
-        turns[name] = fit_turn(model, itertools.repeat((tokens, targets)))
+        losses[name] = []
+        turns[name] = fit_turn(model, itertools.repeat((tokens, targets)), losses[name])
         parameters[name] = model.count_params()
     if FLAGS.peers:
         turns["torch_lm"], parameters["torch_lm"] = peer_turn(tokens, targets)
+    shapes = products(tokens, targets)
     if FLAGS.parts:
-        turns |= {**part_turns(models["ours"], tokens, targets), "matrix products": floor_turn(tokens, targets)}
-    report(common.time_interleaved(turns, FLAGS.repeats, timed=True), parameters, tokens.size)
+        floor = timed(common.matrix_products(shapes, FLAGS.dtype))
+        turns |= {**part_turns(models["ours"], tokens, targets), "matrix products": floor}
+    seconds = common.time_interleaved(turns, FLAGS.repeats, timed=True)
+    facts = state(models["ours"], losses["ours"]) | share(seconds["ours"], shapes)
+    report(seconds, parameters, tokens.size, facts)
 
 
-def report(seconds, parameters, tokens):
+def state(model, losses):
+    """Returns the first and the last loss and, under mixed_float16, the loss scale and the steps that were taken."""
+    from keras.optimizers import LossScaleOptimizer
+
+    facts = {"first_loss": losses[0], "last_loss": losses[-1], "updates": len(losses)}
+    if isinstance(model.optimizer, LossScaleOptimizer):
+        steps = model.optimizer.inner_optimizer.iterations
+        facts |= {"loss_scale": float(model.optimizer.dynamic_scale), "steps_taken": int(steps)}
+    return facts
+
+
+def share(seconds, shapes):
+    """Returns the speed of an update as a share of the speed of square products, if --product_size is given.
+
+    The operations of an update are those of its matrix products, forward and backward.
+    """
+    size = FLAGS.product_size
+    if not size:
+        return {}
+    square = [((size, size), (size, size))]
+    turns = common.time_interleaved({"": common.matrix_products(square, FLAGS.dtype)}, FLAGS.repeats)
+    speed, rate = (
+        sum(6 * math.prod(x) * kernel[-1] for x, kernel in each) / common.spread(times)["median"]
+        for each, times in ((shapes, seconds), (square, turns[""]))
+    )
+    print(f"{speed / 1e12:.1f} of the {rate / 1e12:.1f} TFLOP/s of products of size {size}: {speed / rate:.2f}")
+    return {"operations_per_second": speed, "product_operations_per_second": rate, "share": speed / rate}
+
+
+def report(seconds, parameters, tokens, facts):
     results, parts, rows = {}, {}, []
     reference = common.spread(seconds["ours"])["median"]
     for name, times in seconds.items():
@@ -169,7 +211,7 @@ def report(seconds, parameters, tokens):
         rows.append([*row, f"{reference / time['median']:.2f}"])
     common.print_table(["", "parameters", "ms", "span", "tokens/s", "time of ours / its"], rows)
     names = "backend", "dtype", *common.MODEL_FLAGS, "length", "batch_size", "tie_words"
-    common.save(names, candidates=results, parts=parts)
+    common.save(names, candidates=results, parts=parts, facts=facts)
 
 
 if __name__ == "__main__":

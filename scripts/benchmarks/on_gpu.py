@@ -1,0 +1,222 @@
+"""Runs everything that a GPU should show on one backend; `on_gpu.sh` calls it for torch and for JAX.
+
+    python -m scripts.benchmarks.on_gpu --backend=torch --results=scripts/results/gpu --seconds=250
+    python -m scripts.benchmarks.on_gpu --backend=torch --results=/tmp/gpu --tiny     # on any machine, in a minute
+
+Each part is a program of its own, with a time limit of its own, within --seconds for all of them. A part that fails or
+takes too long is recorded with its error, and the other parts run. The figures are in one file per device, which is
+written after every part and contains both backends.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+from absl import flags
+
+from scripts.benchmarks import common
+
+FLAGS = flags.FLAGS
+LOG = 3_000  # characters of the output of a failed part that are kept
+TESTS = [
+    "tests/ops/test_linear_cross_entropy.py",
+    "tests/ops/test_sliced_cross_entropy.py",
+    "tests/ops/test_causal_attention.py",
+    "tests/ops/test_context.py",
+    "tests/ops/test_recurrence.py",
+    "tests/layers/outputs/test_adaptive_softmax.py",
+    "tests/layers/bodies/test_bodies.py",
+    "tests/optimizers/test_nag.py",
+    "tests/models/test_training.py",
+]
+# The model of Baevski & Auli 2019 on WikiText-103, configs/wikitext103_adp_t.flags.
+WORDS = ["--vocabulary_size=267744", "--cutoffs=20000,60000", "--dim=1024"]
+MODEL = [*WORDS, "--num_blocks=16", "--ffn_dim=4096", "--num_heads=8"]
+TRAINING = [*MODEL, "--length=512", "--batch_size=32", "--product_size=8192", "--nopeers", "--noparts", "--repeats=5"]
+NARROW = ["--dtype=mixed_bfloat16", "--peer_dtype=bfloat16"]
+WORD = [*MODEL, "--lengths=128", "--nouncached", "--repeats=50"]
+
+TINY_WORDS = ["--vocabulary_size=2000", "--cutoffs=200", "--dim=32", "--repeats=1"]
+TINY_MODEL = [*TINY_WORDS, "--num_blocks=1", "--ffn_dim=32", "--num_heads=2"]
+TINY_TRAINING = [*TINY_MODEL, "--length=8", "--batch_size=2", "--product_size=16", "--nopeers", "--noparts"]
+TINY_PLAIN = ["--vocabulary_size=300", "--cutoffs=", "--dim=16", "--rows=32", "--repeats=1", "--nomemory"]
+TINY_WORD = [*TINY_MODEL, "--lengths=3", "--nouncached"]
+
+
+class Part(NamedTuple):
+    """A part of the measurements.
+
+    Attributes:
+        program: A module of `scripts.benchmarks`, or "pytest".
+        seconds: Time limits under torch and JAX.
+        arguments: Arguments of the program.
+        tiny: Arguments for a test of the program on a CPU.
+        exact: Whether JAX computes float32 products in float32, as PyTorch does, instead of the narrower TF32.
+    """
+
+    program: str
+    seconds: dict[str, int]
+    arguments: list[str]
+    tiny: list[str]
+    exact: bool = False
+
+
+def limits(torch, jax):
+    return {"torch": torch, "jax": jax}
+
+
+PARTS = {  # the most important first, in case the time is up before the end
+    "tests": Part("pytest", limits(50, 70), TESTS, ["tests/ops/test_bands.py"], exact=True),
+    "training, mixed_bfloat16": Part(
+        "step", limits(45, 75), [*TRAINING, "--dtype=mixed_bfloat16"], [*TINY_TRAINING, "--dtype=mixed_bfloat16"]
+    ),
+    "loss, float32": Part(
+        "loss", limits(40, 45), [*WORDS, "--rows=8192,16384"], [*TINY_WORDS, "--rows=32", "--nomemory"], exact=True
+    ),
+    "loss, bfloat16": Part(
+        "loss",
+        limits(35, 40),
+        [*WORDS, *NARROW, "--rows=8192,16384"],
+        [*TINY_WORDS, *NARROW, "--rows=32", "--nomemory"],
+    ),
+    "plain softmax of 50,000 words": Part(
+        "loss",
+        limits(40, 30),
+        ["--vocabulary_size=50000", "--cutoffs=", "--dim=1024", "--rows=8192", *NARROW],
+        [*TINY_PLAIN, *NARROW],
+    ),
+    "plain softmax of 267,744 words": Part(
+        "loss",
+        limits(50, 45),
+        ["--vocabulary_size=267744", "--cutoffs=", "--dim=1024", "--rows=8192", *NARROW, "--repeats=3"],
+        [*TINY_PLAIN, *NARROW],
+    ),
+    "training, mixed_float16": Part(
+        "step", limits(40, 70), [*TRAINING, "--dtype=mixed_float16"], [*TINY_TRAINING, "--dtype=mixed_float16"]
+    ),
+    "a word, batch 1": Part("cache", limits(30, 45), WORD, TINY_WORD),
+    "a word, batch 32": Part("cache", limits(30, 45), [*WORD, "--batch_size=32"], [*TINY_WORD, "--batch_size=2"]),
+    "recurrence": Part(
+        "recurrence",
+        limits(25, 30),
+        [],
+        ["--batch_size=2", "--length=3", "--input_dim=4", "--units=5", "--repeats=1"],
+        exact=True,
+    ),
+}
+
+
+def define_flags():
+    flags.DEFINE_enum("backend", "torch", ["torch", "jax"], "Backend of Keras.")
+    flags.DEFINE_string("results", "scripts/results/gpu", "Folder of the JSON file, which is named after the device.")
+    flags.DEFINE_float("seconds", 265.0, "Time limit of all parts together.", lower_bound=0.0)
+    flags.DEFINE_list("parts", list(PARTS), "Parts to run.")
+    flags.DEFINE_bool("tiny", False, "Use tiny shapes, to test the program without a GPU.")
+
+
+def device():
+    """Returns the name of the GPU, or of the processor if there is none."""
+    try:
+        command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return common.processor()
+
+
+def run_part(part, seconds):
+    """Runs a part in a process of its own, and returns its figures, or its error and the end of its output."""
+    with tempfile.TemporaryDirectory() as folder:
+        results, log = Path(folder, "results"), Path(folder, "log")
+        error = execute(command_of(part, results), log, seconds, environment_of(part))
+        if results.exists():  # also if tests failed
+            return figures_of(part, results)
+        output = log.read_text(errors="replace")
+        return {"error": error or common.last_line(output), "log": output[-LOG:]}
+
+
+def command_of(part, results):
+    """Returns the command line of a part, which writes `results`."""
+    arguments = part.tiny if FLAGS.tiny else part.arguments
+    if part.program == "pytest":  # versions of other machines may warn
+        options = ["-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", "--tb=short"]
+        return [sys.executable, "-m", "pytest", *options, f"--junitxml={results}", *arguments]
+    program = f"scripts.benchmarks.{part.program}"
+    return [sys.executable, "-m", program, f"--backend={FLAGS.backend}", f"--results={results}", *arguments]
+
+
+def environment_of(part):
+    exact = {"JAX_DEFAULT_MATMUL_PRECISION": "highest"} if part.exact else {}
+    return {**os.environ, **exact, "KERAS_BACKEND": FLAGS.backend, "PYTHONUNBUFFERED": "1"}
+
+
+def execute(command, log, seconds, environment):
+    """Runs a command, writes its output to a file, and returns an error if it took too long."""
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command, cwd=common.ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return f"took longer than {seconds:.0f} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
+                process.wait()
+    return None
+
+
+def figures_of(part, results):
+    """Returns the contents of a result file without the machine, which is the same for all parts."""
+    if part.program != "pytest":
+        figures = json.loads(results.read_text(encoding="utf-8"))
+        return {name: value for name, value in figures.items() if name != "machine"}
+    (suite,) = ElementTree.parse(results).getroot()
+    count = {name: int(suite.get(name)) for name in ("tests", "failures", "errors", "skipped")}
+    failed = [case for case in suite if case.find("failure") is not None or case.find("error") is not None]
+    names = [f"{case.get('classname')}::{case.get('name')}" for case in failed]
+    return {
+        "passed": count["tests"] - count["failures"] - count["errors"] - count["skipped"],
+        "failed": count["failures"] + count["errors"],
+        "skipped": count["skipped"],
+        "failed_tests": {name: message(case) for name, case in zip(names, failed, strict=True)},
+    }
+
+
+def message(case):
+    """Returns the first line of what went wrong in a test."""
+    found = case.find("failure") if case.find("failure") is not None else case.find("error")
+    return (found.get("message") or "").splitlines()[0][:300] if found.get("message") else ""
+
+
+def main():
+    start, name = time.perf_counter(), device()
+    path = Path(FLAGS.results) / f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    parts = results.setdefault("backends", {}).setdefault(FLAGS.backend, {})
+    results |= {"machine": common.machine(name), "tiny": FLAGS.tiny}
+    for part_name in FLAGS.parts:
+        part, begin = PARTS[part_name], time.perf_counter()
+        left = FLAGS.seconds - (begin - start)
+        limit = min(part.seconds[FLAGS.backend], left)
+        figures = run_part(part, limit) if left > 0 else {"error": "the time was up"}
+        parts[part_name] = {**figures, "wall_seconds": round(time.perf_counter() - begin, 1)}
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        print(f"{FLAGS.backend}, {part_name}: {figures.get('error', 'done')} ({parts[part_name]['wall_seconds']} s)")
+        if "log" in figures:
+            print(figures["log"])
+        sys.stdout.flush()
+    print(f"Written to {path}", flush=True)
+
+
+if __name__ == "__main__":
+    common.run(main, define_flags)
