@@ -7,13 +7,13 @@
     python -m scripts.benchmarks.loss --backend=torch --tail_shares=0,0.1,0.3,1
 
 A step computes the loss and its gradients with respect to the hidden states and all weights. The loss, the peers and
-the floor are timed in turns in one process, after their values have been compared. The peers are PyTorch in float32, or
-under autocast with --peer_dtype=bfloat16. Cut Cross-Entropy and Liger then take part too, if they are installed and
-there is a GPU. A peer that cannot run is listed with the reason. The floor consists of three matrix products per band
-and per projection, on the rows of the band, on --backend and in --dtype. Memory is the peak of the resident memory of a
-separate process minus the final gradients. It is the median over the repeats, because memory is freed at different
-moments of a step. On a GPU it is the peak of the memory of the GPU. TensorFlow is measured with
-TF_ENABLE_ONEDNN_OPTS=0, because its oneDNN kernels never free memory.
+the floor are timed in turns in one process, after their values have been compared. The peers are PyTorch in float32.
+With --peer_dtype=bfloat16 they cast hidden states and weights as mixed precision does, and Cut Cross-Entropy and Liger
+take part, too, if they are installed and there is a GPU. A peer that cannot run is listed with the reason. The floor
+consists of three matrix products per band and per projection, on the rows of the band, on --backend and in --dtype.
+Memory is the peak of the resident memory of a separate process minus the final gradients. It is the median over the
+repeats, because memory is freed at different moments of a step. On a GPU it is the peak of the memory of the GPU.
+TensorFlow is measured with TF_ENABLE_ONEDNN_OPTS=0, because its oneDNN kernels never free memory.
 """
 
 import numpy as np
@@ -100,7 +100,18 @@ def torch_adaptive(hidden, targets, weights):
             tail[0].weight.copy_(torch.from_numpy(projection.T))
             tail[1].weight.copy_(torch.from_numpy(table))
     module.to(common.torch_device())
-    return torch_step(list(module.parameters()), hidden, targets, lambda x, t: -module(x, t).output.sum())
+    weights = dict(module.named_parameters())
+
+    def loss(x, targets):
+        narrowed = {name: narrow(weight) for name, weight in weights.items()}
+        return -torch.func.functional_call(module, narrowed, (x, targets)).output.float().sum()
+
+    return torch_step(list(weights.values()), hidden, targets, loss)
+
+
+def narrow(tensor):
+    """Returns a tensor of PyTorch in --peer_dtype."""
+    return tensor.bfloat16() if FLAGS.peer_dtype == "bfloat16" else tensor
 
 
 def torch_full(hidden, targets, weights, loss):
@@ -108,7 +119,7 @@ def torch_full(hidden, targets, weights, loss):
     import torch
 
     table = torch.nn.Parameter(torch.from_numpy(weights[0].copy()).to(common.torch_device()))
-    return torch_step([table], hidden, targets, lambda x, t: loss(x, table, t))
+    return torch_step([table], hidden, targets, lambda x, t: loss(x, narrow(table), t))
 
 
 def torch_step(parameters, hidden, targets, loss):
@@ -118,16 +129,14 @@ def torch_step(parameters, hidden, targets, loss):
     device = common.torch_device()
     x = torch.from_numpy(hidden).to(device).requires_grad_()
     targets = torch.from_numpy(targets).to(device).long()
-    narrow = torch.autocast(device, torch.bfloat16, enabled=FLAGS.peer_dtype == "bfloat16")
 
     def step():
-        with narrow:
-            value = loss(x, targets)
+        value = loss(narrow(x), targets)
         return value.detach(), torch.autograd.grad(value, [x, *parameters], allow_unused=True)
 
     def values():
         loss, gradients = step()
-        return [np.asarray(tensor.cpu(), "float64") for tensor in (loss, gradients[0])]
+        return [np.asarray(tensor.float().cpu(), "float64") for tensor in (loss, gradients[0])]
 
     return step, values
 
@@ -147,7 +156,7 @@ def peers(hidden, targets, weights):
 def plain_loss():
     from torch.nn.functional import cross_entropy
 
-    return lambda x, table, targets: cross_entropy(x @ table.T, targets, reduction="sum")
+    return lambda x, table, targets: cross_entropy((x @ table.T).float(), targets, reduction="sum")
 
 
 def chunked_loss():
@@ -161,7 +170,7 @@ def chunked_loss():
 def cut_loss():
     from cut_cross_entropy import linear_cross_entropy
 
-    return lambda x, table, targets: linear_cross_entropy(x.bfloat16(), table.bfloat16(), targets, reduction="sum")
+    return lambda x, table, targets: linear_cross_entropy(x, table, targets, reduction="sum")
 
 
 def liger_loss():
@@ -169,9 +178,7 @@ def liger_loss():
     from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
 
     options = {"reduction": "sum", "accum_dtype": torch.float32}
-    return lambda x, table, targets: liger_fused_linear_cross_entropy(
-        x.bfloat16(), table.bfloat16(), targets, **options
-    )
+    return lambda x, table, targets: liger_fused_linear_cross_entropy(x, table, targets, **options)
 
 
 def make_weights(random):
