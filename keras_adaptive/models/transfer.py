@@ -46,10 +46,11 @@ def transfer(model, vocabulary, source, source_vocabulary):
             _copy_words(new, old, ids, _spaces(old, transposed=new is model.word_output))
         tables |= {id(table): table for table in new.tables}
         source_tables |= {id(table): table for table in old.tables}
-    biases = model.word_output.bias, source.word_output.bias
-    if same_output(model, source) and all(bias is not None for bias in biases):
-        _copy_biases(*biases, ids)
-        tables[id(biases[0])], source_tables[id(biases[1])] = biases
+    if same_output(model, source):
+        for new, old in zip(_rows(model.word_output), _rows(source.word_output)):
+            if id(new) not in tables:
+                _copy_rows(new, old, ids)
+                tables[id(new)], source_tables[id(old)] = new, old
     weights = [weight for weight in model.weights if id(weight) not in tables]
     source_weights = [weight for weight in source.weights if id(weight) not in source_tables]
     if len(weights) != len(source_weights):
@@ -123,10 +124,16 @@ def _bounds(layer):
     return layer.boundaries if len(layer.tables) > 1 else (0, layer.boundaries[-1])
 
 
-def _copy_biases(bias, source_bias, ids):
-    """Copies the biases of the words that the source has."""
-    values, source_values = (np.array(ops.convert_to_numpy(each.value)) for each in (bias, source_bias))
-    bias.assign(np.where(ids >= 0, source_values[ids], values))
+def _rows(output):
+    """Returns the variables of an output that have a row for each word, such as biases and corrections."""
+    return [*output.row_variables, *([] if output.bias is None else [output.bias])]
+
+
+def _copy_rows(variable, source_variable, ids):
+    """Copies the rows of the words that the source has."""
+    rows, source_rows = (np.array(ops.convert_to_numpy(each.value)) for each in (variable, source_variable))
+    rows[ids >= 0] = source_rows[ids[ids >= 0]]
+    variable.assign(rows)
 
 
 def _spaces(layer, transposed):

@@ -8,7 +8,15 @@ from keras_adaptive.data.text.subwords import piece_bytes
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.saved_model import in_dtype, with_output_for_inference
 from keras_adaptive.export.served_model import ServedModel
-from keras_adaptive.layers import AdaptiveSoftmax, CharCNN, CharCNNSoftmax, LSTMDecoder, QRNNDecoder, WordEmbedding
+from keras_adaptive.layers import (
+    AdaptiveSoftmax,
+    CharCNN,
+    CharCNNSoftmax,
+    LSTMDecoder,
+    QRNNDecoder,
+    SampledSoftmax,
+    WordEmbedding,
+)
 from keras_adaptive.models import LanguageModel, hybrid_transformer
 from tests.support.backends import BACKEND
 from tests.support.tiny import WORDS as TINY_WORDS
@@ -56,9 +64,13 @@ def test_vectors_of_an_output_are_computed_once_and_an_input_reads_bytes():
 
 
 @on_tensorflow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_tied_bands_of_one_table_with_biases(dtype):
+@pytest.mark.parametrize("sampled, dtype", [(False, "float32"), (False, "bfloat16"), (True, "float32")])
+def test_words_that_input_and_output_share_with_biases(sampled, dtype):
     model, vocabulary = system("ASM-T"), Vocabulary(TINY_WORDS, [0] * len(TINY_WORDS))
+    if sampled:
+        output = SampledSoftmax(len(TINY_WORDS), 4, tied_to=model.word_input)
+        model = LanguageModel(model.word_input, model.body, output)
+        randomize(model)
     functions = [trace(in_dtype(model, dtype), GraphText(vocabulary), name) for name in ("score", "next_words")]
     tokens = ["word3", "word5", "word1", "</s>"]
     targets = np.array([vocabulary.encode(tokens)])

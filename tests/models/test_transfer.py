@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
-from keras_adaptive.layers import AdaptiveSoftmax, CharLSTMSoftmax, WordEmbedding
+from keras_adaptive.layers import AdaptiveSoftmax, CharCNNSoftmax, CharLSTMSoftmax, WordEmbedding
 from keras_adaptive.models import LanguageModel, transformer
 from keras_adaptive.models.transfer import transfer
 from tests.support.backends import numpy
@@ -95,6 +95,23 @@ def test_biases_and_a_table_that_bands_share_follow_their_words():
             row = numpy(source.word_input.tables[0].value)[old]
             np.testing.assert_array_equal(numpy(new.word_input.tables[0].value)[id], row)
     np.testing.assert_array_equal(numpy(new.word_output.class_bias.value), numpy(source.word_output.class_bias.value))
+
+
+def test_corrections_follow_their_words():
+    """A new word is spelled by the network of the source and keeps the correction that it begins with, 0 here."""
+
+    def model(words):
+        output = CharCNNSoftmax(words, 8, correction_dim=2, char_dim=4, filters=(3, 4), max_bytes=8)
+        return LanguageModel(WordEmbedding(20, 4), transformer(num_blocks=1, dim=4, ffn_dim=8, num_heads=2), output)
+
+    source, new = model(OLD.words), model(NEW.words)
+    randomize(source)
+    assert transfer(new, NEW, source, OLD) == 18
+    old, corrections = (numpy(each.word_output.corrections.value) for each in (source, new))
+    for row, word in zip(corrections, NEW.words):
+        np.testing.assert_array_equal(row, old[OLD.words.index(word)] if word in OLD else [0, 0])
+    tables = [numpy(each.word_output.for_inference().tables[0].value) for each in (source, new)]
+    np.testing.assert_allclose(tables[1][NEW.words.index("w3")], tables[0][OLD.words.index("w3")], atol=1e-6)
 
 
 def test_sizes_of_the_body_may_be_those_of_the_vocabulary():
