@@ -18,6 +18,7 @@ BACKEND = keras.config.backend()
 # Names of functions and attributes of our own classes that Keras uses for its own classes.
 OURS = {"_buffers", "_dtype", "_metrics", "_version"}
 
+VARIABLE = keras.Variable(0.0)
 BY_STRING = {"getattr", "setattr", "hasattr", "delattr"}
 
 # name: (object that must have it, why it is used, backends that have it)
@@ -72,6 +73,16 @@ HOOKS = {
         "After that torch lists the parameters of the layer again.",
         {"tensorflow", "jax", "torch"},
     ),
+    "_initializer": (
+        VARIABLE,
+        "Weights that are read from a file start from zeros, which take no time, in place of random values.",
+        {"tensorflow", "jax", "torch"},
+    ),
+    "_deferred_initialize": (
+        VARIABLE,
+        "The variables of a model that was built without memory are allocated.",
+        {"tensorflow", "jax", "torch"},
+    ),
 }
 
 
@@ -120,7 +131,7 @@ def names_of_keras():
         keras.callbacks.Callback,
     ]
     owners += [keras.random.SeedGenerator, keras.optimizers.LossScaleOptimizer]
-    instances = [keras.layers.Dense(1), keras.Input((1,)), keras.optimizers.SGD()]
+    instances = [keras.layers.Dense(1), keras.Input((1,)), keras.optimizers.SGD(), VARIABLE]
     names = set().union(*(dir(one) for one in [*owners, *(type(one) for one in instances), *instances]))
     return {name for name in names if is_private(name)}
 

@@ -3,6 +3,7 @@ import math
 import random
 
 import keras
+import numpy as np
 
 
 def unallocated(make_model):
@@ -28,6 +29,26 @@ def unallocated(make_model):
 def _make(make_model):
     with keras.StatelessScope(initialize_variables=False):
         return make_model()
+
+
+def allocate(model):
+    """Allocates the variables of an unallocated model. All weights are 0, to be loaded next.
+
+    Random initial values would take longer than loading. Metrics and the seeds of dropout get their initial values.
+
+    Args:
+        model: The result of `unallocated`.
+    """
+    weights = set(map(id, model.weights))
+    for variable in (*model.variables, *model.metrics_variables):
+        if id(variable) in weights:
+            variable._initializer = _zeros
+        variable._deferred_initialize()
+
+
+def _zeros(shape, dtype=None):
+    """Returns zeros of NumPy as a tensor, since JAX would compile a program for each shape."""
+    return keras.ops.convert_to_tensor(np.zeros(shape, "float32"), dtype)
 
 
 def number_of_values(variables):

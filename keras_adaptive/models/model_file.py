@@ -6,7 +6,7 @@ import zipfile
 
 import keras
 
-from keras_adaptive.backend.unallocated import number_of_values, unallocated
+from keras_adaptive.backend.unallocated import allocate, number_of_values, unallocated
 from keras_adaptive.files import check_zip, reading
 from keras_adaptive.models.language_model import LanguageModel
 
@@ -39,12 +39,17 @@ def read_language_model(path: str | os.PathLike[str]) -> LanguageModel:
     ```
     """
     with reading(path, "a saved LanguageModel", "Put the file back, or take another model."):
-        _check(path)
-        return keras.saving.load_model(path, compile=False)
+        model = _unallocated(path)
+        allocate(model)
+        model.load_weights(path)
+        return model
 
 
-def _check(path):
-    """Raises an error if reading the file would take more memory than the size of the file."""
+def _unallocated(path):
+    """Returns the model that a file describes, not allocated yet.
+
+    Raises an error if reading the file would take more memory than the size of the file.
+    """
     size = os.path.getsize(path)
     with zipfile.ZipFile(path) as archive:
         check_zip(archive)
@@ -54,9 +59,10 @@ def _check(path):
     config = {**config, "compile_config": None}  # not read; it may contain any numbers, such as the steps of a schedule
     if (number := _largest(config)) > size:
         raise ValueError(f"its config.json holds the number {number:.3g}, more than the file has bytes")
-    weights = number_of_values(unallocated(lambda: keras.saving.deserialize_keras_object(config)).variables)
-    if weights > size:
+    model = unallocated(lambda: keras.saving.deserialize_keras_object(config))
+    if (weights := number_of_values(model.variables)) > size:
         raise ValueError(f"its config.json describes {weights:,} weights, more than the file has bytes")
+    return model
 
 
 def _largest(config):
