@@ -5,6 +5,8 @@ from keras import ops
 
 from keras_adaptive.ops.chunks import chunk_sizes
 
+MOST_BLOCKS = 8  # maximum number of blocks of attention without a window, since compilers compile each
+
 
 def causal_attention(query, key, value, position=0, drop=None, window=None):
     """Computes causal attention: the mean of the visible values, weighted by the float32 softmax of query · key.
@@ -29,11 +31,31 @@ def causal_attention(query, key, value, position=0, drop=None, window=None):
     if window is not None:
         return _windowed(query, key, value, position, drop, window)
     from_the_start = isinstance(position, int) and position == 0
-    if keras.config.backend() == "torch" and from_the_start and drop is None and not _is_short(key):
-        return _torch_attention(query, key, value, is_causal=True)
+    if from_the_start and drop is None:
+        if keras.config.backend() != "torch":
+            return _from_the_start(query, key, value)
+        if not _is_short(key):
+            return _torch_attention(query, key, value, is_causal=True)
+    return _attend_from(position, query, key, value, drop)
+
+
+def _attend_from(position, query, key, value, drop=None):
+    """Attends to the keys up to the position of each query."""
     places = position + ops.arange(ops.shape(query)[1])
     visible = ops.arange(ops.shape(key)[1])[None, :] <= places[:, None]  # (steps, length)
     return _attention(query, key, value, visible, drop)
+
+
+def _from_the_start(query, key, value):
+    """Attends in blocks of queries, each to the keys up to its end, since half of all scores are not visible."""
+    length = query.shape[1] or 0  # a graph of TensorFlow may not know it
+    size = max(chunk_sizes().queries, -(-length // MOST_BLOCKS))
+    starts = range(0, length, size)
+    if len(starts) < 2:
+        return _attend_from(0, query, key, value)
+    bounds = [(start, start + size) for start in starts]
+    blocks = [_attend_from(low, query[:, low:high], key[:, :high], value[:, :high]) for low, high in bounds]
+    return ops.concatenate(blocks, axis=1)
 
 
 def block_size(window):

@@ -23,6 +23,7 @@ class ChunkSizes(NamedTuple):
         block_bytes: Memory of the float32 logits that torch computes at a time for a chunk in bfloat16.
         rows_first: Chunk size from which products are faster with the rows of the logits first, under JAX.
         context_rows: Smallest number of rows of a product of the local blocks of a concatenated context.
+        queries: Smallest number of queries of a block of attention without a window.
         window_queries: Smallest number of queries of a block of windowed attention.
         short_keys: Largest number of keys for which separate bfloat16 products are faster than torch's fused attention.
         convolved_words: Number of words whose bytes are convolved together.
@@ -40,6 +41,7 @@ class ChunkSizes(NamedTuple):
     block_bytes: int = 4 * 2**20
     rows_first: int = 128
     context_rows: int = 1024
+    queries: int = 128
     window_queries: int = 16
     short_keys: int = 512
     convolved_words: int = 64
@@ -69,6 +71,7 @@ ACCELERATOR = ChunkSizes(
     block_bytes=512 * 2**20,  # a whole chunk
     rows_first=0,  # the other order pays on a CPU only
     context_rows=8192,  # 64 rows of tiles; 15 blocks of 410 numbers take 200 MB
+    queries=1024,  # a whole text of the usual length
     window_queries=128,  # one tile
     short_keys=0,  # the fused kernel is always faster
     convolved_words=2048,  # words of 20 bytes and 2,048 filters take 340 MB

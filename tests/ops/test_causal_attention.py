@@ -1,4 +1,4 @@
-"""Windowed attention against the dense formula with a mask, of which it computes only what is seen."""
+"""Attention in blocks against the dense formula with a mask, of which it computes only what is seen."""
 
 import functools
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_adaptive.ops import causal_attention as module
 from keras_adaptive.ops.causal_attention import causal_attention
 from tests.support import oracle
 from tests.support.backends import MODES, gradient_function, largest_array, runner, value_and_gradients
@@ -13,11 +14,13 @@ from tests.support.chunks import set_chunk_sizes
 
 # Tokens and windows: blocks that divide the length or not, a window of one, of the whole text, and beyond it.
 CASES = [(6, 3), (7, 4), (5, 1), (5, 5), (3, 6)]
+WHOLE = [(2, None), (3, None), (7, None)]  # without a window: one block, two blocks, and three with a shorter one
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    set_chunk_sizes(monkeypatch, window_queries=2)
+    set_chunk_sizes(monkeypatch, queries=2, window_queries=2)
+    monkeypatch.setattr(module, "MOST_BLOCKS", 3)
 
 
 def arguments(steps, length=None):
@@ -27,14 +30,15 @@ def arguments(steps, length=None):
 
 
 @pytest.mark.parametrize(
-    "steps, window, mode", [*((*case, MODES[0]) for case in CASES), *((7, 4, m) for m in MODES[1:])]
+    "steps, window, mode",
+    [*((*case, MODES[0]) for case in [*CASES, *WHOLE]), *((7, window, m) for m in MODES[1:] for window in (4, None))],
 )
 def test_values_and_gradients_are_those_of_the_dense_masked_form(steps, window, mode):
     given, weights = arguments(steps), np.random.default_rng(1).normal(size=(2, steps, 2, 3)).astype("float32")
     found = value_and_gradients(
         lambda *qkv: ops.sum(ops.multiply(causal_attention(*qkv, window=window), weights)), given, mode
     )
-    formula = lambda *qkv: np.sum(weights * oracle.windowed_attention(*qkv, window))  # noqa: E731
+    formula = lambda *qkv: np.sum(weights * oracle.windowed_attention(*qkv, window or steps))  # noqa: E731
     np.testing.assert_allclose(found[0], formula(*given), rtol=1e-5)
     for gradient, expected in zip(found[1], oracle.gradients(formula, given), strict=True):
         np.testing.assert_allclose(gradient, expected, rtol=0, atol=2e-6 * max(np.abs(expected).max(), 1))
