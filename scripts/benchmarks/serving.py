@@ -42,8 +42,10 @@ def adaptive_model(random):
 
 def give_tails_their_share(model, random):
     """Sets the columns of the tails along the mean hidden state, so that each tail has its share of probability."""
-    hidden = np.asarray(model(ranks(random, 256, FLAGS.vocabulary_size))[:, -1])
-    logits = hidden @ np.asarray(model.word_output.tables[0].value).T
+    from keras import ops
+
+    hidden = ops.convert_to_numpy(model(ranks(random, 256, FLAGS.vocabulary_size))[:, -1])
+    logits = hidden @ ops.convert_to_numpy(model.word_output.tables[0]).T
     shares = np.array([float(share) for share in FLAGS.tail_shares])
     goals = np.log(np.exp(logits).sum(-1)).mean() + np.log(shares / (1 - shares.sum()))
     mean = hidden.mean(0)

@@ -86,12 +86,16 @@ class TransformerLM(nn.Module):
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length))
 
     def forward(self, ids, targets, weights):
-        """Sum of the targets' negative log-probabilities over the tokens of weight 1."""
+        """Returns the sum of the negative log-probabilities of the targets of weight 1."""
+        return self.nll(ids, targets, weights).sum()
+
+    def nll(self, ids, targets, weights):
+        """Returns the negative log-probabilities of the targets of weight 1, (targets,)."""
         x = self.dropout(self.input(ids) * math.sqrt(self.input.dim) + self.positions)
         for block in self.blocks:
             x = block(x, src_mask=self.mask, is_causal=True)
         counts = weights > 0
-        return -self.output(self.norm(x)[counts], targets[counts]).output.sum()
+        return -self.output(self.norm(x)[counts], targets[counts]).output
 
 
 def to_device(batch, device):
@@ -139,14 +143,9 @@ def report(losses, tokens, seconds, rate):
 
 @torch.no_grad()
 def evaluate(model, batches, device):
-    """Mean loss of every token of a split, cut into plain blocks."""
+    """Returns the loss of every token of a split in nats, (tokens,)."""
     model.eval()
-    total = tokens = 0.0
-    for update in range(len(batches)):
-        batch = batches.batch(update)
-        total += model(*to_device(batch, device)).item()
-        tokens += float(batch[2].sum())
-    return total / tokens, int(tokens)
+    return torch.cat([model.nll(*to_device(batch, device)) for batch in batches]).cpu().numpy()
 
 
 def main():
@@ -165,7 +164,8 @@ def main():
 
     results = {"parameters": parameters, **train(model, BlockBatches(corpus.tokens("train"), **shape), device)}
     valid = BlockBatches(corpus.tokens("valid"), **shape, shuffle=False)
-    results["valid_loss"], results["valid_tokens"] = evaluate(model, valid, device)
+    nll = evaluate(model, map(valid.batch, range(len(valid))), device)
+    results["valid_loss"], results["valid_tokens"] = float(nll.mean(dtype="float64")), len(nll)
     results["valid_perplexity"] = math.exp(results["valid_loss"])
     print(f"valid perplexity {results['valid_perplexity']:.2f} over {results['valid_tokens']:,} tokens")
     common.save(SETTINGS, {"threads": torch.get_num_threads()}, **results)

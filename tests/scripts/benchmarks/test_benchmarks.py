@@ -2,16 +2,18 @@
 
 import importlib
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from scripts.benchmarks import common
+from scripts.benchmarks import cold_start, common
 from tests.support import programs
 from tests.support.backends import BACKEND
 from tests.support.programs import call
+from trainers import score
 
 WORDS = ["--vocabulary_size=2000", "--cutoffs=200"]
 BODY = ["--dim=32", "--num_blocks=1", "--ffn_dim=32", "--num_heads=2"]
@@ -45,6 +47,8 @@ PROGRAMS = {
         "--lengths=4,9",
         "--repeats=1",
     ],
+    "sampled_word": [*WORDS, *BODY, "--tail_shares=0.26", "--words=2", "--repeats=1"],
+    "evaluation": [*WORDS, *BODY, "--block=16", "--batch_size=2", "--tokens=100", "--repeats=1"],
     "checkpoints": [*WORDS, *BODY, "--length=8", "--rows=2", "--updates=1", "--repeats=1"],
 }
 if BACKEND == "tensorflow":  # of the peer
@@ -65,6 +69,24 @@ def test_it_runs_and_writes_its_figures(program, tmp_path, monkeypatch, forks):
         for figures in case["candidates"].values():
             time = figures.get("seconds", figures)
             assert 0 < time["low"] <= time["median"] <= time["high"]
+
+
+def test_a_cold_start_scores_a_line(tmp_path, monkeypatch, capsys):
+    """In this process; only the benchmark starts new ones."""
+    commands, run = [], tmp_path / "run"
+
+    def python(*arguments):
+        commands.append(arguments)
+        if arguments[0] == "-m":
+            shutil.copytree(arguments[2].split("=")[1], run, dirs_exist_ok=True)
+
+    monkeypatch.setattr(common, "SETTLE", 0)
+    monkeypatch.setattr(cold_start, "python", python)
+    call(cold_start, f"--backend={BACKEND}", *WORDS, *BODY, "--repeats=1", f"--results={tmp_path / 'results.json'}")
+    assert set(json.loads((tmp_path / "results.json").read_text())["candidates"]) == {"import keras", "score"}
+    assert commands[0] == ("-c", "import keras") and commands[1][:2] == ("-m", "trainers.score")
+    call(score, f"--run_dir={run}", f"--input={run / 'line.txt'}")
+    assert "7 tokens, perplexity" in capsys.readouterr().out
 
 
 def test_each_is_a_program_that_chooses_its_backend_itself():

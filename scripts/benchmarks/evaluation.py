@@ -1,0 +1,112 @@
+"""Times the evaluation of a split in blocks of 512 tokens against the PyTorch program in peers/.
+
+    python -m scripts.benchmarks.evaluation --backend=torch \
+        --results=scripts/results/benchmarks/evaluation_torch.json
+
+The model is the model of the README: tied words, 49,456 words, 4 blocks of 256/1,024 with 8 heads. The weights are
+random and the same in both programs, and the tokens are drawn by Zipf's law. Both programs return the loss of every
+token, in batches of 16 blocks: this package by `evaluation.word_losses`, which trainers.evaluate calls, and the peer in
+a plain loop under `no_grad`. The losses are compared first.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+from absl import flags
+
+from scripts.benchmarks import common
+
+FLAGS = flags.FLAGS
+SETTINGS = ("backend", *common.MODEL_FLAGS, "block", "batch_size", "tokens")
+TOLERANCE = 1e-4  # in nats
+
+
+def define_flags():
+    body = {"num_blocks": 4, "dim": 256, "ffn_dim": 1024, "num_heads": 8}
+    common.define_flags(9, vocabulary_size=49_456, cutoffs=["4000", "16000"], **body)
+    flags.DEFINE_integer("block", 512, "Number of tokens in a block.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", 16, "Number of blocks at a time.", lower_bound=1)
+    flags.DEFINE_integer("tokens", 32_768, "Number of tokens in the split.", lower_bound=2)
+
+
+def ours(model, tokens):
+    """Returns a function that computes the losses of the tokens by `word_losses`."""
+    from keras_adaptive.evaluation import word_losses
+
+    corpus = SimpleNamespace(
+        verify=lambda split: None,
+        tokens=lambda split: tokens,
+        words=lambda split: tokens,
+        word_starts=lambda split: np.arange(len(tokens)),
+    )
+    return lambda: word_losses(model, corpus, "test", FLAGS.block, 0, FLAGS.batch_size)[0]
+
+
+def peer(model, tokens):
+    """Returns a function that computes the losses of the tokens by the peer with the weights of a model."""
+    from keras_adaptive.data import ContextWindows
+    from scripts.benchmarks.peers import torch_lm
+
+    sizes = FLAGS.num_blocks, FLAGS.dim, FLAGS.ffn_dim, FLAGS.num_heads
+    other = torch_lm.TransformerLM(FLAGS.vocabulary_size, list(common.cutoffs()), *sizes, 0.0, FLAGS.block)
+    copy_weights(model, other)
+    windows = ContextWindows(tokens, FLAGS.block, 0, batch_size=FLAGS.batch_size, by_lines=False)
+    return lambda: torch_lm.evaluate(other, windows, "cpu")
+
+
+def copy_weights(model, other):
+    """Copies the weights of a tied model to the peer, whose words are not tied."""
+    import keras
+    import torch
+
+    array = lambda variable: torch.tensor(keras.ops.convert_to_numpy(variable))  # noqa: E731
+    kernel = lambda layer: array(layer.kernel).T  # noqa: E731
+    embedding, softmax = model.word_input, model.word_output
+    weights = {"positions": array(model.body.positions(np.zeros((1, FLAGS.block, FLAGS.dim), "float32")))[0]}
+    for band, (table, projection) in enumerate(zip(embedding.tables, embedding.projections, strict=True)):
+        weights[f"input.tables.{band}.weight"] = array(table)
+        weights[f"input.projections.{band}.weight"] = array(projection).T
+        if band:
+            weights[f"output.tail.{band - 1}.0.weight"] = array(projection)
+            weights[f"output.tail.{band - 1}.1.weight"] = array(table)
+    weights["output.head.weight"] = torch.cat([array(softmax.tables[0]), array(softmax.class_table)])
+    for number, block in enumerate(model.body.blocks):
+        attention = block.attention
+        layers = (attention.query, attention.key, attention.value)
+        of_block = {
+            "self_attn.in_proj_weight": torch.cat([kernel(layer) for layer in layers]),
+            "self_attn.in_proj_bias": torch.cat([array(layer.bias) for layer in layers]),
+        }
+        linear = {"self_attn.out_proj": attention.out, "linear1": block.ffn_in, "linear2": block.ffn_out}
+        for name, layer in linear.items():
+            of_block |= {f"{name}.weight": kernel(layer), f"{name}.bias": array(layer.bias)}
+        for name, norm in (("norm1", block.attention_norm), ("norm2", block.ffn_norm)):
+            of_block |= {f"{name}.weight": array(norm.gamma), f"{name}.bias": array(norm.beta)}
+        weights |= {f"blocks.{number}.{name}": value for name, value in of_block.items()}
+    other.norm = torch.nn.Identity()  # the paper's decoder ends without a LayerNorm
+    other.load_state_dict({**other.state_dict(), **weights})
+
+
+def main():
+    probabilities = 1.0 / (np.arange(FLAGS.vocabulary_size) + 2.7)
+    random = np.random.default_rng(0)
+    tokens = random.choice(FLAGS.vocabulary_size, FLAGS.tokens, p=probabilities / probabilities.sum()).astype("int32")
+    model = common.build()
+    turns = {"ours": ours(model, tokens), "torch_lm": peer(model, tokens)}
+    difference = np.abs(turns["ours"]() - turns["torch_lm"]()).max()
+    if not difference <= TOLERANCE:
+        raise ArithmeticError(f"The losses of a token differ by up to {difference:.1e}; nothing was timed.")
+    times = common.time_interleaved(turns, FLAGS.repeats)
+    seconds = {name: common.spread(values) for name, values in times.items()}
+    reference, results, rows = seconds["ours"]["median"], {}, []
+    for name, time in seconds.items():
+        results[name] = {"seconds": time, "tokens_per_second": FLAGS.tokens / time["median"]}
+        span = f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}"
+        speed = f"{FLAGS.tokens / time['median']:,.0f}"
+        rows.append([name, f"{1e3 * time['median']:.0f}", span, speed, f"{time['median'] / reference:.2f}"])
+    common.print_table(["", "ms", "span", "tokens/s", "speed of ours / its"], rows)
+    common.save(SETTINGS, largest_difference=float(difference), candidates=results)
+
+
+if __name__ == "__main__":
+    common.run(main, define_flags)
