@@ -8,14 +8,15 @@ def hybrids():
         "nplm": "NPLM",
         "transformer": "Transformer",
         "transformer_c": "Transformer-C",
-        "transformer_n": "Transformer-N",
+        "transformer_n_replaced": "Transformer-N of the paper",
+        "transformer_n": "Transformer-N of the program",
     }
-    return _systems("systems", names, ("valid", "test"))
+    return _systems(_results("systems"), names, ("valid", "test"))
 
 
 def attention_windows():
     names = {"window_2": "2", "transformer_c": "5", "window_10": "10", "window_30": "30", "transformer": "all"}
-    return _systems("windows", names, ("valid",), "window of the first layer, tokens")
+    return _systems(_results("windows"), names, ("valid",), "window of the first layer, tokens")
 
 
 def ablations():
@@ -25,13 +26,35 @@ def ablations():
         "nplm_1_layer": "1 layer",
         "nplm_local": "without averages",
         "nplm_averages": "plain averages in place of kernels",
+        "nplm_without_norm": "without LayerNorms",
+        "nplm_without_residual": "without residual connections",
         "nplm_sgd": "SGD in place of Adam",
     }
-    return _systems("ablations", names, ("valid",))
+    return _systems(_results("ablations") | _results("ablated"), names, ("valid",))
 
 
-def _systems(name, names, splits, title=""):
-    systems = read(f"hybrids/{name}")["systems"]
+def last_words():
+    names = {
+        "nplm": "NPLM",
+        "transformer": "Transformer",
+        "transformer_c": "Transformer-C, 5 tokens",
+        "window_2": "Transformer-C, 2 tokens",
+        "transformer_n": "Transformer-N of the program",
+    }
+    passages = read("hybrids/last_words")["passages"]
+    control, broad = ({run["run"]: run for run in passages[kind]} for kind in ("control", "broad"))
+    rows = []
+    for key, label in names.items():
+        accuracies = [f"{100 * kind[key]['accuracy']['all']:.1f} %" for kind in (control, broad)]
+        rows.append([label, *accuracies, *(f"{kind[key]['perplexity']:,.0f}" for kind in (control, broad))])
+    return table(" | accuracy, control | broad | perplexity, control | broad", rows)
+
+
+def _results(name):
+    return read(f"hybrids/{name}")["systems"]
+
+
+def _systems(systems, names, splits, title=""):
     rows = []
     for key, label in names.items():
         system = systems[key]
