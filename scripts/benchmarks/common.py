@@ -34,6 +34,7 @@ MODEL_FLAGS = {
     "num_heads": (flags.DEFINE_integer, "Number of attention heads."),
 }
 PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "torch", "triton", "numpy")
+ENVIRONMENT = ("XLA_FLAGS", "MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_")  # they affect the speed
 SETTLE = 0.25  # seconds between two calls on a CPU, after which the threads of the first call are idle
 
 flags.disclaim_key_flags()  # the flags defined here belong to the benchmark, whose --help shows them
@@ -291,7 +292,7 @@ def status(field, process="self"):
 
 
 def machine(device=None):
-    """Returns the hardware, the versions of packages and the commit, for a result file.
+    """Returns the hardware, the versions of packages, `ENVIRONMENT` and the commit, for a result file.
 
     A copy of the sources without their history takes the commit from the variable KERAS_ADAPTIVE_COMMIT.
     """
@@ -302,7 +303,9 @@ def machine(device=None):
         except importlib.metadata.PackageNotFoundError:
             continue
     commit = os.environ.get("KERAS_ADAPTIVE_COMMIT") or git("describe", "--always") + ("-dirty" if changes() else "")
-    return {"device": device or processor(), "cores": os.cpu_count(), "versions": versions, "commit": commit}
+    hardware = {"device": device or processor(), "cores": os.cpu_count()}
+    environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    return {**hardware, "versions": versions, "environment": environment, "commit": commit}
 
 
 def git(*arguments):
