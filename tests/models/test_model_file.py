@@ -21,8 +21,9 @@ HUGE = 10**30
 def saved(tmp_path_factory):
     model = language_model()
     model.compile("sgd")
-    model.save(tmp_path_factory.mktemp("saved") / "model.keras")
-    return model, tmp_path_factory.getbasetemp() / "saved0" / "model.keras"
+    path = tmp_path_factory.mktemp("saved") / "model.keras"
+    model.save(path)
+    return model, path
 
 
 def members(path):
