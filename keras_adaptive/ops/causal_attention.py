@@ -117,6 +117,8 @@ def _attention(query, key, value, visible, drop):
     scores = ops.einsum("bqhd,bkhd->bhqk", query, key)
     if not _has_float32_softmax(scores):
         scores = ops.cast(scores, "float32")
+    if keras.config.backend() == "jax" and keras.backend.standardize_dtype(value.dtype) != "float16":
+        return _divided_late(ops.where(visible, scores, -1e9), value, drop)
     if scores.shape[-1] == 1:  # a token that sees only itself; Keras warns of a softmax of one number
         probabilities = ops.exp(scores - scores)
     else:
@@ -134,6 +136,19 @@ def _has_float32_softmax(scores):
 def _is_short(key):
     """Returns whether separate products take less time than torch's fused kernel: for bfloat16 on a CPU."""
     return _has_float32_softmax(key) and key.shape[1] <= chunk_sizes().short_keys
+
+
+def _divided_late(scores, value, drop):
+    """Attends with exponentials, and divides the (…, head_dim) results by their sums.
+
+    Training then keeps one array of the size of the scores; XLA would also keep the probabilities and a divisor of that
+    size. Float16 could not hold the results before the division.
+    """
+    exps = ops.exp(scores - ops.stop_gradient(ops.max(scores, axis=-1, keepdims=True)))
+    total = ops.expand_dims(ops.transpose(ops.sum(exps, axis=-1), (0, 2, 1)), -1)  # (batch, steps, heads, 1)
+    exps = ops.cast(exps, value.dtype)
+    mixed = ops.einsum("bhqk,bkhd->bqhd", exps if drop is None else drop(exps), value)
+    return ops.cast(mixed / total, value.dtype)
 
 
 def _torch_attention(query, key, value, **mask):

@@ -56,7 +56,7 @@ class ChunkSizes(NamedTuple):
 # the others; torch adds the gradient of a chunk in place, by the product itself.
 CPU = {
     "tensorflow": ChunkSizes(logit_bytes=40 * 2**20),
-    "jax": ChunkSizes(logit_bytes=60 * 2**20, context_rows=64),
+    "jax": ChunkSizes(logit_bytes=60 * 2**20, context_rows=64, queries=64),
     "torch": ChunkSizes(logit_bytes=64 * 2**20, rows_by_dim=0, context_rows=2048),
 }
 
