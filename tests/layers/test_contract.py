@@ -7,6 +7,7 @@ import pytest
 
 from keras_adaptive import layers
 from keras_adaptive.layers.flat_dense import FlatDense
+from keras_adaptive.layers.layer_normalization import LayerNormalization
 from tests.support.layer_checks import check_layer
 
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", "the", "cat", "incredible"]
@@ -46,6 +47,7 @@ LAYERS = {  # how it is made, what it is called with
         VECTORS,
     ),
     "FlatDense": (partial(FlatDense, 5, activation="tanh"), VECTORS),
+    "LayerNormalization": (LayerNormalization, VECTORS),
     "LearnedPositions": (partial(layers.LearnedPositions, 5), VECTORS),
     "SinusoidalPositions": (layers.SinusoidalPositions, VECTORS),
     "SeededDropout": (partial(layers.SeededDropout, 0.5), VECTORS),

@@ -8,12 +8,14 @@ from keras_adaptive.layers.bodies.causal_attention import CausalAttention
 from keras_adaptive.layers.bodies.mixer import Mixer
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
+from keras_adaptive.layers.layer_normalization import LayerNormalization
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
+from keras_adaptive.ops.relu import relu
 from keras_adaptive.typing import Shape, Tensor
 
 NORM_EPSILON = 1e-5
 ACTIVATIONS = {
-    "relu": ops.relu,
+    "relu": relu,
     "relu_squared": lambda x: ops.square(ops.relu(x)),
     "gelu": lambda x: ops.gelu(x, approximate=False),
     "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
@@ -90,9 +92,9 @@ class TransformerBlock(keras.layers.Layer):
         # Files hold the weights of any mixing layer under the name `attention`.
         self.attention_norm = None
         if mixer is not None:
-            self.attention_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)
+            self.attention_norm = LayerNormalization(epsilon=NORM_EPSILON, **policy)
         self.attention = mixer
-        self.ffn_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy)
+        self.ffn_norm = LayerNormalization(epsilon=NORM_EPSILON, **policy)
         self._drop = SeededDropout(dropout, **policy)
         self._drop_activation = SeededDropout(activation_dropout, **policy)
 

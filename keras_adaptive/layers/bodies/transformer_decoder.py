@@ -10,6 +10,7 @@ from keras_adaptive.layers.bodies.learned_positions import LearnedPositions
 from keras_adaptive.layers.bodies.sinusoidal_positions import SinusoidalPositions
 from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON, TransformerBlock
 from keras_adaptive.layers.flat_dense import FlatDense
+from keras_adaptive.layers.layer_normalization import LayerNormalization
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
 from keras_adaptive.typing import Shape, Tensor
 
@@ -80,8 +81,8 @@ class TransformerDecoder(Body):
         policy = {"dtype": self.dtype_policy}
         # Checkpoints hold the weights in the order of these attributes.
         self.positions = positions
-        self.input_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy) if input_norm else None
-        self.final_norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy) if final_norm else None
+        self.input_norm = LayerNormalization(epsilon=NORM_EPSILON, **policy) if input_norm else None
+        self.final_norm = LayerNormalization(epsilon=NORM_EPSILON, **policy) if final_norm else None
         self._drop = SeededDropout(dropout, **policy)
         self.blocks = list(blocks)
         self.projection, self.output_projection = None, None
