@@ -1,5 +1,6 @@
 """Prediction with a language model, from NumPy arrays of ids to NumPy arrays."""
 
+import functools
 import itertools
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -198,9 +199,10 @@ class Prediction(keras.Model):
             hidden, state = self(tokens, state=state)
             return *measure(hidden, targets), state
 
-        step = self._compiled(("segments", name), step, [2])
+        make = functools.partial(compiled, step, self.variables, [2], quick_start=True)
+        function = self._functions.get(("segments", name), make)
         for tokens, targets in pairs:
-            *part, state = step(tokens, targets, state)
+            *part, state = function(tokens, targets, state)
             yield list(map(ops.convert_to_numpy, part))
 
     def next_log_probs(self, tokens: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]:
