@@ -135,6 +135,7 @@ PROCESSES = [
     "scripts/experiments/test_compare.py",
     "scripts/experiments/test_fault_injection.py",
     "scripts/benchmarks/test_benchmarks.py",
+    "scripts/benchmarks/test_on_gpu.py",
     "scripts/benchmarks/test_serving.py",
     "scripts/benchmarks/peers",
     "export/test_saved_model.py",

@@ -10,6 +10,7 @@ import importlib.metadata
 import itertools
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -368,8 +369,8 @@ def print_table(header, rows):
 
 
 def last_line(error):
-    """Returns the last line of the message of an error, or its type."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    """Returns the last line of the message of an error, without the path of a module, or the type of the error."""
+    return re.sub(r" \(/\S+\)$", "", (str(error).strip().splitlines() or [type(error).__name__])[-1])
 
 
 def choose_backend(name):

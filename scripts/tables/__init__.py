@@ -2,11 +2,11 @@
 
 import inspect
 
-from scripts.tables import adaptive, hybrids, recurrent, sampled
+from scripts.tables import adaptive, gpu, hybrids, recurrent, sampled
 
 TABLES = {
     name: function
-    for module in (adaptive, recurrent, sampled, hybrids)
+    for module in (adaptive, recurrent, sampled, hybrids, gpu)
     for name, function in vars(module).items()
     if inspect.isfunction(function) and function.__module__ == module.__name__ and not name.startswith("_")
 }

@@ -66,6 +66,7 @@ def test_it_runs_and_writes_its_figures(program, tmp_path, monkeypatch, forks):
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["settings"]["backend"] == BACKEND and results["machine"]["versions"]["keras"]
     for case in results.get("cases", [results]):
+        assert not case.get("missing")
         for figures in case["candidates"].values():
             time = figures.get("seconds", figures)
             assert 0 < time["low"] <= time["median"] <= time["high"]

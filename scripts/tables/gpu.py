@@ -1,0 +1,90 @@
+"""Tables of what `scripts/benchmarks/on_gpu.sh` measured; a function for each."""
+
+import json
+
+from scripts.tables.results import BACKENDS, RESULTS, candidates, milliseconds, spread, table
+
+
+def gpu_tests():
+    def rows(part, figures):
+        failed = ", ".join(f"`{name}`" for name in figures["failed_tests"])
+        yield [figures["passed"], f"{figures['failed']} {failed}".strip(), figures["skipped"]]
+
+    return _table("passed | failed | skipped", "tests", rows)
+
+
+def gpu_loss():
+    def rows(part, figures):
+        words = f"{figures['settings']['vocabulary_size']:,}" + (", plain" if part.startswith("plain") else "")
+        for case in figures["cases"]:
+            times = candidates(case)
+            ours, memory = times.pop("ours")
+            start = [words, figures["settings"]["peer_dtype"], f"{case['rows']:,}", milliseconds(ours), _memory(memory)]
+            for name, (seconds, of_peer) in times.items():
+                yield [*start, name, f"{ours / seconds:.2f}", _memory(of_peer)]
+            for name, reason in case["missing"].items():
+                yield [*start, name, f"missing: {_cell(reason)}", ""]
+
+    return _table("words | dtype | rows | ours | memory | against | time ÷ its | its memory", ("loss", "plain"), rows)
+
+
+def gpu_training():
+    def rows(part, figures):
+        facts, tokens = figures["facts"], figures["candidates"]["ours"]["tokens_per_second"]
+        scale = f"{facts['loss_scale']:,.0f}" if "loss_scale" in facts else ""
+        steps = f"{facts.get('steps_taken', facts['updates'])} of {facts['updates']}"
+        rates = [f"{facts[key] / 1e12:.0f}" for key in ("operations_per_second", "product_operations_per_second")]
+        losses = f"{facts['first_loss']:.3f} to {facts['last_loss']:.3f}"
+        share = f"{100 * facts['share']:.0f} %"
+        yield [figures["settings"]["dtype"], f"{tokens:,.0f}", " of ".join(rates), share, losses, steps, scale]
+
+    header = "dtype | tokens/s | TFLOP/s, of a product's | share | loss | steps taken | loss scale"
+    return _table(header, "training", rows)
+
+
+def gpu_words():
+    def rows(part, figures):
+        for case in figures["cases"]:
+            yield [figures["settings"]["batch_size"], spread(case["candidates"]["cached"], 1)]
+
+    return _table("batch | ms for a word of every row", "a word", rows)
+
+
+def gpu_recurrence():
+    def rows(part, figures):
+        lstm, pooling = (candidates(case) for case in figures["cases"])
+        ours, peer = lstm["ours"][0], lstm["torch.nn.LSTM"][0]
+        yield [milliseconds(ours), milliseconds(peer), f"{ours / peer:.2f}", milliseconds(pooling["ours"][0])]
+
+    return _table("LSTM | `torch.nn.LSTM` | time ÷ its | QRNN pooling", "recurrence", rows)
+
+
+def _table(header, parts, rows):
+    """Returns a table with rows for some parts of every device and backend, or one that says "not measured".
+
+    Args:
+        header: Names of the columns that follow the device.
+        parts: What the names of the parts begin with, a string or a tuple of strings.
+        rows: Function of the name and the figures of a part, which yields rows.
+    """
+    width, lines = header.count(" | ") + 1, []
+    for path in sorted((RESULTS / "gpu").glob("*.json")):
+        results = json.loads(path.read_text(encoding="utf-8"))
+        for backend, of_backend in results["backends"].items():
+            device = f"{results['machine']['device']}, {BACKENDS[backend]}"
+            for part, figures in of_backend.items():
+                if not part.startswith(parts):
+                    continue
+                if "error" in figures:
+                    lines.append([device, f"{part}: {_cell(figures['error'])}", *[""] * (width - 1)])
+                else:
+                    lines += [[device, *row] for row in rows(part, figures)]
+    return table(f"device, backend | {header}", lines or [["not measured", *["–"] * width]])
+
+
+def _cell(text):
+    return text.replace("|", "\\|")[:200]
+
+
+def _memory(mebibytes):
+    return "" if mebibytes is None else f"{mebibytes:,.0f} MiB"
