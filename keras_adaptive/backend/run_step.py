@@ -1,6 +1,7 @@
 """Runs the step of a model, on every backend."""
 
 import keras
+from keras import ops
 
 from keras_adaptive.backend.replicas import averaged_by_keras, on_each_replica
 
@@ -16,6 +17,8 @@ def run_step(model, function, arguments, optimizer_variables=None):
         arguments: The arguments of `train_step` or `test_step`: `(data,)`, or `(state, data)` under JAX.
         optimizer_variables: The variables of the optimizer, for a step that trains.
     """
+    if keras.config.backend() == "torch":  # Keras hands over what a DataLoader made, on the CPU
+        arguments = keras.tree.map_structure(lambda x: x if x is None else ops.convert_to_tensor(x), arguments)
     if keras.config.backend() != "jax":
         return averaged_by_keras(function(*arguments))
     groups = [model.trainable_variables, model.non_trainable_variables, model.metrics_variables]

@@ -188,6 +188,7 @@ class WordModel(keras.Model):
         training: bool | None = True,
     ) -> Tensor:
         """Returns the mean negative log-likelihood per target plus the losses of layers, and updates the metrics."""
+        y = ops.convert_to_tensor(y)  # on the device; torch reads batches on the CPU
         weights = token_weights(y, sample_weight, _mask_of()(y_pred))
         count = ops.sum(weights)
         self.outside_tracker.update_state(count_outside(y, self.word_output.vocabulary_size, weights))
