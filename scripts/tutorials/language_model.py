@@ -2,8 +2,8 @@
 
     KERAS_BACKEND=tensorflow python -m scripts.tutorials.language_model
 
-The programs do all of this by themselves: `keras-adaptive prepare`, `train`, `score` and `export`. This tutorial shows
-the Python behind them. It trains on any backend; a SavedModel is exported on TensorFlow.
+The programs `keras-adaptive prepare`, `train`, `score` and `export` do all of this; the tutorial shows how in Python.
+It trains on any backend; a SavedModel is exported on TensorFlow. Remove runs/tutorial before you run it again.
 """
 
 import sys
@@ -28,8 +28,8 @@ def build(words, dim, rate=0.002):
 def main(folder="runs/tutorial", text=None, dim=128, length=64, batch_size=32, every=150, epochs=4):
     folder = Path(folder)
 
-    # 1. A corpus: one folder with train.txt, valid.txt and test.txt becomes token ids and a vocabulary. Without a text
-    #    of your own, the documentation of Python is one.
+    # 1. Prepare a corpus: a folder with train.txt, valid.txt and test.txt becomes token ids and a vocabulary. The text
+    #    is the documentation of Python unless you pass a folder of your own.
     if text is None:
         text = folder / "text"
         text.mkdir(parents=True)

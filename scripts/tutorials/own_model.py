@@ -50,7 +50,7 @@ def main(words=50_000, lines=1_024, length=32, dim=128, epochs=2):
     model.compile(keras.optimizers.Adam(0.005))
     print(f"parameters: {plain.count_params():,} plain, {model.count_params():,} adaptive")
 
-    # 4. `fit` and `evaluate` work as usual, with sample weights, too. The perplexity is over all targets.
+    # 4. `fit` and `evaluate` work as usual, also with sample weights. The perplexity is over all targets.
     weights = np.ones(targets.shape, "float32")
     _, before = model.evaluate(inputs, targets, verbose=0)
     model.fit(inputs, targets, sample_weight=weights, batch_size=32, epochs=epochs, verbose=2)
