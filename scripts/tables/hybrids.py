@@ -19,6 +19,15 @@ def attention_windows():
     return _systems(_results("windows"), names, ("valid",), "window of the first layer, tokens")
 
 
+def context_lengths():
+    result = read("hybrids/contexts")
+    names = {"nplm": "NPLM", "transformer": "Transformer"}
+    rows = [[label, *(f"{one:.1f}" for one in result["perplexity"][key])] for key, label in names.items()]
+    return table(
+        "valid perplexity with contexts of | " + " | ".join(f"{length} tokens" for length in result["lengths"]), rows
+    )
+
+
 def ablations():
     names = {
         "nplm": "NPLM of 6 layers",
