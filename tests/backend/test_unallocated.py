@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 
@@ -35,7 +36,7 @@ def test_a_model_that_was_allocated_later_trains(model):
         one.set_weights(expected.get_weights())
         one.compile("sgd")
     for seed, other in zip(seeds, of_expected):
-        other.assign(seed)
+        other.assign(np.array(keras.ops.convert_to_numpy(seed)))
     tokens, targets, weights = batch(3)
     losses = [one.train_on_batch(tokens, targets, weights) for one in (model, expected)]
     assert losses[0] == losses[1]
