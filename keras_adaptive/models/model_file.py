@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 import zipfile
 
 import keras
@@ -41,7 +42,9 @@ def read_language_model(path: str | os.PathLike[str]) -> LanguageModel:
     with reading(path, "a saved LanguageModel", "Put the file back, or take another model."):
         model = _unallocated(path)
         allocate(model)
-        model.load_weights(path)
+        # HDF5 reads at many places of the file, and ZIP would read it from its start for most of them.
+        with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
+            model.load_weights(archive.extract("model.weights.h5", folder))
         return model
 
 
