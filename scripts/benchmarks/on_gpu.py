@@ -41,76 +41,47 @@ TESTS = [
 WORDS = ["--vocabulary_size=267744", "--cutoffs=20000,60000", "--dim=1024"]
 MODEL = [*WORDS, "--num_blocks=16", "--ffn_dim=4096", "--num_heads=8"]
 TRAINING = [*MODEL, "--length=512", "--batch_size=32", "--product_size=8192", "--nopeers", "--noparts", "--repeats=5"]
-NARROW = ["--dtype=mixed_bfloat16", "--peer_dtype=bfloat16"]
+BFLOAT16, FLOAT16, ROWS = "--dtype=mixed_bfloat16", "--dtype=mixed_float16", "--rows=8192,16384"
+NARROW = [BFLOAT16, "--peer_dtype=bfloat16"]
+PLAIN = [*WORDS, "--cutoffs=", "--rows=8192", *NARROW]
 WORD = [*MODEL, "--lengths=128", "--nouncached", "--repeats=50"]
 
 TINY_WORDS = ["--vocabulary_size=2000", "--cutoffs=200", "--dim=32", "--repeats=1"]
 TINY_MODEL = [*TINY_WORDS, "--num_blocks=1", "--ffn_dim=32", "--num_heads=2"]
 TINY_TRAINING = [*TINY_MODEL, "--length=8", "--batch_size=2", "--product_size=16", "--nopeers", "--noparts"]
-TINY_PLAIN = ["--vocabulary_size=300", "--cutoffs=", "--dim=16", "--rows=32", "--repeats=1", "--nomemory"]
+TINY_LOSS = [*TINY_WORDS, "--rows=32", "--nomemory"]
+TINY_PLAIN = [*TINY_LOSS, "--vocabulary_size=300", "--cutoffs=", *NARROW]
 TINY_WORD = [*TINY_MODEL, "--lengths=3", "--nouncached"]
+TINY_LSTM = ["--batch_size=2", "--length=3", "--input_dim=4", "--units=5", "--repeats=1"]
 
 
 class Part(NamedTuple):
-    """A part of the measurements.
+    """A part of the measurements: a module of `scripts.benchmarks` or pytest, and its arguments.
 
     Attributes:
-        program: A module of `scripts.benchmarks`, or "pytest".
-        seconds: Time limits under torch and JAX.
-        arguments: Arguments of the program.
+        seconds: Time limits under torch and under JAX.
         tiny: Arguments for a test of the program on a CPU.
         exact: Whether JAX computes float32 products in float32, as PyTorch does, instead of the narrower TF32.
     """
 
     program: str
-    seconds: dict[str, int]
+    seconds: tuple[float, float]
     arguments: list[str]
     tiny: list[str]
     exact: bool = False
 
 
-def limits(torch, jax):
-    return {"torch": torch, "jax": jax}
-
-
 PARTS = {  # the most important first, in case the time is up before the end
-    "tests": Part("pytest", limits(50, 70), TESTS, ["tests/ops/test_bands.py"], exact=True),
-    "training, mixed_bfloat16": Part(
-        "step", limits(45, 75), [*TRAINING, "--dtype=mixed_bfloat16"], [*TINY_TRAINING, "--dtype=mixed_bfloat16"]
-    ),
-    "loss, float32": Part(
-        "loss", limits(40, 45), [*WORDS, "--rows=8192,16384"], [*TINY_WORDS, "--rows=32", "--nomemory"], exact=True
-    ),
-    "loss, bfloat16": Part(
-        "loss",
-        limits(35, 40),
-        [*WORDS, *NARROW, "--rows=8192,16384"],
-        [*TINY_WORDS, *NARROW, "--rows=32", "--nomemory"],
-    ),
-    "plain softmax of 50,000 words": Part(
-        "loss",
-        limits(40, 30),
-        ["--vocabulary_size=50000", "--cutoffs=", "--dim=1024", "--rows=8192", *NARROW],
-        [*TINY_PLAIN, *NARROW],
-    ),
-    "plain softmax of 267,744 words": Part(
-        "loss",
-        limits(50, 45),
-        ["--vocabulary_size=267744", "--cutoffs=", "--dim=1024", "--rows=8192", *NARROW, "--repeats=3"],
-        [*TINY_PLAIN, *NARROW],
-    ),
-    "training, mixed_float16": Part(
-        "step", limits(40, 70), [*TRAINING, "--dtype=mixed_float16"], [*TINY_TRAINING, "--dtype=mixed_float16"]
-    ),
-    "a word, batch 1": Part("cache", limits(30, 45), WORD, TINY_WORD),
-    "a word, batch 32": Part("cache", limits(30, 45), [*WORD, "--batch_size=32"], [*TINY_WORD, "--batch_size=2"]),
-    "recurrence": Part(
-        "recurrence",
-        limits(25, 30),
-        [],
-        ["--batch_size=2", "--length=3", "--input_dim=4", "--units=5", "--repeats=1"],
-        exact=True,
-    ),
+    "tests": Part("pytest", (50, 70), TESTS, ["tests/ops/test_bands.py"], exact=True),
+    "training, mixed_bfloat16": Part("step", (45, 75), [*TRAINING, BFLOAT16], [*TINY_TRAINING, BFLOAT16]),
+    "loss, float32": Part("loss", (40, 45), [*WORDS, ROWS], TINY_LOSS, exact=True),
+    "loss, bfloat16": Part("loss", (35, 40), [*WORDS, ROWS, *NARROW], [*TINY_LOSS, *NARROW]),
+    "plain softmax of 50,000 words": Part("loss", (40, 30), [*PLAIN, "--vocabulary_size=50000"], TINY_PLAIN),
+    "plain softmax of 267,744 words": Part("loss", (50, 45), [*PLAIN, "--repeats=3"], TINY_PLAIN),
+    "training, mixed_float16": Part("step", (40, 70), [*TRAINING, FLOAT16], [*TINY_TRAINING, FLOAT16]),
+    "a word, batch 1": Part("cache", (30, 45), WORD, TINY_WORD),
+    "a word, batch 32": Part("cache", (30, 45), [*WORD, "--batch_size=32"], [*TINY_WORD, "--batch_size=2"]),
+    "recurrence": Part("recurrence", (25, 30), [], TINY_LSTM, exact=True),
 }
 
 
@@ -135,7 +106,9 @@ def run_part(part, seconds):
     """Runs a part in a process of its own, and returns its figures, or its error and the end of its output."""
     with tempfile.TemporaryDirectory() as folder:
         results, log = Path(folder, "results"), Path(folder, "log")
-        error = execute(command_of(part, results), log, seconds, environment_of(part))
+        exact = {"JAX_DEFAULT_MATMUL_PRECISION": "highest"} if part.exact else {}
+        environment = {**os.environ, **exact, "KERAS_BACKEND": FLAGS.backend, "PYTHONUNBUFFERED": "1"}
+        error = execute(command_of(part, results), log, seconds, environment)
         if results.exists():  # also if tests failed
             return figures_of(part, results)
         output = log.read_text(errors="replace")
@@ -150,11 +123,6 @@ def command_of(part, results):
         return [sys.executable, "-m", "pytest", *options, f"--junitxml={results}", *arguments]
     program = f"scripts.benchmarks.{part.program}"
     return [sys.executable, "-m", program, f"--backend={FLAGS.backend}", f"--results={results}", *arguments]
-
-
-def environment_of(part):
-    exact = {"JAX_DEFAULT_MATMUL_PRECISION": "highest"} if part.exact else {}
-    return {**os.environ, **exact, "KERAS_BACKEND": FLAGS.backend, "PYTHONUNBUFFERED": "1"}
 
 
 def execute(command, log, seconds, environment):
@@ -181,20 +149,14 @@ def figures_of(part, results):
         return {name: value for name, value in figures.items() if name != "machine"}
     (suite,) = ElementTree.parse(results).getroot()
     count = {name: int(suite.get(name)) for name in ("tests", "failures", "errors", "skipped")}
-    failed = [case for case in suite if case.find("failure") is not None or case.find("error") is not None]
-    names = [f"{case.get('classname')}::{case.get('name')}" for case in failed]
-    return {
-        "passed": count["tests"] - count["failures"] - count["errors"] - count["skipped"],
-        "failed": count["failures"] + count["errors"],
-        "skipped": count["skipped"],
-        "failed_tests": {name: message(case) for name, case in zip(names, failed, strict=True)},
-    }
-
-
-def message(case):
-    """Returns the first line of what went wrong in a test."""
-    found = case.find("failure") if case.find("failure") is not None else case.find("error")
-    return (found.get("message") or "").splitlines()[0][:300] if found.get("message") else ""
+    failed = count["failures"] + count["errors"]
+    messages = {}
+    for case in suite:
+        for kind in ("failure", "error"):
+            if (found := case.find(kind)) is not None:
+                messages[f"{case.get('classname')}::{case.get('name')}"] = (found.get("message") or "")[:300]
+    passed = count["tests"] - failed - count["skipped"]
+    return {"passed": passed, "failed": failed, "skipped": count["skipped"], "failed_tests": messages}
 
 
 def main():
@@ -207,7 +169,7 @@ def main():
     for part_name in FLAGS.parts:
         part, begin = PARTS[part_name], time.perf_counter()
         left = FLAGS.seconds - (begin - start)
-        limit = min(part.seconds[FLAGS.backend], left)
+        limit = min(part.seconds[FLAGS.backend == "jax"], left)
         figures = run_part(part, limit) if left > 0 else {"error": "the time was up"}
         parts[part_name] = {**figures, "wall_seconds": round(time.perf_counter() - begin, 1)}
         path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

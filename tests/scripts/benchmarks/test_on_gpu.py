@@ -86,7 +86,7 @@ LINES = {
 
 def test_a_part_that_fails_does_not_end_the_others(tmp_path, monkeypatch):
     limits = {"works": 60, "fails": 60, "takes long": 0.5, "last": 60}
-    parts = {name: on_gpu.Part("loss", on_gpu.limits(limit, limit), [name], [name]) for name, limit in limits.items()}
+    parts = {name: on_gpu.Part("loss", (limit, limit), [name], [name]) for name, limit in limits.items()}
     monkeypatch.setattr(on_gpu, "PARTS", parts)
     command = lambda part, results: [sys.executable, "-c", LINES[part.tiny[0]], str(results)]  # noqa: E731
     monkeypatch.setattr(on_gpu, "command_of", command)
