@@ -249,13 +249,9 @@ def peak_bytes(function):
 def device_peak_bytes(function, library):
     """Returns the number of bytes by which the memory of a GPU rises while `function` runs, or `None` if unknown.
 
-    The result of `function` is included. PyTorch's figure does not include its first call, in which libraries allocate
-    workspaces. The peak of JAX cannot be reset and therefore is known only if it exceeds all earlier ones: measure the
-    first call of the function, smaller cases first.
-
-    Args:
-        function: Function without arguments.
-        library: "torch" or "jax", the library that computes.
+    The result of `function` is included, and under PyTorch what its first call allocates is not. The peak of JAX cannot
+    be reset and is known only if it exceeds all earlier ones: measure first calls, and smaller cases first. `library`
+    is the one that computes: "torch" or "jax".
     """
     gc.collect()
     if library == "torch":
@@ -278,12 +274,11 @@ def device_peak_bytes(function, library):
             return None
         before, result = old["bytes_in_use"], function()
         peak = memory()["peak_bytes_in_use"]
-        if peak == old["peak_bytes_in_use"]:
-            return None
+        peak = None if peak == old["peak_bytes_in_use"] else peak
     else:
         return None
     del result
-    return peak - before
+    return peak and peak - before
 
 
 def status(field, process="self"):

@@ -16,6 +16,8 @@ repeats, because memory is freed at different moments of a step. On a GPU it is 
 TensorFlow is measured with TF_ENABLE_ONEDNN_OPTS=0, because its oneDNN kernels never free memory.
 """
 
+import functools
+
 import numpy as np
 from absl import flags
 
@@ -163,22 +165,23 @@ def chunked_loss():
     from torch.nn import LinearCrossEntropyOptions
     from torch.nn.functional import linear_cross_entropy
 
-    options = LinearCrossEntropyOptions()
-    return lambda x, table, targets: linear_cross_entropy(x, table, targets, reduction="sum", options=options)
+    return functools.partial(linear_cross_entropy, reduction="sum", options=LinearCrossEntropyOptions())
 
 
 def cut_loss():
     from cut_cross_entropy import linear_cross_entropy
 
-    return lambda x, table, targets: linear_cross_entropy(x, table, targets, reduction="sum")
+    return functools.partial(linear_cross_entropy, reduction="sum")
 
 
 def liger_loss():
     import torch
     from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
 
-    options = {"reduction": "sum", "accum_dtype": torch.float32}
-    return lambda x, table, targets: liger_fused_linear_cross_entropy(x, table, targets, **options)
+    return functools.partial(liger_fused_linear_cross_entropy, reduction="sum", accum_dtype=torch.float32)
+
+
+KERNELS = {"Cut Cross-Entropy": cut_loss, "Liger": liger_loss}
 
 
 def make_weights(random):
@@ -189,9 +192,6 @@ def make_weights(random):
     tables = [normal(high - low, dim, scale=dim**-0.5) for low, high, dim in zip(edges, edges[1:], dims)]
     projections = [normal(FLAGS.dim, dim, scale=FLAGS.dim**-0.5) for dim in dims[1:]]
     return [*tables, *projections, *([normal(len(dims) - 1, FLAGS.dim, scale=0.02)] if common.cutoffs() else [])]
-
-
-KERNELS = {"Cut Cross-Entropy": cut_loss, "Liger": liger_loss}
 
 
 def compare(name, actual, expected):
@@ -231,9 +231,8 @@ def measure(rows, tail_share):
     edges, targets = (0, *common.cutoffs(), FLAGS.vocabulary_size), case[1]
     shares = [float(np.mean((targets >= low) & (targets < high))) for low, high in zip(edges, edges[1:])]
     figures = {name: {"seconds": common.spread(times)} for name, times in seconds.items()}
-    for name in candidates:
-        if memory_of[name] is not None:
-            figures[name]["mebibytes"] = memory_of[name] / 2**20
+    for name in filter(memory_of.get, candidates):
+        figures[name]["mebibytes"] = memory_of[name] / 2**20
     return {"rows": rows, "tail_share": tail_share, "shares": shares, "candidates": figures, "missing": missing}
 
 

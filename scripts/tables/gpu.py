@@ -47,7 +47,7 @@ def gpu_words():
         for case in figures["cases"]:
             yield [figures["settings"]["batch_size"], spread(case["candidates"]["cached"], 1)]
 
-    return _table("batch | ms for a word of every row", "a word", rows)
+    return _table("batch | ms for a word of every row", "word", rows)
 
 
 def gpu_recurrence():
@@ -60,25 +60,15 @@ def gpu_recurrence():
 
 
 def _table(header, parts, rows):
-    """Returns a table with rows for some parts of every device and backend, or one that says "not measured".
-
-    Args:
-        header: Names of the columns that follow the device.
-        parts: What the names of the parts begin with, a string or a tuple of strings.
-        rows: Function of the name and the figures of a part, which yields rows.
-    """
+    """Returns a table with the rows that `rows(part, figures)` yields for the parts whose names begin with `parts`."""
     width, lines = header.count(" | ") + 1, []
     for path in sorted((RESULTS / "gpu").glob("*.json")):
         results = json.loads(path.read_text(encoding="utf-8"))
         for backend, of_backend in results["backends"].items():
             device = f"{results['machine']['device']}, {BACKENDS[backend]}"
-            for part, figures in of_backend.items():
-                if not part.startswith(parts):
-                    continue
-                if "error" in figures:
-                    lines.append([device, f"{part}: {_cell(figures['error'])}", *[""] * (width - 1)])
-                else:
-                    lines += [[device, *row] for row in rows(part, figures)]
+            for part, figures in ((part, of_backend[part]) for part in of_backend if part.startswith(parts)):
+                error = [[f"{part}: {_cell(figures.get('error', ''))}", *[""] * (width - 1)]]
+                lines += [[device, *row] for row in (error if "error" in figures else rows(part, figures))]
     return table(f"device, backend | {header}", lines or [["not measured", *["–"] * width]])
 
 

@@ -20,10 +20,10 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),  # the peers' own are not ours
 ]
 PROGRAMS = [name for name, part in on_gpu.PARTS.items() if part.program != "pytest"]
-IN_ITS_PROCESS = "training, mixed_float16"
-SAME = "plain softmax of 267,744 words"  # as the one of 50,000 words, on tiny shapes
+IN_ITS_PROCESS = "training in float16"
+SAME = "plain softmax of 267744 words"  # as the one of 50,000 words, on tiny shapes
 RUN = [name for name in PROGRAMS if name not in (IN_ITS_PROCESS, SAME)]
-RUN = RUN if BACKEND == "torch" else ["plain softmax of 50,000 words"]  # JAX would compile the same steps again
+RUN = RUN if BACKEND == "torch" else ["plain softmax of 50000 words"]  # JAX would compile the same steps again
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -71,8 +71,8 @@ def test_a_table_without_figures_says_so(tmp_path, monkeypatch):
 
 
 def test_an_error_is_a_row_of_its_table(tmp_path, monkeypatch):
-    (row,) = rows_of(tmp_path, monkeypatch, {"loss, float32": {"error": "a | b", "log": "", "wall_seconds": 1}})
-    assert "loss, float32: a \\| b |" in row
+    (row,) = rows_of(tmp_path, monkeypatch, {"loss in float32": {"error": "a | b", "log": "", "wall_seconds": 1}})
+    assert "loss in float32: a \\| b |" in row
 
 
 SLEEP = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
@@ -124,6 +124,11 @@ def test_results_of_tests_are_counted(tmp_path):
     failed = figures.pop("failed_tests")
     assert figures == {"passed": 1, "failed": 1, "skipped": 1}
     assert [*failed] == ["test_sums::test_b"] and failed["test_sums::test_b"].startswith("assert 1 == 2")
+
+
+def test_every_part_can_be_chosen():
+    with parsed(on_gpu, f"--parts={','.join(on_gpu.PARTS)}"):
+        assert on_gpu.FLAGS.parts == list(on_gpu.PARTS)
 
 
 def test_the_command_ends_within_nine_minutes():
