@@ -235,7 +235,7 @@ def eager_predictions():
     """Under TensorFlow, predictions run eagerly: the quickest way where a test only compares with them."""
     with pytest.MonkeyPatch.context() as patched:
         if os.environ.get("KERAS_BACKEND") == "tensorflow":
-            patched.setattr("keras_adaptive.models.prediction.compiled", lambda function, *_: function)
+            patched.setattr("keras_adaptive.models.prediction.compiled", lambda function, *_, **__: function)
         yield
 
 
