@@ -253,6 +253,17 @@ def step_bfloat16():
     return table(f"{header} | input and body | word loss | time ÷ matrix products", rows)
 
 
+def evaluation():
+    rows = []
+    for label, result in benchmark("evaluation"):
+        ours, peer = (result["candidates"][name] for name in ("ours", "torch_lm"))
+        speeds = [f"{run['tokens_per_second']:,.0f}" for run in (ours, peer)]
+        times = [spread(run["seconds"]) for run in (ours, peer)]
+        ratio = ours["tokens_per_second"] / peer["tokens_per_second"]
+        rows.append([label, speeds[0], f"{ratio:.2f}", f"{times[0]} ms", f"{times[1]} ms"])
+    return table("ours on | tokens/s | speed ÷ the peer's | time of the split | the peer's", rows)
+
+
 def next_word():
     rows = []
     for label, result in benchmark("generation"):
