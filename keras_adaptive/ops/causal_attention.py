@@ -48,7 +48,7 @@ def _attend_from(position, query, key, value, drop=None):
 
 def _from_the_start(query, key, value):
     """Attends in blocks of queries, each to the keys up to its end, since half of all scores are not visible."""
-    length = query.shape[1] or 0  # a graph of TensorFlow may not know it
+    length = query.shape[1] if isinstance(query.shape[1], int) else 0  # graphs and exports may not know it
     size = max(chunk_sizes().queries, -(-length // MOST_BLOCKS))
     starts = range(0, length, size)
     if len(starts) < 2:
