@@ -239,20 +239,6 @@ def step():
     return table(f"{header} | gradients of input and body | gradients of the word loss", rows)
 
 
-def step_bfloat16():
-    rows = []
-    for name, model in (("step", "WikiText-103, scaled"), ("books_step", "books")):
-        for label, result in benchmark(name, "_bfloat16"):
-            times = {key: seconds for key, (seconds, _) in candidates(result).items()}
-            speeds = [f"{times[key] / times['ours']:.2f}" for key in ("ours in float32", "torch_lm")]
-            speed = f"{result['candidates']['ours']['tokens_per_second']:,.0f}"
-            parts = [milliseconds(result["parts"][part]["median"]) for part in ("input and body", "word loss")]
-            products = f"{times['ours'] / result['parts']['matrix products']['median']:.2f}"
-            rows.append([f"{model}, {label}", speed, *speeds, milliseconds(times["ours"]), *parts, products])
-    header = "model, backend | tokens/s | speed ÷ our float32 step | ÷ the peer's, in float32 | an update"
-    return table(f"{header} | input and body | word loss | time ÷ matrix products", rows)
-
-
 def evaluation():
     rows = []
     for label, result in benchmark("evaluation"):
