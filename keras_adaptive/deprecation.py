@@ -85,7 +85,8 @@ def old_arguments(function: Named) -> Named:
             kwargs[RENAMED[old]] = kwargs.pop(name)
         return function(*args, **kwargs)
 
-    call.__signature__ = inspect.signature(function)  # Keras reads it, without following the wrapped function
+    signature = inspect.signature(function)  # Keras reads it, without following the wrapped function
+    call.__signature__ = signature  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
 
 
