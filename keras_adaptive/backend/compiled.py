@@ -22,8 +22,8 @@ def compiled(function, variables, donate_argnums=(), quick_start=False):
         donate_argnums: Positions of arguments that the caller does not use again. JAX writes results into their memory,
             so that a long cache is not copied for each word.
         quick_start: Whether the first call with arguments of new shapes compiles a slower program in less time, for
-            functions that may be called only once. The second such call compiles the usual program. Only JAX on a CPU
-            does so.
+            functions that may be called only once. The second such call compiles the usual program, whose results
+            differ by rounding errors. Only JAX on a CPU does so.
 
     Returns:
         The compiled function.

@@ -229,14 +229,40 @@ def loss_tails():
 
 def step():
     rows = []
-    for name, model in (("step", "WikiText-103, scaled"), ("books_step", "books")):
-        for label, result in benchmark(name):
-            ours, peer = (result["candidates"][key]["seconds"]["median"] for key in ("ours", "torch_lm"))
-            speed = f"{result['candidates']['ours']['tokens_per_second']:,.0f}"
-            parts = [milliseconds(result["parts"][part]["median"]) for part in ("input and body", "word loss")]
-            rows.append([f"{model}, {label}", speed, f"{peer / ours:.2f}", milliseconds(ours), *parts])
+    for label, result in _steps():
+        ours, peer = (result["candidates"][key]["seconds"]["median"] for key in ("ours", "torch_lm"))
+        rows.append(
+            [label, _tokens_per_second(result), f"{peer / ours:.2f}", milliseconds(ours), *_parts(result, ours)]
+        )
     header = "model, backend | tokens/s | speed ÷ the peer's | an update"
-    return table(f"{header} | gradients of input and body | gradients of the word loss", rows)
+    return table(f"{header} | gradients of input and body | of the word loss | time ÷ matrix products", rows)
+
+
+def step_bfloat16():
+    rows = []
+    for label, result in _steps("_bfloat16"):
+        names = ("ours", "ours in float32", "torch_lm")
+        ours, *others = (result["candidates"][key]["seconds"]["median"] for key in names)
+        speeds = [f"{other / ours:.2f}" for other in others]
+        rows.append([label, _tokens_per_second(result), *speeds, milliseconds(ours), *_parts(result, ours)])
+    header = "model, backend | tokens/s | speed ÷ our float32 step | ÷ the peer's, in float32 | an update"
+    return table(f"{header} | gradients of input and body | of the word loss | time ÷ matrix products", rows)
+
+
+def _steps(suffix=""):
+    models = {"step": "WikiText-103, scaled", "books_step": "books"}
+    return [(f"{models[name]}, {label}", result) for name in models for label, result in benchmark(name, suffix)]
+
+
+def _tokens_per_second(result):
+    return f"{result['candidates']['ours']['tokens_per_second']:,.0f}"
+
+
+def _parts(result, update):
+    body, loss, products = (
+        result["parts"][part]["median"] for part in ("input and body", "word loss", "matrix products")
+    )
+    return milliseconds(body), milliseconds(loss), f"{update / products:.2f}"
 
 
 def evaluation():
@@ -248,6 +274,31 @@ def evaluation():
         ratio = ours["tokens_per_second"] / peer["tokens_per_second"]
         rows.append([label, speeds[0], f"{ratio:.2f}", f"{times[0]} ms", f"{times[1]} ms"])
     return table("ours on | tokens/s | speed ÷ the peer's | time of the split | the peer's", rows)
+
+
+def cold_start():
+    rows = []
+    for label, result in benchmark("cold_start"):
+        score, keras = (result["candidates"][name] for name in ("score", "import keras"))
+        times = [f"{run['median']:.1f} s ({run['low']:.1f}–{run['high']:.1f})" for run in (score, keras)]
+        rows.append([label, *times, f"{score['median'] / keras['median']:.2f}"])
+    return table("backend | `trainers.score` of a line | `import keras` | ratio", rows)
+
+
+def sampled_word():
+    rows = []
+    for label, result in benchmark("sampled_word"):
+        times = [f"{spread(result['candidates'][name], 1)} ms" for name in ("word", "decoder", "head")]
+        rows.append([label, *times, f"{result['ratio']:.2f}"])
+    return table("backend | a word | the decoder alone | the head alone | word ÷ (decoder + head)", rows)
+
+
+def char_cnn_step():
+    rows = []
+    for label, result in benchmark("char_cnn_step"):
+        cnn, tied = (result["candidates"][name]["seconds"] for name in ("cnn", "adp_t"))
+        rows.append([label, f"{spread(cnn)} ms", f"{spread(tied)} ms", f"{cnn['median'] / tied['median']:.2f}"])
+    return table("backend | an update of CNN | of ADP-T | ratio", rows)
 
 
 def next_word():
