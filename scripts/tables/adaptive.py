@@ -259,10 +259,9 @@ def _tokens_per_second(result):
 
 
 def _parts(result, update):
-    body, loss, products = (
-        result["parts"][part]["median"] for part in ("input and body", "word loss", "matrix products")
-    )
-    return milliseconds(body), milliseconds(loss), f"{update / products:.2f}"
+    body, loss, products = (result["parts"].get(part) for part in ("input and body", "word loss", "matrix products"))
+    ratio = f"{update / products['median']:.2f}" if products else "not measured"
+    return milliseconds(body["median"]), milliseconds(loss["median"]), ratio
 
 
 def evaluation():
@@ -276,29 +275,12 @@ def evaluation():
     return table("ours on | tokens/s | speed ÷ the peer's | time of the split | the peer's", rows)
 
 
-def cold_start():
-    rows = []
-    for label, result in benchmark("cold_start"):
-        score, keras = (result["candidates"][name] for name in ("score", "import keras"))
-        times = [f"{run['median']:.1f} s ({run['low']:.1f}–{run['high']:.1f})" for run in (score, keras)]
-        rows.append([label, *times, f"{score['median'] / keras['median']:.2f}"])
-    return table("backend | `trainers.score` of a line | `import keras` | ratio", rows)
-
-
 def sampled_word():
     rows = []
     for label, result in benchmark("sampled_word"):
         times = [f"{spread(result['candidates'][name], 1)} ms" for name in ("word", "decoder", "head")]
         rows.append([label, *times, f"{result['ratio']:.2f}"])
     return table("backend | a word | the decoder alone | the head alone | word ÷ (decoder + head)", rows)
-
-
-def char_cnn_step():
-    rows = []
-    for label, result in benchmark("char_cnn_step"):
-        cnn, tied = (result["candidates"][name]["seconds"] for name in ("cnn", "adp_t"))
-        rows.append([label, f"{spread(cnn)} ms", f"{spread(tied)} ms", f"{cnn['median'] / tied['median']:.2f}"])
-    return table("backend | an update of CNN | of ADP-T | ratio", rows)
 
 
 def next_word():
