@@ -13,7 +13,7 @@ the global blocks is still added to every layer, since it is no residual connect
 import keras
 from absl import flags
 
-from keras_adaptive.layers import ContextConcatenation, NPLMDecoder, TransformerBlock
+from keras_adaptive.layers import NPLMDecoder
 from trainers import command_line, train
 from trainers.parts import PARTS, nplm
 
@@ -21,36 +21,16 @@ FLAGS = flags.FLAGS
 CHOICES = ("residual", "norm")
 
 
-class Branch(TransformerBlock):
-    """A feed-forward layer after which nothing adds its input."""
-
-    def _add(self, x, branch):
-        return branch
-
-
-class ConcatenationBranch(ContextConcatenation):
-    """A concatenation after which nothing adds the sum of its blocks."""
-
-    def _add(self, x, branch):
-        return branch
-
-
 @keras.saving.register_keras_serializable(package="scripts")
 class AblatedNPLM(NPLMDecoder):
-    """An `NPLMDecoder` without "residual" connections or without "norm" layers.
-
-    Args:
-        num_layers: See `NPLMDecoder`, as the other arguments.
-        ffn_dim: See `NPLMDecoder`.
-        without: What is left out, "residual" or "norm".
-    """
+    """An `NPLMDecoder` without "residual" connections or without "norm" layers."""
 
     def __init__(self, num_layers, ffn_dim, *, without, **kwargs):
         super().__init__(num_layers, ffn_dim, **kwargs)
         self.without = without
         if without == "residual":
-            self.concatenation = ConcatenationBranch.from_config(self.concatenation.get_config())
-            self.blocks = [Branch.from_config(block.get_config()) for block in self.blocks]
+            for layer in (self.concatenation, *self.blocks):
+                layer._add = lambda x, branch: branch
         else:
             self.concatenation.norm = None
             for block in self.blocks:

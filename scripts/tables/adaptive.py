@@ -228,40 +228,27 @@ def loss_tails():
 
 
 def step():
-    rows = []
-    for label, result in _steps():
-        ours, peer = (result["candidates"][key]["seconds"]["median"] for key in ("ours", "torch_lm"))
-        rows.append(
-            [label, _tokens_per_second(result), f"{peer / ours:.2f}", milliseconds(ours), *_parts(result, ours)]
-        )
-    header = "model, backend | tokens/s | speed ÷ the peer's | an update"
-    return table(f"{header} | gradients of input and body | of the word loss | time ÷ matrix products", rows)
+    return _steps("", {"torch_lm": "speed ÷ the peer's"})
 
 
 def step_bfloat16():
+    others = {"ours in float32": "speed ÷ our float32 step", "torch_lm": "÷ the peer's, in float32"}
+    return _steps("_bfloat16", others)
+
+
+def _steps(suffix, others):
     rows = []
-    for label, result in _steps("_bfloat16"):
-        names = ("ours", "ours in float32", "torch_lm")
-        ours, *others = (result["candidates"][key]["seconds"]["median"] for key in names)
-        speeds = [f"{other / ours:.2f}" for other in others]
-        rows.append([label, _tokens_per_second(result), *speeds, milliseconds(ours), *_parts(result, ours)])
-    header = "model, backend | tokens/s | speed ÷ our float32 step | ÷ the peer's, in float32 | an update"
-    return table(f"{header} | gradients of input and body | of the word loss | time ÷ matrix products", rows)
-
-
-def _steps(suffix=""):
-    models = {"step": "WikiText-103, scaled", "books_step": "books"}
-    return [(f"{models[name]}, {label}", result) for name in models for label, result in benchmark(name, suffix)]
-
-
-def _tokens_per_second(result):
-    return f"{result['candidates']['ours']['tokens_per_second']:,.0f}"
-
-
-def _parts(result, update):
-    body, loss, products = (result["parts"].get(part) for part in ("input and body", "word loss", "matrix products"))
-    ratio = f"{update / products['median']:.2f}" if products else "not measured"
-    return milliseconds(body["median"]), milliseconds(loss["median"]), ratio
+    for name, model in (("step", "WikiText-103, scaled"), ("books_step", "books")):
+        for label, result in benchmark(name, suffix):
+            ours, *times = (result["candidates"][key]["seconds"]["median"] for key in ("ours", *others))
+            parts = (result["parts"].get(part) for part in ("input and body", "word loss", "matrix products"))
+            body, loss, products = (part and part["median"] for part in parts)
+            floor = f"{ours / products:.2f}" if products else "not measured"
+            speed = f"{result['candidates']['ours']['tokens_per_second']:,.0f}"
+            ratios = [f"{time / ours:.2f}" for time in times]
+            rows.append([f"{model}, {label}", speed, *ratios, *map(milliseconds, (ours, body, loss)), floor])
+    header = f"model, backend | tokens/s | {' | '.join(others.values())} | an update | gradients of input and body"
+    return table(f"{header} | of the word loss | time ÷ matrix products", rows)
 
 
 def evaluation():
