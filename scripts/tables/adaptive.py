@@ -262,6 +262,15 @@ def evaluation():
     return table("ours on | tokens/s | speed ÷ the peer's | time of the split | the peer's", rows)
 
 
+def cold_start():
+    rows = []
+    for label, result in benchmark("cold_start"):
+        score, keras = (result["candidates"][name] for name in ("score", "import keras"))
+        times = [f"{run['median']:.1f} s ({run['low']:.1f}–{run['high']:.1f})" for run in (score, keras)]
+        rows.append([label, *times, f"{score['median'] / keras['median']:.2f}"])
+    return table("backend | `trainers.score` of a line | `import keras` | ratio", rows)
+
+
 def sampled_word():
     rows = []
     for label, result in benchmark("sampled_word"):
