@@ -2,16 +2,19 @@
 
 from scripts.tables.results import benchmark, read, spread, table
 
+NAMES = {
+    "nplm": "NPLM",
+    "transformer": "Transformer",
+    "transformer_c": "Transformer-C",
+    "window_2": "Transformer-C, window of 2 tokens",
+    "transformer_n_replaced": "Transformer-N of the paper",
+    "transformer_n": "Transformer-N of the program",
+}
+
 
 def hybrids():
-    names = {
-        "nplm": "NPLM",
-        "transformer": "Transformer",
-        "transformer_c": "Transformer-C",
-        "transformer_n_replaced": "Transformer-N of the paper",
-        "transformer_n": "Transformer-N of the program",
-    }
-    return _systems(_results("systems"), names, ("valid", "test"))
+    systems = _results("systems")
+    return _systems(systems, {key: label for key, label in NAMES.items() if key in systems}, ("valid", "test"))
 
 
 def attention_windows():
@@ -21,11 +24,9 @@ def attention_windows():
 
 def context_lengths():
     result = read("hybrids/contexts")
-    names = {"nplm": "NPLM", "transformer": "Transformer"}
-    rows = [[label, *(f"{one:.1f}" for one in result["perplexity"][key])] for key, label in names.items()]
-    return table(
-        "valid perplexity with contexts of | " + " | ".join(f"{length} tokens" for length in result["lengths"]), rows
-    )
+    rows = [[NAMES[key], *(f"{one:.1f}" for one in values)] for key, values in result["perplexity"].items()]
+    header = " | ".join(f"{length} tokens" for length in result["lengths"])
+    return table(f"valid perplexity with contexts of | {header}", rows)
 
 
 def ablations():
@@ -43,19 +44,11 @@ def ablations():
 
 
 def last_words():
-    names = {
-        "nplm": "NPLM",
-        "transformer": "Transformer",
-        "transformer_c": "Transformer-C, 5 tokens",
-        "window_2": "Transformer-C, 2 tokens",
-        "transformer_n": "Transformer-N of the program",
-    }
     passages = read("hybrids/last_words")["passages"]
-    control, broad = ({run["run"]: run for run in passages[kind]} for kind in ("control", "broad"))
     rows = []
-    for key, label in names.items():
-        accuracies = [f"{100 * kind[key]['accuracy']['all']:.1f} %" for kind in (control, broad)]
-        rows.append([label, *accuracies, *(f"{kind[key]['perplexity']:,.0f}" for kind in (control, broad))])
+    for runs in zip(passages["control"], passages["broad"], strict=True):
+        accuracies = [f"{100 * run['accuracy']['all']:.1f} %" for run in runs]
+        rows.append([NAMES[runs[0]["run"]], *accuracies, *(f"{run['perplexity']:,.0f}" for run in runs)])
     return table(" | accuracy, control | broad | perplexity, control | broad", rows)
 
 
