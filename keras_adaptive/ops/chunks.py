@@ -52,7 +52,7 @@ class ChunkSizes(NamedTuple):
 
 
 # Measured on two CPU cores with the programs of docs/benchmarks.md: `loss`, `concatenation` and `generated_word`. The
-# defaults of the class are those of all backends. TensorFlow holds more arrays of the size of the logits at a time than
+# defaults of the class are those of all backends. TensorFlow holds more arrays as large as the logits at a time than
 # the others; torch adds the gradient of a chunk in place, by the product itself.
 CPU = {
     "tensorflow": ChunkSizes(logit_bytes=40 * 2**20),

@@ -181,7 +181,7 @@ def state(model, losses):
 def share(seconds, shapes):
     """Returns the speed of an update as a share of the speed of square products, if --product_size is given.
 
-    The operations of an update are those of its matrix products, forward and backward.
+    Only the matrix products of an update count as its operations, forward and backward.
     """
     size = FLAGS.product_size
     if not size:

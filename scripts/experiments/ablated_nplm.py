@@ -3,8 +3,8 @@
     python -m scripts.experiments.ablated_nplm --without=residual --flagfile=configs/books_hybrids/nplm.flags \\
         --data_dir=data/books --run_dir=runs/without_residual
 
-All other flags are those of trainers.train. Nothing else needs such models, which is why `NPLMDecoder` has no argument
-for them. The same command resumes its training; no other program reads the files of its models.
+The program takes the flags of trainers.train, too. `NPLMDecoder` has no argument for such models, because nothing else
+needs them. The same command resumes a training. No other program can read its models.
 
 Without residual connections a layer is norm(drop(ffn(x))), and the first one norm(drop(f(concatenation))). The sum of
 the global blocks is still added to every layer, since it is no residual connection.
