@@ -8,6 +8,7 @@ from keras_adaptive.layers.bodies.mixer import Mixer
 from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
+from keras_adaptive.layers.layer_normalization import LayerNormalization
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
 from keras_adaptive.ops.context import context_product
 from keras_adaptive.typing import Shape, Tensor
@@ -103,7 +104,7 @@ class ContextConcatenation(Mixer):
         self.hidden: FlatDense | None = None
         self.out: FlatDense | None = None
         self.global_kernels: Tensor | None = None
-        self.norm = keras.layers.LayerNormalization(epsilon=NORM_EPSILON, **policy) if normalize else None
+        self.norm = LayerNormalization(epsilon=NORM_EPSILON, **policy) if normalize else None
         self._drop = SeededDropout(dropout, **policy)
 
     def build(self, input_shape: Shape) -> None:
