@@ -106,11 +106,14 @@ HYPERPARAMETERS = {
         float, 0.0, "Probability that a word is dropped from the whole input of an update.", DROPOUT
     ),
     "vector_dropout": HyperParameter(
-        float, 0.0, "Variational dropout rate of the word vectors before the first recurrent layer.", DROPOUT
+        float, 0.0, "Dropout rate of the word vectors before the first recurrent layer.", DROPOUT
     ),
-    "hidden_dropout": HyperParameter(float, 0.0, "Variational dropout rate between recurrent layers.", DROPOUT),
+    "hidden_dropout": HyperParameter(float, 0.0, "Dropout rate between recurrent layers.", DROPOUT),
     "output_dropout": HyperParameter(
-        float, 0.0, "Variational dropout rate of the hidden states after the last recurrent layer.", DROPOUT
+        float, 0.0, "Dropout rate of the hidden states after the last recurrent layer.", DROPOUT
+    ),
+    "variational_dropout": HyperParameter(
+        bool, True, "Whether a dropout mask of a recurrent body holds for all tokens of a row, as in AWD-LSTM."
     ),
     "weight_dropout": HyperParameter(
         float, 0.0, "Dropout rate of weights: hidden-to-hidden weights of an LSTM, input weights of a QRNN.", DROPOUT

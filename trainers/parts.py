@@ -79,6 +79,7 @@ def lstm(
     vector_dropout,
     hidden_dropout,
     output_dropout,
+    variational_dropout,
     activation_penalty,
     temporal_penalty,
     **kwargs,
@@ -90,6 +91,7 @@ def lstm(
         projection_dim=projection_dim or None,
         weight_dropout=weight_dropout,
         dropout=(vector_dropout, hidden_dropout, output_dropout),
+        variational=variational_dropout,
         activation_penalty=activation_penalty,
         temporal_penalty=temporal_penalty,
         **kwargs,
@@ -107,6 +109,7 @@ def qrnn(
     vector_dropout,
     hidden_dropout,
     output_dropout,
+    variational_dropout,
     activation_penalty,
     temporal_penalty,
     **kwargs,
@@ -119,6 +122,7 @@ def qrnn(
         zoneout=zoneout,
         weight_dropout=weight_dropout,
         dropout=(vector_dropout, hidden_dropout, output_dropout),
+        variational=variational_dropout,
         activation_penalty=activation_penalty,
         temporal_penalty=temporal_penalty,
         **kwargs,
@@ -205,7 +209,7 @@ def step_decay(*, max_rate, decay_at, decay_factor):
     return lambda update: max_rate / decay_factor ** bisect.bisect_right(decay_at, update)
 
 
-AWD = "vector_dropout hidden_dropout output_dropout activation_penalty temporal_penalty"
+AWD = "vector_dropout hidden_dropout output_dropout variational_dropout activation_penalty temporal_penalty"
 CONTEXT = "num_local num_global global_window"
 PARTS = {
     "input": {

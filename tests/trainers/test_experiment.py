@@ -200,12 +200,16 @@ def test_recurrent_bodies_are_those_of_the_settings():
     shared += ["--vector_dropout=0.1", "--hidden_dropout=0.2", "--output_dropout=0.3", "--weight_dropout=0.5"]
     lstm, qrnn = (
         Experiment.of_arguments([*shared, *own]).model(words(40)).body.get_config()
-        for own in (["--body=lstm", "--projection_dim=8"], ["--body=qrnn", "--window=2", "--zoneout=0.4"])
+        for own in (
+            ["--body=lstm", "--projection_dim=8", "--novariational_dropout"],
+            ["--body=qrnn", "--window=2", "--zoneout=0.4"],
+        )
     )
     for config in (lstm, qrnn):
         assert (config["num_layers"], config["units"], config["output_dim"]) == (2, 12, 16)
         assert config["dropout"] == (0.1, 0.2, 0.3) and config["weight_dropout"] == 0.5
         assert (config["activation_penalty"], config["temporal_penalty"]) == (2.0, 0.0)
+    assert (lstm["variational"], qrnn["variational"]) == (False, True)
     assert lstm["projection_dim"] == 8 and (qrnn["window"], qrnn["zoneout"]) == (2, 0.4)
     plain = Experiment.of_arguments(["--body=lstm", "--cutoffs=20", "--units=12"]).model(words(40)).body
     assert plain.projection_dim is None and plain.dropout == (0.0, 0.0, 0.0)

@@ -25,8 +25,8 @@ class LSTMDecoder(RecurrentDecoder):
         output_dim: Dimension of the hidden states.
         projection_dim: Dimension of the projections of all layers but the last, `None` for no projections.
         weight_dropout: Dropout rate on the hidden-to-hidden matrices (DropConnect), in training.
-        dropout: Variational dropout rate, in training; or three rates, for the input, between layers, and for the
-            hidden states.
+        dropout: Dropout rate, in training; or three rates, for the input, between layers, and for the hidden states.
+        variational: Whether a dropout mask holds for all tokens of a row. Otherwise each token has its own mask.
         activation_penalty: Strength of the activation regularization of the hidden states after dropout (AR).
         temporal_penalty: Strength of the temporal regularization of the hidden states before dropout (TAR).
 

@@ -26,8 +26,8 @@ class QRNNDecoder(RecurrentDecoder):
         zoneout: Probability that a unit keeps its previous value in a time step, in training. Evaluation scales the
             share of new values by 1 − `zoneout`.
         weight_dropout: Dropout rate on the input matrices (DropConnect), in training.
-        dropout: Variational dropout rate, in training; or three rates, for the input, between layers, and for the
-            hidden states.
+        dropout: Dropout rate, in training; or three rates, for the input, between layers, and for the hidden states.
+        variational: Whether a dropout mask holds for all tokens of a row. Otherwise each token has its own mask.
         activation_penalty: Strength of the activation regularization of the hidden states after dropout (AR).
         temporal_penalty: Strength of the temporal regularization of the hidden states before dropout (TAR).
 

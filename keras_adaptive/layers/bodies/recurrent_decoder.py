@@ -7,7 +7,7 @@ from keras import ops
 from keras_adaptive.backend.checks import check_number_of_layers, check_positive, check_same_shape
 from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.regularization.activation_regularization import ActivationRegularization
-from keras_adaptive.layers.regularization.seeded_dropout import drop_in_training
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
 from keras_adaptive.layers.regularization.temporal_activation_regularization import TemporalActivationRegularization
 from keras_adaptive.layers.regularization.variational_dropout import VariationalDropout
 from keras_adaptive.typing import Shape, Tensor
@@ -25,8 +25,8 @@ class RecurrentDecoder(Body):
         num_layers: Number of recurrent layers.
         units: Number of units of all layers but the last.
         output_dim: Dimension of the hidden states.
-        dropout: Variational dropout rate, in training; or three rates, for the input, between layers, and for the
-            hidden states.
+        dropout: Dropout rate, in training; or three rates, for the input, between layers, and for the hidden states.
+        variational: Whether a dropout mask holds for all tokens of a row. Otherwise each token has its own mask.
         activation_penalty: Strength of the activation regularization of the hidden states after dropout (AR).
         temporal_penalty: Strength of the temporal regularization of the hidden states before dropout (TAR).
 
@@ -41,6 +41,7 @@ class RecurrentDecoder(Body):
         output_dim: int,
         *,
         dropout: float | Sequence[float] = 0.0,
+        variational: bool = True,
         activation_penalty: float = 0.0,
         temporal_penalty: float = 0.0,
         **kwargs: Any,
@@ -52,11 +53,13 @@ class RecurrentDecoder(Body):
         self.units = units
         self.output_dim = output_dim
         self.dropout = dropout
+        self.variational = variational
         self.activation_penalty = activation_penalty
         self.temporal_penalty = temporal_penalty
         policy = {"dtype": self.dtype_policy}
+        dropout_class = VariationalDropout if variational else SeededDropout
         self._drop_input, self._drop_between, self._drop_output = (
-            VariationalDropout(rate, **policy) for rate in _three_rates(dropout)
+            dropout_class(rate, **policy) for rate in _three_rates(dropout)
         )
         self._penalize_activations = ActivationRegularization(activation_penalty, **policy)
         self._penalize_changes = TemporalActivationRegularization(temporal_penalty, **policy)
@@ -96,6 +99,7 @@ class RecurrentDecoder(Body):
             "units": self.units,
             "output_dim": self.output_dim,
             "dropout": self.dropout,
+            "variational": self.variational,
             "activation_penalty": self.activation_penalty,
             "temporal_penalty": self.temporal_penalty,
         }

@@ -150,16 +150,20 @@ def test_zoneout_keeps_cells_and_weight_drop_thins_the_input_matrix():
     close(evaluated, expected(1.0, 0.6))
 
 
-def test_dropout_of_the_input_between_layers_and_of_the_hidden_states():
-    x = vectors()
+@pytest.mark.parametrize("variational", [True, False])
+def test_dropout_of_the_input_between_layers_and_of_the_hidden_states(variational):
+    """With one mask for all tokens of a row, or with a mask for each token."""
+    x, dropout_class = vectors(), VariationalDropout if variational else SeededDropout
     places = [[0.5 * (place == other) for other in range(3)] for place in range(3)]
-    bodies = [built(QRNNDecoder(2, 5, 3, dropout=rates, output_gate=False)) for rates in places]
+    options = {"variational": variational, "output_gate": False}
+    bodies = [built(QRNNDecoder(2, 5, 3, dropout=rates, **options)) for rates in places]
     outputs = runner(lambda x: [body.step(x, body.initial_state(ROWS), training=True)[0] for body in bodies])(x)
     for place, (rates, body, output) in enumerate(zip(places, bodies, outputs, strict=True)):
         drops = [body._drop_input, body._drop_between, body._drop_output]
         assert [drop.rate for drop in drops] == rates
         ones = np.ones((ROWS, LENGTH, (INPUT_DIM, 5, 3)[place]), "float32")
-        mask = numpy(VariationalDropout(0.5, seed=drops[place].seed)(ones, training=True))
+        mask = numpy(dropout_class(0.5, seed=drops[place].seed)(ones, training=True))
+        assert variational == bool(np.all(mask == mask[:, :1]))
         y = x
         for number, layer in enumerate(body.recurrent_layers):
             y = y * mask if place == number else y
