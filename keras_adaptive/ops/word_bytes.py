@@ -17,10 +17,9 @@ def encode_words(words, max_bytes):
         raise ValueError(
             f"`words` must not contain an empty word: leave it out. Received: an empty word at {encoded.index(b'')}."
         )
+    lengths = np.fromiter(map(len, encoded), int, len(encoded))
     characters = np.zeros((len(encoded), max_bytes), np.int16)
-    for row, word in zip(characters, encoded):
-        row[: len(word)] = np.frombuffer(word, np.uint8)
-        row[: len(word)] += 1
+    characters[np.arange(max_bytes) < lengths[:, None]] = np.frombuffer(b"".join(encoded), np.uint8) + np.int16(1)
     return characters
 
 
