@@ -166,6 +166,13 @@ def adagrad(*, max_rate, clip_norm, initial_accumulator):
     return keras.optimizers.Adagrad(max_rate, initial_accumulator_value=initial_accumulator, **bounds)
 
 
+def muon(*, max_rate, clip_norm):
+    """Returns Muon for the matrices of the body. Adam, at the same rate, updates words and vectors."""
+    words = ["word_input", "word_output"]
+    no_decay = {"weight_decay": None, "adam_weight_decay": None}
+    return keras.optimizers.Muon(max_rate, exclude_layers=words, global_clipnorm=_bound(clip_norm), **no_decay)
+
+
 def lazy_adam(*, max_rate, clip_norm):
     return LazyAdam(max_rate, global_clipnorm=_bound(clip_norm))
 
@@ -256,6 +263,7 @@ PARTS = {
     "optimizer": {
         "nag": Part(nag, "max_rate momentum clip_norm"),
         "adam": Part(adam, "max_rate clip_norm weight_decay"),
+        "muon": Part(muon, "max_rate clip_norm"),
         "adagrad": Part(adagrad, "max_rate clip_norm initial_accumulator"),
         "lazy_adam": Part(lazy_adam, "max_rate clip_norm"),
         "averaged_sgd": Part(averaged_sgd, "max_rate clip_norm weight_decay average_after"),
@@ -281,8 +289,8 @@ ROLES = {  # role: (default, help)
     ),
     "optimizer": (
         "nag",
-        "Optimizer: Nesterov's accelerated gradient, Adam, averaged SGD (NT-ASGD), or Adagrad or lazy Adam, which "
-        "update only the word vectors that an update reads.",
+        "Optimizer: Nesterov's accelerated gradient, Adam, Muon for the matrices of the body and Adam for the rest, "
+        "averaged SGD (NT-ASGD), or Adagrad or lazy Adam, which update only the word vectors that an update reads.",
     ),
     "schedule": (
         "cosine_restarts",

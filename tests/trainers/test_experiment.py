@@ -164,6 +164,16 @@ def test_the_optimizers_of_recurrent_models_take_a_penalty():
     assert (type(chosen), chosen.l2, chosen.patience) == (AveragedSGD, 1.2e-6, 3)
 
 
+def test_muon_updates_the_matrices_of_the_body_and_adam_the_rest():
+    chosen = Experiment.of_arguments([*TINY, "--cutoffs=20", "--optimizer=muon", "--max_rate=0.01"])
+    model, optimizer = chosen.model(words(40)), chosen.optimizer()
+    optimizer.build(model.trainable_variables)
+    moments = zip(model.trainable_variables, optimizer.adam_velocities, strict=True)
+    by_muon = [id(variable) for variable, velocity in moments if velocity is None]
+    assert by_muon and by_muon == [id(each) for each in model.body.trainable_variables if len(each.shape) == 2]
+    assert optimizer.weight_decay is optimizer.adam_weight_decay is None
+
+
 @pytest.mark.parametrize("warmup", [6, 7])
 def test_a_warm_up_that_never_ends_is_refused(warmup):
     chosen = Experiment.of_arguments(["--updates=6", f"--warmup={warmup}"])
