@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from keras import ops
@@ -51,3 +53,21 @@ def test_a_chunk_is_no_larger_than_a_batch_of_unknown_size(rows):
     np.testing.assert_array_equal(
         sizes(np.ones(rows, bool), np.zeros((rows, 3), "float32")), np.full((rows, 3), min(rows, 8))
     )
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="only XLA moves operations out of loops")
+def test_a_single_row_is_not_worked_on_before_the_loop():
+    import jax
+
+    def product(active, x, table):
+        body = lambda inputs, live, carry: ([inputs[0] @ table], carry)  # noqa: E731
+        return over_active_rows(body, active, [x], [ops.zeros((1, 500))], [], 1)[0][0]
+
+    program = jax.jit(product).lower(np.ones(1, bool), np.ones((1, 300)), np.ones((300, 500))).compile().as_text()
+    computations = dict(re.findall(r"^(?:ENTRY )?%([\w.]+) \(.*?\{\n(.*?)^\}", program, flags=re.M | re.S))
+    (entry,) = re.findall(r"^ENTRY %([\w.]+)", program, flags=re.M)
+    at_once = [
+        computations[entry],
+        *(computations[name] for name in re.findall(r"calls=%([\w.]+)", computations[entry])),
+    ]
+    assert " dot(" in program and not any(" dot(" in text for text in at_once)
