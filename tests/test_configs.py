@@ -161,7 +161,7 @@ def test_short_contexts_on_books_have_updates_of_as_many_tokens():
 
 def test_every_config_is_named_in_its_command_and_counted():
     for path in CONFIGS.glob("*_*.flags"):
-        assert path.stem in {*PAPERS, "books_adaptive_tied", "books_awd_lstm", "books_awd_qrnn"}
+        assert path.stem in {*PAPERS, "books_adaptive_tied", "books_awd_lstm", "books_awd_qrnn", "books_best"}
         if path.stem != "books_adaptive_tied":
             assert f"--flagfile=configs/{path.name}" in path.read_text()
 
