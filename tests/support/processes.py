@@ -1,7 +1,8 @@
 """`python -m` in processes that begin with the package imported, which takes longer than most of what they do.
 
-Each process is a fork of one that has imported the package and has done nothing else. It has its own memory,
-environment variables, output and exit status, and signals end it. Tests of command lines start Python itself.
+Each process is a fork of one that has imported the package and has done nothing else: it has one thread, and no backend
+has begun to use its devices. It has its own memory, environment variables, output and exit status, and signals end it.
+Tests of command lines start Python itself.
 """
 
 import atexit
@@ -25,14 +26,8 @@ COUNT = itertools.count()
 
 @contextlib.contextmanager
 def forked():
-    """Makes `subprocess` start every `[sys.executable, "-m", module, …]` as such a process.
-
-    Under TensorFlow, which makes no promise about forks, they start as always.
-    """
+    """Makes `subprocess` start every `[sys.executable, "-m", module, …]` as such a process."""
     start = subprocess.Popen
-    if os.environ.get("KERAS_BACKEND") == "tensorflow":
-        yield
-        return
     subprocess.Popen = lambda command, **rest: (
         Forked(command, **rest) if command[:2] == [sys.executable, "-m"] else start(command, **rest)
     )

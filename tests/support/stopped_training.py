@@ -16,9 +16,11 @@ def main(devices, folder, flags):
     make_devices(int(devices))
     import keras
 
+    from tests.support.backends import use_graph_optimizer
     from tests.support.programs import call
     from trainers import train
 
+    use_graph_optimizer(False)
     last = os.environ.get("RANK") in (None, "1")
     stop = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: os.kill(os.getpid(), signal.SIGTERM) if batch == 1 and last else None
