@@ -40,28 +40,17 @@ def against_a_plain_softmax():
 
 def books():
     ours, peer = read("books")["keras_adaptive"], read("books")["torch_lm"]
-    speed = ours["tokens"] / ours["seconds_with_two_validations"]
-    rows = [
-        [
-            "keras_adaptive on torch, words tied, batches of 16",
-            ours,
-            speed,
-            f"**{ours['validations'][-1]['val_perplexity']:.1f}**",
-        ],
-        [
-            "plain PyTorch: `nn.TransformerEncoderLayer`, `nn.AdaptiveLogSoftmaxWithLoss`, batches of 32",
-            peer,
-            peer["tokens_per_second"],
-            f"{peer['valid_perplexity']:.1f}",
-        ],
-    ]
-    return table(
-        " | parameters | tokens/s | tokens seen | valid perplexity",
-        [
-            [name, f"{run['parameters']:,}", f"{speed:,.0f}", f"{run['tokens']:,}", valid]
-            for name, run, speed, valid in rows
-        ],
+    valid = f"**{ours['validations'][-1]['val_perplexity']:.1f}**", f"{peer['valid_perplexity']:.1f}"
+    speeds = ours["tokens"] / ours["seconds_with_two_validations"], peer["tokens_per_second"]
+    names = (
+        "keras_adaptive on torch, words tied, batches of 16",
+        "plain PyTorch: `nn.TransformerEncoderLayer`, `nn.AdaptiveLogSoftmaxWithLoss`, batches of 32",
     )
+    rows = [
+        [name, f"{run['parameters']:,}", f"{speed:,.0f}", f"{run['tokens']:,}", perplexity]
+        for name, run, speed, perplexity in zip(names, (ours, peer), speeds, valid)
+    ]
+    return table(" | parameters | tokens/s | tokens seen | valid perplexity", rows)
 
 
 def preparation():
@@ -229,6 +218,10 @@ def loss_tails():
 
 def step():
     return _steps("", {"torch_lm": "speed ÷ the peer's"})
+
+
+def step_avx2():
+    return _steps("_avx2", {"torch_lm": "speed ÷ the peer's"})
 
 
 def step_bfloat16():
