@@ -53,6 +53,13 @@ def books():
     return table(" | parameters | tokens/s | tokens seen | valid perplexity", rows)
 
 
+def books_best():
+    ours, peer = read("books_best/comparison")["systems"]["books_best"], read("books_best/torch_lm")
+    rows = [["keras_adaptive on torch, `books_best`", f"{ours['parameters']:,}", f"{ours['valid']['mean']:.1f}"]]
+    rows += [["plain PyTorch, Adam", f"{peer['parameters']:,}", f"{peer['valid_perplexity']:.1f}"]]
+    return table(" | parameters | valid perplexity", rows)
+
+
 def preparation():
     results = read(f"{BENCHMARKS}preparation")
     rows = []
@@ -242,6 +249,14 @@ def _steps(suffix, others):
             rows.append([f"{model}, {label}", speed, *ratios, *map(milliseconds, (ours, body, loss)), floor])
     header = f"model, backend | tokens/s | {' | '.join(others.values())} | an update | gradients of input and body"
     return table(f"{header} | of the word loss | time ÷ matrix products", rows)
+
+
+def cnn_step():
+    rows = []
+    for label, result in benchmark("cnn_step"):
+        cnn, adp = (result["candidates"][name]["seconds"] for name in ("cnn", "adp_t"))
+        rows.append([label, f"{spread(cnn)} ms", f"{spread(adp)} ms", f"{cnn['median'] / adp['median']:.2f}"])
+    return table("backend | an update with the CNN | of ADP-T | ratio", rows)
 
 
 def evaluation():
