@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in the programs, whatever the CPU
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import hypothesis  # noqa: E402

@@ -35,7 +35,13 @@ MODEL_FLAGS = {
     "num_heads": (flags.DEFINE_integer, "Number of attention heads."),
 }
 PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "torch", "triton", "numpy")
-ENVIRONMENT = ("XLA_FLAGS", "MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_")  # they affect the speed
+ENVIRONMENT = (  # variables that affect the speed
+    "XLA_FLAGS",
+    "MALLOC_ARENA_MAX",
+    "MALLOC_MMAP_MAX_",
+    "MALLOC_TRIM_THRESHOLD_",
+    "TF_ENABLE_ONEDNN_OPTS",
+)
 SETTLE = 0.25  # seconds between two calls on a CPU, after which the threads of the first call are idle
 
 flags.disclaim_key_flags()  # the flags defined here belong to the benchmark, whose --help shows them
@@ -374,3 +380,4 @@ def choose_backend(name):
         raise RuntimeError("The backend must be chosen before Keras is imported, but Keras is imported already.")
     os.environ["KERAS_BACKEND"] = name
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in the programs

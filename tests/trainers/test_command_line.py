@@ -153,6 +153,18 @@ def test_without_any_backend_a_program_says_so_in_one_line(tmp_path):
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "pip install" in done.stderr
 
 
+@pytest.mark.parametrize("chosen, expected", [(None, "1"), ("0", "0")])
+def test_tensorflow_gets_its_fast_kernels_unless_the_user_chooses(chosen, expected):
+    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    if chosen:
+        environment["TF_ENABLE_ONEDNN_OPTS"] = chosen
+    program = "import os, sys, trainers; print(os.environ['TF_ENABLE_ONEDNN_OPTS'], 'tensorflow' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout.split() == [expected, "False"]  # TensorFlow reads the variable when it is imported
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_an_interruption_is_told_of_on_a_line_of_its_own(monkeypatch, capsys, terminal):
     def interrupt():
