@@ -6,7 +6,7 @@
 The model is the model of the README: tied words, 49,456 words, 4 blocks of 256/1,024 with 8 heads. The weights are
 random and the same in both programs, and the tokens are drawn by Zipf's law. Both programs return the loss of every
 token, in batches of 16 blocks: this package by `evaluation.word_losses`, which trainers.evaluate calls, and the peer in
-a plain loop under `no_grad`. The losses are compared first.
+a plain loop under `no_grad`, in a process of its own. The losses are compared first.
 """
 
 from types import SimpleNamespace
@@ -15,6 +15,7 @@ import numpy as np
 from absl import flags
 
 from scripts.benchmarks import common
+from scripts.benchmarks.own_process import in_own_process
 
 FLAGS = flags.FLAGS
 SETTINGS = ("backend", *common.MODEL_FLAGS, "block", "batch_size", "tokens")
@@ -42,24 +43,25 @@ def ours(model, tokens):
     return lambda: word_losses(model, corpus, "test", FLAGS.block, 0, FLAGS.batch_size)[0]
 
 
-def peer(model, tokens):
-    """Returns a function that computes the losses of the tokens by the peer with the weights of a model."""
+def peer(sizes, weights, tokens, batch_size):
+    """Returns a function that computes the losses of the tokens by the peer with the given weights, and no facts."""
+    import torch
+
     from keras_adaptive.data import ContextWindows
     from scripts.benchmarks.peers import torch_lm
 
-    sizes = FLAGS.num_blocks, FLAGS.dim, FLAGS.ffn_dim, FLAGS.num_heads
-    other = torch_lm.TransformerLM(FLAGS.vocabulary_size, list(common.cutoffs()), *sizes, 0.0, FLAGS.block)
-    copy_weights(model, other)
-    windows = ContextWindows(tokens, FLAGS.block, 0, batch_size=FLAGS.batch_size, by_lines=False)
-    return lambda: torch_lm.evaluate(other, windows, "cpu")
+    model = torch_lm.TransformerLM(*sizes)
+    model.norm = torch.nn.Identity()  # the paper's decoder ends without a LayerNorm
+    model.load_state_dict({**model.state_dict(), **{name: torch.tensor(array) for name, array in weights.items()}})
+    windows = ContextWindows(tokens, sizes[-1], 0, batch_size=batch_size, by_lines=False)
+    return lambda: torch_lm.evaluate(model, windows, "cpu"), None
 
 
-def copy_weights(model, other):
-    """Copies the weights of a tied model to the peer, whose words are not tied."""
+def weights_for_peer(model):
+    """Returns the weights of a tied model under the names of the peer, whose words are not tied, as arrays."""
     import keras
-    import torch
 
-    array = lambda variable: torch.tensor(keras.ops.convert_to_numpy(variable))  # noqa: E731
+    array = keras.ops.convert_to_numpy
     kernel = lambda layer: array(layer.kernel).T  # noqa: E731
     embedding, softmax = model.word_input, model.word_output
     weights = {"positions": array(model.body.positions(np.zeros((1, FLAGS.block, FLAGS.dim), "float32")))[0]}
@@ -69,13 +71,13 @@ def copy_weights(model, other):
         if band:
             weights[f"output.tail.{band - 1}.0.weight"] = array(projection)
             weights[f"output.tail.{band - 1}.1.weight"] = array(table)
-    weights["output.head.weight"] = torch.cat([array(softmax.tables[0]), array(softmax.class_table)])
+    weights["output.head.weight"] = np.concatenate([array(softmax.tables[0]), array(softmax.class_table)])
     for number, block in enumerate(model.body.blocks):
         attention = block.attention
         layers = (attention.query, attention.key, attention.value)
         of_block = {
-            "self_attn.in_proj_weight": torch.cat([kernel(layer) for layer in layers]),
-            "self_attn.in_proj_bias": torch.cat([array(layer.bias) for layer in layers]),
+            "self_attn.in_proj_weight": np.concatenate([kernel(layer) for layer in layers]),
+            "self_attn.in_proj_bias": np.concatenate([array(layer.bias) for layer in layers]),
         }
         linear = {"self_attn.out_proj": attention.out, "linear1": block.ffn_in, "linear2": block.ffn_out}
         for name, layer in linear.items():
@@ -83,8 +85,7 @@ def copy_weights(model, other):
         for name, norm in (("norm1", block.attention_norm), ("norm2", block.ffn_norm)):
             of_block |= {f"{name}.weight": array(norm.gamma), f"{name}.bias": array(norm.beta)}
         weights |= {f"blocks.{number}.{name}": value for name, value in of_block.items()}
-    other.norm = torch.nn.Identity()  # the paper's decoder ends without a LayerNorm
-    other.load_state_dict({**other.state_dict(), **weights})
+    return weights
 
 
 def main():
@@ -92,7 +93,10 @@ def main():
     random = np.random.default_rng(0)
     tokens = random.choice(FLAGS.vocabulary_size, FLAGS.tokens, p=probabilities / probabilities.sum()).astype("int32")
     model = common.build()
-    turns = {"ours": ours(model, tokens), "torch_lm": peer(model, tokens)}
+    body = FLAGS.num_blocks, FLAGS.dim, FLAGS.ffn_dim, FLAGS.num_heads
+    sizes = FLAGS.vocabulary_size, list(common.cutoffs()), *body, 0.0, FLAGS.block
+    other, _ = in_own_process(peer, sizes, weights_for_peer(model), tokens, FLAGS.batch_size)
+    turns = {"ours": ours(model, tokens), "torch_lm": other}
     difference = np.abs(turns["ours"]() - turns["torch_lm"]()).max()
     if not difference <= TOLERANCE:
         raise ArithmeticError(f"The losses of a token differ by up to {difference:.1e}; nothing was timed.")

@@ -6,8 +6,8 @@
 
 The default is the paper's WikiText-103 model, scaled to fit two cores: its vocabulary and cutoffs, 8 blocks with
 dimensions of 512 and 2,048 and 8 heads, and 8 × 128 tokens drawn by Zipf's law. Both models train without dropout on
-the same tokens, a few updates in turn in one process: this package by `fit`, and the peer in its own loop. The time of
-a step beyond its two parts is spent on summing tied gradients, clipping, NAG, the metrics and `fit`. The floor are the
+the same tokens, a few updates in turn: this package by `fit`, and the peer in its own loop and process. The time of a
+step beyond its two parts is spent on summing tied gradients, clipping, NAG, the metrics and `fit`. The floor are the
 matrix products of forward and backward alone, on --backend and in --dtype. With another --dtype than float32, this
 package's step in float32 takes its turns too.
 """
@@ -20,6 +20,7 @@ import numpy as np
 from absl import flags
 
 from scripts.benchmarks import common
+from scripts.benchmarks.own_process import in_own_process
 
 FLAGS = flags.FLAGS
 UPDATES = 3  # number of updates in a turn
@@ -113,15 +114,20 @@ def timed(step):
     return turn
 
 
-def peer_turn(tokens, targets):
-    """Returns `fit_turn` for the untied peer, with Nesterov's method and clipping of PyTorch, and its parameters."""
+def peer_turn(sizes, tokens, targets):
+    """Returns `fit_turn` for the untied peer, with Nesterov's method and clipping of PyTorch, and its parameters.
+
+    Args:
+        sizes: The arguments of `TransformerLM`.
+        tokens: Array of ids.
+        targets: Array of ids.
+    """
     import torch
 
     from scripts.benchmarks.peers.torch_lm import TransformerLM
 
-    sizes = FLAGS.num_blocks, FLAGS.dim, FLAGS.ffn_dim, FLAGS.num_heads
     device = common.torch_device()
-    model = TransformerLM(FLAGS.vocabulary_size, list(common.cutoffs()), *sizes, 0.0, FLAGS.length).to(device)
+    model = TransformerLM(*sizes).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.99, nesterov=True, fused=True)
     tokens, targets = (torch.from_numpy(array).to(device).long() for array in (tokens, targets))
     weights = torch.ones(targets.shape, device=device)
@@ -157,7 +163,9 @@ def main():
         turns[name] = fit_turn(model, itertools.repeat((tokens, targets)), losses[name])
         parameters[name] = model.count_params()
     if FLAGS.peers:
-        turns["torch_lm"], parameters["torch_lm"] = peer_turn(tokens, targets)
+        body = FLAGS.num_blocks, FLAGS.dim, FLAGS.ffn_dim, FLAGS.num_heads
+        sizes = FLAGS.vocabulary_size, list(common.cutoffs()), *body, 0.0, FLAGS.length
+        turns["torch_lm"], parameters["torch_lm"] = in_own_process(peer_turn, sizes, tokens, targets)
     shapes = products(tokens, targets)
     if FLAGS.parts:
         floor = timed(common.matrix_products(shapes, FLAGS.dtype))

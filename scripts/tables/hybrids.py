@@ -1,6 +1,6 @@
 """Tables of the NPLM and its hybrids; a function for each."""
 
-from scripts.tables.results import benchmark, read, spread, table
+from scripts.tables.results import benchmark, mean, read, spread, table
 
 NAMES = {
     "nplm": "NPLM",
@@ -60,13 +60,8 @@ def _systems(systems, names, splits, title=""):
     rows = []
     for key, label in names.items():
         system = systems[key]
-        rows.append([label, f"{system['parameters']:,}", system["seeds"], *(_mean(system[split]) for split in splits)])
+        rows.append([label, f"{system['parameters']:,}", system["seeds"], *(mean(system[split]) for split in splits)])
     return table(f"{title} | parameters | seeds | {' | '.join(splits)}", rows)
-
-
-def _mean(figures):
-    spread = f" ± {figures['std']:.1f}" if figures["std"] else ""
-    return f"{figures['mean']:.1f}{spread}"
 
 
 def concatenation():

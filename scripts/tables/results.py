@@ -37,6 +37,12 @@ def spread(figures, digits=0):
     return f"{median} ({low}–{high})"
 
 
+def mean(figures):
+    """Returns the mean over seeds and, if there are several, its standard deviation."""
+    deviation = f" ± {figures['std']:.1f}" if figures["std"] else ""
+    return f"{figures['mean']:.1f}{deviation}"
+
+
 def milliseconds(seconds):
     return f"{1000 * seconds:,.{0 if seconds >= 0.01 else 1}f} ms"
 
