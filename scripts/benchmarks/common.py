@@ -35,13 +35,8 @@ MODEL_FLAGS = {
     "num_heads": (flags.DEFINE_integer, "Number of attention heads."),
 }
 PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "torch", "triton", "numpy")
-ENVIRONMENT = (  # variables that affect the speed
-    "XLA_FLAGS",
-    "MALLOC_ARENA_MAX",
-    "MALLOC_MMAP_MAX_",
-    "MALLOC_TRIM_THRESHOLD_",
-    "TF_ENABLE_ONEDNN_OPTS",
-)
+# Variables that affect the speed.
+ENVIRONMENT = ("XLA_FLAGS", "MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "TF_ENABLE_ONEDNN_OPTS")
 SETTLE = 0.25  # seconds between two calls on a CPU, after which the threads of the first call are idle
 
 flags.disclaim_key_flags()  # the flags defined here belong to the benchmark, whose --help shows them

@@ -5,8 +5,8 @@
     python -m scripts.benchmarks.recurrent_step --backend=torch --data_dir=data/books --num_layers=3
 
 A step is forward, backward, clipping and Adam, with the dropout and the penalties of the flagfile. The state is carried
-along the streams. All models read the same text in batches of a single length, a few updates in turn in one process:
-this package by `fit`, and the peer in its own loop. The QRNN has the layers and units of the LSTM.
+along the streams. All models read the same text in batches of a single length, a few updates in turn: this package by
+`fit`, and the peer in its own loop and process. The QRNN has the layers and units of the LSTM.
 """
 
 import itertools
@@ -16,6 +16,7 @@ import numpy as np
 from absl import flags
 
 from scripts.benchmarks import common, step, systems
+from scripts.benchmarks.own_process import in_own_process
 
 FLAGS = flags.FLAGS
 QRNN = ("--body=qrnn", "--weight_dropout=0")  # configs/books_awd_qrnn.flags, except for the number of layers
@@ -37,7 +38,8 @@ def main():
     arguments = [f"--flagfile={FLAGS.system}", f"--data_dir={FLAGS.data_dir}", f"--dtype={FLAGS.dtype}"]
     arguments += [] if FLAGS.num_layers is None else [f"--num_layers={FLAGS.num_layers}"]
     lstm, qrnn = (Experiment.of_arguments([*arguments, *body]) for body in ((), QRNN))
-    made = {"awd_lstm": systems.training(lstm), "awd_qrnn": systems.training(qrnn), "torch_awd_lstm": peer_turn(lstm)}
+    made = {"awd_lstm": systems.training(lstm), "awd_qrnn": systems.training(qrnn)}
+    made["torch_awd_lstm"] = in_own_process(peer_turn, arguments)
     turns = {name: turn for name, (turn, _) in made.items()}
     parameters = {name: count for name, (_, count) in made.items()}
     tokens = dict.fromkeys(made, lstm.settings["batch_size"] * row_length(lstm.settings))
@@ -46,13 +48,15 @@ def main():
     common.save(("backend",), {**lstm.parts, **settings}, candidates=results)
 
 
-def peer_turn(experiment):
+def peer_turn(arguments):
     """Returns `fit_turn` for the peer, with the sizes and rates of an experiment, and its parameters."""
     import torch
 
     from keras_adaptive.data import load_corpus
     from scripts.benchmarks.peers.torch_awd_lstm import AWDLSTM, Trainer
+    from trainers.experiment import Experiment
 
+    experiment = Experiment.of_arguments(arguments)
     given, corpus = experiment.settings, load_corpus(experiment.settings["data_dir"])
     dims = [given["dim"], *[given["units"]] * (given["num_layers"] - 1), given["dim"]]
     model = AWDLSTM(

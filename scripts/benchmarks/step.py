@@ -115,13 +115,7 @@ def timed(step):
 
 
 def peer_turn(sizes, tokens, targets):
-    """Returns `fit_turn` for the untied peer, with Nesterov's method and clipping of PyTorch, and its parameters.
-
-    Args:
-        sizes: The arguments of `TransformerLM`.
-        tokens: Array of ids.
-        targets: Array of ids.
-    """
+    """Returns `fit_turn` for the untied peer, with Nesterov's method and clipping of PyTorch, and its parameters."""
     import torch
 
     from scripts.benchmarks.peers.torch_lm import TransformerLM

@@ -8,7 +8,7 @@ from scripts.benchmarks import plot
 from tests.support import programs
 
 BACKENDS = ("tensorflow", "jax", "torch")
-PICTURES = ["loss.png", "loss_rows.png", "loss_tails.png", "step.png"]
+PICTURES = ["loss.png", "loss_rows.png"]
 
 
 def seconds(median):
@@ -33,15 +33,6 @@ def loss_results(backend, *cases, dtype="float32"):
     return results(backend, dtype, cases=list(cases))
 
 
-def step_results(backend, **speeds):
-    """Of `tokens_per_second`, with updates of 1,000 tokens."""
-    figures = {
-        name: {"seconds": seconds(1000 / speed), "tokens_per_second": speed, "parameters": 10_000_000}
-        for name, speed in speeds.items()
-    }
-    return results(backend, candidates=figures)
-
-
 @pytest.fixture
 def folder(tmp_path):
     for backend in BACKENDS:
@@ -49,8 +40,6 @@ def folder(tmp_path):
             f"loss_{backend}": loss_results(backend, loss_case()),
             f"loss_{backend}_bfloat16": loss_results(backend, loss_case(), dtype="mixed_bfloat16"),
             f"loss_{backend}_rows": loss_results(backend, *(loss_case(rows=rows) for rows in (512, 2048))),
-            f"loss_{backend}_tails": loss_results(backend, *(loss_case(tail_share=share) for share in (0, 0.5, 1))),
-            f"step_{backend}": step_results(backend, ours=800, torch_lm=500),
         }
         for name, content in files.items():
             (tmp_path / f"{name}.json").write_text(json.dumps(content))
@@ -86,13 +75,13 @@ def test_every_picture_is_drawn_into_the_folder(folder, capsys):
 
 
 def test_what_is_not_there_is_named_and_left_out(folder, capsys):
-    missing = ["loss_jax_bfloat16.json", *(f"step_{backend}.json" for backend in BACKENDS)]
+    missing = ["loss_jax_bfloat16.json", *(f"loss_{backend}_rows.json" for backend in BACKENDS)]
     for name in missing:
         (folder / name).unlink()
     assert [path.name for path in plot.plot_benchmarks(folder)] == PICTURES[:-1]
     printed = capsys.readouterr().out.splitlines()
     assert f"{folder / 'loss.png'}: drawn without {missing[0]}" in printed
-    assert f"{folder / 'step.png'}: not drawn, there is no {', '.join(missing[1:])}" in printed
+    assert f"{folder / 'loss_rows.png'}: not drawn, there is no {', '.join(missing[1:])}" in printed
 
 
 def test_files_of_other_pictures_do_not_count(folder):
@@ -152,25 +141,6 @@ def test_memory_that_was_not_measured_is_left_out(folder):
     assert folder / "loss_rows.png" in plot.plot_benchmarks(folder)
 
 
-def test_tails_show_the_share_of_all_tails():
-    cases = [loss_case(tail_share=share, ours=1 + share, floor=share) for share in (0, 0.5, 1)]
-    axes = plot.plot_tails([loss_results("torch", *cases)]).axes[0]
-    assert lines(axes) == {
-        "ours, PyTorch run": [[0, 1], [0.5, 1.5], [1, 2]],
-        "matrix products alone, PyTorch run": [[0, 0], [0.5, 0.5], [1, 1]],
-    }
-
-
-def test_steps_stand_beside_the_peer_of_their_run():
-    alone, both = step_results("jax", ours=300), step_results("torch", ours=400, torch_lm=200)
-    axes = plot.plot_step([alone, both]).axes[0]
-    ours, peer = axes.containers[1::2]
-    assert heights(ours) == pytest.approx([300, 400])
-    assert heights(peer) == pytest.approx([200])
-    assert spans(peer)[0] == pytest.approx([200 / 1.5, 400])  # the slowest turn has the fewest tokens per second
-    assert peer[0].get_x() == pytest.approx(ours[1].get_x() + ours[1].get_width())
-
-
 def test_title_says_where_files_differ():
     one, other = loss_results("jax", loss_case(512), loss_case(2048)), loss_results("torch", loss_case(2048))
     assert plot.conditions([one, other, one]).splitlines() == [
@@ -188,10 +158,10 @@ def test_a_file_of_another_form_is_named(tmp_path, text):
 
 
 def test_the_command(tmp_path):
-    (tmp_path / "step_torch.json").write_text(json.dumps(step_results("torch", ours=800, torch_lm=500)))
+    (tmp_path / "loss_torch.json").write_text(json.dumps(loss_results("torch", loss_case())))
     done = programs.run("-m", "scripts.benchmarks.plot", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "step.png").exists()
+    assert (tmp_path / "loss.png").exists()
 
 
 def test_the_command_says_in_one_line_that_there_is_nothing(tmp_path):
