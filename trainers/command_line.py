@@ -1,5 +1,6 @@
 """Entry point of every program: parses flags and reports bad input in one line."""
 
+import ctypes
 import functools
 import math
 import os
@@ -14,6 +15,9 @@ REPORTED = (ValueError, OSError, FloatingPointError, ModuleNotFoundError)  # err
 OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory|RESOURCE_EXHAUSTED|OOM when")  # messages of backends
 SEE_HELP = "Pass --help to see the flags."
 HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
+# Options of glibc's mallopt: no trimming of the heap (M_TRIM_THRESHOLD), no blocks outside of it (M_MMAP_MAX), and a
+# single heap for all threads (M_ARENA_MAX).
+KEEP_FREED_MEMORY = {-1: -1, -4: 0, -8: 1}
 
 
 def run(main, define_flags, paths=None):
@@ -30,6 +34,7 @@ def run(main, define_flags, paths=None):
         paths: Name of the positional arguments, such as "RUN"; at least one must then be given. By default the program
             takes none.
     """
+    keep_freed_memory()
     define_flags()
 
     def guarded(arguments):
@@ -37,6 +42,18 @@ def run(main, define_flags, paths=None):
         in_one_line(lambda: main(*arguments[1:]))
 
     app.run(guarded, flags_parser=functools.partial(parse, paths=paths))
+
+
+def keep_freed_memory():
+    """Makes glibc keep freed memory for the next allocation, unless a MALLOC_… variable of the user configures it.
+
+    An update on a CPU allocates all of its memory again, and Linux clears every new page, which takes up to a fifth of
+    the time of an update. Threads that already allocate, in heaps of their own, are not affected.
+    """
+    chosen = any(name.startswith("MALLOC_") for name in os.environ)
+    if sys.platform == "linux" and not chosen and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        for option, value in KEEP_FREED_MEMORY.items():
+            libc.mallopt(option, value)
 
 
 def parse(arguments, paths=None):

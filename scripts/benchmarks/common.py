@@ -220,13 +220,15 @@ def spread(values):
 def number_of_process(program, arguments, **environment):
     """Runs a benchmark in a separate process, and returns the integer that it prints last.
 
+    The process returns freed memory to Linux, as glibc does by default, so that it can measure its memory.
+
     Args:
         program: Name of the module in `scripts.benchmarks`.
         arguments: Flags of the benchmark.
         environment: Additional environment variables.
     """
     command = [sys.executable, "-m", f"scripts.benchmarks.{program}", *arguments]
-    environment = {**os.environ, **environment}
+    environment = {**os.environ, "MALLOC_PERTURB_": "0", **environment}  # the default of glibc, see keep_freed_memory
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return int(done.stdout.split()[-1])
 
@@ -375,4 +377,3 @@ def choose_backend(name):
         raise RuntimeError("The backend must be chosen before Keras is imported, but Keras is imported already.")
     os.environ["KERAS_BACKEND"] = name
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in the programs

@@ -6,10 +6,11 @@
 
 The default is the paper's WikiText-103 model, scaled to fit two cores: its vocabulary and cutoffs, 8 blocks with
 dimensions of 512 and 2,048 and 8 heads, and 8 × 128 tokens drawn by Zipf's law. Both models train without dropout on
-the same tokens, a few updates in turn: this package by `fit`, and the peer in its own loop and process. The time of a
-step beyond its two parts is spent on summing tied gradients, clipping, NAG, the metrics and `fit`. The floor are the
-matrix products of forward and backward alone, on --backend and in --dtype. With another --dtype than float32, this
-package's step in float32 takes its turns too.
+the same tokens, a few updates in turn: this package by `fit`, and the peer in its own loop and process, once as any
+program and once with the memory options of this package's programs. The time of a step beyond its two parts is spent
+on summing tied gradients, clipping, NAG, the metrics and `fit`. The floor are the matrix products of forward and
+backward alone, on --backend and in --dtype. With another --dtype than float32, this package's step in float32 takes its
+turns too.
 """
 
 import itertools
@@ -159,7 +160,9 @@ def main():
     if FLAGS.peers:
         body = FLAGS.num_blocks, FLAGS.dim, FLAGS.ffn_dim, FLAGS.num_heads
         sizes = FLAGS.vocabulary_size, list(common.cutoffs()), *body, 0.0, FLAGS.length
-        turns["torch_lm"], parameters["torch_lm"] = in_own_process(peer_turn, sizes, tokens, targets)
+        for name, keep in {"torch_lm": False, "torch_lm, freed memory kept": True}.items():
+            peer = in_own_process(peer_turn, sizes, tokens, targets, keep_freed_memory=keep)
+            turns[name], parameters[name] = peer
     shapes = products(tokens, targets)
     if FLAGS.parts:
         floor = timed(common.matrix_products(shapes, FLAGS.dtype))

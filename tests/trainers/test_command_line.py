@@ -165,6 +165,28 @@ def test_tensorflow_gets_its_fast_kernels_unless_the_user_chooses(chosen, expect
     assert done.stdout.split() == [expected, "False"]  # TensorFlow reads the variable when it is imported
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="The options belong to glibc.")
+@pytest.mark.parametrize("chosen, kept", [({}, True), ({"MALLOC_ARENA_MAX": "2"}, False)])
+def test_programs_use_freed_memory_again_unless_the_user_chooses(chosen, kept):
+    program = """import resource
+from trainers import command_line
+
+def main():
+    faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    block = b"x" * 2**26
+    del block
+    before = faults()
+    block = b"x" * 2**26
+    print(faults() - before)
+
+command_line.run(main, lambda: None)"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")} | chosen
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert (int(done.stdout) < 1000) == kept  # the block has 16,384 pages
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_an_interruption_is_told_of_on_a_line_of_its_own(monkeypatch, capsys, terminal):
     def interrupt():
