@@ -15,8 +15,7 @@ import numpy as np
 from absl import flags
 
 from scripts.benchmarks import common
-from scripts.benchmarks.step import UPDATES, fit_turn
-from scripts.benchmarks.systems import report
+from scripts.benchmarks.step import UPDATES, fit_turn, report_speeds
 
 FLAGS = flags.FLAGS
 SETTINGS = ("backend", "vocabulary_size", "num_layers", "units", "dim", "rows", "length", "num_samples")
@@ -80,7 +79,7 @@ def main():
     turns = {"ours": fit_turn(model, itertools.repeat(batch)), "keras": peer_turn(other, tokens, targets)}
     parameters = {"ours": model.count_params(), "keras": other.count_params()}
     seconds = common.time_interleaved(turns, FLAGS.repeats, timed=True)
-    results = report(seconds, parameters, dict.fromkeys(turns, tokens.size))
+    results = report_speeds(seconds, parameters, dict.fromkeys(turns, tokens.size))
     common.save(SETTINGS, candidates=results)
 
 

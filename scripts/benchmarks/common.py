@@ -217,6 +217,12 @@ def spread(values):
     return {"median": statistics.median(values), "low": min(values), "high": max(values), "repeats": len(values)}
 
 
+def milliseconds(seconds, digits=0):
+    """Returns two cells of a table: the median of `spread` and its span."""
+    low, median, high = (f"{1e3 * seconds[key]:.{digits}f}" for key in ("low", "median", "high"))
+    return median, f"{low}–{high}"
+
+
 def number_of_process(program, arguments, **environment):
     """Runs a benchmark in a separate process, and returns the integer that it prints last.
 

@@ -192,8 +192,7 @@ def main():
             figures["texts"] = memory(name) / text
         time, floor = figures["seconds"], candidates["products"]["seconds"]["median"]
         texts = f"{figures['texts']:.2f}" if FLAGS.memory else ""
-        span = f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}"
-        rows.append([name, f"{1e3 * time['median']:.0f}", span, f"{time['median'] / floor:.2f}", texts])
+        rows.append([name, *common.milliseconds(time), f"{time['median'] / floor:.2f}", texts])
     common.print_table(["", "ms", "span", "of the products", "memory / text"], rows)
     common.save(SETTINGS, candidates=candidates)
 

@@ -16,6 +16,7 @@ from absl import flags
 
 from scripts.benchmarks import common
 from scripts.benchmarks.own_process import in_own_process
+from scripts.benchmarks.step import report_speeds
 
 FLAGS = flags.FLAGS
 SETTINGS = ("backend", *common.MODEL_FLAGS, "block", "batch_size", "tokens")
@@ -100,15 +101,8 @@ def main():
     difference = np.abs(turns["ours"]() - turns["torch_lm"]()).max()
     if not difference <= TOLERANCE:
         raise ArithmeticError(f"The losses of a token differ by up to {difference:.1e}; nothing was timed.")
-    times = common.time_interleaved(turns, FLAGS.repeats)
-    seconds = {name: common.spread(values) for name, values in times.items()}
-    reference, results, rows = seconds["ours"]["median"], {}, []
-    for name, time in seconds.items():
-        results[name] = {"seconds": time, "tokens_per_second": FLAGS.tokens / time["median"]}
-        span = f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}"
-        speed = f"{FLAGS.tokens / time['median']:,.0f}"
-        rows.append([name, f"{1e3 * time['median']:.0f}", span, speed, f"{time['median'] / reference:.2f}"])
-    common.print_table(["", "ms", "span", "tokens/s", "speed of ours / its"], rows)
+    seconds, parameters = common.time_interleaved(turns, FLAGS.repeats), dict.fromkeys(turns, model.count_params())
+    results = report_speeds(seconds, parameters, dict.fromkeys(turns, FLAGS.tokens))
     common.save(SETTINGS, largest_difference=float(difference), candidates=results)
 
 

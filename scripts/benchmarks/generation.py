@@ -109,11 +109,8 @@ def measure(softmax, batch_size):
 def report(case):
     shares = " / ".join(f"{100 * share:.1f}" for share in case["probability_of_tails"])
     print(f"\nbatch {case['batch_size']}; {shares} % of the probability in the tails")
-    everything = case["candidates"]["log_probs"]["median"]
-    rows = []
-    for name, time in case["candidates"].items():
-        span = f"{1e3 * time['low']:.1f}–{1e3 * time['high']:.1f}"
-        rows.append([name, f"{1e3 * time['median']:.1f}", span, f"{everything / time['median']:.2f}"])
+    times, everything = case["candidates"].items(), case["candidates"]["log_probs"]["median"]
+    rows = [[name, *common.milliseconds(time, 1), f"{everything / time['median']:.2f}"] for name, time in times]
     common.print_table(["", "ms", "span", "times as fast"], rows)
 
 

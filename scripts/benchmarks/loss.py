@@ -274,16 +274,19 @@ def report(case):
     """Prints a case as a table."""
     shares = " / ".join(f"{100 * share:.1f}" for share in case["shares"])
     print(f"\n{case['rows']} rows, {shares} % of the targets in each band")
-    reference = case["candidates"]["ours"]["seconds"]["median"]
-    rows = []
-    for name, figures in case["candidates"].items():
-        time, memory = figures["seconds"], figures.get("mebibytes")
-        span = f"{1e3 * time['low']:.1f}–{1e3 * time['high']:.1f}"
-        memory = "" if memory is None else f"{memory:.0f}"
-        rows.append([name, f"{1e3 * time['median']:.1f}", span, f"{reference / time['median']:.3f}", memory])
-    common.print_table(["", "ms", "span", "ours / it", "MiB"], rows)
+    print_candidates(case["candidates"], digits=1)
     for name, reason in case["missing"].items():
         print(f"{name} is missing: {reason}")
+
+
+def print_candidates(candidates, digits):
+    """Prints a table of the times and the memory of candidates, relative to ours."""
+    reference, rows = candidates["ours"]["seconds"]["median"], []
+    for name, figures in candidates.items():
+        seconds, memory = figures["seconds"], figures.get("mebibytes")
+        memory = "" if memory is None else f"{memory:.0f}"
+        rows.append([name, *common.milliseconds(seconds, digits), f"{reference / seconds['median']:.3f}", memory])
+    common.print_table(["", "ms", "span", "ours / it", "MiB"], rows)
 
 
 def main():

@@ -43,7 +43,7 @@ def main():
     turns = {name: turn for name, (turn, _) in made.items()}
     parameters = {name: count for name, (_, count) in made.items()}
     tokens = dict.fromkeys(made, lstm.settings["batch_size"] * row_length(lstm.settings))
-    results = systems.report(common.time_interleaved(turns, FLAGS.repeats, timed=True), parameters, tokens)
+    results = step.report_speeds(common.time_interleaved(turns, FLAGS.repeats, timed=True), parameters, tokens)
     settings = {name: value for name, value in lstm.settings.items() if name != "data_dir"}
     common.save(("backend",), {**lstm.parts, **settings}, candidates=results)
 

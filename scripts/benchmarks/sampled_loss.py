@@ -19,6 +19,7 @@ import numpy as np
 from absl import flags
 
 from scripts.benchmarks import common
+from scripts.benchmarks.loss import print_candidates
 
 FLAGS = flags.FLAGS
 SETTINGS = ("backend", "dim", "rows", "num_samples")
@@ -145,13 +146,7 @@ def print_memory(name, vocabulary_size):
 def report(case):
     """Prints a case as a table."""
     print(f"\n{case['vocabulary_size']:,} words × {FLAGS.dim}, {FLAGS.rows} targets, {FLAGS.num_samples} noise words")
-    reference, rows = case["candidates"]["ours"]["seconds"]["median"], []
-    for name, figures in case["candidates"].items():
-        time, memory = figures["seconds"], figures.get("mebibytes")
-        span = f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}"
-        memory = "" if memory is None else f"{memory:.0f}"
-        rows.append([name, f"{1e3 * time['median']:.0f}", span, f"{reference / time['median']:.3f}", memory])
-    common.print_table(["", "ms", "span", "ours / it", "MiB"], rows)
+    print_candidates(case["candidates"], digits=0)
 
 
 def main():

@@ -63,10 +63,7 @@ def main():
     seconds = common.time_interleaved(turns_of(model), FLAGS.repeats, WARMUP)
     candidates = {name: common.spread([turn / FLAGS.words for turn in turns]) for name, turns in seconds.items()}
     ratio = candidates["word"]["median"] / (candidates["decoder"]["median"] + candidates["head"]["median"])
-    rows = []
-    for name, time in candidates.items():
-        span = f"{1e3 * time['low']:.2f}–{1e3 * time['high']:.2f}"
-        rows.append([name, f"{1e3 * time['median']:.2f}", span])
+    rows = [[name, *common.milliseconds(time, 2)] for name, time in candidates.items()]
     common.print_table([FLAGS.backend, "ms", "span"], rows)
     print(f"word / (decoder + head): {ratio:.2f}")
     common.save(SETTINGS, ratio=ratio, candidates=candidates)

@@ -169,7 +169,10 @@ def main():
         turns |= {**part_turns(models["ours"], tokens, targets), "matrix products": floor}
     seconds = common.time_interleaved(turns, FLAGS.repeats, timed=True)
     facts = state(models["ours"], losses["ours"]) | share(seconds["ours"], shapes)
-    report(seconds, parameters, tokens.size, facts)
+    results = report_speeds(seconds, parameters, dict.fromkeys(parameters, tokens.size))
+    parts = {name: common.spread(times) for name, times in seconds.items() if name not in parameters}
+    names = "backend", "dtype", *common.MODEL_FLAGS, "length", "batch_size", "tie_words"
+    common.save(names, candidates=results, parts=parts, facts=facts)
 
 
 def state(model, losses):
@@ -201,22 +204,25 @@ def share(seconds, shapes):
     return {"operations_per_second": speed, "product_operations_per_second": rate, "share": speed / rate}
 
 
-def report(seconds, parameters, tokens, facts):
-    results, parts, rows = {}, {}, []
-    reference = common.spread(seconds["ours"])["median"]
-    for name, times in seconds.items():
-        time = common.spread(times)
-        row = [name, "", f"{1e3 * time['median']:.0f}", f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}", ""]
+def report_speeds(seconds, parameters, tokens):
+    """Prints a table of times, and returns the figures of the candidates that are models.
+
+    Args:
+        seconds: The result of `time_interleaved`.
+        parameters: `{name: number of parameters}` of the models.
+        tokens: `{name: number of tokens}` that a model processes in this time.
+    """
+    times = {name: common.spread(values) for name, values in seconds.items()}
+    first, results, rows = next(iter(times)), {}, []
+    for name, each in times.items():
+        row = [name, "", *common.milliseconds(each), "", f"{each['median'] / times[first]['median']:.2f}"]
         if name in parameters:
-            speed, size = tokens / time["median"], parameters[name]
-            results[name] = {"seconds": time, "tokens_per_second": speed, "parameters": size}
+            size, speed = parameters[name], tokens[name] / each["median"]
+            results[name] = {"seconds": each, "tokens_per_second": speed, "parameters": size}
             row[1], row[4] = f"{size:,}", f"{speed:,.0f}"
-        else:
-            parts[name] = time
-        rows.append([*row, f"{reference / time['median']:.2f}"])
-    common.print_table(["", "parameters", "ms", "span", "tokens/s", "time of ours / its"], rows)
-    names = "backend", "dtype", *common.MODEL_FLAGS, "length", "batch_size", "tie_words"
-    common.save(names, candidates=results, parts=parts, facts=facts)
+        rows.append(row)
+    common.print_table(["", "parameters", "ms", "span", "tokens/s", f"time ÷ {first}"], rows)
+    return results
 
 
 if __name__ == "__main__":

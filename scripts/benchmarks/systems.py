@@ -13,7 +13,7 @@ process.
 from absl import flags
 
 from scripts.benchmarks import common
-from scripts.benchmarks.step import fit_turn
+from scripts.benchmarks.step import fit_turn, report_speeds
 from scripts.experiments import systems
 
 FLAGS = flags.FLAGS
@@ -38,7 +38,7 @@ def main():
         settings[name] = {**experiment.parts, **experiment.settings}
         del settings[name]["data_dir"]  # a folder of this machine
     tokens = {name: chosen["batch_size"] * row_length(chosen) for name, chosen in settings.items()}
-    results = report(common.time_interleaved(turns, FLAGS.repeats, timed=True), parameters, tokens)
+    results = report_speeds(common.time_interleaved(turns, FLAGS.repeats, timed=True), parameters, tokens)
     common.save(("backend",), {"systems": settings}, candidates=results)
 
 
@@ -56,22 +56,6 @@ def training(experiment):
     model.compile(experiment.optimizer(), micro_batches=micro_batches, stream_rows=batches.stream_rows)
     data = ((tokens, targets) for tokens, targets, _ in batches.batches(0))
     return fit_turn(model, data), model.count_params()
-
-
-def report(seconds, parameters, tokens):
-    """Prints a table and returns the figures of every system."""
-    results, rows, first = {}, [], next(iter(seconds))
-    base = common.spread(seconds[first])["median"]
-    for name, times in seconds.items():
-        time = common.spread(times)
-        speed = tokens[name] / time["median"]
-        results[name] = {"seconds": time, "tokens_per_second": speed, "parameters": parameters[name]}
-        span = f"{1e3 * time['low']:.0f}–{1e3 * time['high']:.0f}"
-        rows.append(
-            [name, f"{parameters[name]:,}", f"{1e3 * time['median']:.0f}", span, f"{time['median'] / base:.2f}"]
-        )
-    common.print_table(["", "parameters", "ms", "span", f"time / {first}'s"], rows)
-    return results
 
 
 if __name__ == "__main__":
