@@ -16,8 +16,10 @@ from scripts.tables.results import (
     table,
 )
 
-SEEDS = 1, 2  # of the peer of books_best
+PARTS = "input and body", "word loss", "matrix products"
 PEER = {"torch_lm": "speed ÷ the peer's"}
+FLOAT32 = {"ours in float32": "speed ÷ our float32 step"}
+BOTH_PEERS = PEER | {"torch_lm, freed memory kept": "÷ the peer's that keeps memory"}
 
 
 def against_a_plain_softmax():
@@ -60,14 +62,27 @@ def books():
 
 
 def books_best():
-    ours, shallow = (read(f"books_best/{name}")["systems"]["books_best"] for name in ("comparison", "shallow"))
-    peers = [read(f"books_best/torch_lm_{seed}") for seed in SEEDS]
+    runs = {
+        "plain PyTorch, Adam": _peers("1"),
+        "`books_best`": _books_best("comparison"),
+        "plain PyTorch, Adam; AVX2": _peers("avx2_1", "avx2_2"),
+        "`books_best` in float32; AVX2": _books_best("comparison_avx2"),
+        "`books_best` in float32, but shallow; AVX2": _books_best("shallow_avx2"),
+    }
+    return table(" | parameters | updates | valid perplexity", [[name, *row] for name, row in runs.items()])
+
+
+def _peers(*names):
+    """Returns the cells of the peer, as the mean of several runs."""
+    peers = [read(f"books_best/torch_lm_{name}") for name in names]
     values = [peer["valid_perplexity"] for peer in peers]
-    peer = {"mean": statistics.mean(values), "std": statistics.stdev(values)}
-    rows = [["plain PyTorch, Adam", f"{peers[0]['parameters']:,}", peers[0]["updates"], mean(peer)]]
-    for name, run in {"`books_best`": ours, "`books_best`, but shallow": shallow}.items():
-        rows.append([name, f"{run['parameters']:,}", *run["validations"], mean(run["valid"])])
-    return table(" | parameters | updates | valid perplexity", rows)
+    valid = {"mean": statistics.mean(values), "std": statistics.stdev(values) if values[1:] else None}
+    return f"{peers[0]['parameters']:,}", f"{peers[0]['updates']:,}", mean(valid)
+
+
+def _books_best(name):
+    run = read(f"books_best/{name}")["systems"]["books_best"]
+    return f"{run['parameters']:,}", *(f"{int(updates):,}" for updates in run["validations"]), mean(run["valid"])
 
 
 def preparation():
@@ -234,7 +249,7 @@ def loss_tails():
 
 
 def step():
-    return _steps("", PEER)
+    return _steps("", BOTH_PEERS)
 
 
 def step_avx2():
@@ -242,8 +257,11 @@ def step_avx2():
 
 
 def step_bfloat16():
-    others = {"ours in float32": "speed ÷ our float32 step", "torch_lm": "÷ the peer's, in float32"}
-    return _steps("_bfloat16", others)
+    return _steps("_bfloat16", FLOAT32)
+
+
+def step_bfloat16_amx():
+    return _steps("_bfloat16_amx", FLOAT32)
 
 
 def _steps(suffix, others):
@@ -251,12 +269,11 @@ def _steps(suffix, others):
     for name, model in (("step", "WikiText-103, scaled"), ("books_step", "books")):
         for label, result in benchmark(name, suffix):
             ours, *times = (result["candidates"][key]["seconds"]["median"] for key in ("ours", *others))
-            parts = (result["parts"].get(part) for part in ("input and body", "word loss", "matrix products"))
-            body, loss, products = (part and part["median"] for part in parts)
-            floor = f"{ours / products:.2f}" if products else "not measured"
+            body, loss, floor = (result["parts"][part]["median"] for part in PARTS)
             speed = f"{result['candidates']['ours']['tokens_per_second']:,.0f}"
             ratios = [f"{time / ours:.2f}" for time in times]
-            rows.append([f"{model}, {label}", speed, *ratios, *map(milliseconds, (ours, body, loss)), floor])
+            parts = map(milliseconds, (ours, body, loss))
+            rows.append([f"{model}, {label}", speed, *ratios, *parts, f"{ours / floor:.2f}"])
     header = f"model, backend | tokens/s | {' | '.join(others.values())} | an update | gradients of input and body"
     return table(f"{header} | of the word loss | time ÷ matrix products", rows)
 
