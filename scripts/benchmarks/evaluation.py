@@ -45,7 +45,7 @@ def ours(model, tokens):
 
 
 def peer(sizes, weights, tokens, batch_size):
-    """Returns a function that computes the losses of the tokens by the peer with the given weights, and no facts."""
+    """Returns a function that computes the losses of the tokens by the peer with these weights, and its parameters."""
     import torch
 
     from keras_adaptive.data import ContextWindows
@@ -55,7 +55,8 @@ def peer(sizes, weights, tokens, batch_size):
     model.norm = torch.nn.Identity()  # the paper's decoder ends without a LayerNorm
     model.load_state_dict({**model.state_dict(), **{name: torch.tensor(array) for name, array in weights.items()}})
     windows = ContextWindows(tokens, sizes[-1], 0, batch_size=batch_size, by_lines=False)
-    return lambda: torch_lm.evaluate(model, windows, "cpu"), None
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return lambda: torch_lm.evaluate(model, windows, "cpu"), parameters
 
 
 def weights_for_peer(model):
@@ -96,12 +97,13 @@ def main():
     model = common.build()
     body = FLAGS.num_blocks, FLAGS.dim, FLAGS.ffn_dim, FLAGS.num_heads
     sizes = FLAGS.vocabulary_size, list(common.cutoffs()), *body, 0.0, FLAGS.block
-    other, _ = in_own_process(peer, sizes, weights_for_peer(model), tokens, FLAGS.batch_size)
-    turns = {"ours": ours(model, tokens), "torch_lm": other}
+    turns, parameters = {"ours": ours(model, tokens)}, {"ours": model.count_params()}
+    given = sizes, weights_for_peer(model), tokens, FLAGS.batch_size
+    turns["torch_lm"], parameters["torch_lm"] = in_own_process(peer, *given)
     difference = np.abs(turns["ours"]() - turns["torch_lm"]()).max()
     if not difference <= TOLERANCE:
         raise ArithmeticError(f"The losses of a token differ by up to {difference:.1e}; nothing was timed.")
-    seconds, parameters = common.time_interleaved(turns, FLAGS.repeats), dict.fromkeys(turns, model.count_params())
+    seconds = common.time_interleaved(turns, FLAGS.repeats)
     results = report_speeds(seconds, parameters, dict.fromkeys(turns, FLAGS.tokens))
     common.save(SETTINGS, largest_difference=float(difference), candidates=results)
 

@@ -161,8 +161,7 @@ def main():
         body = FLAGS.num_blocks, FLAGS.dim, FLAGS.ffn_dim, FLAGS.num_heads
         sizes = FLAGS.vocabulary_size, list(common.cutoffs()), *body, 0.0, FLAGS.length
         for name, keep in {"torch_lm": False, "torch_lm, freed memory kept": True}.items():
-            peer = in_own_process(peer_turn, sizes, tokens, targets, keep_freed_memory=keep)
-            turns[name], parameters[name] = peer
+            turns[name], parameters[name] = in_own_process(peer_turn, sizes, tokens, targets, keep_freed_memory=keep)
     shapes = products(tokens, targets)
     if FLAGS.parts:
         floor = timed(common.matrix_products(shapes, FLAGS.dtype))
