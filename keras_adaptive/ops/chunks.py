@@ -26,9 +26,9 @@ class ChunkSizes(NamedTuple):
         queries: Smallest number of queries of a block of attention without a window.
         window_queries: Smallest number of queries of a block of windowed attention.
         short_keys: Largest number of keys for which separate bfloat16 products are faster than torch's fused attention.
-        convolved_words: Number of words whose bytes are convolved together.
-        highway_words: Number of words in the highway layers of a `CharCNN`.
-        spelled_words: Number of words that an LSTM spells together.
+        convolved_words: Number of words whose bytes are convolved together with static shapes.
+        highway_words: Number of words in the highway layers of a `CharCNN` with static shapes.
+        spelled_words: Number of words that an LSTM spells together with static shapes.
         tree_rows: Largest number of hidden states for which an LSTM spells the whole vocabulary together.
         tree_bytes: Memory of the widest step through the prefixes of the vocabulary.
     """

@@ -4,16 +4,18 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.custom_vjp import custom_vjp, is_float, vjp
+from keras_adaptive.backend.dynamic_shapes import has_dynamic_shapes
 from keras_adaptive.ops.active_rows import over_active_rows
 
 
 def map_rows(cases, inputs, weights, width, in_chunks=False):
     """Computes `function(*input rows, *weights)` for the active rows; other rows are 0 and cost nothing.
 
-    The cases share weights and are processed one after the other, each in chunks, so that rows of different kinds
-    (words of different lengths) can have functions of different static shapes. Under TensorFlow and JAX the backward
-    pass computes each chunk again, so that the number of chunks can be a run-time value. Under torch, whose shapes are
-    dynamic, autograd needs neither chunks nor a second computation.
+    The cases share weights and are processed one after the other, so that rows of different kinds (words of different
+    lengths) can have functions of different static shapes. Under torch, and under TensorFlow without XLA, the shapes
+    are dynamic: all rows of a case are computed at once, and the usual gradients are exact. XLA needs static shapes:
+    each case is computed in chunks, and the backward pass computes each chunk again, so that the number of chunks can
+    be a run-time value.
 
     Args:
         cases: List of `(function, active, chunk_rows)`: a function of tensors with any number of rows and of the
@@ -22,8 +24,8 @@ def map_rows(cases, inputs, weights, width, in_chunks=False):
         inputs: List of tensors of `rows` rows, float or int.
         weights: List of float tensors.
         width: Width of the rows that the functions return.
-        in_chunks: Whether torch divides the rows of a case into chunks too, for functions whose intermediate arrays are
-            much larger than their inputs and outputs.
+        in_chunks: Whether the rows of a case are divided into chunks everywhere, for functions whose intermediate
+            arrays are much larger than their inputs and outputs.
 
     Returns:
         (rows, width) float32, differentiable once with respect to the float inputs and the weights.
@@ -31,6 +33,8 @@ def map_rows(cases, inputs, weights, width, in_chunks=False):
     functions, masks, sizes = zip(*cases)
     if keras.config.backend() == "torch":
         return _torch(functions, masks, inputs, weights, width, sizes if in_chunks else None)
+    if has_dynamic_shapes() and not in_chunks:
+        return _tensorflow(functions, masks, inputs, weights, width)
     ends = (len(inputs), len(inputs) + len(weights))
 
     def parts(tensors):
@@ -82,3 +86,18 @@ def _torch(functions, masks, inputs, weights, width, sizes=None):
     results = [function(*(tensor[index] for tensor in inputs), *weights).float() for function, index in work]
     outputs = torch.zeros(len(inputs[0]), width, device=inputs[0].device)
     return outputs.index_copy(0, torch.cat(places), torch.cat(results)) if work else outputs
+
+
+def _tensorflow(functions, masks, inputs, weights, width):
+    import tensorflow as tf
+
+    # XLA refuses UniqueWithCounts. It may compile a graph that was made without it, and would return wrong values.
+    places = [tf.unique_with_counts(tf.where(active)[:, 0]).y for active in masks]
+    shape = tf.shape(inputs[0], out_type="int64")[0], width
+    work = [pair for pair in zip(functions, places) if pair[1].shape[0] != 0]  # eager Keras refuses empty arrays
+    if not work:
+        return tf.zeros(shape)
+    results = [function(*(tf.gather(tensor, index) for tensor in inputs), *weights) for function, index in work]
+    results = tf.concat([tf.cast(result, "float32") for result in results], axis=0)
+    outputs = tf.scatter_nd(tf.concat([index for _, index in work], axis=0)[:, None], results, shape)
+    return tf.ensure_shape(outputs, (inputs[0].shape[0], width))
