@@ -80,6 +80,11 @@ def _torch(forward, backward):
 _ADAPTERS = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
 
 
+def with_gradient_of(tensor, value):
+    """Returns `value`, a constant, with the gradient of `tensor`, which compilers then need not compute."""
+    return custom_vjp(lambda tensor, value: (value, ()), lambda _, upstream: [upstream, None])(tensor, value)
+
+
 def vjp(function, arguments, upstream):
     """Returns the list of the gradients of Σ upstream·function(*arguments), under TensorFlow and JAX.
 

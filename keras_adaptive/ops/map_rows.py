@@ -1,5 +1,7 @@
 """Functions of single rows, applied to the active rows of a batch, with exact gradients."""
 
+import functools
+
 import keras
 from keras import ops
 
@@ -8,7 +10,7 @@ from keras_adaptive.backend.dynamic_shapes import has_dynamic_shapes
 from keras_adaptive.ops.active_rows import over_active_rows
 
 
-def map_rows(cases, inputs, weights, width, in_chunks=False):
+def map_rows(cases, inputs, weights, width, in_chunks=False, saved=()):
     """Computes `function(*input rows, *weights)` for the active rows; other rows are 0 and cost nothing.
 
     The cases share weights and are processed one after the other, so that rows of different kinds (words of different
@@ -26,6 +28,10 @@ def map_rows(cases, inputs, weights, width, in_chunks=False):
         width: Width of the rows that the functions return.
         in_chunks: Whether the rows of a case are divided into chunks everywhere, for functions whose intermediate
             arrays are much larger than their inputs and outputs.
+        saved: List of `(columns, dtype)` of arrays of rows that the functions save for the backward pass, if they can
+            spare it most of the second computation. The functions then have two more methods:
+            `save(*input rows, *weights)`, which returns the values and the list of these arrays, and
+            `from_saved(arrays, *input rows, *weights)`, whose gradients are those of the function.
 
     Returns:
         (rows, width) float32, differentiable once with respect to the float inputs and the weights.
@@ -42,17 +48,20 @@ def map_rows(cases, inputs, weights, width, in_chunks=False):
 
     def forward(*tensors):
         inputs, weights, cases = parts(tensors)
-        outputs = [ops.zeros((ops.shape(inputs[0])[0], width), "float32")]
+        shapes = [(width, "float32"), *saved]
+        outputs = [ops.zeros((ops.shape(inputs[0])[0], columns), dtype) for columns, dtype in shapes]
         for function, active, chunk_rows in cases:
-            outputs, _ = over_active_rows(_forward(function, weights), active, inputs, outputs, [], chunk_rows)
-        return outputs[0], tensors
+            body = _forward(function, weights, saved)
+            outputs, _ = over_active_rows(body, active, inputs, outputs, [], chunk_rows)
+        return outputs[0], (tensors, outputs[1:])
 
-    def backward(tensors, upstream):
+    def backward(residuals, upstream):
+        tensors, arrays = residuals
         inputs, weights, cases = parts(tensors)
         of_inputs = [ops.zeros(ops.shape(tensor), "float32") for tensor in inputs if is_float(tensor)]
         of_weights = [ops.zeros(weight.shape, "float32") for weight in weights]
         for function, active, chunk_rows in cases:
-            rows, body = (*inputs, upstream), _backward(function, weights)
+            rows, body = (*inputs, *arrays, upstream), _backward(function, weights, len(inputs))
             of_inputs, of_weights = over_active_rows(body, active, rows, of_inputs, of_weights, chunk_rows)
         remaining = iter((*of_inputs, *of_weights))
         gradients = [ops.cast(next(remaining), t.dtype) if is_float(t) else None for t in (*inputs, *weights)]
@@ -61,15 +70,21 @@ def map_rows(cases, inputs, weights, width, in_chunks=False):
     return custom_vjp(forward, backward)(*inputs, *weights, *masks)
 
 
-def _forward(function, weights):
-    return lambda rows, live, carry: ([function(*rows, *weights)], carry)
+def _forward(function, weights, saved):
+    def body(rows, live, carry):
+        values, arrays = function.save(*rows, *weights) if saved else (function(*rows, *weights), [])
+        return [values, *arrays], carry
+
+    return body
 
 
-def _backward(function, weights):
+def _backward(function, weights, count):
     def body(rows, live, carry):
         *rows, upstream = rows
+        rows, arrays = rows[:count], rows[count:]
         upstream = ops.where(live[:, None], upstream, 0.0)  # rows that pad the chunk are copies
-        gradients = vjp(function, (*rows, *weights), upstream)
+        again = functools.partial(function.from_saved, arrays) if arrays else function
+        gradients = vjp(again, (*rows, *weights), upstream)
         of_rows = [gradient for row, gradient in zip(rows, gradients) if is_float(row)]
         of_weights = gradients[len(rows) :]
         return of_rows, [total + ops.cast(gradient, "float32") for total, gradient in zip(carry, of_weights)]

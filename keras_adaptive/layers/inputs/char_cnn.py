@@ -18,10 +18,10 @@ from keras_adaptive.ops.map_rows import map_rows
 from keras_adaptive.ops.word_bytes import (
     BEGIN,
     END,
+    Convolutions,
+    Highways,
     beginnings,
-    convolve_bytes,
     encode_words,
-    highway,
     with_markers,
     zero_padded,
 )
@@ -262,18 +262,19 @@ class CharCNN(Input):
         lengths = ops.sum(ops.cast(characters > 0, "int32"), axis=-1)
         cases, low, sizes = [], -1, chunk_sizes()
         for slots in self._slots(characters.shape[-1]):
-            function = functools.partial(_convolve, slots=slots, max_bytes=characters.shape[-1])
-            cases.append((function, active & (lengths > low) & (lengths <= slots), sizes.convolved_words))
+            function, inside = Convolutions(slots, characters.shape[-1]), (lengths > low) & (lengths <= slots)
+            cases.append((function, active & inside, sizes.convolved_words))
             low = slots
         table, biases = ops.convert_to_tensor(self.table), self.biases
         if not self.zero_padding:
             table, biases = zero_padded(table, self.kernels, biases)
         kernels = self._cast(self.kernels)
         weights = [*kernels, *beginnings(kernels), *self._cast(biases)]
-        features = map_rows(cases, [characters], [table, *weights], width)
-        weights = [*self.highway_kernels, *self.highway_biases, self.projection, self.projection_bias]
+        features = map_rows(cases, [characters], [table, *weights], width, saved=[(width, "int32")])
         features = ops.cast(features, self.compute_dtype)
-        return map_rows([(_finish, active, sizes.highway_words)], [features], self._cast(weights), self.output_dim)
+        weights = [*self.highway_kernels, *self.highway_biases, self.projection, self.projection_bias]
+        cases, saved = [(Highways(), active, sizes.highway_words)], [(2 * width, self.compute_dtype)] * self.highways
+        return map_rows(cases, [features], self._cast(weights), self.output_dim, saved=saved)
 
     def _slots(self, most):
         """Returns the lengths by which words are grouped; eager torch on a CPU can afford a group for each length."""
@@ -303,16 +304,3 @@ class CharCNN(Input):
 def _open_gates(shape, dtype=None):
     """Returns biases of 0 for the values of a highway layer and of 1 for its gates, which then carry the input."""
     return ops.concatenate([ops.zeros(shape[0] // 2, dtype), ops.ones(shape[0] // 2, dtype)])
-
-
-def _convolve(characters, *weights, slots, max_bytes):
-    return convolve_bytes(characters[:, :slots], *weights, max_bytes=max_bytes)
-
-
-def _finish(features, *weights):
-    """Computes the highway layers and the projection."""
-    *highways, projection, bias = weights
-    count = len(highways) // 2
-    for kernel, highway_bias in zip(highways[:count], highways[count:]):
-        features = highway(features, kernel, highway_bias)
-    return ops.matmul(features, projection) + bias

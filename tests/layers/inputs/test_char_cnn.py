@@ -6,7 +6,7 @@ import pytest
 
 from keras_adaptive.layers import CharCNN
 from keras_adaptive.ops.map_rows import map_rows
-from keras_adaptive.ops.word_bytes import beginnings, convolve_bytes, encode_words, with_markers
+from keras_adaptive.ops.word_bytes import Convolutions, beginnings, encode_words, with_markers
 from tests.support import oracle
 from tests.support.backends import MODES, numpy, runner, weight_gradients
 from tests.support.chunks import set_chunk_sizes
@@ -72,7 +72,8 @@ def test_a_width_may_be_left_out(slots):
     words = encode_words(["a", "the", "cat"], MAX_BYTES)[:, :slots].astype("int32")
 
     def features(kernels, biases):
-        function = lambda *w: convolve_bytes(words, w[0], *w[1:4], *beginnings(w[1:4]), *w[4:], max_bytes=MAX_BYTES)  # noqa: E731
+        convolutions = Convolutions(slots, MAX_BYTES)
+        function = lambda *w: convolutions(words, w[0], *w[1:4], *beginnings(w[1:4]), *w[4:])  # noqa: E731
         return runner(function)(*(array.astype("float32") for array in (table, *kernels, *biases)))
 
     whole = features(kernels, biases)
@@ -156,15 +157,15 @@ def test_each_distinct_word_is_computed_once_from_the_bytes_it_has(monkeypatch):
     """Counted where the rows are chosen, which is the same on every backend: words that are active, by length."""
     layer, seen = make(words=["a", "the", "twenty_bytes_of_word"]), {}
 
-    def counting(cases, inputs, weights, width):
+    def counting(cases, *arguments, **options):
         for function, active, _ in cases:
-            seen[str(getattr(function, "keywords", "highways"))] = int(keras.ops.sum(keras.ops.cast(active, "int32")))
-        return map_rows(cases, inputs, weights, width)
+            seen[getattr(function, "slots", "highways")] = int(keras.ops.sum(keras.ops.cast(active, "int32")))
+        return map_rows(cases, *arguments, **options)
 
     monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.map_rows", counting)
     layer(np.array([[4, 5, 4, 5, 4, 4, 6, 6, 2]], "int32"))
     assert seen.pop("highways") == 3
-    assert sum(seen.values()) == 3 and seen[str({"slots": 20, "max_bytes": 20})] == 1
+    assert sum(seen.values()) == 3 and seen[20] == 1
 
 
 def test_what_occurs_often_has_its_gradients_summed_in_float32():
