@@ -16,8 +16,8 @@ def map_rows(cases, inputs, weights, width, in_chunks=False, saved=()):
     The cases share weights and are processed one after the other, so that rows of different kinds (words of different
     lengths) can have functions of different static shapes. Under torch, and under TensorFlow without XLA, the shapes
     are dynamic: all rows of a case are computed at once, and the usual gradients are exact. XLA needs static shapes:
-    each case is computed in chunks, and the backward pass computes each chunk again, so that the number of chunks can
-    be a run-time value.
+    each case is computed in chunks, and the backward pass computes each chunk again, except for what its function
+    saves, so that the number of chunks can be a run-time value.
 
     Args:
         cases: List of `(function, active, chunk_rows)`: a function of tensors with any number of rows and of the
@@ -28,10 +28,10 @@ def map_rows(cases, inputs, weights, width, in_chunks=False, saved=()):
         width: Width of the rows that the functions return.
         in_chunks: Whether the rows of a case are divided into chunks everywhere, for functions whose intermediate
             arrays are much larger than their inputs and outputs.
-        saved: List of `(columns, dtype)` of arrays of rows that the functions save for the backward pass, if they can
-            spare it most of the second computation. The functions then have two more methods:
-            `save(*input rows, *weights)`, which returns the values and the list of these arrays, and
-            `from_saved(arrays, *input rows, *weights)`, whose gradients are those of the function.
+        saved: List of the `(columns, dtype)` of each array that the functions save for the backward pass under XLA, one
+            row per input row; empty for plain functions. A function that saves has two more methods. Its method
+            `save(*input rows, *weights)` returns the values and the list of arrays. Its method
+            `from_saved(arrays, *input rows, *weights)` is differentiated in place of the function.
 
     Returns:
         (rows, width) float32, differentiable once with respect to the float inputs and the weights.

@@ -42,7 +42,7 @@ class Convolutions:
     Called with ids (words, at least `slots`) and the weights, it returns (words, all filters). The result does not
     depend on the number of slots and equals the result for `max_bytes` slots. Padding is a vector of zeros, so that all
     windows of padding have the value of the bias, and a single one suffices. A window that extends beyond the last slot
-    is multiplied only up to this slot. For the gradient it saves the place of the highest window.
+    is multiplied only up to this slot. For the gradient it saves the place of the highest window, −1 where relu is 0.
 
     The arguments of a call are:
 
@@ -68,9 +68,9 @@ class Convolutions:
 
     def save(self, characters, table, *weights):
         windows, biases = self._windows(characters, table, weights)
-        values = _highest(windows, biases)
+        highest = _highest(windows, biases)
         places = ops.concatenate([ops.argmax(values, axis=1) for values in windows], axis=-1)
-        return ops.relu(values), [ops.where(values > 0, places, -1)]
+        return ops.relu(highest), [ops.where(highest > 0, places, -1)]
 
     def from_saved(self, saved, characters, table, *weights):
         windows, biases = self._windows(characters, table, weights)
