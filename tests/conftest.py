@@ -44,6 +44,7 @@ ONCE = [
     "data",
     "distribution/test_lost_process.py",
     "fairseq/test_hostile_files.py",
+    "fairseq/test_unknown_options.py",
     "hub/test_causal_lm.py::test_a_preset_keeps",
     "hub/test_causal_lm.py::test_a_saved_task",
     "hub/test_causal_lm.py::test_a_task_of_a_run",

@@ -34,7 +34,7 @@ RENAMED = {  # patterns of old names, and their new names
     r"(decoder\.layers\.\d+)\.layer_norms\.2\.(\w+)": r"\1.final_layer_norm.\2",
 }
 FUSED = re.compile(r"(.*)\.in_proj_(weight|bias)")  # query, key and value, concatenated
-BUFFERS = re.compile(r".*(version|_float_tensor|decoder\.embed_positions\.weights)")
+BUFFERS = re.compile(r"(.*\.)?(version|_float_tensor)|decoder\.embed_positions\.weights")
 
 
 class Checkpoint(NamedTuple):
@@ -42,14 +42,15 @@ class Checkpoint(NamedTuple):
 
     Attributes:
         options: Dict of the training options. An option of the model replaces an option of the task.
-        model_options: Dict of the options of the model alone; None if the file does not separate them.
+        sections: List of pairs `(section, options)`: the sections of `cfg`, such as "model", with a dict each. A
+            namespace of all options counts as the section "args". None stands for `[("args", options)]`.
         architecture: Name of the architecture, such as "transformer_lm_wiki103".
         weights: Dict from names in the current state dict to float32 NumPy arrays.
         version: Version of the layout of the decoder.
     """
 
     options: dict
-    model_options: dict | None
+    sections: list | None
     architecture: str
     weights: dict
     version: float
@@ -90,11 +91,11 @@ def read_checkpoint(path: str | os.PathLike) -> Checkpoint:
     with reading(path, "a fairseq checkpoint", "Take the model.pt of a `transformer_lm`."):
         if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
             raise ValueError("it must be a dict that holds the weights as 'model'")
-        options, model, model_options = _options(state)
+        options, model, sections = _options(state)
         architecture = model.get("arch") or model.get("_name") or "transformer_lm"
         tensors = state["model"]
         version = float(tensors.get("decoder.version", [1])[0])
-        return Checkpoint(options, model_options, architecture, _weights(tensors, os.path.getsize(path)), version)
+        return Checkpoint(options, sections, architecture, _weights(tensors, os.path.getsize(path)), version)
 
 
 def _load(path):
@@ -154,7 +155,7 @@ def _is_data(name):
 
 
 def _options(state):
-    """Returns all options, a dict that includes the model's options, and this dict if it has no others, else None."""
+    """Returns all options of model and task, a dict; the options of the model; and the sections of `cfg`, or None."""
     if state.get("args") is not None:
         options = _plain(state["args"])
         return options, options, None
@@ -163,7 +164,14 @@ def _options(state):
         raise ValueError("it does not say how the model is built, by 'args' or a 'cfg' with 'model'")
     model = _plain(config["model"])
     options = _plain(config.get("task") or {}) | {name: value for name, value in model.items() if value is not None}
-    return options, model, model if isinstance(config["model"], dict) else None
+    return options, model, list(map(_section, config, config.values()))
+
+
+def _section(name, given):
+    """Returns the name and the options of a section of `cfg`. A section that is not a group is an option itself."""
+    if isinstance(given, argparse.Namespace):
+        return ("args" if name == "model" else name), _plain(given)
+    return name, _plain(given if isinstance(given, dict) else {name: given})
 
 
 def _plain(options):
@@ -189,6 +197,8 @@ def _weights(tensors, size):
             continue
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"it holds {type(tensor).__name__} where there must be weights: {name[:80]}")
+        if not tensor.ndim:
+            raise ValueError(f"it holds a single number where there must be a vector or a matrix: {name[:80]}")
         left -= tensor.numel()
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes() or left < 0:
             raise ValueError(f"it has fewer numbers than its tensors claim: {name[:80]} {tuple(tensor.shape)}")

@@ -2,9 +2,11 @@
 
 import ast
 import math
+import re
 import reprlib
 from functools import partial
 
+from keras_adaptive.fairseq.harmless import DATA, EVALUATION, OPTIMIZATION, TRAINING
 from keras_adaptive.layers import (
     AdaptiveEmbedding,
     AdaptiveSoftmax,
@@ -70,13 +72,27 @@ UNSUPPORTED = {
     "self_target": False,
     "past_target": False,
     "output_dictionary_size": -1,
+    "right_to_left": False,
+    "truncate_sequence": False,
+    "quantization_config_path": None,
+    "model_parallel_size": 1,
 }
-# Options of training and data, which do not affect a trained model.
+# Options of the model that do not affect what it computes once it is trained.
 HARMLESS = {
     "_name", "arch", "add_bos_token", "tpu", "decoder_layerdrop", "checkpoint_activations", "offload_activations",
     "min_params_to_wrap", "quant_noise_pq_block_size", "base_sublayers", "base_shuffle", "no_tie_adaptive_proj",
     "decoder_final_norm",
 }  # fmt: skip
+OF_MODEL = {*DEFAULTS, *UNSUPPORTED, *HARMLESS}
+ALL = OF_MODEL | TRAINING | OPTIMIZATION | DATA | EVALUATION
+SECTIONS = (  # "args" is a namespace of all options
+    "_name args common common_eval distributed_training dataset optimization checkpoint bmuf ema generation eval_lm "
+    "interactive simul_type task"
+).split()
+FREE = "criterion optimizer lr_scheduler bpe tokenizer scoring job_logging_cfg".split()  # any option here is harmless
+KNOWN = {"model": OF_MODEL, **dict.fromkeys(SECTIONS, ALL), **dict.fromkeys(FREE)}  # None stands for any option
+ARCHITECTURE = re.compile(r"transformer_lm(_big|(_baevski)?_(wiki103|gbw)|_gpt([23]_\w+)?)?")
+MOST_LISTED = 8
 ACTIVATIONS = {
     "relu": "relu",
     "relu_squared": "relu_squared",
@@ -116,7 +132,7 @@ def _check_types(options):
     for name, default in DEFAULTS.items():
         expected, holds = _expected(name, default)
         if options[name] is not None and not holds(options[name]):
-            received = reprlib.repr(options[name])
+            received = _short(options[name])
             raise ValueError(f"The option {name} of the checkpoint must be {expected}. Received: {received}.")
 
 
@@ -141,19 +157,37 @@ def _is_number(value):
 
 
 def _refuse(checkpoint, options):
-    used = {name: options.get(name, unused) for name, unused in UNSUPPORTED.items()}
-    refused = {name: value for name, value in used.items() if value and value != UNSUPPORTED[name]}
-    known = DEFAULTS.keys() | UNSUPPORTED.keys() | HARMLESS
-    refused |= {name: value for name, value in (checkpoint.model_options or {}).items() if value and name not in known}
-    if not str(checkpoint.architecture).startswith("transformer_lm"):
+    refused = dict(_foreign(checkpoint))
+    if not ARCHITECTURE.fullmatch(str(checkpoint.architecture)):
         refused["arch"] = checkpoint.architecture
     if options["activation_fn"] not in ACTIVATIONS:
         refused["activation_fn"] = options["activation_fn"]
     if options["character_embeddings"] and _filters(options) is None:
         refused["character_filters"] = options["character_filters"]
     if refused:
-        listed = ", ".join(f"{name}={str(value)[:80]}" for name, value in refused.items())
-        raise ValueError(f"The model was trained with options that are not supported: {listed}.")
+        listed = [f"{name[:80]}={_short(value)}" for name, value in refused.items()]
+        more = f" and {len(listed) - MOST_LISTED} more" if listed[MOST_LISTED:] else ""
+        raise ValueError(
+            f"The model was trained with options that are not supported: {', '.join(listed[:MOST_LISTED])}{more}. Each "
+            "may change what the model computes: remove it from the file only if you know that it does not."
+        )
+
+
+def _foreign(checkpoint):
+    """Yields the names and values of options that are used and either not supported or not known.
+
+    An option that is not known counts as unused if its value is false, empty or 0.
+    """
+    for section, given in checkpoint.sections or [("args", checkpoint.options)]:
+        known = KNOWN.get(section, set())
+        for name, value in given.items() if known is not None else ():
+            if value and (name not in known or name in UNSUPPORTED and value != UNSUPPORTED[name]):
+                yield name, value
+
+
+def _short(value):
+    """Returns a value as a short text."""
+    return (value if isinstance(value, str) else reprlib.repr(value))[:80]
 
 
 def build_model(options, vocabulary):

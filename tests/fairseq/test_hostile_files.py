@@ -116,6 +116,19 @@ CONTENTS = {
     "a name of bytes": lambda read: {**read, "model": {**read["model"], b"x": torch.zeros(1)}},
     "a name of numbers": lambda read: {**read, "model": {**read["model"], 3: torch.zeros(1)}},
     "a weight of text": lambda read: {**read, "model": {**read["model"], "decoder.x": "text"}},
+    "a single number": lambda read: {
+        **read,
+        "model": {**read["model"], "decoder.embed_tokens.weight": torch.tensor(1.0)},
+    },
+    "a fused single number": lambda read: {
+        **read,
+        "model": {**read["model"], "decoder.layers.0.self_attn.in_proj_weight": torch.tensor(1.0)},
+    },
+    "every weight a single number": lambda read: {**read, "model": {name: torch.tensor(1) for name in read["model"]}},
+    "a foreign weight that ends like a buffer": lambda read: {
+        **read,
+        "model": {**read["model"], "decoder.layers.0.inversion": torch.ones(3)},
+    },
     "an option of tensors": lambda read: {**read, "cfg": {"model": {"dropout": torch.zeros(3)}}},
     "a huge view": lambda read: {**read, "model": {**read["model"], "x": torch.zeros(1).expand(10**6, 10**6)}},
     "many views": lambda read: {
