@@ -1,10 +1,10 @@
-"""Serves a web page on which people watch models read and write, and the JSON API behind it.
+"""Serves a web page that shows how models score and generate text, and its JSON API.
 
 The page reads a text and colors every word by its surprisal, compares two runs on a text, continues a prompt word by
 word, and shows the learning curve of a run, which may still be training. docs/page.md describes the page and its API.
 
-It is for this machine alone unless --host says otherwise, and there is neither a password nor encryption: whoever
-reaches the address can use the models and see the names, flags and learning curves of the runs.
+By default, only this machine can connect; see --host. There is no password and no encryption: anyone who can connect
+can use the models and see the names, flags and learning curves of the runs.
 
 python -m trainers.serve --run_dir=runs/quickstart
 python -m trainers.serve --run_dir=runs/books_adaptive,runs/books_lstm --port=8080
@@ -21,20 +21,23 @@ from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
 CONNECTIONS = 256  # at once
+EVERYBODY = ("0.0.0.0", "::")
 GRACE = 2  # seconds that streams have to end when the server stops
 
 
 def define_flags():
     flags.DEFINE_list("run_dir", None, "Folder of a trained run, or several with commas between them.", required=True)
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the runs' models.")
-    host = "Address to listen on. The default serves this machine alone; 0.0.0.0 serves everybody who can reach it."
+    host = "Address to listen on. 127.0.0.1 accepts local connections only; 0.0.0.0 accepts connections from any host."
     flags.DEFINE_string("host", "127.0.0.1", host)
     flags.DEFINE_list("host_names", [], "Names by which others may reach the page, besides addresses and localhost.")
     flags.DEFINE_integer("port", 8000, "Port to listen on; 0 for any free one.", 0, 2**16 - 1)
-    flags.DEFINE_integer("max_characters", 20_000, "Characters of a text, at most.", 1, 10**6)
-    flags.DEFINE_integer("max_words", 2_000, "Words (pieces, characters or bytes) of a text, at most.", 1, 10**6)
-    flags.DEFINE_integer("max_length", 500, "Words to generate at once, at most.", 1, 10**5)
-    flags.DEFINE_integer("max_requests", 32, "Requests that compute at once, at most.", 1, 10**4)
+    flags.DEFINE_integer("max_characters", 20_000, "Maximum number of characters in a text.", 1, 10**6)
+    flags.DEFINE_integer(
+        "max_words", 2_000, "Maximum number of words (pieces, characters or bytes) in a text.", 1, 10**6
+    )
+    flags.DEFINE_integer("max_length", 500, "Maximum number of words to generate at once.", 1, 10**5)
+    flags.DEFINE_integer("max_requests", 32, "Maximum number of requests that compute at once.", 1, 10**4)
 
 
 def main():
@@ -53,20 +56,28 @@ def listen(host, port):
     """Returns a listening socket.
 
     Raises:
-        ValueError: If the address cannot be used.
+        ValueError: If the address cannot be used, or it means all addresses and does not say so, as an empty one does.
     """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
-    except OSError as error:
-        reason = error.strerror or error
+        listening = socket.create_server((host, port), family=family, backlog=CONNECTIONS)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ValueError(f"Cannot listen on --host={host} --port={port} ({reason}): pass another address.") from None
+    if listening.getsockname()[0] in EVERYBODY and host not in EVERYBODY:
+        listening.close()
+        raise ValueError(
+            f"--host={host} would accept connections from any host: pass 127.0.0.1 for this machine alone, or 0.0.0.0."
+        )
+    return listening
 
 
 def runs():
     """Returns the `ServedRun` of each folder of --run_dir, with different names."""
     from trainers.page.served_run import ServedRun
 
+    if not FLAGS.run_dir or not all(map(str.strip, FLAGS.run_dir)):
+        raise ValueError(f"--run_dir={','.join(FLAGS.run_dir)} holds an empty path: pass the folders of trained runs.")
     served = {}
     for path in FLAGS.run_dir:
         RunFolder(path).flags()  # raises a ValueError for other folders
@@ -83,9 +94,11 @@ def server(app):
     """Returns the uvicorn server of an ASGI application."""
     import uvicorn
 
+    from trainers.page.connection import Connection
+
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=Connection,
         ws="none",
         log_config=None,  # the program has one; a new one would close the streams of the old handlers
         log_level="warning",

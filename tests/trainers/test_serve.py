@@ -16,6 +16,7 @@ import pytest
 from tests.support.programs import refused
 from tests.support.served import served, write_runs
 from trainers import serve
+from trainers.page import connection
 from trainers.page.app import Page
 from trainers.page.served_run import ServedRun
 
@@ -67,7 +68,7 @@ def test_eight_clients_at_once(port):
 
 
 def test_words_are_sent_as_they_are_written(port, page):
-    with asked(port, "generate", run="words", length=500, seed=1) as answer:
+    with asked(port, "generate", run="words", length=500, seed=1, alternatives=0) as answer:
         json.loads(answer.readline())
         assert page.turns.requests == 1  # most are still to come
 
@@ -96,6 +97,128 @@ def test_computation_ends_when_the_client_goes_away(port, page, monkeypatch, rou
     assert closed.wait(30)
     while page.turns.requests:
         time.sleep(0.01)
+
+
+HEADER = "POST /api/{} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+SENT = [
+    "",
+    "GET / HT",
+    "GET / HTTP/1.1\r\nHost: localhost\r\n",
+    HEADER.format("score", 99) + "{",
+    HEADER.format("none", 9),
+]
+SENT.append(
+    "GET /api/runs HTTP/1.1\r\nHost: localhost\r\n\r\nGET /"
+)  # an answer, and a second header that does not end
+
+
+@contextlib.contextmanager
+def connected(port, texts, receive=2**16):
+    """Yields connections that have sent these texts."""
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(socket.socket()) for _ in texts]
+        for client, text in zip(clients, texts):
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
+            client.settimeout(30)
+            client.connect(("127.0.0.1", port))
+            client.sendall(text.encode())
+        yield clients
+
+
+def is_closed(client):
+    """Returns whether the server closes a connection, after what it sends."""
+    try:
+        while client.recv(2**16):
+            pass
+        return True
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+
+
+def test_silent_and_half_sent_connections_shut_nobody_out(port):
+    with connected(port, SENT * 44):  # more than the server holds at once
+        status, text = answer(port, "score", run="words", text="word1")
+        assert status == 200, text
+
+
+@pytest.mark.parametrize("sent", SENT)
+def test_the_server_does_not_wait_for_ever(port, monkeypatch, sent):
+    """For a header, the rest of a body or another request."""
+    monkeypatch.setattr(connection, "SECONDS", 0.3)
+    monkeypatch.setattr("trainers.page.bodies.SECONDS", 0.2)
+    with connected(port, [sent]) as (client,):
+        assert is_closed(client)
+
+
+def test_a_byte_at_a_time_is_late_too(port, monkeypatch):
+    monkeypatch.setattr(connection, "SECONDS", 0.5)
+    with connected(port, ["GET / HTTP/1.1\r\nHost: localhost\r\nX: "]) as (client,):
+        with pytest.raises(OSError):
+            for _ in range(300):
+                client.sendall(b"x")
+                time.sleep(0.05)
+
+
+def test_streams_that_nobody_reads_hold_no_place(folders, monkeypatch):
+    """Others are answered at once, and the streams end after some time."""
+    page = Page([ServedRun(folders["words"], "words")], at_once=2)
+    closed = []
+
+    def endless(*_, **__):
+        try:
+            while True:
+                yield {"token": "a" * 2**18}
+        finally:
+            closed.append(None)
+
+    with served(page) as port:
+        monkeypatch.setattr(page.runs["words"], "generate", endless)
+        monkeypatch.setattr(connection, "SECONDS", 2)
+        body = json.dumps({"run": "words"})
+        with connected(port, [HEADER.format("generate", len(body)) + body] * 2, 4096) as clients:
+            for client in clients:
+                assert client.recv(12) == b"HTTP/1.1 200"
+            while page.turns.requests:
+                time.sleep(0.01)
+            assert answer(port, "score", run="words", text="word1")[0] == 200
+            assert not closed
+            while len(closed) < 2:
+                time.sleep(0.01)
+
+
+def test_a_slow_client_gets_the_whole_answer(port, page, monkeypatch):
+    """What is read in time may take long in all."""
+    monkeypatch.setattr(connection, "SECONDS", 0.8)
+    monkeypatch.setattr(page.runs["words"], "neighbors", lambda *_: ({"word": "a" * 2**22} for _ in range(3)))
+    body, size = json.dumps({"run": "words", "words": ["a"]}), 0
+    with connected(port, [HEADER.format("neighbors", len(body)) + body]) as (client,):
+        while size < 3 * 2**22:
+            part = client.recv(2**16)
+            assert part, size
+            size += len(part)
+            time.sleep(0.01)
+
+
+def test_a_client_that_leaves_in_its_body_is_no_error(folders, caplog):
+    page = Page([ServedRun(folders["words"], "words")])
+    with served(page) as port:
+        with connected(port, [HEADER.format(route, 99) + "{" for route in ("score", "generate", "compare")]):
+            pass
+        assert answer(port, "score", run="words", text="word1")[0] == 200
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("host", ["", "0", "0.0"])
+def test_everybody_is_served_only_if_asked_for(folders, host):
+    """An empty address is a variable that is not set."""
+    refused(serve, f"--run_dir={folders['words']}", f"--host={host}", "--port=0", match="from any host")
+
+
+@pytest.mark.parametrize("paths", ["", ",", "{},", " "])
+def test_empty_paths_are_refused(folders, paths):
+    refused(serve, f"--run_dir={paths.format(folders['words'])}", "--port=0", match="holds an empty path")
 
 
 def test_an_address_that_is_taken_is_refused(port, folders):

@@ -6,6 +6,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -46,10 +47,22 @@ class Page:
                 Route("/", self.index),
                 Mount("/static", StaticFiles(directory=STATIC)),
             ],
-            exception_handlers={HTTPException: _refused, ValueError: _wrong, NotImplementedError: _wrong, 500: _failed},
+            exception_handlers={
+                HTTPException: _refused,
+                ClientDisconnect: _left,
+                **dict.fromkeys((ValueError, NotImplementedError, OSError), self._wrong),
+                500: _failed,
+            },
             lifespan=self._lifespan,
         )
         return Guard(app, hosts)
+
+    def say(self, error):
+        """Returns the message of an error in one line, in which the paths of runs are their names."""
+        message = " ".join(str(error).split())
+        for run in self.runs.values():
+            message = message.replace(str(run.folder.path), run.name)
+        return message
 
     def warm_up(self):
         """Reads all models and computes once what requests compute."""
@@ -61,6 +74,8 @@ class Page:
 
     async def list_runs(self, request):
         runs = [await run_in_threadpool(run.describe) for run in self.runs.values()]
+        for facts in runs:
+            facts["problem"] = facts["problem"] and self.say(facts["problem"])
         return answer({"runs": runs, "limits": self.limits._asdict()})
 
     async def learning(self, request):
@@ -90,7 +105,7 @@ class Page:
             place.enter_context(self.turns.place())
             tokens = self.turns.steps(run.generate(**values, most=self.limits.words))
             first = await anext(tokens)  # a request that is refused gets no stream
-            return Lines(first, tokens, place.pop_all())
+            return Lines(first, tokens, place.pop_all(), self)
 
     async def neighbors(self, request):
         values = await self._body(request, "neighbors")
@@ -110,7 +125,7 @@ class Page:
             async for item in steps:
                 items.append(item)
                 if await request.is_disconnected():
-                    raise HTTPException(499, "The client has gone away.")
+                    raise ClientDisconnect
         return items
 
     def _run(self, name):
@@ -118,6 +133,9 @@ class Page:
             names = ", ".join(map(repr, self.runs))
             raise HTTPException(404, f"There is no run {name[:80]!r}: take one of {names}.")
         return self.runs[name]
+
+    async def _wrong(self, request, error):
+        return refuse(500 if isinstance(error, OSError) else 400, self.say(error))
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app):
@@ -132,14 +150,16 @@ class Lines(StreamingResponse):
         first: The first value.
         others: Asynchronous generator of the others.
         place: Context that is left at the end.
+        page: The `Page`.
     """
 
     media_type = "application/x-ndjson"
 
-    def __init__(self, first, others, place):
+    def __init__(self, first, others, place, page):
         super().__init__(self._lines(first, others), headers={"cache-control": "no-store"})
         self.others = others
         self.place = place
+        self.page = page
 
     async def _lines(self, first, others):
         yield json_text(first) + "\n"
@@ -148,12 +168,16 @@ class Lines(StreamingResponse):
                 yield json_text(value) + "\n"
             yield json_text({"end": True}) + "\n"
         except Exception as error:  # the status is sent already
-            yield json_text({"error": str(error)}) + "\n"
+            yield json_text({"error": self.page.say(error)}) + "\n"
 
     async def __call__(self, scope, receive, send):
+        async def send_aside(message):
+            with self.page.turns.aside():  # a client that does not read holds no place
+                await send(message)
+
         with self.place:
             try:
-                await super().__call__(scope, receive, send)
+                await super().__call__(scope, receive, send_aside)
             finally:
                 await self.others.aclose()
 
@@ -162,8 +186,8 @@ async def _refused(request, error):
     return refuse(error.status_code, error.detail, error.headers)
 
 
-async def _wrong(request, error):
-    return refuse(400, " ".join(str(error).split()))
+async def _left(request, error):
+    return refuse(499, "The client has gone away.")
 
 
 async def _failed(request, error):

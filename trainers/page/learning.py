@@ -1,8 +1,9 @@
-"""What is known of the training of a run: its learning curve, losses by frequency, flags and whether it trains."""
+"""Reads the learning curve, losses, flags and status of a run."""
 
 import json
 import math
 import os
+import re
 import threading
 
 import filelock
@@ -28,7 +29,7 @@ class Learning:
     def curve(self, after=0):
         """Returns the lines of log.jsonl of the updates that follow `after`, and validations of `after` itself.
 
-        A validation is written some time after the update. Of a long log at most 2,000 lines of training are returned.
+        A validation is written some time after the update. Returns at most 2,000 training lines of a long log.
         """
         lines = [line for line in self._lines() if _is_new(line, after)]
         training = [line for line in lines if "val_loss" not in line]
@@ -57,19 +58,16 @@ class Learning:
 
     def flags(self):
         """Returns the flags of the run, `{name: text}`; of paths, only the last part, since others may see the page."""
-        return {
-            name: os.path.basename(value.rstrip(os.sep)) if os.path.isabs(value) else value
-            for name, value in self.folder.flags().items()
-        }
+        return {name: re.split(r"[/\\]", value.rstrip("/\\"))[-1] for name, value in self.folder.flags().items()}
 
     def is_training(self):
-        """Returns whether a training is at work in the folder."""
+        """Returns whether a training is using the folder."""
         updates = self.folder.flags().get("updates", "")
         lines = self._lines()
         done = lines[-1]["update"] if lines and "val_loss" in lines[-1] else 0
         if not self._file("lock").exists() or (updates.isdecimal() and done >= int(updates)):
             return False
-        with self._asking:  # or two threads would take each other for a training
+        with self._asking:  # otherwise one thread's lock would look like a training to another
             try:
                 with filelock.FileLock(self._file("lock"), timeout=0):
                     return False

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ LINES = 4  # scored in a turn
 ALTERNATIVES = 10  # computed at least, so that few functions are compiled
 CAPACITY = 256  # tokens; states hold a multiple of it, since compilers compile for each size
 WARM_UP = ((1, 20), (1, 50), (LINES, 20))  # lines and words of each, scored before the first request
+FACTS = ("unit", "vocabulary_size", "parameters", "input", "body", "output")  # which the model knows
 PROMPT = 32  # tokens that are continued before the first request
 
 
@@ -35,7 +37,7 @@ class ServedRun:
     """
 
     def __init__(self, path, name, which="best"):
-        self.folder = RunFolder(path)
+        self.folder = RunFolder(os.path.abspath(path))
         self.name = name
         self.learning = Learning(self.folder)
         self._which = which
@@ -70,14 +72,20 @@ class ServedRun:
         return self.text_model.model
 
     def describe(self):
-        """Returns what the page shows of the run."""
-        facts = {"name": self.name, "training": self.learning.is_training(), "neighbors": False}
-        if "trained" not in self.__dict__:
-            return {**facts, **dict.fromkeys(("unit", "vocabulary_size", "parameters", "input", "body", "output"))}
+        """Returns what the page shows of the run; with a damaged file, the `problem`."""
+        facts = {"name": self.name, "training": False, "neighbors": False, "problem": None, **dict.fromkeys(FACTS)}
+        try:
+            if "trained" in self.__dict__:
+                facts |= self._describe_model()
+            facts["training"] = self.learning.is_training()
+        except (ValueError, OSError) as error:
+            facts["problem"] = str(error)
+        return facts
+
+    def _describe_model(self):
         model = self.trained
         parts = {"input": model.word_input, "body": model.body, "output": model.word_output}
         return {
-            **facts,
             "neighbors": self.text_model.reads_bytes,
             "unit": self.codec.unit,
             "vocabulary_size": len(self.codec.vocabulary),

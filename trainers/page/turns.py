@@ -43,6 +43,15 @@ class Turns:
         finally:
             self.requests -= 1
 
+    @contextlib.contextmanager
+    def aside(self):
+        """Gives the place of a request to others until the block ends."""
+        self.requests -= 1
+        try:
+            yield
+        finally:
+            self.requests += 1
+
     async def run(self, function, *arguments):
         """Returns `function(*arguments)`, computed in a turn."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)

@@ -92,6 +92,56 @@ def test_flags_hide_where_the_corpus_lies(run):
     assert learn(run)["flags"] == {"body": "transformer", "data_dir": "books", "length": "8", "updates": "40"}
 
 
+@pytest.mark.parametrize(
+    "path", ["../secret/x", "secret/x/", "~/secret/x", "C:\\secret\\x", "gs://secret/x", "secret/y,secret/x"]
+)
+def test_other_paths_are_hidden_too(run, path):
+    (run.path / "flags.txt").write_text(f"--init_from={path}\n--updates=40\n")
+    assert learn(run)["flags"] == {"init_from": "x", "updates": "40"}
+
+
+def remove_flags(path):
+    (path / "flags.txt").unlink()
+
+
+def damage_flags(path):
+    (path / "flags.txt").write_bytes(b"\xff")
+
+
+def damage_log(path):
+    (path / "log.jsonl").write_bytes(b"\xff\n")
+
+
+def replace_log(path):
+    (path / "log.jsonl").unlink()
+    (path / "log.jsonl").mkdir()
+
+
+def damage_vocabulary(path):
+    (path / "vocabulary.txt").write_text("a 1\n")
+
+
+@pytest.mark.parametrize("damage", [remove_flags, damage_flags, damage_log, replace_log, damage_vocabulary])
+def test_a_damaged_run_is_listed_beside_the_others(run, tmp_path, damage):
+    """With its problem, and without the place where it lies."""
+    write_run(tmp_path / "other", language_model(), Vocabulary(WORDS, range(20)))
+    page = Page([ServedRun(path, path.name) for path in (run.path, tmp_path / "other")])
+    if damage is not damage_vocabulary:
+        page.warm_up()
+    damage(run.path)
+    client = TestClient(page.app(), ADDRESS)
+    score = client.post("/api/score", json={"run": "run", "text": "word1"})
+    assert score.status_code == (400 if damage is damage_vocabulary else 200)
+    assert client.post("/api/score", json={"run": "other", "text": "word1"}).status_code == 200
+    answers = [score, client.get("/api/runs"), client.get("/api/runs/run/learning")]
+    assert answers[1].status_code == 200 and not any(str(tmp_path) in answer.text for answer in answers)
+    damaged, other = answers[1].json()["runs"]
+    assert other["unit"] == "word" and other["problem"] is None
+    if damage is not damage_vocabulary:
+        assert damaged["unit"] == "word" and damaged["problem"] and "\n" not in damaged["problem"]
+        assert "error" in answers[2].json()
+
+
 def test_parameters_by_part_are_known_with_the_model(run):
     served = ServedRun(run.path, "run")
     assert served.learn()["parameters"] == {}
