@@ -13,7 +13,7 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 
 # Merity et al. 2018, table 6. Its columns are the LSTM of PTB, the LSTM of enwik8 and the QRNN of WikiText-103.
 MERITY = {
-    # name: (layers, units, AR/TAR, dropout e/h/i/o, weight drop, weight decay, BPTT, batch, vectors, rate, epochs, ÷ 10 at)
+    # layers, units, AR/TAR, dropout e/h/i/o, weight drop, weight decay, BPTT, batch, vectors, rate, epochs, ÷ 10 at
     "ptb": (3, 1000, (0, 0), (0, 0.25, 0.1, 0.1), 0.5, 1.2e-6, 150, 128, 128, 0.002, 500, (300, 400)),
     "enwik8": (3, 1840, (0, 0), (0, 0.01, 0.01, 0.4), 0.2, 1.2e-6, 200, 128, 400, 0.001, 50, (25, 35)),
     "wikitext103": (4, 2500, (0, 0), (0, 0.1, 0.1, 0.1), 0, 0, 140, 60, 400, 0.001, 14, (12,)),
@@ -30,7 +30,7 @@ QRNN_OF_CHARACTERS = {"ptb_awd_qrnn": (6, 1024), "enwik8_awd_qrnn": (4, 1800)}  
 
 # Sun & Iyyer 2021, tables 5 to 7, the Transformer and then the NPLM where they differ.
 SUN_IYYER = {
-    # corpus: blocks, dim, ffn, heads, concatenation, dropouts, adaptive, warm-up, rates, updates, tokens an update, length
+    # blocks, dim, ffn, heads, concatenation, dropouts, adaptive, warm-up, rates, updates, tokens an update, length
     "wikitext2": (6, 256, 1024, 4, 400, (0.3, 0.3), False, 100, (5e-4, 5e-4), 10_000, 5120, 512),
     "wikitext103": (16, 410, 2100, 10, 2000, (0.1, 0.2), True, 4000, (2.5e-4, 3.5e-4), 200_000, 10240, 512),
     "enwik8": (12, 512, 2048, 8, 1400, (0.1, 0.2), False, 0, (2.5e-4, 2.5e-4), 400_000, 22528, 1024),

@@ -6,7 +6,9 @@
 The model is the model of the README: tied words, 49,456 words, 4 blocks of 256/1,024 with 8 heads. The weights are
 random and the same in both programs, and the tokens are drawn by Zipf's law. Both programs return the loss of every
 token, in batches of 16 blocks: this package by `evaluation.word_losses`, which trainers.evaluate calls, and the peer in
-a plain loop under `no_grad`, in a process of its own. The losses are compared first.
+a plain loop under `no_grad`, in a process of its own. The peer runs as any program, without PyTorch's fast path of
+`nn.TransformerEncoderLayer`, which is the slower one on a CPU, and also with the memory options of this package's
+programs. The losses are compared first.
 """
 
 from types import SimpleNamespace
@@ -21,6 +23,11 @@ from scripts.benchmarks.step import report_speeds
 FLAGS = flags.FLAGS
 SETTINGS = ("backend", *common.MODEL_FLAGS, "block", "batch_size", "tokens")
 TOLERANCE = 1e-4  # in nats
+PEERS = {  # whether the peer takes PyTorch's fast path, and keeps freed memory
+    "torch_lm": (True, False),
+    "torch_lm, no fast path": (False, False),
+    "torch_lm, no fast path, freed memory kept": (False, True),
+}
 
 
 def define_flags():
@@ -44,13 +51,14 @@ def ours(model, tokens):
     return lambda: word_losses(model, corpus, "test", FLAGS.block, 0, FLAGS.batch_size)[0]
 
 
-def peer(sizes, weights, tokens, batch_size):
+def peer(sizes, weights, tokens, batch_size, fast_path):
     """Returns a function that computes the losses of the tokens by the peer with these weights, and its parameters."""
     import torch
 
     from keras_adaptive.data import ContextWindows
     from scripts.benchmarks.peers import torch_lm
 
+    torch.backends.mha.set_fastpath_enabled(fast_path)
     model = torch_lm.TransformerLM(*sizes)
     model.norm = torch.nn.Identity()  # the paper's decoder ends without a LayerNorm
     model.load_state_dict({**model.state_dict(), **{name: torch.tensor(array) for name, array in weights.items()}})
@@ -99,8 +107,10 @@ def main():
     sizes = FLAGS.vocabulary_size, list(common.cutoffs()), *body, 0.0, FLAGS.block
     turns, parameters = {"ours": ours(model, tokens)}, {"ours": model.count_params()}
     given = sizes, weights_for_peer(model), tokens, FLAGS.batch_size
-    turns["torch_lm"], parameters["torch_lm"] = in_own_process(peer, *given)
-    difference = np.abs(turns["ours"]() - turns["torch_lm"]()).max()
+    for name, (fast_path, keep) in PEERS.items():
+        turns[name], parameters[name] = in_own_process(peer, *given, fast_path, keep_freed_memory=keep)
+    losses = turns["ours"]()
+    difference = max(np.abs(losses - turns[name]()).max() for name in PEERS)
     if not difference <= TOLERANCE:
         raise ArithmeticError(f"The losses of a token differ by up to {difference:.1e}; nothing was timed.")
     seconds = common.time_interleaved(turns, FLAGS.repeats)

@@ -149,7 +149,11 @@ def peers(hidden, targets, weights):
 
     if common.cutoffs():
         return {"torch adaptive": lambda: torch_adaptive(hidden, targets, weights)}
-    losses = {"torch cross_entropy": plain_loss, "torch linear_cross_entropy": chunked_loss}
+    losses = {
+        "torch cross_entropy": plain_loss,
+        "torch linear_cross_entropy": chunked_loss,
+        "torch linear_cross_entropy, tuned": tuned_loss,
+    }
     if torch.cuda.is_available() and FLAGS.peer_dtype == "bfloat16":
         losses |= KERNELS
     return {name: lambda loss=loss: torch_full(hidden, targets, weights, loss()) for name, loss in losses.items()}
@@ -161,11 +165,15 @@ def plain_loss():
     return lambda x, table, targets: cross_entropy((x @ table.T).float(), targets, reduction="sum")
 
 
-def chunked_loss():
+def chunked_loss(**options):
     from torch.nn import LinearCrossEntropyOptions
     from torch.nn.functional import linear_cross_entropy
 
-    return functools.partial(linear_cross_entropy, reduction="sum", options=LinearCrossEntropyOptions())
+    return functools.partial(linear_cross_entropy, reduction="sum", options=LinearCrossEntropyOptions(**options))
+
+
+def tuned_loss():
+    return chunked_loss(batch_chunk_size=512, chunking_method=None, acc_policy="compact")
 
 
 def cut_loss():

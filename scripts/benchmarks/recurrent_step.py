@@ -6,7 +6,8 @@
 
 A step is forward, backward, clipping and Adam, with the dropout and the penalties of the flagfile. The state is carried
 along the streams. All models read the same text in batches of a single length, a few updates in turn: this package by
-`fit`, and the peer in its own loop and process. The QRNN has the layers and units of the LSTM.
+`fit`, and the peer in its own loop and process, once as any program and once with the memory options of this package's
+programs. The QRNN has the layers and units of the LSTM.
 """
 
 import itertools
@@ -39,7 +40,8 @@ def main():
     arguments += [] if FLAGS.num_layers is None else [f"--num_layers={FLAGS.num_layers}"]
     lstm, qrnn = (Experiment.of_arguments([*arguments, *body]) for body in ((), QRNN))
     made = {"awd_lstm": systems.training(lstm), "awd_qrnn": systems.training(qrnn)}
-    made["torch_awd_lstm"] = in_own_process(peer_turn, arguments)
+    for name, keep in {"torch_awd_lstm": False, "torch_awd_lstm, freed memory kept": True}.items():
+        made[name] = in_own_process(peer_turn, arguments, keep_freed_memory=keep)
     turns = {name: turn for name, (turn, _) in made.items()}
     parameters = {name: count for name, (_, count) in made.items()}
     tokens = dict.fromkeys(made, lstm.settings["batch_size"] * row_length(lstm.settings))

@@ -6,11 +6,11 @@
 
 The default is the paper's WikiText-103 model, scaled to fit two cores: its vocabulary and cutoffs, 8 blocks with
 dimensions of 512 and 2,048 and 8 heads, and 8 × 128 tokens drawn by Zipf's law. Both models train without dropout on
-the same tokens, a few updates in turn: this package by `fit`, and the peer in its own loop and process, once as any
-program and once with the memory options of this package's programs. The time of a step beyond its two parts is spent
-on summing tied gradients, clipping, NAG, the metrics and `fit`. The floor are the matrix products of forward and
-backward alone, on --backend and in --dtype. With another --dtype than float32, this package's step in float32 takes its
-turns too.
+the same tokens, a few updates in turn: this package by `fit`, and the peer in its own loop and process. The peer runs
+as any program, with the memory options of this package's programs, and with tied words; with --compiled also compiled
+by `torch.compile`, and with another --dtype than float32 also in bfloat16, beside this package's step in float32. The
+time of a step beyond its two parts is spent on summing tied gradients, clipping, NAG, the metrics and `fit`. The floor
+are the matrix products of forward and backward alone, on --backend and in --dtype.
 """
 
 import itertools
@@ -25,6 +25,11 @@ from scripts.benchmarks.own_process import in_own_process
 
 FLAGS = flags.FLAGS
 UPDATES = 3  # number of updates in a turn
+PEERS = {  # options of `peer_turn`, and whether the process keeps freed memory
+    "torch_lm": ({}, False),
+    "torch_lm, freed memory kept": ({}, True),
+    "torch_lm, tied, freed memory kept": ({"tied": True}, True),
+}
 
 
 def define_flags():
@@ -33,8 +38,9 @@ def define_flags():
     flags.DEFINE_string("dtype", "float32", "Keras dtype policy of this package and the floor. The peer is in float32.")
     flags.DEFINE_integer("length", 128, "Number of tokens in a block.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 8, "Number of blocks in an update.", lower_bound=1)
-    flags.DEFINE_bool("tie_words", True, "Tie words and projections, as in ADP-T. The peer does not support ties.")
+    flags.DEFINE_bool("tie_words", True, "Tie words and projections, as in ADP-T; one of the peers always does.")
     flags.DEFINE_bool("peers", True, "Time the peer too.")
+    flags.DEFINE_bool("compiled", False, "Time the peer compiled by `torch.compile`, too, which needs a C++ compiler.")
     flags.DEFINE_integer("product_size", 0, "Also time square matrix products, and report the share of their speed.")
     flags.DEFINE_bool("parts", True, "Also time the loss alone, all layers before it, and the floor.")
 
@@ -115,14 +121,20 @@ def timed(step):
     return turn
 
 
-def peer_turn(sizes, tokens, targets):
-    """Returns `fit_turn` for the untied peer, with Nesterov's method and clipping of PyTorch, and its parameters."""
+def peer_turn(options, sizes, tokens, targets):
+    """Returns `fit_turn` for the peer, with Nesterov's method and clipping of PyTorch, and its parameters.
+
+    Options: whether its words are `tied`, whether it is `compiled`, and whether it computes in `bfloat16`.
+    """
     import torch
 
     from scripts.benchmarks.peers.torch_lm import TransformerLM
 
     device = common.torch_device()
-    model = TransformerLM(*sizes).to(device)
+    model = TransformerLM(*sizes)
+    model = (model.tie() if options.get("tied") else model).to(device)
+    model.output_dtype = torch.bfloat16 if options.get("bfloat16") else torch.float32
+    forward = torch.compile(model) if options.get("compiled") else model
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.99, nesterov=True, fused=True)
     tokens, targets = (torch.from_numpy(array).to(device).long() for array in (tokens, targets))
     weights = torch.ones(targets.shape, device=device)
@@ -130,7 +142,8 @@ def peer_turn(sizes, tokens, targets):
     def turn():
         times = [time.perf_counter()]
         for _ in range(UPDATES):
-            loss = model(tokens, targets, weights) / targets.numel()
+            with torch.autocast(device, torch.bfloat16, enabled=options.get("bfloat16", False)):
+                loss = forward(tokens, targets, weights) / targets.numel()
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
@@ -140,7 +153,7 @@ def peer_turn(sizes, tokens, targets):
             times.append(time.perf_counter())
         return [end - start for start, end in itertools.pairwise(times)]
 
-    return turn, sum(parameter.numel() for parameter in model.parameters())
+    return turn, sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def main():
@@ -160,8 +173,11 @@ def main():
     if FLAGS.peers:
         body = FLAGS.num_blocks, FLAGS.dim, FLAGS.ffn_dim, FLAGS.num_heads
         sizes = FLAGS.vocabulary_size, list(common.cutoffs()), *body, 0.0, FLAGS.length
-        for name, keep in {"torch_lm": False, "torch_lm, freed memory kept": True}.items():
-            turns[name], parameters[name] = in_own_process(peer_turn, sizes, tokens, targets, keep_freed_memory=keep)
+        chosen = {"compiled": FLAGS.compiled, "bfloat16": FLAGS.dtype != "float32"}
+        more = {f"torch_lm, {name}, freed memory kept": ({name: True}, True) for name, on in chosen.items() if on}
+        for name, (options, keep) in {**PEERS, **more}.items():
+            given = options, sizes, tokens, targets
+            turns[name], parameters[name] = in_own_process(peer_turn, *given, keep_freed_memory=keep)
     shapes = products(tokens, targets)
     if FLAGS.parts:
         floor = timed(common.matrix_products(shapes, FLAGS.dtype))

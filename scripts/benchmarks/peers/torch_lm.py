@@ -72,10 +72,11 @@ def sinusoids(length, dim):
 
 
 class TransformerLM(nn.Module):
-    """Pre-norm causal Transformer between adaptive inputs and an adaptive softmax, not tied."""
+    """Pre-norm causal Transformer between adaptive inputs and an adaptive softmax, which can be tied as in ADP-T."""
 
     def __init__(self, vocabulary_size, cutoffs, blocks, dim, ffn, heads, dropout, length):
         super().__init__()
+        self.classes, self.output_dtype = None, torch.float32
         self.input = AdaptiveInput(vocabulary_size, cutoffs, dim)
         self.dropout = nn.Dropout(dropout)
         options = dict(dropout=dropout, batch_first=True, norm_first=True)
@@ -84,6 +85,15 @@ class TransformerLM(nn.Module):
         self.output = nn.AdaptiveLogSoftmaxWithLoss(dim, vocabulary_size, cutoffs)
         self.register_buffer("positions", sinusoids(length, dim))
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length))
+
+    def tie(self):
+        """Replaces the tables and the projections of the output by those of the input, as in ADP-T."""
+        self.classes = nn.Parameter(self.output.head.weight[self.input.edges[1] :].detach().clone())
+        for tail, table in zip(self.output.tail, self.input.tables[1:], strict=True):
+            tail[0].weight.requires_grad_(False)
+            tail[1].weight = table.weight
+        self.output.head.weight.requires_grad_(False)
+        return self
 
     def forward(self, ids, targets, weights):
         """Returns the sum of the negative log-probabilities of the targets of weight 1."""
@@ -95,7 +105,18 @@ class TransformerLM(nn.Module):
         for block in self.blocks:
             x = block(x, src_mask=self.mask, is_causal=True)
         counts = weights > 0
-        return -self.output(self.norm(x)[counts], targets[counts]).output
+        with torch.autocast(x.device.type, enabled=False):  # which `nn.AdaptiveLogSoftmaxWithLoss` does not support
+            data = self.norm(x.float())[counts].to(self.output_dtype), targets[counts]
+            return -torch.func.functional_call(self.output, self.output_weights(), data).output.float()
+
+    def output_weights(self):
+        """Returns the weights of the output by name, in its dtype and, if the words are tied, from the input."""
+        weights = dict(self.output.named_parameters())
+        if self.classes is not None:
+            for number, projection in enumerate(self.input.projections[1:]):
+                weights[f"tail.{number}.0.weight"] = projection.weight.T
+            weights["head.weight"] = torch.cat([self.input.tables[0].weight, self.classes])
+        return {name: weight.to(self.output_dtype) for name, weight in weights.items()}
 
 
 def to_device(batch, device):

@@ -51,6 +51,26 @@ def test_loss_is_the_sum_over_the_weighted_tokens():
     torch.testing.assert_close(model(inputs, targets, weights), (each * weights.flatten()).sum())
 
 
+def test_a_tied_peer_computes_the_softmax_of_the_tables_of_its_input():
+    torch.manual_seed(0)
+    model = torch_lm.TransformerLM(96, [16, 48], 1, 32, 64, 2, 0.0, 8).tie()
+    inputs, targets = ids(0), ids(1)
+    with torch.no_grad():
+        x = model.input(inputs) * 32**0.5 + model.positions
+        x = model.norm(model.blocks[0](x, src_mask=model.mask, is_causal=True)).flatten(0, 1)
+        tables, projections = model.input.tables, model.input.projections
+        head = torch.log_softmax(x @ torch.cat([tables[0].weight, model.classes]).T, -1)
+        parts = [head[:, :16]]
+        for band in (1, 2):
+            tail = torch.log_softmax(x @ projections[band].weight @ tables[band].weight.T, -1)
+            parts.append(head[:, 15 + band : 16 + band] + tail)
+        expected = -torch.cat(parts, 1).gather(1, targets.reshape(-1, 1)).sum()
+    loss = model(inputs, targets, torch.ones(3, 8))
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    assert all((weight.grad is not None) == weight.requires_grad for weight in model.parameters())
+
+
 def test_no_token_sees_what_follows_it():
     model, targets = small_model(), ids(1)
     first_half = (torch.arange(8) < 4).float().expand(3, 8)
