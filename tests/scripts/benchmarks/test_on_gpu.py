@@ -118,7 +118,8 @@ def test_c(): pass
 
 def test_results_of_tests_are_counted(tmp_path):
     (tmp_path / "test_sums.py").write_text(TESTS)
-    part = on_gpu.PARTS["tests"]._replace(tiny=[str(tmp_path / "test_sums.py")])
+    # pytest names tests relative to its root, which would be a folder above a clone in the temporary folder
+    part = on_gpu.PARTS["tests"]._replace(tiny=[f"--rootdir={tmp_path}", str(tmp_path / "test_sums.py")])
     with parsed(on_gpu, f"--backend={BACKEND}", "--tiny"):
         figures = on_gpu.run_part(part, 60)
     failed = figures.pop("failed_tests")
