@@ -12,6 +12,7 @@ from keras_adaptive.metrics.mixture import check_weights
 from keras_adaptive.models.generation import Generation
 from keras_adaptive.models.language_model import REQUIRES
 from keras_adaptive.models.prediction import Cache
+from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
 
 
@@ -74,7 +75,8 @@ class Ensemble(Generation):
 
     def call(self, inputs: Tensor, training: bool | None = None, mask: Tensor | None = None, state: Any = None) -> Any:
         """Concatenates the hidden states that `LanguageModel.call` computes for each member."""
-        if state is None:
+        if state is None:  # Keras would cast the ids to int32, which wraps
+            inputs = keras.tree.map_structure(lambda ids: word_ids(ids, self.input_vocabulary_size), inputs)
             return super().call(inputs, training=training, mask=mask)
         return self.body.step(inputs, state, training=bool(training))
 

@@ -12,6 +12,7 @@ from keras_adaptive.models.generation import Generation
 from keras_adaptive.models.outside_ids import check_class_weight
 from keras_adaptive.models.prediction import Cache
 from keras_adaptive.models.training_step import TrainingStep
+from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
 
 # Keras prints the config if it cannot find the classes of a file.
@@ -91,7 +92,7 @@ class LanguageModel(TrainingStep, Generation):
         """Computes the hidden states, from the beginning of the text or from a state.
 
         Args:
-            inputs: Token ids (batch, length).
+            inputs: Token ids (batch, length). An id outside the vocabulary gives a zero vector.
             training: Whether to apply dropout.
             mask: Mask of the inputs, which the layers of this package ignore.
             state: The result of `body.initial_state`, or the state of an earlier call. Optional.
@@ -102,7 +103,8 @@ class LanguageModel(TrainingStep, Generation):
         Raises:
             ValueError: If the state has another batch size than `inputs`.
         """
-        if state is None:
+        if state is None:  # Keras would cast the ids to int32, which wraps
+            inputs = keras.tree.map_structure(lambda ids: word_ids(ids, self.input_vocabulary_size), inputs)
             return super().call(inputs, training=training, mask=mask)
         check_rows(state, inputs.shape[0])
         return self.body.step(self.word_input(inputs), state, training=bool(training))

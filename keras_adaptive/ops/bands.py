@@ -1,8 +1,9 @@
 """Boundaries and dimensions of the bands (clusters) of a vocabulary, and checks of ids."""
 
-import keras
 import numpy as np
 from keras import ops
+
+from keras_adaptive.ops.word_ids import word_ids
 
 
 def band_boundaries(vocabulary_size, cutoffs):
@@ -80,17 +81,14 @@ def count_outside(ids, vocabulary_size, weights=None):
     """Counts the ids outside the vocabulary on the device.
 
     Args:
-        ids: Integer tensor of any shape.
+        ids: Tensor of ids of any shape, as in `word_ids`.
         vocabulary_size: Number of ids.
         weights: Tensor shaped like `ids`. Ids of weight 0 are ignored. Optional.
 
     Returns:
         A float32 scalar.
     """
-    ids = ops.convert_to_tensor(ids)
-    if keras.backend.standardize_dtype(ids.dtype) != "int64":  # a cast of int64 would wrap around
-        ids = ops.cast(ids, "int32")
-    outside = (ids < 0) | (ids >= vocabulary_size)
+    outside = ops.convert_to_tensor(word_ids(ids, vocabulary_size)) < 0
     if weights is not None:
         outside = outside & (ops.convert_to_tensor(weights) != 0)
     return ops.sum(ops.cast(outside, "float32"))

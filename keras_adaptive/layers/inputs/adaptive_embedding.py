@@ -30,7 +30,7 @@ class AdaptiveEmbedding(Input):
         projections: One variable (dim_i, output_dim) per band.
 
     Input shape:
-        Any shape of integer ids. An id outside the vocabulary gives a zero vector.
+        Any shape of ids, as in `Input`. An id outside the vocabulary gives a zero vector.
 
     Output shape:
         (…, output_dim).
@@ -91,13 +91,14 @@ class AdaptiveEmbedding(Input):
 
     def call(self, ids: Tensor) -> Tensor:
         # Flat ids make one matrix product, in the backward pass too.
-        shape, ids = ops.shape(ids), ops.reshape(ops.cast(ids, "int32"), [-1])
+        shape, ids = ops.shape(ids), ops.reshape(ids, [-1])
         parts = []
         for table, low, high in zip(self.tables, self.boundaries, self.boundaries[1:]):
             inside = (ids >= low) & (ids < high)
             vectors = take_rows(table, ops.where(inside, ids - low, 0))  # (rows, dim_i)
             parts.append(ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype))
-        embedded = ops.matmul(ops.concatenate(parts, axis=-1), ops.concatenate(list(self.projections), axis=0))
+        projections = [ops.cast(projection, self.compute_dtype) for projection in self.projections]
+        embedded = ops.matmul(ops.concatenate(parts, axis=-1), ops.concatenate(projections, axis=0))
         return ops.reshape(embedded, (*shape, self.output_dim))
 
     def get_config(self) -> dict[str, Any]:

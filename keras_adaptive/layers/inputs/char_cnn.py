@@ -64,7 +64,7 @@ class CharCNN(Input):
             vector of byte b, and the last two rows are the markers of the beginning and the end.
 
     Input shape:
-        Any shape of integer ids. An id outside the vocabulary gives a zero vector.
+        Any shape of ids, as in `Input`. An id outside the vocabulary gives a zero vector.
 
     Output shape:
         (…, output_dim).
@@ -158,10 +158,10 @@ class CharCNN(Input):
         return self.add_weight(shape=shape, initializer=initializer, name=name, **kwargs)
 
     def call(self, ids: Tensor) -> Tensor:
-        flat = ops.copy(ops.reshape(ops.cast(ids, "int32"), [-1]))  # torch warns of a search for the ids of a column
+        flat = ops.copy(ops.reshape(ids, [-1]))  # torch warns of a search for the ids of a column
         in_order = ops.sort(flat)
         first = ops.concatenate([in_order[:1] == in_order[:1], in_order[1:] != in_order[:-1]])
-        inside = first & (in_order >= 0) & (in_order < self.vocabulary_size)
+        inside = first & (in_order >= 0)
         characters = ops.take(self._characters, ops.where(inside, in_order, 0), axis=0)
         vectors = self.embed_bytes(ops.cast(characters, "int32"), in_order, inside)
         vectors = ops.take(vectors, ops.searchsorted(in_order, flat), axis=0)

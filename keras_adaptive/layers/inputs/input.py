@@ -1,7 +1,9 @@
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
+from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Shape, Tensor
 
 
@@ -9,8 +11,8 @@ class Input(keras.layers.Layer):
     """Base class of input layers, which map word ids to vectors.
 
     A subclass implements `call(ids)`, from ids (…) to vectors (…, output_dim), and sets the attributes below in its
-    constructor. An id outside the vocabulary gives a zero vector. The layer neither scales the vectors nor adds
-    positions: the body does both.
+    constructor. `call` receives int32 ids, in which −1 stands for every id outside the vocabulary; it gives a zero
+    vector. The layer neither scales the vectors nor adds positions: the body does both.
 
     Attributes:
         vocabulary_size: Number of ids.
@@ -25,10 +27,13 @@ class Input(keras.layers.Layer):
         max_bytes: Number of bytes that the layer reads of a word, `None` for a layer that reads ids only.
 
     Input shape:
-        Any shape of integer ids.
+        Any shape of ids: integers, or whole numbers in float32 or float64, which mixed precision does not round.
 
     Output shape:
         (…, output_dim).
+
+    Raises:
+        ValueError: If the dtype of the ids cannot hold all ids of the vocabulary, such as bfloat16 for 600 words.
 
     Example:
 
@@ -39,8 +44,7 @@ class Input(keras.layers.Layer):
     ...         self.boundaries = (0, vocabulary_size)
     ...
     ...     def call(self, ids):
-    ...         inside = (ids >= 0) & (ids < self.vocabulary_size)
-    ...         share = keras.ops.where(inside, keras.ops.cast(ids, "float32") / self.vocabulary_size, 0.0)
+    ...         share = keras.ops.where(ids >= 0, keras.ops.cast(ids, "float32") / self.vocabulary_size, 0.0)
     ...         return keras.ops.repeat(share[..., None], self.output_dim, axis=-1)
     >>> Scaled(10, 4)(np.array([[1, 9]])).shape
     (1, 2, 4)
@@ -50,6 +54,13 @@ class Input(keras.layers.Layer):
     projections: Sequence[Tensor] = ()
     row_variables: Sequence[Tensor] = ()
     max_bytes: int | None = None
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.autocast = False  # Keras would round ids in float32 to the compute dtype
+
+    def __call__(self, ids: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return super().__call__(word_ids(ids, self.vocabulary_size), *args, **kwargs)
 
     def call(self, ids: Tensor) -> Tensor:
         raise NotImplementedError(f"`{type(self).__name__}` must implement `call(ids)`.")

@@ -26,7 +26,7 @@ class WordEmbedding(Input):
         tables: A list of one variable (vocabulary_size, output_dim).
 
     Input shape:
-        Any shape of integer ids. An id outside the vocabulary gives a zero vector.
+        Any shape of ids, as in `Input`. An id outside the vocabulary gives a zero vector.
 
     Output shape:
         (…, output_dim).
@@ -72,8 +72,7 @@ class WordEmbedding(Input):
         self.built = True
 
     def call(self, ids: Tensor, training: bool | None = False) -> Tensor:
-        ids = ops.cast(ids, "int32")
-        inside = (ids >= 0) & (ids < self.vocabulary_size)
+        inside = ids >= 0
         ids = ops.where(inside, ids, 0)
         vectors = take_rows(self.tables[0], ids)
         vectors = ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype)

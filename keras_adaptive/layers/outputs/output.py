@@ -11,6 +11,7 @@ from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.ops.long_rows import count_above, draw, pick, top_k
 from keras_adaptive.ops.token_weights import token_weights
 from keras_adaptive.ops.update_rows import update_rows
+from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
 
 LEAST_TEMPERATURE = 1e-30  # below it quotients would overflow
@@ -22,9 +23,9 @@ class Output(keras.layers.Layer):
 
     The public methods cast the hidden states to the compute dtype, build the layer on its first use, and flatten
     the leading axes. A subclass implements the methods named `compute_…` on rows: `x` (rows, hidden_dim) in the compute
-    dtype, `targets` (rows,) int32 and `weights` (rows,) float32. Only the `x` of `compute_log_probs` keeps its axes.
-    `compute_nll` and `compute_log_probs` are required and exact. The others raise `NotImplementedError`, or have a
-    default that is correct for every output.
+    dtype, `targets` (rows,) int32, −1 for every id outside the vocabulary, and `weights` (rows,) float32 under every
+    dtype policy. Only the `x` of `compute_log_probs` keeps its axes. `compute_nll` and `compute_log_probs` are required
+    and exact. The others raise `NotImplementedError`, or have a default that is correct for every output.
 
     Attributes:
         vocabulary_size: Number of classes.
@@ -39,9 +40,10 @@ class Output(keras.layers.Layer):
 
     Call arguments:
         hidden: (…, hidden_dim).
-        targets: (…) ids, optional. With targets the layer adds the mean loss per target to the losses of the model
-            and returns `hidden`, so that `model.compile(optimizer)` and `model.fit([inputs, targets])` train it.
-        weights: (…) float, optional: the weight of each target in that mean, 0 for padding.
+        targets: (…) ids, optional, in a dtype that holds all of them exactly. With targets the layer adds the mean loss
+            per target to the losses of the model and returns `hidden`, so that `model.compile(optimizer)` and
+            `model.fit([inputs, targets])` train it.
+        weights: (…) float, optional: the weight of each target in that mean, 0 for padding. Only their ratios matter.
         return_hidden: Whether to return `hidden` unchanged, which makes the layer a part of a functional model such as
             a `LanguageModel` without computing the log-probabilities of a whole batch.
 
@@ -71,8 +73,16 @@ class Output(keras.layers.Layer):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.autocast = False  # Keras would round targets and weights to the compute dtype
         self.supports_masking = True
         self.tied_to: Input | None = None  # a class attribute would hide the layer that torch stores among its modules
+
+    def __call__(self, hidden: Tensor, targets: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
+        if targets is None and not args:
+            return super().__call__(hidden, **kwargs)
+        on_host = targets is not None and not ops.is_tensor(targets)  # tensors keep their masks
+        targets = word_ids(targets, self.vocabulary_size) if on_host else targets
+        return super().__call__(hidden, targets, *args, **kwargs)
 
     def call(
         self,
@@ -88,6 +98,7 @@ class Output(keras.layers.Layer):
             return hidden
         if targets is None:
             return self.log_probs(hidden)
+        hidden = ops.cast(hidden, self.compute_dtype)
         weights = token_weights(targets, weights, hidden_mask, targets_mask)
         count = ops.sum(weights)
         shares = weights / ops.where(count == 0, 1.0, count)
@@ -96,14 +107,7 @@ class Output(keras.layers.Layer):
         return hidden
 
     def compute_output_spec(
-        self,
-        hidden: Tensor,
-        targets: Tensor | None = None,
-        weights: Tensor | None = None,
-        training: bool | None = None,
-        hidden_mask: Tensor | None = None,
-        targets_mask: Tensor | None = None,
-        return_hidden: bool = False,
+        self, hidden: Tensor, targets: Tensor | None = None, *args: Any, return_hidden: bool = False, **kwargs: Any
     ) -> keras.KerasTensor:
         if return_hidden:
             return keras.KerasTensor(hidden.shape, hidden.dtype)
@@ -383,11 +387,11 @@ class Output(keras.layers.Layer):
         if weights is None:
             return self._rows(hidden), targets, ops.ones(ops.shape(targets))
         check_same_shape(weights, hidden.shape[:-1], "weights", "the hidden states")
-        return self._rows(hidden), targets, ops.reshape(weights, [-1])
+        return self._rows(hidden), targets, ops.reshape(ops.cast(weights, "float32"), [-1])
 
     def _rows(self, hidden):
         return ops.reshape(self._prepared(hidden), [-1, hidden.shape[-1]])
 
     def _ids(self, targets, hidden):
         check_same_shape(targets, hidden.shape[:-1], "targets", "the hidden states")
-        return ops.cast(ops.reshape(targets, [-1]), "int32")
+        return ops.reshape(word_ids(targets, self.vocabulary_size), [-1])

@@ -1,9 +1,8 @@
-"""What every output must do, whatever it is made of. A new output is one more line of OUTPUTS.
+"""What every output must do, whatever it is made of. A new output is one more line of tests/support/word_parts.py.
 
 All relations are about one output's own log-probabilities, which the tests of each output compare with an oracle.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,18 +10,11 @@ import pytest
 from keras import ops
 
 from keras_adaptive import layers
-from keras_adaptive.layers import (
-    AdaptiveEmbedding,
-    AdaptiveSoftmax,
-    CharCNNSoftmax,
-    CharLSTMSoftmax,
-    Output,
-    SampledSoftmax,
-    WordEmbedding,
-)
+from keras_adaptive.layers import CharCNNSoftmax, CharLSTMSoftmax, Output, SampledSoftmax
 from tests.support.backends import runner
 from tests.support.draws import check_draws
 from tests.support.weights import randomize
+from tests.support.word_parts import outputs
 
 VOCABULARY, DIM, CUTOFFS = 20, 8, (5, 9, 15)
 K, DRAWS = 8, 20_000
@@ -32,20 +24,7 @@ WEIGHTS = np.linspace(0, 2, 10, dtype="float32").reshape(2, 5)
 INSIDE = (TARGETS >= 0) & (TARGETS < VOCABULARY)
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefghijkl", "ab", "ba", "é", "ca"]
 
-
-def tied(make_embedding, *arguments, **kwargs):
-    return AdaptiveSoftmax(VOCABULARY, *arguments, tied_to=make_embedding(VOCABULARY, DIM), **kwargs)
-
-
-OUTPUTS = {
-    "adaptive": partial(AdaptiveSoftmax, VOCABULARY, CUTOFFS, factor=2),
-    "adaptive, tied": partial(tied, partial(AdaptiveEmbedding, cutoffs=CUTOFFS, factor=2), CUTOFFS),
-    "plain": partial(AdaptiveSoftmax, VOCABULARY, ()),
-    "one table, tied, biases": partial(tied, WordEmbedding, CUTOFFS, use_bias=True),
-    "sampled": partial(SampledSoftmax, VOCABULARY, 6),
-    "CNN of characters": partial(CharCNNSoftmax, WORDS, 6, correction_dim=3, char_dim=4, filters=(3, 4), max_bytes=4),
-    "LSTM of characters": partial(CharLSTMSoftmax, WORDS, units=6, char_dim=3, normalized=True),
-}
+OUTPUTS = outputs(WORDS, DIM, CUTOFFS)
 SAMPLED = {SampledSoftmax, CharCNNSoftmax}  # their training loss is no sum over the vocabulary
 
 
