@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +22,13 @@ def partial(path: str | os.PathLike) -> str:
 
 
 def commit(path: str | os.PathLike) -> None:
-    """Renames `partial(path)` to `path` after all of its contents have reached the disk."""
+    """Renames `partial(path)` to `path` after all of its contents have reached the disk.
+
+    Raises:
+        ValueError: If `path` is a device, a pipe or a link to one, which a renamed file would replace.
+    """
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise ValueError(f"{path} is not a regular file: remove it, or pass another path.")
     _flush_file(partial(path))
     os.replace(partial(path), path)
     _flush_names(os.path.dirname(path))
@@ -46,12 +52,54 @@ def _finite(value):
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def write_text(path: str | os.PathLike, text: str) -> None:
+    """Writes a text in UTF-8, the whole file or nothing."""
+    with writing(path):
+        Path(partial(path)).write_text(text, encoding="utf-8")
+        commit(path)
+
+
 def write_json(path: str | os.PathLike, value: Any) -> None:
     """Writes a value as JSON, the whole file or nothing, and creates the folders above it."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with writing(path):
-        Path(partial(path)).write_text(json_text(value, indent=1) + "\n", encoding="utf-8")
-        commit(path)
+    write_text(path, json_text(value, indent=1) + "\n")
+
+
+def check_result(path: str | os.PathLike, keys: Iterable[str] = ()) -> None:
+    """Checks that a program can write its result to `path` without replacing a file of others.
+
+    The path must be new, or the result of an earlier call: a file that holds a JSON object with all `keys`. Without
+    keys it must be new. Links are followed: a link to a device counts as the device.
+
+    Args:
+        path: Path of the file to write.
+        keys: Keys that all results of the program have.
+
+    Raises:
+        ValueError: If `path` is not accepted.
+    """
+    target, keys = os.path.realpath(path), set(keys)
+    reasons = {
+        "an empty name": not os.fspath(path),
+        "a folder": os.path.isdir(target) or not os.path.basename(path),
+        "not a regular file": os.path.lexists(target) and not os.path.isfile(target),
+        **_reasons_above(target),
+        "a file that is not such a result": os.path.isfile(target) and not (keys and _has_keys(target, keys)),
+    }
+    if refused := [reason for reason, holds in reasons.items() if holds]:
+        older = ", or an older result of the same kind, which is replaced" if keys else ""
+        raise ValueError(
+            f"The file to write must be new{older}. Received: {os.fspath(path)!r}, {refused[0]}. Pass another path."
+        )
+
+
+def _has_keys(path, keys):
+    """Returns whether a file holds a JSON object with all `keys`."""
+    try:
+        value = json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and keys <= value.keys()
 
 
 def read_json_lines(path: str | os.PathLike) -> list[dict]:
@@ -171,23 +219,30 @@ def check_new_folder(folder: str | os.PathLike) -> None:
     Raises:
         ValueError: If `folder` is not accepted.
     """
-    above = os.path.dirname(os.path.abspath(folder))
-    while not os.path.lexists(above):
-        above = os.path.dirname(above)
     reasons = {
         "an empty name": not os.fspath(folder),
         "a link": os.path.islink(folder),
         "the working directory": os.path.realpath(folder) == os.path.realpath("."),
         "a mounted disk": os.path.ismount(folder),
         "a file": os.path.isfile(folder),
-        "in something that is not a folder": not os.path.isdir(above),
-        "in a folder that cannot be written": not os.access(above, os.W_OK),
+        **_reasons_above(folder),
     }
     refused = [reason for reason, holds in reasons.items() if holds]
     if refused:
         raise ValueError(
             f"The folder to make must be new. Received: {os.fspath(folder)!r}, {refused[0]}. Pass another."
         )
+
+
+def _reasons_above(path):
+    """Returns reasons why nothing can be created at a path, and whether each holds."""
+    above = os.path.dirname(os.path.abspath(path))
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    return {
+        "in something that is not a folder": not os.path.isdir(above),
+        "in a folder that cannot be written": not os.access(above, os.W_OK),
+    }
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from absl import flags
 
 from keras_adaptive import evaluation
 from keras_adaptive.data import EOS, UNK
-from keras_adaptive.files import read_json_lines, write_json
+from keras_adaptive.files import check_result, read_json_lines, write_json
 from keras_adaptive.metrics import perplexity
 from trainers import command_line
 from trainers.experiment import Experiment, plain
@@ -52,8 +52,8 @@ def define_flags():
         "contexts", [], "Numbers of context tokens in a window; by default 0, 1, 2 and 3 quarters of the window."
     )
     flags.DEFINE_integer("batch_size", 16, "Number of blocks at a time.", 1, 2**20)
-    flags.DEFINE_string("baseline", None, "RUN over which the gains of the other runs are measured. Optional.")
-    flags.DEFINE_string("output_dir", "runs/analysis", "Folder for analysis.json and the pictures.")
+    command_line.define_path("baseline", None, "RUN over which the gains of the other runs are measured. Optional.")
+    command_line.define_path("output_dir", "runs/analysis", "Folder for analysis.json and the pictures.")
 
 
 def settings_of(run):
@@ -218,6 +218,16 @@ def integers(name):
     return list(map(int, given))
 
 
+def check_folder(folder):
+    """Raises a ValueError if the folder has another analysis.json, or pictures but no analysis.json."""
+    check_result(folder / "analysis.json", ("split", "measure", "runs"))
+    if not (folder / "analysis.json").exists() and (pictures := sorted(folder.glob("*.png"))):
+        raise ValueError(
+            f"--output_dir must be a new folder, or the folder of an analysis. Received: {folder}, which has "
+            f"{pictures[0].name}. Pass another."
+        )
+
+
 def main(*paths):
     from trainers.plots.analysis import draw_analysis  # fails before the work begins if matplotlib is missing
 
@@ -226,6 +236,7 @@ def main(*paths):
     baseline = FLAGS.baseline and check_baseline(runs)
     folder = Path(FLAGS.output_dir)
     folder.mkdir(parents=True, exist_ok=True)  # fails before the work begins if the path is a file
+    check_folder(folder)
     analysis = compare([analyze(run, FLAGS.split, pair) for run, pair in zip(runs, pairs)], FLAGS.split, baseline)
     measure = "{name} per {unit}".format(**analysis["measure"])
     print(*table(analysis), f"{measure}, in blocks of the length of training or in streams", sep="\n", flush=True)

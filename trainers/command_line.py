@@ -19,6 +19,8 @@ HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
 # single heap for all threads (M_ARENA_MAX).
 KEEP_FREED_MEMORY = {-1: -1, -4: 0, -8: 1}
 
+flags.disclaim_key_flags()  # the flags defined here belong to the program, whose --help shows them
+
 
 def run(main, define_flags, paths=None):
     """Defines the flags and runs `main()` under absl, or `main(*paths)` for a program of paths.
@@ -119,3 +121,37 @@ def define_float(name, default, help, least=None, most=None, values=flags.FLAGS,
     """Defines a flag whose value is a finite float. NaN and infinity are refused, since they pass comparisons."""
     parser, serializer = _Finite(least, most), flags.ArgumentSerializer()
     flags.DEFINE(parser, name, default, help, values, serializer, module_name=group)
+
+
+class _Path(flags.ArgumentParser):
+    syntactic_help = "a path"
+
+    def parse(self, argument):
+        if not argument:
+            raise ValueError("must not be empty: is a variable of the shell unset?")
+        return argument
+
+
+class _Paths(flags.ListParser):
+    def parse(self, argument):
+        paths = super().parse(argument)
+        if not paths or not all(paths):
+            raise ValueError("must be paths with commas between them, none of which is empty")
+        return paths
+
+
+def define_path(name, default, help, values=flags.FLAGS, group=None, required=False, several=False):
+    """Defines a flag whose value is a path, or which may be repeated if `several`.
+
+    An empty path, which is the value of an unset variable of the shell, is refused.
+    """
+    if several:
+        flags.DEFINE_multi(_Path(), flags.ArgumentSerializer(), name, default, help, values)
+        return
+    serializer = flags.ArgumentSerializer()
+    flags.DEFINE(_Path(), name, default, help, values, serializer, module_name=group, required=required)
+
+
+def define_paths(name, default, help, required=False):
+    """Defines a flag whose value is a list of paths, separated by commas. Empty ones are refused."""
+    flags.DEFINE(_Paths(), name, default, help, flags.FLAGS, flags.CsvListSerializer(","), required=required)

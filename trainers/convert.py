@@ -22,10 +22,10 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_string("checkpoint", None, "Checkpoint of the model, such as model.pt.", required=True)
-    flags.DEFINE_string("dictionary", None, "The dict.txt of the model.", required=True)
-    flags.DEFINE_string("run_dir", None, "Folder of the run to write.", required=True)
-    flags.DEFINE_string("data_dir", None, "Corpus for trainers.evaluate, which also has a flag for it.")
+    command_line.define_path("checkpoint", None, "Checkpoint of the model, such as model.pt.", required=True)
+    command_line.define_path("dictionary", None, "The dict.txt of the model.", required=True)
+    command_line.define_path("run_dir", None, "Folder of the run to write.", required=True)
+    command_line.define_path("data_dir", None, "Corpus for trainers.evaluate, which also has a flag for it.")
 
 
 def main():

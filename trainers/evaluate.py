@@ -24,21 +24,25 @@ import math
 from absl import flags
 
 from keras_adaptive.evaluation import by_frequency, lengths
-from keras_adaptive.files import write_json
+from keras_adaptive.files import check_result, write_json
 from keras_adaptive.metrics import perplexity
 from trainers import command_line, ensembles
 from trainers.run_folder import RunFolder
 from trainers.word_losses import Blocks, open_runs
 
 FLAGS = flags.FLAGS
+RESULT = (
+    "JSON file to write: a new one, or an older result, which is replaced. For a single run it is by default in its "
+    "folder."
+)
 MOST_TOKENS = 2**24  # largest number of tokens in a row
 BLOCKS = {"tokens": "tokens", "lines": "tokens in whole lines", "streams": "tokens with the state carried"}
 
 
 def define_flags():
     run_dir = "Folder of a trained run, or several separated by commas, whose probabilities are averaged."
-    flags.DEFINE_list("run_dir", None, run_dir, required=True)
-    flags.DEFINE_string("data_dir", None, "Another corpus with the same vocabulary; by default the corpus of the run.")
+    command_line.define_paths("run_dir", None, run_dir, required=True)
+    command_line.define_path("data_dir", None, "Another corpus with the same vocabulary; by default that of the run.")
     flags.DEFINE_enum("split", "valid", ["train", "valid", "test"], "Split to evaluate on.")
     flags.DEFINE_enum(
         "blocks_of",
@@ -66,7 +70,7 @@ def define_flags():
         "Normalize the probabilities of --output=char_lstm, which spells any word, over the vocabulary. Expensive.",
     )
     flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to evaluate.")
-    flags.DEFINE_string("output", None, "JSON file to write; for a single run by default in its folder.")
+    command_line.define_path("output", None, RESULT)
 
 
 def main():
@@ -77,6 +81,8 @@ def main():
 
 
 def evaluate_one(run):
+    if FLAGS.output:
+        check_result(FLAGS.output, ("split", "perplexity", "tokens"))
     corpus, model = run.corpus(FLAGS.data_dir), run.model(FLAGS.model).for_inference()
     if FLAGS.within_vocabulary:
         divide_by_total(model.word_output)
@@ -129,6 +135,7 @@ def evaluate_together():
     runs = open_runs(FLAGS.run_dir, data_dir=FLAGS.data_dir, model=FLAGS.model)
     ensembles.check_one_vocabulary(runs)
     blocks = [None if run.folder.is_ngram else blocks_for(run.folder) for run in runs]
+    check_result(FLAGS.output, ("unit", "members", "equal"))
     splits = list(dict.fromkeys([ensembles.DECIDES, FLAGS.split]))
     of_runs = [run.losses([(split, how) for split in splits]) for run, how in zip(runs, blocks)]
     losses = {split: [run_losses[split, how] for run_losses, how in zip(of_runs, blocks)] for split in splits}

@@ -256,6 +256,8 @@ def _define(name, setting, text, group, values):
         flags.DEFINE(_Integers(), name, setting.default, text, values, integers, module_name=group)
     elif setting.type is str and setting.bounds != (None, None):
         flags.DEFINE_enum(name, setting.default, list(setting.bounds), text, values, module_name=group)
+    elif name in FOLDERS:
+        command_line.define_path(name, setting.default, text, values, group)
     elif setting.type is float:
         command_line.define_float(name, setting.default, text, *setting.bounds, values, group)
     else:

@@ -15,8 +15,10 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
-    flags.DEFINE_string("export_dir", None, "New or empty folder to write. Servers expect NAME/VERSION.", required=True)
+    command_line.define_path("run_dir", None, "Folder of a trained run.", required=True)
+    command_line.define_path(
+        "export_dir", None, "New or empty folder to write. Servers need NAME/VERSION.", required=True
+    )
     flags.DEFINE_integer("max_length", 2048, "Largest number of tokens in a line.", 1, 2**31 - 1)
     flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Type of the weights and of the matrix products.")
     flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to export.")

@@ -1,11 +1,13 @@
 """Expands flagfiles, which may include others, into plain arguments."""
 
 import os
+import re
 from pathlib import Path
 
 _FOLDERS = (Path(__file__).parent / "configs", Path(__file__).parents[1] / "configs")  # of the wheel, of a checkout
 RECIPES = next(filter(Path.is_dir, _FOLDERS), _FOLDERS[0])
 LONGEST = 1 << 20  # largest number of characters in a flagfile
+_FLAG = re.compile("--?[a-z_0-9]+(=.*)?")
 _PREFIXES = ("--flagfile=", "-flagfile=")
 
 
@@ -22,7 +24,8 @@ def expand(arguments, folder="", including=()):
         including: Paths of the flagfiles that are currently read.
 
     Raises:
-        ValueError: If a flagfile includes itself, is not UTF-8, or is too long.
+        ValueError: If a flagfile has no name, includes itself, is not UTF-8, is too long, or has a line that is not a
+            flag.
         OSError: If a flagfile cannot be read.
     """
     arguments, expanded = list(arguments), []
@@ -32,7 +35,9 @@ def expand(arguments, folder="", including=()):
             argument = f"--flagfile={arguments.pop(0)}"
         if argument.startswith(_PREFIXES):
             name = os.path.expanduser(argument.split("=", 1)[1].strip())
-            expanded += _read(_find(folder, name), including) if name else []
+            if not name:
+                raise ValueError("--flagfile must not be empty: pass the path of a flagfile, or the name of a recipe.")
+            expanded += _read(_find(folder, name), including)
         else:
             expanded.append(argument)
         if argument == "--":
@@ -62,6 +67,11 @@ def _read(path, including):
         raise ValueError(f"The flagfile {path} is not UTF-8 ({error.reason}).") from None
     if len(text) == LONGEST:
         raise ValueError(f"The flagfile {path} is longer than {LONGEST:,} characters: it must hold one flag per line.")
-    lines = map(str.strip, text.splitlines())
-    arguments = [line for line in lines if line and not line.startswith(("#", "//"))]
+    arguments = []
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
+        if not line or line.startswith(("#", "//")):
+            continue
+        if not _FLAG.fullmatch(line):  # the line is not shown: the file may be another than was meant, with secrets
+            raise ValueError(f"Line {number} of the flagfile {path} is not a flag: it must look like --name=value.")
+        arguments.append(line)
     return expand(arguments, path.parent, (*including, resolved))

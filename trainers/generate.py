@@ -19,9 +19,9 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
+    command_line.define_path("run_dir", None, "Folder of a trained run.", required=True)
     flags.DEFINE_string("prompt", "", "Text to continue, which is read as the start of a line.")
-    flags.DEFINE_string("input", None, "UTF-8 file with one prompt per line, instead of --prompt.")
+    command_line.define_path("input", None, "UTF-8 file with one prompt per line, instead of --prompt.")
     flags.DEFINE_integer("batch_size", 16, "Number of prompts in --input at a time.", 1, 2**20)
     flags.DEFINE_integer("length", 50, "Number of words, or pieces of words, to generate.", 1, 10**6)
     temperature = "Temperature: values below 1 sharpen the distribution, 0 takes the most probable word."

@@ -14,14 +14,13 @@ python -m trainers.last_words --run_dir=runs/mine --passages=data/downloads/lamb
 python -m trainers.last_words --run_dir=runs/a,runs/b --passages=data/broad.txt --output=runs/broad.json
 """
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from absl import flags
 
 from keras_adaptive.data import EOS, SPECIAL_WORDS, TOKENIZERS, UNITS
-from keras_adaptive.files import read_text_lines, write_json
+from keras_adaptive.files import check_result, read_text_lines, write_json
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.text.scoring import most_tokens, score_rows
 from trainers import command_line
@@ -34,12 +33,16 @@ CLASSES = {"all": "all", "context_frequent": "CF", "low_frequency": "LF", "named
 
 
 def define_flags():
-    flags.DEFINE_list("run_dir", None, "Folder of a trained run, or several separated by commas.", required=True)
-    flags.DEFINE_string("passages", None, "UTF-8 file with one passage per line.", required=True)
+    command_line.define_paths(
+        "run_dir", None, "Folder of a trained run, or several separated by commas.", required=True
+    )
+    command_line.define_path("passages", None, "UTF-8 file with one passage per line.", required=True)
     flags.DEFINE_integer("context", None, "Number of last tokens that a model reads; by default all.", 1, 2**20)
     flags.DEFINE_integer("batch_size", 16, "Number of passages at a time.", 1, 2**20)
     flags.DEFINE_enum("model", "best", ["best", "last"], "Model of each run to measure.")
-    flags.DEFINE_string("output", None, "JSON file to write. Optional.")
+    command_line.define_path(
+        "output", None, "JSON file to write: a new one, or an older result, which is replaced. Optional."
+    )
 
 
 class Passages(NamedTuple):
@@ -59,8 +62,6 @@ class Passages(NamedTuple):
 
 
 def main():
-    if FLAGS.output and Path(FLAGS.output).resolve() == Path(FLAGS.passages).resolve():
-        raise ValueError(f"--output would replace the passages: pass another file. Received: {FLAGS.output}.")
     with open(FLAGS.passages, "rb") as source:
         lines = list(read_text_lines(source, FLAGS.passages))
     if not lines:
@@ -70,6 +71,8 @@ def main():
     for run in runs:  # raises errors before the work begins
         run.model_file(FLAGS.model)
         texts.append(read_passages(run, lines))
+    if FLAGS.output:
+        check_result(FLAGS.output, ("passages", "model", "runs"))
     entities = named_entities(lines)
     results = []
     for run, text in zip(runs, texts):

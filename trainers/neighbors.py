@@ -16,7 +16,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
+    command_line.define_path("run_dir", None, "Folder of a trained run.", required=True)
     flags.DEFINE_integer("k", 3, "Number of neighbors of each word.", 1, 1000)
     flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to use.")
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from absl import flags
 
 from keras_adaptive.data import draw_passages, load_corpus
-from keras_adaptive.files import commit, partial, writing
+from keras_adaptive.files import check_result, write_text
 from trainers import command_line
 
 FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_string("data_dir", None, "Folder of a corpus of words.", required=True)
+    command_line.define_path("data_dir", None, "Folder of a corpus of words.", required=True)
     flags.DEFINE_enum("split", "test", ["train", "valid", "test"], "Split to draw from.")
     flags.DEFINE_enum("kind", "control", ["control", "broad"], "Any passages, or passages with a broad context.")
     flags.DEFINE_integer("count", 500, "Number of passages to draw.", 1, 2**30)
@@ -29,17 +29,16 @@ def define_flags():
         "length", 200, "Smallest number of words in a passage; the largest is twice as many.", 2, 2**20
     )
     flags.DEFINE_integer("seed", 0, "Seed of the draw.", 0, 2**31 - 1)
-    flags.DEFINE_string("output", None, "Text file to write.", required=True)
+    command_line.define_path("output", None, "Text file to write, which must be new.", required=True)
 
 
 def main():
     how = {"broad": FLAGS.kind == "broad", "length": FLAGS.length, "seed": FLAGS.seed}
     passages = draw_passages(load_corpus(FLAGS.data_dir), FLAGS.split, FLAGS.count, **how)
+    check_result(FLAGS.output)
     path = Path(FLAGS.output)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with writing(path):
-        Path(partial(path)).write_text("".join(f"{' '.join(words)}\n" for words in passages), encoding="utf-8")
-        commit(path)
+    write_text(path, "".join(f"{' '.join(words)}\n" for words in passages))
     mean = sum(map(len, passages)) / len(passages)
     print(f"Written to {path}: {len(passages):,} passages ({FLAGS.kind}) of {mean:.1f} words on average")
 

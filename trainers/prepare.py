@@ -27,7 +27,7 @@ say = functools.partial(print, flush=True)
 
 
 def define_flags():
-    flags.DEFINE_string(
+    command_line.define_path(
         "source",
         "docstrings",
         f"Text to prepare: docstrings (of this Python); {', '.join(PUBLIC_CORPORA)} (downloaded); or a folder with "
@@ -55,10 +55,10 @@ def define_flags():
     flags.DEFINE_integer(
         "subwords", 0, "Number of merges of a byte-pair encoding, such as 32000; 0 for a corpus of words.", 0, 10**6
     )
-    flags.DEFINE_string("dictionary", None, "A vocabulary.txt or dict.txt to use; other words become <unk>.")
-    flags.DEFINE_string("data_dir", None, "Folder of the corpus to write.", required=True)
+    command_line.define_path("dictionary", None, "A vocabulary.txt or dict.txt to use; other words become <unk>.")
+    command_line.define_path("data_dir", None, "Folder of the corpus to write.", required=True)
     flags.DEFINE_integer("processes", os.cpu_count(), "Number of processes that read the text.", 1, 1024)
-    flags.DEFINE_string("download_dir", "data/downloads", "Folder of downloaded archives and their texts.")
+    command_line.define_path("download_dir", "data/downloads", "Folder of downloaded archives and their texts.")
     flags.DEFINE_list("mirrors", [], "Addresses of a public corpus to use instead of the public ones.")
     flags.DEFINE_bool("checksums", True, "Refuse public archives and texts that differ from the published checksums.")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import filelock
 
 from keras_adaptive.data import SPECIAL_WORDS, TextCodec, load_corpus, load_vocabulary, read_metadata
-from keras_adaptive.files import check_new_folder, commit, flush, json_text, partial, reading, writing
+from keras_adaptive.files import check_new_folder, flush, json_text, reading, write_text, writing
 from keras_adaptive.text import read_model
 from trainers.experiment import Experiment, plain
 
@@ -28,6 +28,8 @@ class RunFolder:
     """
 
     def __init__(self, path):
+        if not os.fspath(path):
+            raise ValueError("The folder of a run must have a name. Received an empty one: pass its path.")
         self.path = Path(path)
         self.checkpoints = self.path / "checkpoints"
 
@@ -85,7 +87,7 @@ class RunFolder:
     def lengthen(self, experiment):
         """Replaces the flags of the run if an experiment has more updates and the same learning rates so far."""
         if experiment.lengthens(Experiment.of_run(self)):
-            self._write("flags.txt", experiment.flags_text())
+            write_text(self._file("flags.txt"), experiment.flags_text())
 
     def _validations(self):
         """Returns the number of validations in the log. The first is logged before its checkpoint is saved."""
@@ -115,7 +117,7 @@ class RunFolder:
             vocabulary.save(self._file("vocabulary.txt"))
             self._file("corpus.json").write_text(json_text(metadata, indent=2), encoding="utf-8")
             flush(self.path)
-            self._write("flags.txt", flags_text)
+            write_text(self._file("flags.txt"), flags_text)
 
     def _compare_experiment(self, experiment):
         if self.is_converted or self.is_ngram:
@@ -239,13 +241,6 @@ class RunFolder:
             )
         if not path.exists():
             raise ValueError(f"{self.path} holds no {path.name} yet: train it with trainers.train.")
-        return path
-
-    def _write(self, name, text):
-        path = self._file(name)
-        with writing(path):
-            Path(partial(path)).write_text(text, encoding="utf-8")
-            commit(path)
         return path
 
     def _file(self, name):

@@ -27,8 +27,10 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
-    flags.DEFINE_multi_string("input", [], "UTF-8 file to score; may be repeated. By default the standard input.")
+    command_line.define_path("run_dir", None, "Folder of a trained run.", required=True)
+    command_line.define_path(
+        "input", [], "UTF-8 file to score; may be repeated. By default the standard input.", several=True
+    )
     flags.DEFINE_integer("batch_size", 16, "Largest number of lines at a time.", 1, 2**20)
     flags.DEFINE_enum("format", "table", ["table", "json"], "Readable table, or one JSON object per line.")
     flags.DEFINE_bool(

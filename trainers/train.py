@@ -57,7 +57,7 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     experiment.define_flags()
-    flags.DEFINE_string("run_dir", None, "Folder of the run. An existing run with the same flags resumes.")
+    command_line.define_path("run_dir", None, "Folder of the run. An existing run with the same flags resumes.")
     flags.DEFINE_integer("log_every", 10, "Number of updates between two lines of log.jsonl.", lower_bound=1)
     flags.DEFINE_integer(
         "save_every", 0, "Number of updates between two checkpoints; 0 for one checkpoint per validation.", 0

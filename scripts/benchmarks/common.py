@@ -61,7 +61,7 @@ def define_flags(repeats, help="Number of timed turns.", **model):
     """Defines --backend, --repeats, --results and the flags of the model; see `define_model_flags`."""
     flags.DEFINE_enum("backend", "torch", BACKENDS, "Backend of Keras.")
     flags.DEFINE_integer("repeats", repeats, help, lower_bound=1)
-    flags.DEFINE_string("results", None, "JSON file to write. It needs a clean working tree.")
+    command_line.define_path("results", None, "JSON file to write. It needs a clean working tree.")
     define_model_flags(**model)
 
 
@@ -324,7 +324,11 @@ def changes():
 
 
 def check_results():
-    """Raises a ValueError if --results is in the repository and the working tree has changes."""
+    """Raises a ValueError if --results is another file, or is in the repository and the working tree has changes."""
+    from keras_adaptive.files import check_result
+
+    if FLAGS.results:
+        check_result(FLAGS.results, ("machine", "settings"))
     inside = FLAGS.results and ROOT.resolve() in Path(FLAGS.results).resolve().parents
     if inside and (changed := changes()):
         raise ValueError(

@@ -22,6 +22,7 @@ from xml.etree import ElementTree
 from absl import flags
 
 from scripts.benchmarks import common
+from trainers import command_line
 
 FLAGS = flags.FLAGS
 OPS = ("linear_cross_entropy", "sliced_cross_entropy", "causal_attention", "context", "recurrence")
@@ -78,7 +79,7 @@ PARTS = {  # the most important first, in case the time is up before the end
 
 def define_flags():
     flags.DEFINE_enum("backend", "torch", ["torch", "jax"], "Backend of Keras.")
-    flags.DEFINE_string("results", "scripts/results/gpu", "Folder of the JSON file, which is named after the device.")
+    command_line.define_path("results", "scripts/results/gpu", "Folder of the JSON file, named after the device.")
     flags.DEFINE_float("seconds", 265.0, "Time limit of all parts together.", lower_bound=0.0)
     flags.DEFINE_list("parts", list(PARTS), "Parts to run.")
     flags.DEFINE_bool("tiny", False, "Use tiny shapes, to test the program without a GPU.")

@@ -21,13 +21,14 @@ from pathlib import Path
 from absl import flags
 
 from scripts.benchmarks import common
+from trainers import command_line
 
 FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_string("run_dir", None, "Folder of a trained run.", required=True)
-    flags.DEFINE_string("text", None, "UTF-8 text file whose words are asked for.", required=True)
+    command_line.define_path("run_dir", None, "Folder of a trained run.", required=True)
+    command_line.define_path("text", None, "UTF-8 text file whose words are asked for.", required=True)
     flags.DEFINE_integer("words", 50, "Words of a request.", lower_bound=1)
     flags.DEFINE_integer("clients", 8, "Clients at once.", lower_bound=1)
     common.define_flags(20, "Timed requests of each kind.")

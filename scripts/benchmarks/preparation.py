@@ -19,18 +19,19 @@ import numpy as np
 from absl import flags
 
 from scripts.benchmarks import common
+from trainers import command_line
 
 FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_string("source", None, "Folder with train.txt, valid.txt and test.txt.", required=True)
+    command_line.define_path("source", None, "Folder with train.txt, valid.txt and test.txt.", required=True)
     flags.DEFINE_integer("megabytes", 1000, "Size of the text.", lower_bound=1)
     flags.DEFINE_list("processes", ["1", "2"], "Numbers of processes to try.")
     flags.DEFINE_integer("subwords", 0, "Number of merges of a byte-pair encoding; 0 for words.", lower_bound=0)
     flags.DEFINE_integer("sentences", 0, "Number of sentences in the second part; 0 skips it.", lower_bound=0)
-    flags.DEFINE_string("folder", None, "Temporary folder for the text and the corpora, of 3 bytes per byte of text.")
-    flags.DEFINE_string("results", None, "JSON file to write. It needs a clean working tree.")
+    command_line.define_path("folder", None, "Temporary folder for text and corpora, of 3 bytes per byte of text.")
+    command_line.define_path("results", None, "JSON file to write. It needs a clean working tree.")
 
 
 def repeat_text(source, folder, size):

@@ -18,6 +18,7 @@ from absl import flags
 
 from scripts.benchmarks import common, step, systems
 from scripts.benchmarks.own_process import in_own_process
+from trainers import command_line
 
 FLAGS = flags.FLAGS
 QRNN = ("--body=qrnn", "--weight_dropout=0")  # configs/books_awd_qrnn.flags, except for the number of layers
@@ -25,8 +26,8 @@ QRNN = ("--body=qrnn", "--weight_dropout=0")  # configs/books_awd_qrnn.flags, ex
 
 def define_flags():
     common.define_flags(7)
-    flags.DEFINE_string("data_dir", None, "Corpus of words.", required=True)
-    flags.DEFINE_string("system", "configs/books_awd_lstm.flags", "Flagfile of trainers.train with an AWD-LSTM.")
+    command_line.define_path("data_dir", None, "Corpus of words.", required=True)
+    command_line.define_path("system", "configs/books_awd_lstm.flags", "Flagfile of trainers.train with an AWD-LSTM.")
     flags.DEFINE_integer(
         "num_layers", None, "Number of layers of all models; by default as in the flagfile.", lower_bound=1
     )

@@ -18,6 +18,7 @@ import numpy as np
 from absl import flags, logging
 
 from scripts.benchmarks import common
+from trainers import command_line
 
 FLAGS = flags.FLAGS
 
@@ -31,7 +32,7 @@ def define_flags():
     flags.DEFINE_integer("words", 20, "Number of words in a line.", lower_bound=1)
     flags.DEFINE_integer("k", 10, "Number of next words to request.", lower_bound=1)
     flags.DEFINE_integer("repeats", 100, "Number of timed requests of each kind.", lower_bound=1)
-    flags.DEFINE_string("results", None, "JSON file to write. It needs a clean working tree.")
+    command_line.define_path("results", None, "JSON file to write. It needs a clean working tree.")
 
 
 def adaptive_model(random):

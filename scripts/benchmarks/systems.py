@@ -15,16 +15,17 @@ from absl import flags
 from scripts.benchmarks import common
 from scripts.benchmarks.step import fit_turn, report_speeds
 from scripts.experiments import systems
+from trainers import command_line
 
 FLAGS = flags.FLAGS
 
 
 def define_flags():
     common.define_flags(5)
-    flags.DEFINE_string("data_dir", None, "Corpus of words.", required=True)
-    flags.DEFINE_string("subword_dir", None, "Corpus of sub-words of the same text.")
-    flags.DEFINE_string("common", None, "Flagfile of trainers.train for all systems. Optional.")
-    flags.DEFINE_list("flagfiles", None, "Flagfiles of the systems, or patterns of them.", required=True)
+    command_line.define_path("data_dir", None, "Corpus of words.", required=True)
+    command_line.define_path("subword_dir", None, "Corpus of sub-words of the same text.")
+    command_line.define_path("common", None, "Flagfile of trainers.train for all systems. Optional.")
+    command_line.define_paths("flagfiles", None, "Flagfiles of the systems, or patterns of them.", required=True)
 
 
 def main():

@@ -42,10 +42,10 @@ PERPLEXITIES = ("valid", "test", "known")
 
 
 def define_flags():
-    flags.DEFINE_string("data_dir", None, "Corpus of words.", required=True)
-    flags.DEFINE_string("subword_dir", None, "Corpus of sub-words of the same text.")
-    flags.DEFINE_string("common", None, "Flagfile of trainers.train for all systems. Optional.")
-    flags.DEFINE_list("flagfiles", None, "Flagfiles of the systems, or patterns of them.", required=True)
+    command_line.define_path("data_dir", None, "Corpus of words.", required=True)
+    command_line.define_path("subword_dir", None, "Corpus of sub-words of the same text.")
+    command_line.define_path("common", None, "Flagfile of trainers.train for all systems. Optional.")
+    command_line.define_paths("flagfiles", None, "Flagfiles of the systems, or patterns of them.", required=True)
     flags.DEFINE_list("seeds", ["1"], "Seeds of every system; NAME:SEED adds a seed to one system.")
     flags.DEFINE_integer(
         "updates", None, "Number of updates of every system; by default as in its flags.", lower_bound=1
@@ -54,7 +54,7 @@ def define_flags():
     flags.DEFINE_integer(
         "validations", 2, "Number of validations in a training with --updates or --minutes.", lower_bound=1
     )
-    flags.DEFINE_string("output_dir", "runs/comparison", "Folder of the runs, the table and the pictures.")
+    command_line.define_path("output_dir", "runs/comparison", "Folder of the runs, the table and the pictures.")
 
 
 def main():

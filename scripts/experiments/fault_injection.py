@@ -24,6 +24,7 @@ from absl import flags
 
 from keras_adaptive.files import read_json_lines
 from scripts.benchmarks import common
+from trainers import command_line
 
 FLAGS = flags.FLAGS
 MODEL = (
@@ -42,8 +43,8 @@ def define_flags():
     flags.DEFINE_integer("evaluate_every", 60, "Number of updates between two validations.", lower_bound=1)
     flags.DEFINE_integer("save_every", 7, "Number of updates between two checkpoints.", lower_bound=1)
     flags.DEFINE_integer("seed", 1, "Seed of the updates at which training is killed.", lower_bound=0)
-    flags.DEFINE_string("recipe", None, "Flagfile of another model, its batches and its optimizer. Optional.")
-    flags.DEFINE_string("results", None, "JSON file to write. It needs a clean working tree.")
+    command_line.define_path("recipe", None, "Flagfile of another model, its batches and its optimizer. Optional.")
+    command_line.define_path("results", None, "JSON file to write. It needs a clean working tree.")
 
 
 def prepare_text(folder):

@@ -38,11 +38,11 @@ NO_WORD = re.compile(r"[\0\t\n\v\f\r ]")  # characters that separate words for K
 
 
 def define_flags():
-    flags.DEFINE_string("data_dir", None, "Corpus of words or sub-words.", required=True)
-    flags.DEFINE_string("run_dir", None, "Folder to write.", required=True)
+    command_line.define_path("data_dir", None, "Corpus of words or sub-words.", required=True)
+    command_line.define_path("run_dir", None, "Folder to write.", required=True)
     flags.DEFINE_integer("order", 5, "Number of words in the longest n-grams.", 2, 6)
-    flags.DEFINE_string("lmplz", "lmplz", "Estimator of KenLM, which scripts/experiments/lmplz.sh builds.")
-    flags.DEFINE_string("arpa", None, "File of an existing model in the ARPA format. Optional.")
+    command_line.define_path("lmplz", "lmplz", "Estimator of KenLM, which scripts/experiments/lmplz.sh builds.")
+    command_line.define_path("arpa", None, "File of an existing model in the ARPA format. Optional.")
     flags.DEFINE_string("memory", "2G", "Memory for the estimation, in the format of `lmplz -S`.")
 
 

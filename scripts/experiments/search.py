@@ -46,11 +46,11 @@ def define_flags():
     FLAGS.set_default("tensorboard", False)
     flags.DEFINE_list("space", SPACE, "Hyper-parameters that vary: NAME:LOW:HIGH, separated by commas.")
     flags.DEFINE_integer("trials", 60, "Number of trials.", lower_bound=2)
-    flags.DEFINE_string("output_dir", "runs/search", "Folder of the study, the runs, the results and the pictures.")
+    command_line.define_path("output_dir", "runs/search", "Folder of the study, the runs, the results and pictures.")
     flags.DEFINE_list(
         "pairs", None, "Pairs of hyper-parameters for heat maps, such as bptt:dim; by default the most important ones."
     )
-    flags.DEFINE_string("results", None, "File to write instead of search.json. It needs a clean working tree.")
+    command_line.define_path("results", None, "File to write instead of search.json. It needs a clean working tree.")
 
 
 def main():

@@ -185,20 +185,19 @@ def test_bad_flags_and_folders_are_refused_in_one_line(folders, corpus, tmp_path
     refused(generate, f"--run_dir={ngrams}", match=alone)
     training = [f"--data_dir={corpus.data_dir}", "--length=8", "--cutoffs=4", "--warmup=0"]
     refused(train, f"--run_dir={ngrams}", *training, match="holds an n-gram model, not a training run")
+    output = f"--output={tmp_path}/new.json"
     losses = ngram_file(ngrams, "valid")
     nll, words = made_up(corpus, "valid", 3)
     for bad in (nll[1:], nll * np.nan, np.stack([nll, nll])):
         write_losses(losses, of_ngrams(corpus, "valid"), WordLosses(bad, words, 7))
-        refused(
-            evaluate, f"--run_dir={run},{ngrams}", "--output=/dev/null", match="valid.npz .* a finite loss for each"
-        )
+        refused(evaluate, f"--run_dir={run},{ngrams}", output, match="valid.npz .* a finite loss for each")
     losses.write_bytes(losses.read_bytes()[:100])
-    refused(evaluate, f"--run_dir={run},{ngrams}", "--output=/dev/null", match="losses_valid.npz is not a file of")
+    refused(evaluate, f"--run_dir={run},{ngrams}", output, match="losses_valid.npz is not a file of")
     losses.unlink()
     again = "losses_valid.npz is missing or contains the losses of another text: make the folder again"
-    refused(evaluate, f"--run_dir={run},{ngrams}", "--output=/dev/null", match=again)
+    refused(evaluate, f"--run_dir={run},{ngrams}", output, match=again)
     write_losses(losses, "text of another corpus", WordLosses(*made_up(corpus, "valid", 3), 7))
-    refused(evaluate, f"--run_dir={run},{ngrams}", "--output=/dev/null", match=again)
+    refused(evaluate, f"--run_dir={run},{ngrams}", output, match=again)
 
 
 def test_one_run_may_be_written_elsewhere(folders, tmp_path):

@@ -158,7 +158,7 @@ BAD = [
     (b"word1 word2\n", ["--run_dir=FOLDER/run,FOLDER/none"], "none holds no run"),
     (b"word1 word2\n", ["--model=last"], "holds no last.keras yet"),
     (b"word1 word2\n", ["--run_dir=FOLDER/characters"], "must be a run of words or sub-words. Received: .*=characters"),
-    (b"word1 word2\n", ["--output=FILE"], "--output would replace the passages: pass another file"),
+    (b"word1 word2\n", ["--output=FILE"], "must be new, or an older result .*a file that is not such a result"),
     (b"word1 word2\n", ["--passages=/nowhere"], "No such file or directory: '/nowhere'"),
     (b"word1 word2\n", ["--context=0"], "context=0"),
 ]

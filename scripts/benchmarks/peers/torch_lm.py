@@ -18,6 +18,7 @@ from absl import flags
 from torch import nn
 
 from scripts.benchmarks import common
+from trainers import command_line
 
 FLAGS = flags.FLAGS
 BODY = ("num_blocks", "dim", "ffn_dim", "num_heads")
@@ -25,8 +26,8 @@ SETTINGS = (*BODY, "cutoffs", "dropout", "length", "batch_size", "learning_rate"
 
 
 def define_flags():
-    flags.DEFINE_string("data_dir", None, "Folder made by trainers.prepare.", required=True)
-    flags.DEFINE_string("results", None, "JSON file to write, from a working tree without changes.")
+    command_line.define_path("data_dir", None, "Folder made by trainers.prepare.", required=True)
+    command_line.define_path("results", None, "JSON file to write, from a working tree without changes.")
     common.define_model_flags(cutoffs=["4000", "16000"], num_blocks=4, dim=256, ffn_dim=1024, num_heads=8)
     flags.DEFINE_float("minutes", 15.0, "Time for training, evaluation not counted.", lower_bound=0.0)
     flags.DEFINE_integer("updates", None, "Train for this many updates instead of --minutes.", lower_bound=1)
