@@ -60,7 +60,7 @@ def gpu_recurrence():
 
 
 def _table(header, parts, rows):
-    """Returns a table with the rows that `rows(part, figures)` yields for the parts whose names begin with `parts`."""
+    """Returns a table of the rows that `rows(part, figures)` yields for the parts whose names begin with `parts`."""
     width, lines = header.count(" | ") + 1, []
     for path in sorted((RESULTS / "gpu").glob("*.json")):
         results = json.loads(path.read_text(encoding="utf-8"))
@@ -69,7 +69,7 @@ def _table(header, parts, rows):
             for part, figures in ((part, of_backend[part]) for part in of_backend if part.startswith(parts)):
                 error = [[f"{part}: {_cell(figures.get('error', ''))}", *[""] * (width - 1)]]
                 lines += [[device, *row] for row in (error if "error" in figures else rows(part, figures))]
-    return table(f"device, backend | {header}", lines or [["not measured", *["–"] * width]])
+    return table(f"device, backend | {header}", lines) if lines else "Not measured yet.\n"
 
 
 def _cell(text):
