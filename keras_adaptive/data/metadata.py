@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_adaptive.data.text.characters import UNITS
-from keras_adaptive.data.text.words import TOKENIZERS
+from keras_adaptive.data.text.words import RULES, TOKENIZERS
 from keras_adaptive.files import reading
 
 SPLITS = ("train", "valid", "test")
@@ -63,6 +63,7 @@ FILE = Field("the name of a file in the folder of the corpus", _is_file_name)
 SHA256 = Field("64 hexadecimal digits", _is_hexadecimal(64))
 CRC32 = Field("8 hexadecimal digits", _is_hexadecimal(8))
 DTYPE = one_of(*DTYPES)
+RULE = Field(f"{RULES}, the version of a rule", lambda value: type(value) is int and value == RULES)
 SHARDS = Field("a list of at least one shard", lambda value: isinstance(value, list) and value)
 
 RUN = {
@@ -97,7 +98,7 @@ def read_metadata(path: str | os.PathLike) -> dict:
             a unit and, unless version 0.1 wrote it, a vocabulary.
 
     Returns:
-        The contents, a dict.
+        The contents, a dict. `tokenizer` is "words_1" if version 0.1 split the text into words.
 
     Raises:
         ValueError: If the file is not JSON, or a field is missing or differs from what `prepare` writes. The message
@@ -113,6 +114,10 @@ def read_metadata(path: str | os.PathLike) -> dict:
     with reading(path, "a file of JSON", "Put it back, or prepare the corpus again."):
         metadata = json.loads(Path(path).read_text(encoding="utf-8"))
     _check(path, "", metadata, RUN)
+    if "rules" in metadata:
+        _check(path, "rules", metadata["rules"], RULE)
+    elif metadata["tokenizer"] == "words":
+        metadata["tokenizer"] = "words_1"
     unit = UNITS.get(metadata["tokenizer"])  # None for words and sub-words
     if (metadata["unit"] in UNITS.values() or unit) and metadata["unit"] != unit:
         raise _wrong(path, "unit", metadata["unit"], f"{unit or 'word or sub-word'}, according to `tokenizer`")

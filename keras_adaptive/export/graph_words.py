@@ -4,7 +4,7 @@ import functools
 import re
 
 from keras_adaptive.data.text.characters import SYMBOLS
-from keras_adaptive.data.text.words import MARK, NUMBER, TOKENIZERS, WORD
+from keras_adaptive.data.text.words import LETTER, TOKENIZERS, rule
 from keras_adaptive.typing import Tensor
 
 _BEFORE_WORD = "\x1f"  # this character is white space, so no word contains it
@@ -43,19 +43,20 @@ def graph_words(lines: Tensor, tokenizer: str) -> Tensor:
         numbers = tf.cast(tf.io.decode_raw(parts.values, tf.uint8), tf.int32)
         return parts.with_values(tf.gather(SYMBOLS, tf.reshape(numbers, [-1])))
     lines = tf.strings.regex_replace(lines, _re2(r"[\s]+"), " ")
-    if tokenizer == "words":
-        return _words_and_marks(lines)
+    if tokenizer in ("words", "words_1"):
+        return _words_and_marks(lines, tokenizer)
     words = tf.strings.split(lines)
     if tokenizer == "ptb_characters":
         words = words.with_values(tf.where(words.values == "_", " ", words.values))
     return words
 
 
-def _words_and_marks(lines):
+def _words_and_marks(lines, tokenizer):
     """Splits lines into words and marks. Runs of a mark are joined afterwards, since RE2 has no back references."""
     import tensorflow as tf
 
-    lines = tf.strings.regex_replace(lines, _re2(f"{NUMBER}|{WORD}|{MARK}"), rf"{_BEFORE_WORD}\0")
+    word, mark, _ = rule(tokenizer)
+    lines = tf.strings.regex_replace(lines, _re2(f"{mark}|{word}"), rf"{_BEFORE_WORD}\0")
     parts = tf.strings.split(lines, _BEFORE_WORD)[:, 1:]  # each part is a word, followed by its space if there was one
     rows, parts = parts.value_rowids(), parts.flat_values
     words = tf.strings.strip(parts)
@@ -69,14 +70,15 @@ def _words_and_marks(lines):
 
 def _re2(pattern):
     """Converts a pattern of Python to the syntax of RE2. Its \\d, \\s and \\w must be in brackets."""
-    for name in filter(lambda name: rf"\{name}" in pattern, "dsw"):
-        pattern = pattern.replace(rf"\{name}", _ranges(name))
-    return re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", pattern)
+    pattern = pattern.replace(LETTER, f"[{_ranges(LETTER)}]")
+    for name in filter(pattern.__contains__, (r"\d", r"\s", r"\w")):
+        pattern = pattern.replace(name, _ranges(name))
+    return pattern
 
 
 @functools.cache
 def _ranges(name):
-    r"""Returns the code points of Python's \d, \s or \w as ranges of RE2 between brackets."""
+    r"""Returns the code points of Python's \d, \s, \w or `LETTER` as ranges of RE2 between brackets."""
     everything = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))  # UTF-8 has no surrogates
-    runs = (match.span() for match in re.finditer(rf"\{name}+", everything))
+    runs = (match.span() for match in re.finditer(f"{name}+", everything))
     return "".join(rf"\x{{{ord(everything[low]):x}}}-\x{{{ord(everything[high - 1]):x}}}" for low, high in runs)

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_adaptive.data import Subwords, TextCodec
+from keras_adaptive.data.text.words import recorded
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.files import write_json
 from keras_adaptive.special_words import EOS, PAD, UNK
@@ -108,7 +109,7 @@ class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
         codec.vocabulary.save(folder / FILES[0])
         subwords.save(folder / FILES[2])
         facts = {
-            "tokenizer": codec.tokenizer,
+            **recorded(codec.tokenizer),
             "unit": codec.unit,
             "vocabulary": {"size": len(codec.vocabulary), "sha256": codec.vocabulary.sha256},
             "merges": {"number": len(subwords.merges), "sha256": subwords.sha256},

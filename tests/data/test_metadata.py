@@ -43,6 +43,7 @@ ATTACKS = [
         "dtype": ["object", "float64", "int8", "<u2", "O", None, 3, ["uint16"], {"a": 1}, ...],
         "unit": ["words", "", None, 1, [], ...],
         "tokenizer": ["bert", "", None, 7, ...],
+        "rules": [1, 3, 2.0, "2", True, None],
         "vocabulary": [None, [], "a", ...],
         "vocabulary.size": [-1, 1.5, True, "9", BIG, None, ...],
         "vocabulary.sha256": ["", "g" * 64, "a" * 63, None, 5, ...],

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from keras_adaptive.data import TOKENIZERS
 from keras_adaptive.export.graph_words import graph_words
 from tests.support.backends import BACKEND
+from tests.support.languages import LANGUAGES, MARKS
 
 if BACKEND != "tensorflow":
     pytest.skip("exported graphs are TensorFlow's", allow_module_level=True)
@@ -25,6 +26,7 @@ LINES = [
     " \t\n\u00a0\x85\x1c\u2003\u2028\u3000",
     "a\x00b \x00\x00 c\x0bd\x1fe \ufeff\u200bz",
     "<s> <pad> </s> <unk> <unk>\u00a0@-@ = = x = =",
+    *(text for text, _ in {**LANGUAGES, **MARKS}.values()),
 ]
 
 
@@ -47,7 +49,7 @@ def test_no_lines(split):
     assert words_of(split, []) == []
 
 
-SOME = "aB3.,'’_->€é語\u0308 \n\u00a0\x00\x1f!"
+SOME = "aB3.,'’_->€é語\u0308 \n\u00a0\x00\x1f!\u200d\u200b👍🏽🇩❤\ufe0f\u20e3ि·\u05f4"
 
 
 @given(lines=st.lists(st.one_of(st.text(SOME), st.text()), max_size=4))

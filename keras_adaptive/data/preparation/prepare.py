@@ -15,7 +15,7 @@ from keras_adaptive.data.preparation.token_files import write_subword_corpus, wr
 from keras_adaptive.data.preparation.word_index import index_words
 from keras_adaptive.data.text.characters import UNITS
 from keras_adaptive.data.text.vocabulary import Vocabulary
-from keras_adaptive.data.text.words import TOKENIZERS
+from keras_adaptive.data.text.words import RULES, TOKENIZERS, recorded
 from keras_adaptive.files import check_new_folder, complete_or_absent, flush, workspace, writing
 
 _PART = 1 << 26  # number of bytes of text per shard of tokens
@@ -103,7 +103,7 @@ def prepare(
     free = is_free(data_dir)  # raises an error before the work begins
     texts = {split: find_text(folder, split) for split in SPLITS}
     recipe = {
-        "tokenizer": tokenizer,
+        **recorded(tokenizer),
         "unit": "sub-word" if subwords else UNITS.get(tokenizer, "word"),
         "min_count": min_count,
     }
@@ -231,7 +231,7 @@ def _call_here(function, *arguments):
 
 def _parts(split, text, identity, tokenizer, work):
     """Returns the parts of a text. The name of a part's folder contains everything that its contents depend on."""
-    name = f"{split}-{identity['sha256'][:16]}-{tokenizer}"
+    name = f"{split}-{identity['sha256'][:16]}-{tokenizer}-{RULES}"
     ranges = parts(text, _PART)
     return [_Part(split, text, start, stop, work / f"{name}-{start}-{stop}") for start, stop in ranges]
 
