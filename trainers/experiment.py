@@ -150,6 +150,12 @@ class Experiment:
                 "--freeze must list both input and output, or neither, if they share word vectors: pass "
                 f"--freeze=input,output, or --notie_words. Received: --freeze={self.settings['freeze']}."
             )
+        clipped = self._parts_of("clip_parts")
+        if clipped and self.settings["clip_norm"] and set(clipped) <= set(frozen):
+            raise ValueError(
+                "--clip_parts must have a part that --freeze leaves to train: otherwise, --clip_norm limits nothing. "
+                f"Received: --clip_parts={self.settings['clip_parts']} --freeze={self.settings['freeze']}."
+            )
         for name in frozen:
             getattr(model, PARTS_OF_MODEL[name]).trainable = False
         if not model.trainable_variables:

@@ -166,7 +166,7 @@ HYPERPARAMETERS = {
     "max_rate": HyperParameter(float, 1.0, "Learning rate after the warm-up.", LEARNING_RATE),
     "momentum": HyperParameter(float, 0.99, "Momentum.", RATE),
     "clip_norm": HyperParameter(
-        float, 0.1, "Largest global norm of the gradients of --clip_parts; 0 for no clipping.", (0.0, None)
+        float, 0.1, "Largest global norm of the gradients of --clip_parts; 0 for no clipping.", (0.0, 1e30)
     ),
     "weight_decay": HyperParameter(
         float, 0.0, "Factor of the L2 penalty, which is added to the gradients after clipping.", RATE

@@ -18,7 +18,7 @@ from keras_adaptive.models.outside_ids import checked, raise_if_outside
 from keras_adaptive.models.row_tables import row_tables, summed_gradients
 from keras_adaptive.models.stream_state import StreamState
 from keras_adaptive.ops.bands import count_outside
-from keras_adaptive.ops.global_norm import global_norm, scaled
+from keras_adaptive.ops.global_norm import clip_factor, global_norm, scaled
 from keras_adaptive.ops.token_weights import token_weights
 
 OWN_METRICS = ("loss", "metrics", "weighted_metrics")
@@ -281,10 +281,13 @@ class TrainingStep(keras.Model):
         chosen = {id(variable) for part in parts for variable in part.trainable_variables}
         places = [i for i, variable in enumerate(self.trainable_variables) if everywhere or id(variable) in chosen]
         group = [gradients[place] for place in places]
-        if not group:  # all `clip_parts` are frozen
-            return gradients
+        if not group:
+            raise ValueError(
+                "`clip_parts` must have a part that is trained: otherwise, no gradient is clipped. "
+                f"Received: clip_parts={self.clip_parts}, all of which are frozen. Choose other parts."
+            )
         norm = norm if everywhere else global_norm(group)
-        group = scaled(group, bound / ops.maximum(norm, bound))
+        group = scaled(group, clip_factor(norm, bound))
         return [dict(zip(places, group)).get(i, gradient) for i, gradient in enumerate(gradients)]
 
     def _track(self, loss, words, count):

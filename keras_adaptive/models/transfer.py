@@ -1,7 +1,16 @@
 """Initialization of a model from the weights of another model, whose vocabulary may differ."""
 
+import re
+
 import numpy as np
 from keras import ops
+
+# Settings in which a model may differ from its source: names, types, words, and what acts in training only. Ties are
+# compared by the number of weights.
+OTHER_SETTINGS = re.compile(
+    "name|module|registered_name|build_config|trainable|dtype|seed|vocabulary_size|words|cutoffs|counts|noise|loss|"
+    "num_samples|tied_to|tie_projections|variational|zoneout|.*dropout|.*penalty"
+)
 
 
 def transfer(model, vocabulary, source, source_vocabulary):
@@ -21,7 +30,8 @@ def transfer(model, vocabulary, source, source_vocabulary):
         The number of words whose vectors come from the source.
 
     Raises:
-        ValueError: If the inputs, the bodies or the shapes of the weights differ, or a frozen output has another class
+        ValueError: If the inputs, the bodies, the shapes of the weights or the settings that define what the layers
+            compute differ, or a frozen output has another class
             than the source's. The message names the first difference.
 
     Example:
@@ -64,6 +74,7 @@ def transfer(model, vocabulary, source, source_vocabulary):
             )
         if weight.shape != old.shape:
             raise _different(f"shape of {weight.path}", tuple(weight.shape), tuple(old.shape))
+    _check_meaning(model, source)
     for weight, old in zip(weights, source_weights):
         weight.assign(old.value)
     return int(known.sum())
@@ -95,6 +106,29 @@ def _check_parts(model, source):
         same_output(model, source) and model.word_output.tied_to is not None and source.word_output.tied_to is None
     ):  # one table cannot hold the vectors of both
         raise _different("word_output", "tied to the input", "not tied")
+
+
+def _check_meaning(model, source):
+    """Raises a `ValueError` if parts of the same shapes compute other functions, such as with other heads."""
+    for name in ("word_input", "body", *(["word_output"] if same_output(model, source) else [])):
+        new, old = (dict(_meaning(getattr(each, name).get_config(), name)) for each in (model, source))
+        for setting in sorted(new.keys() | old.keys()):
+            if new.get(setting) != old.get(setting):
+                raise _different(f"setting {setting}", new.get(setting), old.get(setting))
+
+
+def _meaning(config, path):
+    """Yields the paths and the values of the settings in the config of a layer that define what the layer computes."""
+    if isinstance(config, dict):
+        one_band = not config.get("cutoffs", True)  # without tails a factor has no effect
+        for name, value in config.items():
+            if not (OTHER_SETTINGS.fullmatch(name) or (one_band and name == "factor")):
+                yield from _meaning(value, path if name == "config" else f"{path}.{name}")
+    elif isinstance(config, (list, tuple)):
+        for number, value in enumerate(config):
+            yield from _meaning(value, f"{path}.{number}")
+    else:
+        yield path, config
 
 
 def _copy_words(layer, source, ids, spaces):

@@ -19,7 +19,7 @@ from keras_adaptive.models.language_model import REQUIRES
 from keras_adaptive.models.outside_ids import check_class_weight, checked, raise_if_outside, with_check
 from keras_adaptive.models.row_tables import row_tables
 from keras_adaptive.ops.bands import count_outside
-from keras_adaptive.ops.global_norm import global_norm, scaled
+from keras_adaptive.ops.global_norm import clip_factor, global_norm, scaled
 from keras_adaptive.ops.token_weights import token_weights
 from keras_adaptive.typing import Tensor
 
@@ -173,7 +173,7 @@ class WordModel(keras.Model):
         (loss, _), gradients = value_and_gradients(objective, arguments, variables, states, self._row_tables())
         gradients = list(map(summed_by_row, gradients))
         if bound := self.optimizer.global_clipnorm:
-            gradients = scaled(gradients, bound / ops.maximum(global_norm(gradients), bound))
+            gradients = scaled(gradients, clip_factor(global_norm(gradients), bound))
         apply_gradients(self.optimizer, gradients, variables, ops.convert_to_tensor(True))
         rows = ops.shape(keras.tree.flatten(x)[0])[0]
         next(metric for metric in self.metrics if metric.name == "loss").update_state(loss, sample_weight=rows)

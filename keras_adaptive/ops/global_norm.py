@@ -3,6 +3,8 @@ from keras import ops
 
 from keras_adaptive.backend.rows import RowGradient
 
+LARGEST = 1e38  # about the largest float32
+
 
 def global_norm(gradients):
     """Computes √Σ x² over all elements of all gradients, reading each tensor only once.
@@ -25,6 +27,20 @@ def global_norm(gradients):
 
         return torch.nn.utils.get_total_norm(tensors)
     return ops.sqrt(sum(ops.sum(ops.square(tensor)) for tensor in tensors))
+
+
+def clip_factor(norm, bound):
+    """Returns the factor that scales gradients of a norm to a norm of at most `bound`, at most 1.
+
+    Args:
+        norm: Norm of the gradients, a float32 scalar.
+        bound: Positive float. A bound beyond float32, for which the quotient would be ∞ / ∞, changes nothing.
+
+    Returns:
+        A float32 scalar.
+    """
+    bound = min(bound, LARGEST)
+    return bound / ops.maximum(norm, bound)
 
 
 def scaled(gradients, factor):

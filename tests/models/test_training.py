@@ -86,6 +86,23 @@ def test_a_frozen_body_is_left_alone():
     assert not any(map(np.array_equal, weights_of(model), trained))
 
 
+def test_a_clip_that_clips_nothing_is_refused():
+    model = language_model()
+    model.body.trainable = False
+    model.compile(NAG(1.0, global_clipnorm=0.1), clip_parts=("body",), run_eagerly=True)
+    before = weights_of(model)
+    with pytest.raises(ValueError, match=r"`clip_parts` must have a part that is trained: .*all of which are frozen"):
+        model.fit(*batch(4)[:2], batch_size=4, verbose=0)
+    assert all(map(np.array_equal, weights_of(model), before))
+
+
+@pytest.mark.parametrize("bound", [1e39, 1e308])
+def test_a_bound_beyond_float32_clips_nothing(bound):
+    bounded, _ = trained(batch(4), optimizer=lambda: NAG(1.0, global_clipnorm=bound), batch_size=4)
+    free, _ = trained(batch(4), optimizer=lambda: NAG(1.0), batch_size=4)
+    assert largest_difference(bounded, free) == 0 and np.isfinite(weights_of(bounded)[0]).all()
+
+
 def test_the_norm_is_computed_once_and_the_optimizer_does_not_clip_again(monkeypatch):
     """A second clip would change nothing, and cost a pass over all gradients."""
     bounds, norms = [], []

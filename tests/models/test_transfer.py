@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
-from keras_adaptive.layers import AdaptiveSoftmax, CharCNNSoftmax, CharLSTMSoftmax, WordEmbedding
+from keras_adaptive.layers import (
+    AdaptiveSoftmax,
+    CausalAttention,
+    CharCNNSoftmax,
+    CharLSTMSoftmax,
+    LSTMDecoder,
+    SampledSoftmax,
+    TransformerBlock,
+    TransformerDecoder,
+    WordEmbedding,
+)
 from keras_adaptive.models import LanguageModel, transformer
 from keras_adaptive.models.transfer import transfer
 from tests.support.backends import numpy
@@ -169,6 +179,58 @@ def test_models_of_other_sizes_are_refused():
         transfer(language_model(ffn_dim=16), OLD, language_model(), OLD)
     with pytest.raises(ValueError, match="The word_input is AdaptiveEmbedding, and CharCNN in the source"):
         transfer(language_model(), OLD, system("CNN"), OLD)
+
+
+OF_ANOTHER_MEANING = {
+    "heads": ({"num_heads": 4}, "body.blocks.0.mixer.num_heads is 4, and 2"),
+    "factor": ({"factor": 3}, "word_input.factor is 3, and 4"),
+    "positions": ({"first_position": 0}, "body.positions.first_position is 0, and 2"),
+}
+
+
+@pytest.mark.parametrize("kind", OF_ANOTHER_MEANING)
+def test_models_of_the_same_shapes_and_another_meaning_are_refused(kind):
+    sizes, message = OF_ANOTHER_MEANING[kind]
+    small = {"dim": 4, "factor": 4} if kind == "factor" else {}  # the tail has one dimension for both factors
+    with pytest.raises(ValueError, match=f"pass its flags. The setting {message} in the source"):
+        transfer(language_model(**small | sizes), OLD, language_model(**small), OLD)
+
+
+def test_parts_of_the_same_shapes_and_another_meaning_are_refused():
+    def model(body):
+        return LanguageModel(WordEmbedding(20, 8), body, AdaptiveSoftmax(20, (5,)))
+
+    def blocks(activation="relu", scale_input=True, **mixer):
+        block = TransformerBlock(12, CausalAttention(2, **mixer), activation=activation)
+        return TransformerDecoder([block], 8, scale_input=scale_input)
+
+    source = model(blocks())
+    for body, message in (
+        (blocks(activation="gelu"), "body.blocks.0.activation is gelu, and relu"),
+        (blocks(window=3), "body.blocks.0.mixer.window is 3, and None"),
+        (blocks(scale_input=False), "body.scale_input is False, and True"),
+    ):
+        with pytest.raises(ValueError, match=f"The setting {message} in the source"):
+            transfer(model(body), OLD, source, OLD)
+    source = system("CNN")
+    with pytest.raises(ValueError, match="The setting word_input.zero_padding is False, and True"):
+        transfer(system("CNN", zero_padding=False), OLD, source, OLD)
+
+
+def test_what_acts_in_training_only_may_differ():
+    source = language_model()
+    other = language_model(dropout=0.3, attention_dropout=0.2, tail_dropout=0.1, dtype="mixed_bfloat16")
+    other.body.trainable = False
+    assert transfer(other, OLD, source, OLD) == 20
+    recurrent = [
+        LanguageModel(
+            WordEmbedding(20, 8),
+            LSTMDecoder(1, 6, 8, dropout=rate, activation_penalty=rate, weight_dropout=rate, variational=rate > 0),
+            SampledSoftmax(20, num_samples=samples, loss=loss),
+        )
+        for rate, samples, loss in ((0.0, 3, "nce"), (0.5, 4, "importance_sampling"))
+    ]
+    assert transfer(*(item for model in recurrent for item in (model, OLD))) == 20
 
 
 def test_a_model_of_another_body_is_refused_before_any_word_is_copied():

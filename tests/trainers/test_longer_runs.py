@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import load_corpus, prepare
-from tests.support.programs import call
+from tests.support.programs import REFUSED, call
 from tests.support.quickstart import SHRUNK
 from tests.support.text import write_zipf
 from trainers import evaluate, train
@@ -171,6 +171,13 @@ def test_another_output_is_trained_on_a_frozen_run(whole, corpora, tmp_path, cap
         (["--init_from={run}", "--ffn_dim=64"], "parts and sizes: pass its flags. The shape of .* 64"),
         (["--init_from={run}", "--dim=32"], "of the word vectors of .* is .32, 8., and .16, 4. in the source"),
         (["--init_from={run}", "--input=word", "--output=softmax", "--cutoffs="], "belongs to --input=adaptive"),
+        (
+            ["--init_from={run}", "--num_heads=1"],
+            "The setting body.blocks.0.mixer.num_heads is 1, and 2",
+        ),
+        (["--init_from={run}", "--freeze=body", "--clip_parts=body"], "--clip_parts must have a part .* --freeze=body"),
+        (["--clip_norm=1e39"], "clip_norm=1e39: 1e[+]39 is not a number in the range"),
+        (["--clip_norm=1e308"], "clip_norm=1e308: 1e[+]308 is not a number in the range"),
         (["--init_from=nowhere"], "nowhere holds no"),
         ([*SPELLED, "--init_from={run}", "--ffn_dim=64"], "parts and sizes: pass its flags. The shape of .* 64"),
         ([*SPELLED, "--init_from={run}", "--freeze=body,output"], "freeze input and body only. .* a frozen CharLSTMSo"),
@@ -178,6 +185,6 @@ def test_another_output_is_trained_on_a_frozen_run(whole, corpora, tmp_path, cap
     ],
 )
 def test_a_start_that_does_not_fit_is_refused_and_leaves_no_run(whole, corpora, tmp_path, flags, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(REFUSED, match=message):
         trained(tmp_path / "run", corpora[1], *(flag.format(run=whole.path) for flag in flags))
     assert not (tmp_path / "run").exists()
