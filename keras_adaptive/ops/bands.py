@@ -1,5 +1,7 @@
 """Boundaries and dimensions of the bands (clusters) of a vocabulary, and checks of ids."""
 
+import operator
+
 import numpy as np
 from keras import ops
 
@@ -19,10 +21,10 @@ def band_boundaries(vocabulary_size, cutoffs):
         A tuple of integers.
 
     Raises:
-        ValueError: If `cutoffs` do not increase or leave the vocabulary. The message says so if the cutoffs look like
-            the sizes of the bands.
+        ValueError: If `cutoffs` are not integers, do not increase or leave the vocabulary. The message says so if the
+            cutoffs look like the sizes of the bands.
     """
-    cutoffs = tuple(int(cutoff) for cutoff in cutoffs)
+    cutoffs = cutoff_tuple(cutoffs)
     received = f"Received: cutoffs={cutoffs}, vocabulary_size={vocabulary_size}."
     if vocabulary_size < 1:
         raise ValueError(f"`vocabulary_size` must be at least 1. Received: vocabulary_size={vocabulary_size}.")
@@ -34,6 +36,25 @@ def band_boundaries(vocabulary_size, cutoffs):
     if cutoffs and cutoffs[-1] >= vocabulary_size:
         raise ValueError(f"`cutoffs` must be below `vocabulary_size`: leave out the others. {received}")
     return (0, *cutoffs, int(vocabulary_size))
+
+
+def cutoff_tuple(cutoffs):
+    """Returns the cutoffs as a tuple of Python integers.
+
+    Raises:
+        ValueError: If they are no sequence of whole numbers.
+    """
+    try:
+        given = (None,) if isinstance(cutoffs, str) else tuple(cutoffs)
+        whole = tuple(map(int, given))
+        if any(map(operator.ne, whole, map(float, given))):
+            raise ValueError
+    except (OverflowError, TypeError, ValueError):
+        example = f"({cutoffs},)" if isinstance(cutoffs, (int, np.integer)) else "(2_000, 10_000), or () for none"
+        raise ValueError(
+            f"`cutoffs` must be a sequence of integers: pass cutoffs={example}. Received: cutoffs={cutoffs!r}."
+        ) from None
+    return whole
 
 
 def band_dimensions(dim, factor, bands):

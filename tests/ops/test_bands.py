@@ -1,8 +1,11 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions, check_ids
 
 
@@ -29,12 +32,26 @@ def test_bands_cut_the_vocabulary_into_parts(vocabulary_size, cutoffs):
         (100, (20, 20, 60), r"not sizes of bands: pass cutoffs=\(20, 40\)"),
         (100, (130, -30), "positive and strictly increasing"),
         (0, (), "`vocabulary_size` must be at least 1"),
+        (1_000, 500, r"a sequence of integers: pass cutoffs=\(500,\). Received: cutoffs=500"),
+        (1_000, "500", r"pass cutoffs=\(2_000, 10_000\), or \(\) for none. Received: cutoffs='500'"),
+        (1_000, None, "a sequence of integers.* Received: cutoffs=None"),
+        (1_000, (20.5, 60), "a sequence of integers"),
+        (1_000, (20, float("inf")), "a sequence of integers"),
     ],
 )
 def test_bad_cutoffs(vocabulary_size, cutoffs, message):
     with pytest.raises(ValueError, match=message) as error:
         band_boundaries(vocabulary_size, cutoffs)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("layer", [partial(AdaptiveSoftmax, 1_000), partial(AdaptiveEmbedding, 1_000, 16)])
+def test_layers_take_any_sequence_of_cutoffs(layer):
+    for cutoffs in ([200, 500], np.array([200, 500]), iter((200, 500.0))):
+        made = layer(cutoffs=cutoffs)
+        assert made.boundaries == (0, 200, 500, 1_000) and made.get_config()["cutoffs"] == (200, 500)
+    with pytest.raises(ValueError, match=r"pass cutoffs=\(500,\)"):
+        layer(cutoffs=500)
 
 
 @pytest.mark.parametrize("vocabulary_size, cutoffs", [(60_000, (20_000, 40_000)), (100, (10, 30, 60))])

@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_adaptive.backend.rows import take_rows
 from keras_adaptive.layers.inputs.input import Input
-from keras_adaptive.ops.bands import band_boundaries, band_dimensions
+from keras_adaptive.ops.bands import band_boundaries, band_dimensions, cutoff_tuple
 from keras_adaptive.typing import Shape, Tensor
 
 
@@ -61,10 +61,10 @@ class AdaptiveEmbedding(Input):
         super().__init__(**kwargs)
         self.vocabulary_size = vocabulary_size
         self.embedding_dim = embedding_dim
-        self.cutoffs = tuple(cutoffs)
+        self.cutoffs = cutoff_tuple(cutoffs)
         self.output_dim = output_dim or embedding_dim
         self.factor = factor
-        self.boundaries = band_boundaries(vocabulary_size, cutoffs)
+        self.boundaries = band_boundaries(vocabulary_size, self.cutoffs)
         self.dimensions = band_dimensions(embedding_dim, factor, len(self.boundaries) - 1)
         self.tables: list[Tensor] = []
         self.projections: list[Tensor] = []

@@ -9,7 +9,7 @@ from keras_adaptive.backend.ordering import with_dependencies
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.tied_output import TiedOutput
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
-from keras_adaptive.ops.bands import band_boundaries, band_dimensions
+from keras_adaptive.ops.bands import band_boundaries, band_dimensions, cutoff_tuple
 from keras_adaptive.ops.chunks import default_chunk_rows, tail_chunk_rows
 from keras_adaptive.ops.linear_cross_entropy import linear_cross_entropy, linear_nll, sliced_cross_entropy
 from keras_adaptive.ops.long_rows import count_above, draw, pick, top_k
@@ -96,13 +96,13 @@ class AdaptiveSoftmax(TiedOutput):
     ) -> None:
         super().__init__(tied_to=tied_to, **kwargs)
         self.vocabulary_size = vocabulary_size
-        self.cutoffs = tuple(cutoffs)
+        self.cutoffs = cutoff_tuple(cutoffs)
         self.factor = factor
         self.tail_dropout = tail_dropout
         self.input_dropout = input_dropout
         self.tie_projections = tie_projections
         self.use_bias = use_bias
-        self.boundaries = band_boundaries(vocabulary_size, cutoffs)
+        self.boundaries = band_boundaries(vocabulary_size, self.cutoffs)
         if tied_to is not None and tied_to.boundaries not in (self.boundaries, (0, vocabulary_size)):
             raise ValueError(
                 "`tied_to` must be an embedding with the same vocabulary and cutoffs, or a `WordEmbedding`. "
