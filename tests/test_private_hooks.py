@@ -10,6 +10,7 @@ import inspect
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -19,6 +20,9 @@ BACKEND = keras.config.backend()
 OURS = {"_buffers", "_dtype", "_metrics", "_version"}
 
 VARIABLE = keras.Variable(0.0)
+COMPILED = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+COMPILED.compile("sgd", "mse", metrics=["mae"], run_eagerly=True)
+COMPILED.test_on_batch(np.zeros((1, 1)), np.zeros((1, 1)))  # builds the loss and the metrics
 BY_STRING = {"getattr", "setattr", "hasattr", "delattr"}
 
 # name: (object that must have it, why it is used, backends that have it)
@@ -71,6 +75,42 @@ HOOKS = {
     "_post_build": (
         keras.layers.Dense(1),
         "After that torch lists the parameters of the layer again.",
+        {"tensorflow", "jax", "torch"},
+    ),
+    "_get_call_context": (
+        keras.layers.Dense(1),
+        "An output finds the model that calls it, whose compiled loss may read probabilities.",
+        {"tensorflow", "jax", "torch"},
+    ),
+    "_flatten_layers": (
+        keras.Model,
+        "The same under JAX, where `fit` calls the layers of the model: whether the output is one of them.",
+        {"tensorflow", "jax", "torch"},
+    ),
+    "_compile_loss": (COMPILED, "The losses of the model, as Keras resolves them.", {"tensorflow", "jax", "torch"}),
+    "_compile_metrics": (COMPILED, "Its metrics.", {"tensorflow", "jax", "torch"}),
+    "_flat_losses": (
+        COMPILED._compile_loss,
+        "Each of these losses, with the output that it reads.",
+        {"tensorflow", "jax", "torch"},
+    ),
+    "_y_pred_build_structure": (
+        COMPILED._compile_loss,
+        "The structure in which the losses find their outputs.",
+        {"tensorflow", "jax", "torch"},
+    ),
+    "_flat_metrics": (COMPILED._compile_metrics, "The metrics of each output.", {"tensorflow", "jax", "torch"}),
+    "_flat_weighted_metrics": (COMPILED._compile_metrics, "The same, weighted.", {"tensorflow", "jax", "torch"}),
+    "_flatten_y": (
+        COMPILED._compile_metrics,
+        "The outputs in the order of the metrics.",
+        {"tensorflow", "jax", "torch"},
+    ),
+    "_fn": (keras.metrics.MeanMetricWrapper(abs), "The function of a metric.", {"tensorflow", "jax", "torch"}),
+    "_fn_kwargs": (keras.metrics.MeanMetricWrapper(abs), "Its arguments.", {"tensorflow", "jax", "torch"}),
+    "_value": (
+        VARIABLE,
+        "Under JAX an error in a step would lose the weights, which Keras removes from the variables during `fit`.",
         {"tensorflow", "jax", "torch"},
     ),
     "_initializer": (
@@ -132,6 +172,7 @@ def names_of_keras():
     ]
     owners += [keras.random.SeedGenerator, keras.optimizers.LossScaleOptimizer]
     instances = [keras.layers.Dense(1), keras.Input((1,)), keras.optimizers.SGD(), VARIABLE]
+    instances += [COMPILED, COMPILED._compile_loss, COMPILED._compile_metrics, keras.metrics.MeanMetricWrapper(abs)]
     names = set().union(*(dir(one) for one in [*owners, *(type(one) for one in instances), *instances]))
     return {name for name in names if is_private(name)}
 

@@ -53,16 +53,18 @@ class Perplexity(keras.metrics.Mean):
     def __init__(self, name: str = "perplexity", dtype: str | None = None) -> None:
         super().__init__(name=name, dtype=dtype)
 
-    def update_state(self, nll: Tensor, sample_weight: Tensor | None = None) -> None:
+    def update_state(self, nll: Tensor, *weights: Tensor, sample_weight: Tensor | None = None) -> None:
         """Adds the losses of tokens.
 
         Args:
             nll: Negative log-likelihoods in nats, of any shape.
+            *weights: `sample_weight`, by position.
             sample_weight: Weights of the same shape, 0 for padding. Every token has weight 1 by default.
 
         Raises:
             ValueError: If the numbers of axes differ, as those of the targets and outputs of a model do.
         """
+        sample_weight = weights[0] if weights else sample_weight  # Keras passes targets, outputs and `sample_weight`
         axes = [value if value is None else np.ndim(value) for value in (nll, sample_weight)]
         if axes[0] is None or axes[1] not in (None, axes[0]):
             raise ValueError(

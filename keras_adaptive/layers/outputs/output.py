@@ -8,6 +8,8 @@ from keras import ops
 from keras_adaptive.backend.checks import check_same_shape
 from keras_adaptive.deprecation import old_arguments, old_methods
 from keras_adaptive.layers.inputs.input import Input
+from keras_adaptive.layers.outputs.model_checks import register
+from keras_adaptive.ops.bands import count_outside
 from keras_adaptive.ops.long_rows import count_above, draw, pick, top_k
 from keras_adaptive.ops.token_weights import token_weights
 from keras_adaptive.ops.update_rows import update_rows
@@ -47,9 +49,10 @@ class Output(keras.layers.Layer):
         return_hidden: Whether to return `hidden` unchanged, which makes the layer a part of a functional model such as
             a `LanguageModel` without computing the log-probabilities of a whole batch.
 
-    Without targets the call returns `log_probs(hidden)`: (…, vocabulary_size). The masks of Keras on `hidden` and
-    `targets` give masked targets the weight 0. Keras hands `sample_weight` and `metrics` to losses and metrics of
-    `compile` only, never to this layer: pass `weights` instead, or use `keras_adaptive.models.WordModel`.
+    Without targets the call returns `log_probs(hidden)`: (…, vocabulary_size). A model that ends so takes a loss with
+    `from_logits=True`; losses of probabilities are errors. With targets, masked ones (by the masks of Keras on `hidden`
+    and `targets`) have weight 0, and others outside the vocabulary make the loss NaN, without a gradient. Keras ignores
+    `sample_weight` and `metrics` then, so they are errors: pass `weights`, or use `keras_adaptive.models.WordModel`.
 
     Example:
 
@@ -97,14 +100,14 @@ class Output(keras.layers.Layer):
         if return_hidden:
             return hidden
         if targets is None:
-            return self.log_probs(hidden)
+            return register(self, self.log_probs(hidden), is_log_probs=True)
         hidden = ops.cast(hidden, self.compute_dtype)
         weights = token_weights(targets, weights, hidden_mask, targets_mask)
-        count = ops.sum(weights)
-        shares = weights / ops.where(count == 0, 1.0, count)
+        shares = weights / ops.where((count := ops.sum(weights)) == 0, 1.0, count)
         loss = self.training_loss(hidden, targets, shares) if training else self.total_nll(hidden, targets, shares)
-        self.add_loss(loss)
-        return hidden
+        outside = count_outside(targets, self.vocabulary_size, weights)
+        self.add_loss(ops.where(outside > 0, float("nan"), loss))  # NaN has no gradient here
+        return register(self, hidden, is_log_probs=False)
 
     def compute_output_spec(
         self, hidden: Tensor, targets: Tensor | None = None, *args: Any, return_hidden: bool = False, **kwargs: Any
