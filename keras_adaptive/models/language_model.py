@@ -12,6 +12,7 @@ from keras_adaptive.models.generation import Generation
 from keras_adaptive.models.outside_ids import check_class_weight
 from keras_adaptive.models.prediction import Cache
 from keras_adaptive.models.training_step import TrainingStep
+from keras_adaptive.models.unsorted_ids import warn_if_unsorted
 from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
 
@@ -129,6 +130,8 @@ class LanguageModel(TrainingStep, Generation):
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> keras.callbacks.History:
         """Trains the model as `keras.Model.fit` does; each batch is one update.
 
+        The first call warns if the first targets are not in descending order of their counts, but should be.
+
         Args:
             x: Token ids (batch, length), or a data set or generator of batches `(tokens, targets)` or
                 `(tokens, targets, weights)`.
@@ -139,7 +142,8 @@ class LanguageModel(TrainingStep, Generation):
             A `keras.callbacks.History`.
         """
         check_class_weight(kwargs)
-        return super().fit(self._checked(x, "tokens"), self._checked(y, "targets"), **kwargs)
+        x, y = self._checked(x, "tokens"), self._checked(y, "targets")
+        return super().fit(warn_if_unsorted(self, x, y, kwargs.get("sample_weight")), y, **kwargs)
 
     def evaluate(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
         """Evaluates the model as `keras.Model.evaluate` does: mean loss per target in nats, and perplexity.

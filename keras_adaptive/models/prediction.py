@@ -103,22 +103,26 @@ class Prediction(keras.Model):
         """Returns the result of `predict` for a single batch."""
         return self._next_word().predict_on_batch(self._checked(x, "tokens"))
 
-    def export(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Any:
+    def export(
+        self, filepath: str | os.PathLike[str], format: str = "tf_saved_model", *args: Any, **kwargs: Any
+    ) -> Any:
         """Exports the function of `predict`, as `keras.Model.export` does.
 
         `keras_adaptive.export.export_saved_model` writes a SavedModel that scores text and generates it.
 
         Args:
             filepath: Path to write to.
+            format: A format of Keras other than `"onnx"`.
             *args: Other arguments of `keras.Model.export`.
             **kwargs: Other arguments of `keras.Model.export`.
 
         Raises:
-            ValueError: If a weight is not finite. Nothing is written in this case.
+            ValueError: If a weight is not finite, or the format is `"onnx"`. Nothing is written in this case.
         """
+        refuse_onnx(format)
         if weight := non_finite(self.weights):
             raise ValueError(f"A model to export must have finite weights. Received: infinity or NaN in {weight}.")
-        return self._next_word().export(filepath, *args, **kwargs)
+        return self._next_word().export(filepath, format, *args, **kwargs)
 
     def _next_word(self):
         """Returns the functional model from token ids to the log-probabilities (batch, vocabulary) of the next word."""
@@ -243,6 +247,16 @@ class Prediction(keras.Model):
 
     def _compiled(self, key, function, donate_argnums=()):
         return self._functions.get(key, lambda: compiled(function, self.variables, donate_argnums))
+
+
+def refuse_onnx(format):
+    """Raises a `ValueError` if the format to export is ONNX, which Keras would write on some backends only."""
+    if format == "onnx":
+        raise ValueError(
+            "A model is exported to ONNX by way of a SavedModel: call `keras_adaptive.export.export_saved_model` or "
+            "`export(path)` under TensorFlow, and then `python -m tf2onnx.convert --saved-model path --output "
+            "model.onnx --opset 18`. Received: format='onnx'."
+        )
 
 
 def round_up(k, most):

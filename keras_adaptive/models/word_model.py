@@ -1,5 +1,6 @@
 import functools
 import inspect
+import os
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -17,7 +18,9 @@ from keras_adaptive.layers.outputs.tied_output import with_nested
 from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.language_model import REQUIRES
 from keras_adaptive.models.outside_ids import check_class_weight, checked, raise_if_outside, with_check
+from keras_adaptive.models.prediction import refuse_onnx
 from keras_adaptive.models.row_tables import row_tables
+from keras_adaptive.models.unsorted_ids import warn_if_unsorted
 from keras_adaptive.ops.bands import count_outside
 from keras_adaptive.ops.global_norm import clip_factor, global_norm, scaled
 from keras_adaptive.ops.token_weights import token_weights
@@ -129,12 +132,15 @@ class WordModel(keras.Model):
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Trains the model as `keras.Model.fit` does.
 
+        The first call warns if the first targets are not in descending order of their counts, but should be.
+
         Raises:
             ValueError: At the end of an epoch in which a target was outside the vocabulary, or on class weights.
         """
         arguments = _with_check(super().fit, args, kwargs)
         check_class_weight(arguments)
-        return super().fit(**arguments)
+        data = (arguments.get(name) for name in ("x", "y", "sample_weight"))
+        return super().fit(**{**arguments, "x": warn_if_unsorted(self, *data)})
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """Evaluates the model as `keras.Model.evaluate` does: loss, perplexity and, if compiled, accuracy.
@@ -208,6 +214,17 @@ class WordModel(keras.Model):
         constants = [(variable, ops.stop_gradient(variable.value)) for variable in self.word_output.variables]
         with keras.StatelessScope(state_mapping=constants):
             return self.word_output.score(ops.stop_gradient(hidden), targets)
+
+    def export(
+        self, filepath: str | os.PathLike[str], format: str = "tf_saved_model", *args: Any, **kwargs: Any
+    ) -> Any:
+        """Exports the function of `predict`, as `keras.Model.export` does.
+
+        Raises:
+            ValueError: If the format is `"onnx"`.
+        """
+        refuse_onnx(format)
+        return super().export(filepath, format, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         word_output = keras.saving.serialize_keras_object(self.word_output)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.models import LanguageModel
+from keras_adaptive.models import LanguageModel, WordModel
 from keras_adaptive.optimizers import NAG
 from tests.support.backends import BACKEND
 from tests.support.tiny import VOCABULARY, batch, language_model, largest_difference
@@ -61,6 +61,14 @@ def test_a_model_that_is_not_finite_is_not_exported(tmp_path):
     model.word_output.class_table.assign(np.nan * model.word_output.class_table.value)
     with pytest.raises(ValueError, match="must have finite weights. Received: infinity or NaN in .*class_table"):
         model.export(tmp_path / "model", verbose=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_onnx_is_written_by_way_of_a_saved_model(model, tmp_path):
+    words = WordModel(model.inputs, model.outputs, word_output=model.word_output)
+    for exported in (model, words):
+        with pytest.raises(ValueError, match="tf2onnx.convert --saved-model .* Received: format='onnx'"):
+            exported.export(tmp_path / "model.onnx", format="onnx")
     assert not list(tmp_path.iterdir())
 
 
