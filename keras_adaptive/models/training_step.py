@@ -127,6 +127,12 @@ class TrainingStep(keras.Model):
             )
         if not clip_parts or set(clip_parts) - set(PARTS):
             raise ValueError(f"`clip_parts` must be one or more of {PARTS}. Received: clip_parts={clip_parts}.")
+        bounded = inner_optimizer(optimizer).global_clipnorm and self.trainable_variables
+        if bounded and not any(getattr(self, name).trainable_variables for name in clip_parts):
+            raise ValueError(
+                "`clip_parts` must have a part that is trained: otherwise, no gradient is clipped. "
+                f"Received: clip_parts={tuple(clip_parts)}, all of which are frozen. Choose other parts."
+            )
         self.micro_batches = micro_batches
         self.clip_parts = tuple(clip_parts)
         self._make_streams(stream_rows)
@@ -281,11 +287,8 @@ class TrainingStep(keras.Model):
         chosen = {id(variable) for part in parts for variable in part.trainable_variables}
         places = [i for i, variable in enumerate(self.trainable_variables) if everywhere or id(variable) in chosen]
         group = [gradients[place] for place in places]
-        if not group:
-            raise ValueError(
-                "`clip_parts` must have a part that is trained: otherwise, no gradient is clipped. "
-                f"Received: clip_parts={self.clip_parts}, all of which are frozen. Choose other parts."
-            )
+        if not group:  # all `clip_parts` were frozen after `compile`
+            return gradients
         norm = norm if everywhere else global_norm(group)
         group = scaled(group, clip_factor(norm, bound))
         return [dict(zip(places, group)).get(i, gradient) for i, gradient in enumerate(gradients)]

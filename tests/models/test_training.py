@@ -89,11 +89,10 @@ def test_a_frozen_body_is_left_alone():
 def test_a_clip_that_clips_nothing_is_refused():
     model = language_model()
     model.body.trainable = False
-    model.compile(NAG(1.0, global_clipnorm=0.1), clip_parts=("body",), run_eagerly=True)
-    before = weights_of(model)
     with pytest.raises(ValueError, match=r"`clip_parts` must have a part that is trained: .*all of which are frozen"):
-        model.fit(*batch(4)[:2], batch_size=4, verbose=0)
-    assert all(map(np.array_equal, weights_of(model), before))
+        model.compile(NAG(1.0, global_clipnorm=0.1), clip_parts=("body",))
+    model.compile(NAG(1.0), clip_parts=("body",))  # without a bound nothing is clipped
+    model.compile(NAG(1.0, global_clipnorm=0.1), clip_parts=("body", "word_input"))
 
 
 @pytest.mark.parametrize("bound", [1e39, 1e308])
