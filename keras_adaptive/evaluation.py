@@ -3,7 +3,6 @@
 import string
 from collections.abc import Callable
 
-import keras
 import numpy as np
 
 from keras_adaptive.data import EOS, UNITS, UNK, ContextWindows, Corpus
@@ -18,6 +17,7 @@ from keras_adaptive.metrics import (
     probability_by_position,
 )
 from keras_adaptive.models import LanguageModel
+from keras_adaptive.models.reading import state_grows
 
 SEGMENT = 512  # number of tokens of a row to compute at a time
 CHUNK = 1 << 22  # number of tokens in memory at a time
@@ -144,12 +144,6 @@ def word_losses_of_streams(
 def sum_by_word(nll: np.ndarray, corpus: Corpus, split: str) -> tuple[np.ndarray, np.ndarray]:
     """Sums the losses of tokens over words, and returns the losses and the ids of the words."""
     return np.add.reduceat(nll, corpus.word_starts(split)), np.asarray(corpus.words(split))
-
-
-def state_grows(body: keras.Layer) -> bool:
-    """Returns whether the state of a body, and with it the cost of a token, grows with the text, as in attention."""
-    sizes = [[tuple(part.shape) for part in keras.tree.flatten(body.initial_state(1, length))] for length in (1, 2)]
-    return sizes[0] != sizes[1]
 
 
 def lengths(corpus: Corpus, split: str) -> dict[str, int]:

@@ -9,35 +9,39 @@ from keras_adaptive.special_words import PAD
 SEGMENT = 512  # number of prompt tokens to read at a time, since attention compares each with all earlier tokens
 
 
-def stream(read, step, state, prompts, length, seed=None, stop=None):
+def stream(read, step, initial_state, prompts, length, seed=None, stop=None, begin=lambda place: 0):
     """Yields ids that continue the prompts, until every row has `length` new words or has ended.
 
-    The first array follows the shortest prompt. Rows of longer prompts yield the words of their prompts first.
+    The first array follows the shortest prompt. Rows of longer prompts yield the words of their prompts first. Where
+    `begin` moves, the tokens of the new window are read again from the initial state.
 
     Args:
         read: Function `(tokens (batch, steps), state) → state`, which reads the tokens of the shortest prompt except
             for the last one.
         step: Deterministic function `(tokens (batch, 1), state, uniform (2, batch)) → (ids (batch,), …, state)`, which
             draws by the numbers `uniform` in [0, 1). Further results before the state are yielded with the ids.
-        state: The state before the first token, with capacity for the longest prompt and `length` words.
+        initial_state: Function `() → state` before the first token of a window.
         prompts: List of int32 arrays (prompt length,).
         length: Number of words to add.
         seed: Seed of NumPy's generator, so that the draws do not depend on the backend. Optional.
         stop: Id of a word that ends a row when it is drawn; the row then yields padding. Optional.
+        begin: Function from the place of a word to the place of the first token that it sees, as `Reading.begin`.
 
     Yields:
         An int32 array (batch,), or a tuple of this array and the further results of the step, NumPy arrays (batch, …).
     """
     random = np.random.default_rng(seed)
     lengths = [len(prompt) for prompt in prompts]
-    tokens = np.stack([prompt[: min(lengths)] for prompt in prompts])
-    for part in segments(min(lengths) - 1):
-        state = read(ops.convert_to_tensor(tokens[:, part]), state)
-    tokens = tokens[:, -1:]
-    ended = np.zeros(len(prompts), bool)
+    tokens = list(np.stack([prompt[: min(lengths)] for prompt in prompts], axis=1))  # an array (batch,) for each place
+    ended, first, state = np.zeros(len(prompts), bool), None, None
     for place in range(min(lengths), max(lengths) + length):
+        if first != begin(place - 1):  # the place of the token to read next
+            first, state = begin(place - 1), initial_state()
+            window = np.stack(tokens[first:], axis=1)
+            for part in segments(window.shape[1] - 1):
+                state = read(ops.convert_to_tensor(window[:, part]), state)
         uniform = random.random((2, len(prompts)), dtype="float32")
-        ids, *results, state = step(ops.convert_to_tensor(tokens), state, ops.convert_to_tensor(uniform))
+        ids, *results, state = step(ops.convert_to_tensor(tokens[-1][:, None]), state, ops.convert_to_tensor(uniform))
         prompted = [prompt[place : place + 1] for prompt in prompts]  # the word of the prompt, if it is that long
         drawn = ops.convert_to_numpy(ids)
         drawn = np.where(ended, PAD, drawn).astype(drawn.dtype)
@@ -46,7 +50,7 @@ def stream(read, step, state, prompts, length, seed=None, stop=None):
         ended |= (ids == stop) & [not len(word) for word in prompted]
         if ended.all():
             return
-        tokens = ids[:, None]
+        tokens.append(ids)
 
 
 def segments(length):
@@ -58,7 +62,7 @@ def segments(length):
         start += size
 
 
-def by_sampler(sampler, step, initial_state, prompt, length):
+def by_sampler(sampler, step, initial_state, prompt, length, reading):
     """Continues prompts by a sampler of KerasHub.
 
     Args:
@@ -68,50 +72,71 @@ def by_sampler(sampler, step, initial_state, prompt, length):
         initial_state: Function `(batch size, length) → state`, whose tensors have the batch as their first axis.
         prompt: Int32 ids (batch, prompt length).
         length: Number of words to add.
+        reading: The `Reading` that divides prompts and continuations into windows.
 
     Returns:
         A NumPy array (batch, length) of the new ids.
     """
     size = prompt.shape[1]
     total = size + length
-    hidden, state = read_prompts(step, initial_state(len(prompt), total), prompt, total)
+    hidden, state = read_prompts(step, initial_state, prompt, total, reading)
     tokens = ops.convert_to_tensor(np.pad(prompt, [[0, 0], [0, length]]))
-    tokens = sampler(next_word(step), tokens, cache=state, index=size, hidden_states=hidden)
+    function = next_word(step, initial_state, total, reading)
+    tokens = sampler(function, tokens, cache=state, index=size, hidden_states=hidden)
     return ops.convert_to_numpy(tokens)[:, size:]
 
 
-def read_prompts(step, state, prompt, capacity):
+def read_prompts(step, initial_state, prompt, total, reading):
     """Reads prompts of one length, which a sampler of KerasHub then continues.
 
     The tokens are read in segments whose lengths are powers of two up to 512, so that few lengths are compiled.
 
     Args:
-        step: As in `by_sampler`.
-        state: The state before the prompts.
+        step, initial_state, reading: As in `by_sampler`.
         prompt: Int32 ids (batch, prompt length).
-        capacity: Number of tokens of the prompts and their continuations.
+        total: Number of tokens of the prompts and their continuations.
 
     Returns:
-        `(hidden, state)`: the hidden states (batch, capacity, dim), 0 after the prompts, and the state before the last
+        `(hidden, state)`: the hidden states (batch, total, dim), 0 after the prompts, and the state before the last
         token, with which the sampler begins.
     """
     size, read = prompt.shape[1], []
-    for part in segments(size - 1):
-        _, hidden, state = step(ops.convert_to_tensor(prompt[:, part]), state)
-        read.append(hidden)
-    _, hidden, _ = step(ops.convert_to_tensor(prompt[:, -1:]), state)
-    hidden = ops.concatenate([*read, hidden], axis=1)
-    return ops.pad(hidden, [[0, 0], [0, capacity - size], [0, 0]]), state
+    for begin, start, stop in reading.windows(size):
+        state, parts = initial_state(len(prompt), reading.capacity(total)), []
+        for part in segments(stop - begin - 1):
+            _, hidden, state = step(ops.convert_to_tensor(prompt[:, begin:][:, part]), state)
+            parts.append(hidden)
+        _, hidden, _ = step(ops.convert_to_tensor(prompt[:, stop - 1 : stop]), state)
+        read.append(ops.concatenate([*parts, hidden], axis=1)[:, start - begin :])
+    return ops.pad(ops.concatenate(read, axis=1), [[0, 0], [0, total - size], [0, 0]]), state
 
 
-def next_word(step):
-    """Returns the function `(tokens, state, index) → (log-probabilities, hidden, state)` that a sampler calls."""
+def next_word(step, initial_state, total, reading):
+    """Returns the function `(tokens, state, index) → (log-probabilities, hidden, state)` that a sampler calls.
+
+    Args:
+        step, initial_state, reading: As in `by_sampler`.
+        total: Number of tokens of the prompts and their continuations.
+    """
+
+    def like(new, old):
+        """Gives the tensors of a state the sizes of another one, which a TensorFlow graph must know."""
+        return keras.tree.map_structure(lambda new, old: ops.reshape(new, ops.shape(old)), new, old)
+
+    def begun(tokens, state, place):
+        """Returns the state before the token at `place`, where a window begins."""
+        new = initial_state(ops.shape(tokens)[0], reading.capacity(total))
+        for part in segments(reading.context):
+            start = [0, place - reading.context + part.start]
+            _, _, new = step(ops.slice(tokens, start, [ops.shape(tokens)[0], part.stop - part.start]), new)
+        return like(new, state)
 
     def function(tokens, state, index):
-        token = ops.slice(tokens, [0, index - 1], [ops.shape(tokens)[0], 1])
-        log_probs, hidden, new_state = step(token, state)
-        # A TensorFlow graph must know the same sizes as before.
-        new_state = keras.tree.map_structure(lambda new, old: ops.reshape(new, ops.shape(old)), new_state, state)
-        return log_probs, hidden[:, -1], new_state
+        place = index - 1
+        if total > reading.whole:
+            moves = reading.begin(place, ops.maximum) > reading.begin(place - 1, ops.maximum)
+            state = ops.cond(moves, lambda: begun(tokens, state, place), lambda: state)
+        log_probs, hidden, new = step(ops.slice(tokens, [0, place], [ops.shape(tokens)[0], 1]), state)
+        return log_probs, hidden[:, -1], like(new, state)
 
     return function

@@ -28,7 +28,7 @@ say "train: an adaptive-input, adaptive-softmax Transformer on $backend"
 
 say "evaluate"
 "$python" -m trainers.evaluate --run_dir="$run" --split=valid
-"$python" -m trainers.evaluate --run_dir="$run" --split=test --blocks_of=lines --block=64 --context=64
+"$python" -m trainers.evaluate --run_dir="$run" --split=test --blocks_of=lines --block=32 --context=32
 
 say "score"
 "$python" -m trainers.score --run_dir="$run" <<<"$passage"

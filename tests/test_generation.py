@@ -2,6 +2,7 @@ import numpy as np
 from keras import ops
 
 from keras_adaptive import generation
+from keras_adaptive.models import Reading
 from tests.support.backends import numpy
 
 
@@ -23,7 +24,7 @@ def counting(calls, read=None):
 
 def test_the_prompt_is_read_once_and_every_word_once():
     calls, read, prompt = [], [], np.array([[1, 2, 3], [4, 5, 6]], "int32")
-    words = list(generation.stream(*counting(calls, read), 0, prompt, length=3, seed=1))
+    words = list(generation.stream(*counting(calls, read), lambda: 0, prompt, length=3, seed=1))
     np.testing.assert_array_equal(np.stack(words, axis=1), [[3, 4, 5]] * 2)
     np.testing.assert_array_equal(np.concatenate([*read, calls[0][0]], axis=1), prompt)
     assert len(read) == 1
@@ -35,9 +36,9 @@ def test_the_prompt_is_read_once_and_every_word_once():
 def test_a_long_prompt_goes_in_by_segments(monkeypatch):
     """And the draws are those of a prompt that goes in at once."""
     whole, calls, read, prompt = [], [], [], np.arange(18, dtype="int32").reshape(2, 9)
-    expected = list(generation.stream(*counting(whole), 0, prompt, length=3, seed=1))
+    expected = list(generation.stream(*counting(whole), lambda: 0, prompt, length=3, seed=1))
     monkeypatch.setattr(generation, "SEGMENT", 3)
-    words = list(generation.stream(*counting(calls, read), 0, prompt, length=3, seed=1))
+    words = list(generation.stream(*counting(calls, read), lambda: 0, prompt, length=3, seed=1))
     np.testing.assert_array_equal(words, expected)
     assert [tokens.shape[1] for tokens in read] == [3, 3, 2]
     assert [tokens.shape[1] for tokens, *_ in calls] == [1, 1, 1]
@@ -56,7 +57,7 @@ def test_other_results_of_a_step_are_yielded_too():
     def step(tokens, state, uniform):
         return tokens[:, 0] + 1, ops.cast(tokens, "float32"), state
 
-    found = list(generation.stream(lambda *_: 0, step, 0, np.array([[5, 1], [6, 2]], "int32"), length=2))
+    found = list(generation.stream(lambda *_: 0, step, lambda: 0, np.array([[5, 1], [6, 2]], "int32"), length=2))
     np.testing.assert_array_equal([ids for ids, _ in found], [[2, 3], [3, 4]])
     np.testing.assert_array_equal([other for _, other in found], [[[1], [2]], [[2], [3]]])
     assert all(isinstance(other, np.ndarray) for _, other in found)
@@ -74,14 +75,14 @@ def test_a_sampler_gets_a_long_prompt_by_segments(monkeypatch):
         return tokens
 
     monkeypatch.setattr(generation, "SEGMENT", 3)
-    assert generation.by_sampler(sampler, step, lambda *_: 0, prompt, 2).shape == (1, 2)
+    assert generation.by_sampler(sampler, step, lambda *_: 0, prompt, 2, Reading()).shape == (1, 2)
     assert read == [3, 3, 1, 1]
 
 
 def test_draws_follow_the_seed_and_differ_between_rows_and_steps():
     def numbers(seed):
         calls = []
-        list(generation.stream(*counting(calls), 0, np.zeros((2, 1), "int32"), length=4, seed=seed))
+        list(generation.stream(*counting(calls), lambda: 0, np.zeros((2, 1), "int32"), length=4, seed=seed))
         return np.array([uniform for _, _, uniform in calls])
 
     first = numbers(1)
@@ -93,14 +94,14 @@ def test_draws_follow_the_seed_and_differ_between_rows_and_steps():
 
 def test_words_come_one_by_one():
     calls = []
-    words = generation.stream(*counting(calls), 0, np.zeros((1, 1), "int32"), length=5, seed=1)
+    words = generation.stream(*counting(calls), lambda: 0, np.zeros((1, 1), "int32"), length=5, seed=1)
     next(words)
     assert len(calls) == 1
 
 
 def test_longer_prompts_go_on_while_shorter_ones_are_continued():
     calls, prompts = [], [np.array(one, "int32") for one in ([1], [4, 5, 6], [7, 8])]
-    words = np.stack(list(generation.stream(*counting(calls), 0, prompts, length=2, seed=1)), axis=1)
+    words = np.stack(list(generation.stream(*counting(calls), lambda: 0, prompts, length=2, seed=1)), axis=1)
     np.testing.assert_array_equal(words, [[1, 2, 3, 4], [5, 6, 3, 4], [8, 2, 3, 4]])
     np.testing.assert_array_equal(calls[0][0], [[1], [4], [7]])
     for number, (tokens, _, _) in enumerate(calls[1:]):

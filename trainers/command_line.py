@@ -109,6 +109,14 @@ def in_one_line(function):
         sys.exit(130)
 
 
+def define_reading(values=flags.FLAGS):
+    """Defines the flags of a program that reads texts of any length."""
+    window = "Number of tokens of a window in which attention reads a long text; by default the length in training."
+    flags.DEFINE_integer("window", None, window, 1, 2**24, values)
+    context = "Number of tokens of a window that are read but not scored; by default half of it."
+    flags.DEFINE_integer("context", None, context, 0, 2**24, values)
+
+
 class _Finite(flags.FloatParser):
     def convert(self, argument):
         value = super().convert(argument)

@@ -5,9 +5,11 @@ runs of different units in bits per byte. Bits per word are comparable only if w
 runs, as with --unit=characters and --tokenizer=whitespace, but not with --tokenizer=words.
 
 The text is scored in blocks, each after up to --context previous tokens. A block has --block tokens or, with
---blocks_of=lines, as many whole lines as fit in --block tokens. With --blocks_of=streams, the default for runs that
-were trained on streams, each block continues from the state of the previous block: --block affects only the speed, and
---batch_size is the number of parts of the text that are read in parallel.
+--blocks_of=lines, as many whole lines as fit in --block tokens. By default block and context are half of the length in
+training each, and the perplexity equals `perplexity` of the whole text in Python. Training validates with --context=0.
+With --blocks_of=streams, the default for bodies with a state of fixed size, each block continues from the state of the
+previous block: --block affects only the speed, and --batch_size is the number of parts of the text that are read in
+parallel.
 
 Several runs are evaluated separately and as an ensemble, whose probabilities are the mean of theirs: with equal
 weights, and with the weights that are best for the validation text, found by expectation maximization. The runs must
@@ -26,6 +28,7 @@ from absl import flags
 from keras_adaptive.evaluation import by_frequency, lengths
 from keras_adaptive.files import check_result, write_json
 from keras_adaptive.metrics import perplexity
+from keras_adaptive.models.reading import reading_of, state_grows
 from trainers import command_line, ensembles
 from trainers.run_folder import RunFolder
 from trainers.word_losses import Blocks, open_runs
@@ -49,13 +52,18 @@ def define_flags():
         None,
         list(BLOCKS),
         "Blocks of exactly --block tokens, blocks of whole lines, or streams with the state carried from block to "
-        "block. By default streams for a run of --batching=streams, otherwise tokens.",
+        "block. By default streams for a body with a state of fixed size, otherwise tokens.",
     )
     flags.DEFINE_integer(
-        "block", None, "Number of tokens to score at a time; by default the length in training.", 1, MOST_TOKENS
+        "block", None, "Number of tokens to score at a time; by default what --context leaves.", 1, MOST_TOKENS
     )
     flags.DEFINE_integer(
-        "context", 0, "Number of previous tokens that a block sees, which are not scored.", 0, MOST_TOKENS
+        "context",
+        None,
+        "Number of previous tokens that a block sees, which are not scored; by default half of the length in training, "
+        "or what --block leaves of it.",
+        0,
+        MOST_TOKENS,
     )
     flags.DEFINE_integer(
         "batch_size",
@@ -86,7 +94,7 @@ def evaluate_one(run):
     corpus, model = run.corpus(FLAGS.data_dir), run.model(FLAGS.model).for_inference()
     if FLAGS.within_vocabulary:
         divide_by_total(model.word_output)
-    blocks = blocks_for(run)
+    blocks = blocks_for(run, model)
     nll, words = blocks.word_losses(model, corpus, FLAGS.split)
     loss, bits = float(nll.mean()), float(nll.sum()) / math.log(2)
     result = {
@@ -98,6 +106,7 @@ def evaluate_one(run):
         "block": blocks.size,
         "blocks_of": BLOCKS[blocks.of],
         "context": blocks.context,
+        "reading": blocks.describe(len(corpus.tokens(FLAGS.split))),
         "tokens": len(corpus.tokens(FLAGS.split)),
         "words": len(nll),
         "model": FLAGS.model,
@@ -107,10 +116,12 @@ def evaluate_one(run):
     counted = "{words:,} words in {tokens:,} tokens" if corpus.merges_sha256 else "{tokens:,} tokens"
     print(
         (
-            "{split} perplexity {perplexity:.2f} per {unit} ({loss:.4f} nats): " + counted + " counted, blocks of "
-            "{block} {blocks_of}, context {context}"
+            "{split} perplexity {perplexity:.2f} per {unit} ({loss:.4f} nats): " + counted + " counted, read {reading}"
         ).format(**result)
     )
+    if blocks.context and FLAGS.block is FLAGS.context is None:
+        window = blocks.size + blocks.context
+        print(f"Training validates in blocks of {window:,} tokens without context: --context=0 repeats that number")
     measures = [f"{value:.4f} per {name[9:]}" for name, value in result.items() if name.startswith("bits_per_")]
     print(f"Bits of the same text: {', '.join(measures)}")
     path = FLAGS.output or run.path / f"evaluation_{FLAGS.split}.json"
@@ -134,7 +145,8 @@ def evaluate_together():
         raise ValueError("--within_vocabulary supports a single run. Received: several. Omit --within_vocabulary.")
     runs = open_runs(FLAGS.run_dir, data_dir=FLAGS.data_dir, model=FLAGS.model)
     ensembles.check_one_vocabulary(runs)
-    blocks = [None if run.folder.is_ngram else blocks_for(run.folder) for run in runs]
+    folders = [run.folder for run in runs]
+    blocks = [None if one.is_ngram else blocks_for(one, one.structure(FLAGS.model)) for one in folders]
     check_result(FLAGS.output, ("unit", "members", "equal"))
     splits = list(dict.fromkeys([ensembles.DECIDES, FLAGS.split]))
     of_runs = [run.losses([(split, how) for split in splits]) for run, how in zip(runs, blocks)]
@@ -157,16 +169,39 @@ def unit_of(corpus):
     return "word (of sub-words)" if corpus.metadata["unit"] == "sub-word" else corpus.metadata["unit"]
 
 
-def blocks_for(run):
-    """Returns the `Blocks` of the flags, whose defaults are those of the training of a run."""
-    blocks_of = FLAGS.blocks_of or ("streams" if run.of_streams else "tokens")
-    if blocks_of == "streams" and FLAGS.context:
+def blocks_for(run, model):
+    """Returns the `Blocks` of the flags, with the defaults for a run and its model."""
+    carries, length, size = not state_grows(model.body), run.length, FLAGS.batch_size
+    block, context = FLAGS.block, FLAGS.context
+    as_stream = run.of_streams or carries and block is context is None
+    blocks_of = FLAGS.blocks_of or ("streams" if as_stream else "tokens")
+    if blocks_of == "streams":
+        check_streams(run, carries)
+        return Blocks(blocks_of, block or length, 0, size or 1)
+    window = length if carries else reading_of(model).window
+    if block is None and (context or 0) >= window:
+        raise ValueError(
+            f"--context must be below {window}, the number of tokens of a window of {run.path}, or --block must be "
+            f"given too: pass one of them. Received: --context={context}."
+        )
+    if block is None:
+        block = window - reading_of(model, window, context).context
+    context = max(window - block, 0) if context is None else context
+    return Blocks(blocks_of, block, context, size or 16)
+
+
+def check_streams(run, carries):
+    """Raises a ValueError unless a run can be evaluated with --blocks_of=streams and the other flags."""
+    if not carries:
+        raise ValueError(
+            "--blocks_of=streams needs a body that carries a state of fixed size from block to block, such as an LSTM. "
+            f"Received: --blocks_of=streams for {run.path}, whose body has attention. Pass --blocks_of=tokens or lines."
+        )
+    if FLAGS.context:
         raise ValueError(
             "--context belongs to --blocks_of=tokens|lines, because a block of a stream follows all previous text. "
             f"Received: --context={FLAGS.context} --blocks_of=streams."
         )
-    size = FLAGS.batch_size or (1 if blocks_of == "streams" else 16)
-    return Blocks(blocks_of, FLAGS.block or run.length, FLAGS.context, size)
 
 
 if __name__ == "__main__":

@@ -93,6 +93,7 @@ class Experiment:
         tied, dtype = self.settings["tie_words"], self.settings["dtype"]
         model = assemble(make_input, make_body, make_output, tied=tied, dtype=dtype)
         self._freeze(model)
+        model.trained_length = self.settings.get("length")
         return model
 
     def optimizer(self):

@@ -32,6 +32,7 @@ def define_flags():
     flags.DEFINE_string("stop", None, "Word, or piece of a word, that ends a text before --length.")
     flags.DEFINE_integer("seed", None, "Random seed. The same seed gives the same text.", lower_bound=0)
     flags.DEFINE_bool("open_vocabulary", False, "Read unknown words of the prompt by their bytes (char_cnn models).")
+    command_line.define_reading()
     flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to use.")
 
 
@@ -43,7 +44,8 @@ def main():
     if unknown:
         way = "by their bytes" if FLAGS.open_vocabulary else "as <unk>"
         print(f"Not in the vocabulary, read {way}: {' '.join(map(codec.shown, unknown))}", file=sys.stderr)
-    model = TextModel(run.model(FLAGS.model), codec, open_vocabulary=FLAGS.open_vocabulary)
+    read = {name: FLAGS[name].value for name in ("open_vocabulary", "window", "context")}
+    model = TextModel(run.model(FLAGS.model), codec, **read)
     model.read_unknown(unknown)
     if FLAGS.stop is not None and FLAGS.stop not in codec.vocabulary:
         raise ValueError(

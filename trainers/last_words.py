@@ -3,8 +3,8 @@
 A file of passages has one passage per line, such as the test and control texts of LAMBADA or the files of
 trainers.passages. A prediction is the most probable word of the whole vocabulary. In a run of sub-words, it is correct
 if each piece of the word is the most probable piece, as in greedy decoding; the pieces after the word are ignored. A
-last word outside the vocabulary counts as wrong. Models with attention read the last 2,048 tokens of a passage, or as
-many as their positions allow. A Transformer predicts poorly after more tokens than in training: pass --context then.
+last word outside the vocabulary counts as wrong. Models with attention read as many last tokens of a passage as a row
+of training has, since they predict poorly after more: --context reads more or fewer.
 
 The table shows the accuracy in percent and the number of passages: for all passages, and for those whose last word
 occurs at least twice before in the passage (CF), occurs fewer than 1,500 times in the training text (LF), or is a named
@@ -22,7 +22,8 @@ from absl import flags
 from keras_adaptive.data import EOS, SPECIAL_WORDS, TOKENIZERS, UNITS
 from keras_adaptive.files import check_result, read_text_lines, write_json
 from keras_adaptive.metrics import perplexity
-from keras_adaptive.text.scoring import most_tokens, score_rows
+from keras_adaptive.models.reading import reading_of
+from keras_adaptive.text.scoring import score_rows
 from trainers import command_line
 from trainers.progress import Progress
 from trainers.run_folder import RunFolder
@@ -37,7 +38,9 @@ def define_flags():
         "run_dir", None, "Folder of a trained run, or several separated by commas.", required=True
     )
     command_line.define_path("passages", None, "UTF-8 file with one passage per line.", required=True)
-    flags.DEFINE_integer("context", None, "Number of last tokens that a model reads; by default all.", 1, 2**20)
+    flags.DEFINE_integer(
+        "context", None, "Number of last tokens that a model reads; by default the length in training.", 1, 2**20
+    )
     flags.DEFINE_integer("batch_size", 16, "Number of passages at a time.", 1, 2**20)
     flags.DEFINE_enum("model", "best", ["best", "last"], "Model of each run to measure.")
     command_line.define_path(
@@ -135,7 +138,7 @@ def named_entities(lines):
 def measure(run, passages):
     """Measures a run on passages, and returns a dict of its figures."""
     model = run.model(FLAGS.model).for_inference()
-    longest = min(most_tokens(model.body), FLAGS.context or np.inf)
+    longest = FLAGS.context or reading_of(model).window or np.inf
     lengths = np.array(list(map(len, passages.ids)))
     log_probs, right = np.zeros(len(lengths)), ~passages.outside
     order, report = np.argsort(lengths, kind="stable"), Progress(f"passages, {run.path}")  # rows of similar length

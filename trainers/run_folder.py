@@ -11,6 +11,7 @@ import filelock
 
 from keras_adaptive.data import SPECIAL_WORDS, TextCodec, load_corpus, load_vocabulary, read_metadata
 from keras_adaptive.files import check_new_folder, flush, json_text, reading, write_text, writing
+from keras_adaptive.models.model_file import read_structure
 from keras_adaptive.text import read_model
 from trainers.experiment import Experiment, plain
 
@@ -230,6 +231,12 @@ class RunFolder:
         """
         self.model_file(name)
         return read_model(self.path, name, len(self.codec.vocabulary))
+
+    def structure(self, name="best"):
+        """Returns the best or the last model of the run without its weights, which is read in no time."""
+        model = read_structure(self.model_file(name))
+        model.trained_length = model.trained_length or self.length
+        return model
 
     def model_file(self, name="best"):
         """Returns the path of the best or the last model."""

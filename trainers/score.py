@@ -2,8 +2,8 @@
 
 The tokens are words or, in a run of sub-words, pieces of words. The perplexity is per word for both. Rank 1 is the most
 probable token. Band 0 is the head of an adaptive softmax. Lines are scored as they arrive; up to --batch_size waiting
-lines are scored together. A line of more than 2,048 tokens is read in windows of 2,048 tokens, in which every token
-sees at least the 1,024 tokens before it, unless the body has a state of fixed size.
+lines are scored together. Attention reads a line that is longer than the rows of training in windows of their length,
+half of which is context. A body with a state of fixed size reads a line as a whole.
 
 echo "The function returns a list ." | python -m trainers.score --run_dir=runs/quickstart
 """
@@ -44,12 +44,14 @@ def define_flags():
         "Number of most probable words to show for every token, with the entropy; 0 for neither.",
         lower_bound=0,
     )
+    command_line.define_reading()
     flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to use.")
 
 
 def main():
     run, total = RunFolder(FLAGS.run_dir), count_lines()
-    text = TextModel(run.model(FLAGS.model), run.codec, open_vocabulary=FLAGS.open_vocabulary)
+    how = {name: FLAGS[name].value for name in ("open_vocabulary", "window", "context")}
+    text = TextModel(run.model(FLAGS.model), run.codec, **how)
     if FLAGS.alternatives > len(text.vocabulary):
         raise ValueError(
             f"--alternatives must be at most {len(text.vocabulary)}, the number of words of the model. "
@@ -135,8 +137,8 @@ def print_table(number, record, shown):
             line += f"  (entropy {record['entropies'][place]:.4f}; {best})"
         print(line)
     counted = f"{len(tokens)} tokens" if words == len(tokens) else f"{words} words in {len(tokens)} tokens"
-    log_prob, value = record["log_prob"], record["perplexity"]
-    print(f"line {number}: log-probability {log_prob:.4f}, {counted}, perplexity {value:.2f}\n", flush=True)
+    figures = "log-probability {log_prob:.4f}, {counted}, perplexity {perplexity:.2f}, read {reading}"
+    print(f"line {number}: {figures.format(counted=counted, **record)}\n", flush=True)
 
 
 def print_json(record):

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_adaptive import evaluation
 from keras_adaptive.files import commit, partial, reading, writing
+from keras_adaptive.models import Reading
 from trainers.progress import Progress
 from trainers.run_folder import RunFolder
 
@@ -48,6 +49,15 @@ class Blocks(NamedTuple):
         if self.of == "streams":
             return f"in_{self.batch_size}_streams"
         return f"{self.size}{'_of_lines' if self.of == 'lines' else ''}_context_{self.context}"
+
+    def describe(self, length):
+        """Returns how a text of `length` tokens is read, in words that follow "read"."""
+        if self.of == "streams":
+            parts = "as a whole" if self.batch_size == 1 else f"in {self.batch_size:,} parts"
+            return f"{parts}, with the state carried"
+        if self.of == "lines":
+            return f"in blocks of up to {self.size:,} tokens in whole lines, after {self.context:,} of context"
+        return Reading(self.size + self.context, self.context).describe(length)
 
     def word_losses(self, model, corpus, split, of=""):
         """Returns `(nll, words)` of a split, as the functions of `evaluation` do. Lines of progress contain `of`."""

@@ -88,7 +88,9 @@ def export_saved_model(
 def with_output_for_inference(model):
     """Returns the model with precomputed vectors in its output layer. Its input still reads any word by its bytes."""
     word_output = model.word_output.for_inference()
-    return model if word_output is model.word_output else LanguageModel(model.word_input, model.body, word_output)
+    if word_output is model.word_output:
+        return model
+    return LanguageModel(model.word_input, model.body, word_output, trained_length=model.trained_length)
 
 
 def in_dtype(model, dtype):

@@ -91,6 +91,7 @@ def build_language_model(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Lang
         raise ValueError(
             f"The checkpoint must have finite weights: train again. Received: infinity or NaN in {weight}."
         )
+    model.trained_length = options["tokens_per_sample"]
     return model
 
 

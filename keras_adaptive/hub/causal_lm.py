@@ -13,6 +13,7 @@ from keras_adaptive.hub.preprocessor import AdaptiveCausalLMPreprocessor
 from keras_adaptive.hub.tokenizer import AdaptiveTokenizer
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.models.outside_ids import check_class_weight, checked
+from keras_adaptive.models.reading import reading_of
 from keras_adaptive.models.training_step import PARTS
 from keras_adaptive.text.loading import read_model
 from keras_adaptive.typing import Tensor
@@ -169,13 +170,16 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         """Returns the inputs of `generate_step`: the prompts, and what the model computed of their common part."""
         tokens, inside = (ops.convert_to_numpy(inputs[name]) for name in ("token_ids", "padding_mask"))
         inside = inside.astype(bool)
-        shortest, (rows, length) = int(inside.sum(axis=1).min()), tokens.shape
+        shortest, length = int(inside.sum(axis=1).min()), tokens.shape[1]
         if not shortest:
             raise ValueError("Every prompt must have a token. Received: a row whose `padding_mask` is 0 everywhere.")
         tokens = tokens.astype("int32")
         model = self.language_model
-        state = model.body.initial_state(rows, length)
-        hidden, state = generation.read_prompts(model.compiled_next(), state, tokens[:, :shortest], length)
+        reading = reading_of(model)
+        prompts = tokens[:, :shortest]
+        hidden, state = generation.read_prompts(
+            model.compiled_next(), model.body.initial_state, prompts, length, reading
+        )
         numbers = {"token_ids": tokens, "padding_mask": inside, "index": np.int32(shortest)}
         return {**keras.tree.map_structure(ops.convert_to_tensor, numbers), "hidden": hidden, "state": state}
 
@@ -190,9 +194,10 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         Returns:
             Dict of `token_ids` and `padding_mask` (batch, length): the mask is False after the end of a row.
         """
-        given = inputs["padding_mask"]
+        given, model = inputs["padding_mask"], self.language_model
+        length = inputs["token_ids"].shape[1]
         token_ids = self.sampler(
-            generation.next_word(self.language_model.next_log_probs),
+            generation.next_word(model.next_log_probs, model.body.initial_state, length, reading_of(model)),
             inputs["token_ids"],
             cache=inputs["state"],
             index=inputs["index"],

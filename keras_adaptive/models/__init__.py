@@ -7,4 +7,5 @@ from keras_adaptive.models.constructors import transformer_lm as transformer_lm
 from keras_adaptive.models.ensemble import Ensemble as Ensemble
 from keras_adaptive.models.language_model import LanguageModel as LanguageModel
 from keras_adaptive.models.model_file import read_language_model as read_language_model
+from keras_adaptive.models.reading import Reading as Reading
 from keras_adaptive.models.word_model import WordModel as WordModel

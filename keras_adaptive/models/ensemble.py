@@ -12,6 +12,7 @@ from keras_adaptive.metrics.mixture import check_weights
 from keras_adaptive.models.generation import Generation
 from keras_adaptive.models.language_model import REQUIRES
 from keras_adaptive.models.prediction import Cache
+from keras_adaptive.models.reading import reading_of
 from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
 
@@ -62,6 +63,11 @@ class Ensemble(Generation):
     def models(self) -> list[Generation]:
         """List of the members."""
         return list(self.body.models)
+
+    @property
+    def trained_length(self) -> int | None:
+        """Number of tokens of the shortest windows in which a member reads, `None` if all read a text as a whole."""
+        return min(filter(None, (reading_of(model).window for model in self.models)), default=None)
 
     @property
     def vocabulary_size(self) -> int:

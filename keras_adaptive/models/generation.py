@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_adaptive import generation
 from keras_adaptive.models.prediction import Prediction, round_up
+from keras_adaptive.models.reading import Reading, reading_of
 from keras_adaptive.special_words import PAD
 from keras_adaptive.typing import Tensor
 
@@ -29,8 +30,12 @@ class Generation(Prediction):
         *,
         top_p: float | None = None,
         stop: int | None = None,
+        reading: Reading | None = None,
     ) -> np.ndarray:
         """Continues prompts one word at a time, drawn from the exact distribution.
+
+        A text that becomes longer than the rows of training is read in windows. Where a window is full, its second half
+        is read again as the beginning of the next one.
 
         Args:
             prompt: Ids (batch, prompt length), at least one per row; or a list of rows of different lengths.
@@ -44,6 +49,7 @@ class Generation(Prediction):
             top_p: Probability. The draw is among the fewest words whose probabilities add up to `top_p` (nucleus
                 sampling). Optional.
             stop: Id of a word that ends a row. Padding fills the rest of the row. Optional.
+            reading: The `Reading` that defines the windows, by default of `trained_length` tokens. Optional.
 
         Returns:
             A NumPy array (batch, length), int32, of the new ids.
@@ -53,14 +59,14 @@ class Generation(Prediction):
         """
         _check_length(length)
         if sampler not in (None, *SAMPLERS):
-            return self._generate_by(sampler, prompt, length, (temperature, top_k, top_p, stop))
+            return self._generate_by(sampler, prompt, length, (temperature, top_k, top_p, stop), reading)
         if sampler:
             _check_sampler(sampler, temperature, top_k, top_p)
             temperature = 0 if sampler == "greedy" else temperature
             top_k = 5 if sampler == "top_k" and top_k is None else top_k
             top_p = 0.1 if sampler == "top_p" and top_p is None else top_p
         prompts = self._prompts(prompt)
-        steps = list(self._stream(prompts, length, temperature, top_k, seed, top_p, stop))
+        steps = list(self._stream(prompts, length, temperature, top_k, seed, top_p, stop, reading=reading))
         starts = np.array(list(map(len, prompts))) - min(map(len, prompts))
         missing = max(starts) + length - len(steps)  # all rows may have ended
         words = np.pad(np.stack(steps, axis=1), [[0, 0], [0, missing]], constant_values=PAD)
@@ -77,13 +83,14 @@ class Generation(Prediction):
         top_p: float | None = None,
         stop: int | None = None,
         alternatives: int = 0,
+        reading: Reading | None = None,
     ) -> Iterator[np.ndarray | tuple[np.ndarray, ...]]:
         """Yields the words of `generate` as they are drawn, until all rows have ended.
 
         The first array follows the shortest prompt. Rows of longer prompts yield the words of their prompts first.
 
         Args:
-            prompt, length, temperature, top_k, seed, top_p, stop: As in `generate`.
+            prompt, length, temperature, top_k, seed, top_p, stop, reading: As in `generate`.
             alternatives: Number of the most probable words to yield with every word; 0 for none.
 
         Yields:
@@ -92,9 +99,10 @@ class Generation(Prediction):
             log-probabilities, (batch, alternatives) each. Log-probabilities are in nats and exclude the temperature.
         """
         _check_length(length)
-        return self._stream(self._prompts(prompt), length, temperature, top_k, seed, top_p, stop, alternatives)
+        prompts = self._prompts(prompt)
+        return self._stream(prompts, length, temperature, top_k, seed, top_p, stop, alternatives, reading)
 
-    def _generate_by(self, sampler, prompt, length, options):
+    def _generate_by(self, sampler, prompt, length, options, reading):
         if options != (1.0, None, None, None):
             raise ValueError(
                 "A sampler of KerasHub has its own options: leave out `temperature`, `top_k`, `top_p` and `stop`. "
@@ -108,9 +116,10 @@ class Generation(Prediction):
 
             sampler = keras_hub.samplers.get(sampler)
         prompt = self._ids(prompt, "prompt")
-        return generation.by_sampler(sampler, self.compiled_next(), self.body.initial_state, prompt, length)
+        reading = reading or reading_of(self)
+        return generation.by_sampler(sampler, self.compiled_next(), self.body.initial_state, prompt, length, reading)
 
-    def _stream(self, prompts, length, temperature, top_k, seed, top_p, stop, alternatives=0):
+    def _stream(self, prompts, length, temperature, top_k, seed, top_p, stop, alternatives=0, reading=None):
         if not temperature >= 0 or (top_k is not None and top_k < 1):
             raise ValueError(
                 "`temperature` must not be negative and `top_k` must be at least 1. "
@@ -135,9 +144,17 @@ class Generation(Prediction):
 
         read = self._compiled("read", lambda tokens, state: self(tokens, state=state)[1], [1])
         step = self._compiled(("step", key, alternatives), step, [1])
-        state = self.body.initial_state(len(prompts), max(map(len, prompts)) + length)
+        reading = reading or reading_of(self)
+        capacity = reading.capacity(max(map(len, prompts)) + length)
         return generation.stream(
-            read, lambda *arguments: step(*arguments, *options), state, prompts, length, seed, stop
+            read,
+            lambda *arguments: step(*arguments, *options),
+            lambda: self.body.initial_state(len(prompts), capacity),
+            prompts,
+            length,
+            seed,
+            stop,
+            reading.begin,
         )
 
     def _draw(self, temperature, top_k, top_p):

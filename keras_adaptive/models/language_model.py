@@ -11,6 +11,7 @@ from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.models.generation import Generation
 from keras_adaptive.models.outside_ids import check_class_weight
 from keras_adaptive.models.prediction import Cache
+from keras_adaptive.models.reading import check_trained_length
 from keras_adaptive.models.training_step import TrainingStep
 from keras_adaptive.models.unsorted_ids import warn_if_unsorted
 from keras_adaptive.ops.word_ids import word_ids
@@ -45,6 +46,8 @@ class LanguageModel(TrainingStep, Generation):
         word_input: An `Input` layer from ids (batch, length) to vectors (batch, length, input_dim).
         body: A `Body` layer from vectors to hidden states (batch, length, dim).
         word_output: An `Output` layer from hidden states to the probability of the next word.
+        trained_length: Number of tokens of the longest rows that the model was trained on. `fit` raises it to the
+            length of its own rows. Bodies with attention read longer texts in windows of this length. Optional.
 
     Raises:
         ValueError: If token ids are outside the vocabulary. Arrays are checked at once. In the batches of data sets and
@@ -61,7 +64,13 @@ class LanguageModel(TrainingStep, Generation):
     """
 
     def __init__(
-        self, word_input: Input, body: Body, word_output: Output | None = None, *args: Any, **kwargs: Any
+        self,
+        word_input: Input,
+        body: Body,
+        word_output: Output | None = None,
+        *args: Any,
+        trained_length: int | None = None,
+        **kwargs: Any,
     ) -> None:
         if word_output is None:  # `keras.models.clone_model` passes the inputs and outputs of a copied graph
             _, word_input, body, word_output = keras.Model(word_input, body).layers
@@ -72,6 +81,7 @@ class LanguageModel(TrainingStep, Generation):
         self.word_input = word_input
         self.body = body
         self.word_output = word_output
+        self.trained_length = trained_length
         for part in (word_input, body, word_output):
             if not part.trainable:  # the config of a frozen part freezes none of the layers in it
                 part.trainable = True  # TensorFlow ignores a value that is set again
@@ -88,6 +98,15 @@ class LanguageModel(TrainingStep, Generation):
     def input_vocabulary_size(self) -> int:
         """Number of ids in the input, which exceeds `vocabulary_size` in a model for inference with extra words."""
         return self.word_input.vocabulary_size
+
+    @property
+    def trained_length(self) -> int | None:
+        """Number of tokens of the longest rows that the model was trained on, `None` if it is unknown."""
+        return self._trained_length
+
+    @trained_length.setter
+    def trained_length(self, length: int | None) -> None:
+        self._trained_length = check_trained_length(length)
 
     def call(self, inputs: Tensor, training: bool | None = None, mask: Tensor | None = None, state: Any = None) -> Any:
         """Computes the hidden states, from the beginning of the text or from a state.
@@ -125,7 +144,7 @@ class LanguageModel(TrainingStep, Generation):
         word_input, word_output = self.word_input.for_inference(extra_words), self.word_output.for_inference()
         if word_input is self.word_input and word_output is self.word_output:
             return self
-        return LanguageModel(word_input, self.body, word_output)
+        return LanguageModel(word_input, self.body, word_output, trained_length=self.trained_length)
 
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> keras.callbacks.History:
         """Trains the model as `keras.Model.fit` does; each batch is one update.
@@ -204,7 +223,7 @@ class LanguageModel(TrainingStep, Generation):
     def get_config(self) -> dict[str, Any]:
         parts = {"word_input": self.word_input, "body": self.body, "word_output": self.word_output}
         serialized = {key: keras.saving.serialize_keras_object(part) for key, part in parts.items()}
-        return {"name": self.name, **REQUIRES, **serialized}
+        return {"name": self.name, **REQUIRES, **serialized, "trained_length": self.trained_length}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:

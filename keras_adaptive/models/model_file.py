@@ -11,6 +11,7 @@ from keras_adaptive.backend.unallocated import allocate, number_of_values, unall
 from keras_adaptive.files import check_zip, reading
 from keras_adaptive.models.language_model import LanguageModel
 
+NO_SIZES = ("seed", "shared_object_id", "counts", "trained_length")  # numbers that allocate nothing
 NAME = keras.saving.get_registered_name(LanguageModel)
 
 
@@ -48,6 +49,20 @@ def read_language_model(path: str | os.PathLike[str]) -> LanguageModel:
         return model
 
 
+def read_structure(path: str | os.PathLike[str]) -> LanguageModel:
+    """Returns the model that a `.keras` file describes, without its weights.
+
+    Args:
+        path: Path of the file.
+
+    Raises:
+        ValueError: As in `read_language_model`.
+        OSError: If the file cannot be read.
+    """
+    with reading(path, "a saved LanguageModel", "Put the file back, or take another model."):
+        return _unallocated(path)
+
+
 def _unallocated(path):
     """Returns the model that a file describes, not allocated yet.
 
@@ -69,9 +84,9 @@ def _unallocated(path):
 
 
 def _largest(config):
-    """Returns the largest number of a config, except for seeds, ids of objects and counts of words."""
+    """Returns the largest number of a config, except for seeds, ids of objects, counts and trained lengths."""
     if isinstance(config, dict):
-        config = [value for key, value in config.items() if key not in ("seed", "shared_object_id", "counts")]
+        config = [value for key, value in config.items() if key not in NO_SIZES]
     if isinstance(config, list):
         return max(map(_largest, config), default=0)
     return config if isinstance(config, (int, float)) else 0

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_adaptive.backend.checks import check_same_shape, non_finite
 from keras_adaptive.backend.compiled import compiled
+from keras_adaptive.models.reading import Reading, reading_of
 from keras_adaptive.ops.bands import check_ids
 from keras_adaptive.special_words import PAD
 from keras_adaptive.typing import Tensor
@@ -161,19 +162,23 @@ class Prediction(keras.Model):
         *scores, best, ids = self._in_segments(("alternatives", most), function, tokens, targets, segment)
         return *scores, best[..., :k], ids[..., :k]
 
-    def next_words(self, tokens: Tensor, k: int, segment: int = 512) -> tuple[np.ndarray, np.ndarray]:
+    def next_words(
+        self, tokens: Tensor, k: int, segment: int = 512, reading: Reading | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the k most probable next words of each row.
 
         Args:
-            tokens: Ids (batch, length).
+            tokens: Ids (batch, length). Of long rows only the last window is read.
             k: Number of words, at most `vocabulary_size`.
             segment: Number of tokens to compute at a time, as in `score`.
+            reading: The `Reading` that defines the windows, by default of `trained_length` tokens. Optional.
 
         Returns:
             `(log_probs, ids)`, two NumPy arrays (batch, k). Log-probabilities are in nats, and the most probable word
             comes first.
         """
         tokens, most = self._ids(tokens, "tokens"), round_up(k, self.vocabulary_size)
+        tokens = tokens[:, (reading or reading_of(self)).begin(tokens.shape[1] - 1) :]
         length, last = tokens.shape[1], np.array([[(tokens.shape[1] - 1) % segment]], "int32")
         padded = min(-(-length // LENGTH_STEP) * LENGTH_STEP, max(self.body.max_length or np.inf, length))
         tokens = np.pad(tokens, [[0, 0], [0, int(padded) - length]], constant_values=PAD)

@@ -182,6 +182,8 @@ class TrainingStep(keras.Model):
         if not self.optimizer.built:  # the loss scale exists after `build`
             self.optimizer.build(self.trainable_variables)
         tokens, begins, targets, weights = _unpack(data)
+        if begins is None:  # the rows of streams continue others
+            self.trained_length = max(self.trained_length or 0, tokens.shape[1] or 0) or None
         count, outside = sum_over_replicas([ops.sum(weights), self._count_outside(tokens, targets, weights)])
         scale = self._loss_scale()
         shares = weights * scale / ops.maximum(count, 1e-9)  # shares of the mean over the whole update

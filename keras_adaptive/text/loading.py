@@ -1,4 +1,5 @@
 import os
+import re
 from pathlib import Path
 
 from keras_adaptive.backend.checks import non_finite
@@ -8,14 +9,21 @@ from keras_adaptive.text.saved_text_model import SavedTextModel
 from keras_adaptive.text.text_model import TextModel
 
 
-def load(path: str | os.PathLike, model: str = "best", *, open_vocabulary: bool = False) -> TextModel | SavedTextModel:
+def load(
+    path: str | os.PathLike,
+    model: str = "best",
+    *,
+    open_vocabulary: bool = False,
+    window: int | None = None,
+    context: int | None = None,
+) -> TextModel | SavedTextModel:
     """Loads a trained model that takes and returns strings.
 
     Args:
         path: Folder of a run of `trainers.train`, of a model that `trainers.convert` converted, or of a SavedModel that
             `trainers.export` wrote, which needs TensorFlow.
         model: Which of the models of the run: "best" or "last".
-        open_vocabulary: As in `TextModel`.
+        open_vocabulary, window, context: As in `TextModel`.
 
     Returns:
         A `TextModel`; of a SavedModel a `SavedTextModel`, which can score, generate and name the next words.
@@ -32,15 +40,18 @@ def load(path: str | os.PathLike, model: str = "best", *, open_vocabulary: bool 
     ```
     """
     if Path(path, "saved_model.pb").is_file():
-        if model != "best" or open_vocabulary:
-            raise ValueError(f"{path} is a SavedModel of one model: leave out `model` and `open_vocabulary`.")
+        if (model, open_vocabulary, window, context) != ("best", False, None, None):
+            raise ValueError(f"{path} is a SavedModel of one model: pass no other argument than the path.")
         return SavedTextModel.load(path)
     codec = TextCodec.load(path)
-    return TextModel(read_model(path, model, len(codec.vocabulary)), codec, open_vocabulary=open_vocabulary)
+    read = read_model(path, model, len(codec.vocabulary))
+    return TextModel(read, codec, open_vocabulary=open_vocabulary, window=window, context=context)
 
 
 def read_model(folder: str | os.PathLike, name: str, words: int) -> LanguageModel:
     """Reads the best or the last model of a run.
+
+    A model without a `trained_length`, which an earlier version wrote, gets the length in the flags of the run.
 
     Args:
         folder: Folder of the run.
@@ -65,4 +76,12 @@ def read_model(folder: str | os.PathLike, name: str, words: int) -> LanguageMode
             f"The weight {weight} in {path} is not finite, and its answers would mean nothing: train again with a "
             "lower learning rate, or take another model of the run."
         )
+    model.trained_length = model.trained_length or _length_in_flags(folder)
     return model
+
+
+def _length_in_flags(folder):
+    """Returns the --length of a run; `None` if its folder holds no flags.txt with one."""
+    path = Path(folder, "flags.txt")
+    found = path.is_file() and re.search(r"^--length=([1-9][0-9]{0,8})$", path.read_text("utf-8", "replace"), re.M)
+    return int(found[1]) if found else None

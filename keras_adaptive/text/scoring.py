@@ -1,18 +1,18 @@
 """Scores of lines of any length, from ids to records."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from keras_adaptive.data import EOS, PAD, TextCodec
-from keras_adaptive.evaluation import state_grows
-from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.metrics import perplexity
-from keras_adaptive.models import LanguageModel
+from keras_adaptive.models import LanguageModel, Reading
+from keras_adaptive.models.reading import reading_of
 
 LENGTH_STEP, SEGMENT = 32, 512  # lengths are rounded up to multiples of these, since compilers compile for each
-LONGEST = 2048  # tokens of a window, if the cost of a token grows with the tokens before it
+TOKENS = 1 << 13  # number of tokens of a long line to compute at a time
 
 
 def score_lines(
@@ -21,11 +21,12 @@ def score_lines(
     inputs: Sequence[np.ndarray],
     alternatives: int = 0,
     reporter: Callable | None = None,
+    reading: Reading | None = None,
 ) -> Iterator[list[np.ndarray]]:
     """Yields the scores of every line, which starts after a `</s>`.
 
-    A long line is scored alone, since the others would be padded to its length. A line that is too long for attention
-    is scored in windows, in which every token sees at least half as many tokens as a window has.
+    Lines of up to 512 tokens are scored together. A long line is scored alone, since the others would be padded to its
+    length.
 
     Args:
         model: A `LanguageModel`.
@@ -34,17 +35,25 @@ def score_lines(
         alternatives: Number of the most probable words to return at each place.
         reporter: Function that is called for each long line and returns a function of the numbers of tokens scored and
             of all tokens. Optional.
+        reading: The `Reading` that defines the windows of each line, by default of `trained_length` tokens. Optional.
 
     Yields:
         A list of arrays (tokens, …): those of `LanguageModel.score` or, with alternatives, of
         `LanguageModel.alternatives`.
     """
     rows = [(np.append(EOS, own[:-1]), ids) for own, ids in zip(inputs, targets)]
-    longest = min(SEGMENT, model.body.max_length or SEGMENT)
-    short = [row for row in rows if len(row[1]) <= longest]
-    together = iter(score_rows(model, short, alternatives) if short else [])
+    reading = reading or reading_of(model)
+    short = [row for row in rows if len(row[1]) <= SEGMENT]
+    pieces = [piece for row in short for piece in _pieces(row, reading.windows(len(row[1])))]
+    together = iter(score_rows(model, pieces, alternatives) if pieces else [])
     for row in rows:
-        yield next(together) if len(row[1]) <= longest else _score_long(model, *row, alternatives, reporter)
+        windows, report = reading.windows(len(row[1])), None
+        parts = itertools.islice(together, len(windows))
+        if len(row[1]) > SEGMENT:
+            report = reporter() if reporter else None
+            parts = _score_long(model, row, windows, alternatives, report)
+        scored = [_new(arrays, window) for arrays, window in zip(parts, windows)]
+        yield list(map(np.concatenate, zip(*scored)))
 
 
 def score_rows(model: LanguageModel, rows: Sequence[tuple], alternatives: int = 0) -> list[list[np.ndarray]]:
@@ -64,27 +73,34 @@ def score_rows(model: LanguageModel, rows: Sequence[tuple], alternatives: int = 
     return [[array[row, : len(ids)] for array in arrays] for row, (_, ids) in enumerate(rows)]
 
 
-def most_tokens(body: Body) -> float:
-    """Returns the number of tokens that a row may have, infinity for a state of fixed size."""
-    return min(LONGEST, body.max_length or LONGEST) if state_grows(body) else math.inf
-
-
-def _score_long(model, inputs, targets, alternatives, reporter):
-    """Returns the scores of a long line; of one that is too long for attention, in windows that overlap."""
-    longest = min(most_tokens(model.body), len(targets))
-    bounds = [0, *range(longest, len(targets), -(-longest // 2)), len(targets)]
-    report, parts = reporter() if reporter else None, []
-    for start, stop in zip(bounds, bounds[1:]):
-        begin = max(stop - longest, 0)
-        (arrays,) = score_rows(model, [(inputs[begin:stop], targets[begin:stop])], alternatives)
-        parts.append([array[start - begin :] for array in arrays])
+def _score_long(model, row, windows, alternatives, report):
+    """Yields the scores of the windows of a long line, as many at a time as memory allows."""
+    at_once = max(1, TOKENS // max(stop - begin for begin, _, stop in windows))
+    for first in range(0, len(windows), at_once):
+        group = windows[first : first + at_once]
+        yield from score_rows(model, _pieces(row, group), alternatives)
         if report:
-            report(stop, len(targets))
-    return [np.concatenate(part) for part in zip(*parts)]
+            report(group[-1][-1], len(row[1]))
+
+
+def _pieces(row, windows):
+    """Returns the inputs and targets of the windows of a line, a list of pairs."""
+    return [tuple(ids[begin:stop] for ids in row) for begin, _, stop in windows]
+
+
+def _new(arrays, window):
+    """Returns what a window scores, without its context."""
+    begin, start, _ = window
+    return [array[start - begin :] for array in arrays]
 
 
 def as_record(
-    tokens: list[str], ids: np.ndarray, scores: list[np.ndarray], boundaries: Sequence[int], codec: TextCodec
+    tokens: list[str],
+    ids: np.ndarray,
+    scores: list[np.ndarray],
+    boundaries: Sequence[int],
+    codec: TextCodec,
+    reading: Reading,
 ) -> dict:
     """Returns the scores of a line by name, in the types of JSON.
 
@@ -93,6 +109,7 @@ def as_record(
         scores: What `score_lines` yields.
         boundaries: First id of every band of the output and, last, the number of ids.
         codec: The `TextCodec` of the tokens.
+        reading: The `Reading` by which the line was scored.
     """
     log_probs, ranks, *others = scores
     log_probs, words = log_probs.astype("float64"), codec.count_words(tokens)
@@ -105,6 +122,7 @@ def as_record(
         "log_prob": float(log_probs.sum()),
         "perplexity": perplexity(-log_probs.sum() / words),
         "unknown": codec.vocabulary.unknown(tokens),
+        "reading": reading.describe(len(tokens)),
     }
     if others:
         entropies, best_log_probs, best_ids = others

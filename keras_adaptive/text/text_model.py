@@ -5,8 +5,9 @@ import numpy as np
 from keras import ops
 
 from keras_adaptive.data import EOS, TextCodec, Vocabulary
-from keras_adaptive.models import LanguageModel
-from keras_adaptive.text.scoring import as_record, most_tokens, perplexity_of, score_lines
+from keras_adaptive.models import LanguageModel, Reading
+from keras_adaptive.models.reading import reading_of
+from keras_adaptive.text.scoring import as_record, perplexity_of, score_lines
 
 
 class TextModel:
@@ -17,18 +18,24 @@ class TextModel:
     their bytes, and still scored as `<unk>`; the vectors of all words are then computed again for every text with new
     ones.
 
+    A model with attention reads a long text in windows of the length that it was trained on, half of which is context.
+    Every method reads a text in the same way.
+
     Args:
         model: A `LanguageModel`.
         codec: Its `TextCodec`.
         open_vocabulary: Whether words outside the vocabulary are read by their bytes. Needs a `CharCNN` input.
+        window: Number of tokens of a window, by default the model's `trained_length`. Optional.
+        context: Number of tokens of a window that are read but not scored, by default half of it. Optional.
 
     Attributes:
         codec: The `TextCodec`.
+        reading: The `Reading`, by which every method divides texts into windows.
         trained: The model as it was trained, which computes the vectors of words from their bytes.
 
     Raises:
-        ValueError: If `open_vocabulary` is asked of a model that knows words by their ids alone, or the model and the
-            codec have vocabularies of different sizes.
+        ValueError: If `open_vocabulary` is asked of a model that knows words by their ids alone, the model and the
+            codec have vocabularies of different sizes, or `window` or `context` is out of range.
 
     Example:
 
@@ -40,13 +47,22 @@ class TextModel:
     ```
     """
 
-    def __init__(self, model: LanguageModel, codec: TextCodec, *, open_vocabulary: bool = False) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        codec: TextCodec,
+        *,
+        open_vocabulary: bool = False,
+        window: int | None = None,
+        context: int | None = None,
+    ) -> None:
         if len(codec.vocabulary) != model.vocabulary_size:
             raise ValueError(
                 f"`codec` must have the vocabulary of the model, of {model.vocabulary_size:,} words. "
                 f"Received: {len(codec.vocabulary):,} words."
             )
         self.codec = codec
+        self.reading: Reading = reading_of(model, window, context)
         self.trained, self._model, self._extra = model, None, [] if open_vocabulary else None
         if open_vocabulary and not self.reads_bytes:
             model.for_inference([])  # says why not
@@ -80,7 +96,8 @@ class TextModel:
             A dict, or a list with a dict for each text. `tokens`, `log_probs` (in nats), `ranks` (1 is the most
             probable token) and `bands` (0 is the head of an adaptive softmax) have an element per token. `words` is
             the number of words, `log_prob` the sum of the log-probabilities, `perplexity` is per word, and `unknown`
-            lists the tokens outside the vocabulary. With alternatives, `entropies` has the entropy (in nats) of each
+            lists the tokens outside the vocabulary. `reading` says how the text was read, such as "in windows of 64
+            tokens, 32 of them context". With alternatives, `entropies` has the entropy (in nats) of each
             place, and `alternatives` its most probable words as `[[word, probability], …]`.
         """
         lines = [self._line(text) for text in as_list(texts)]
@@ -105,9 +122,9 @@ class TextModel:
             )
         inputs = self._read(lines)
         targets = list(map(self.codec.encode, lines))
-        scores = score_lines(self.model, targets, inputs, alternatives, reporter)
+        scores = score_lines(self.model, targets, inputs, alternatives, reporter, self.reading)
         for tokens, ids, found in zip(lines, targets, scores):
-            yield as_record(tokens, ids, found, self.model.word_output.boundaries, self.codec)
+            yield as_record(tokens, ids, found, self.model.word_output.boundaries, self.codec, self.reading)
 
     def perplexity(self, texts: str | Iterable[str], batch_size: int = 16) -> float:
         """Returns the perplexity per word of all texts together; a `</s>` after each counts as a word."""
@@ -116,16 +133,12 @@ class TextModel:
     def next_words(self, prompt: str, k: int = 10) -> list[tuple[str, float]]:
         """Returns the words that most probably follow a prompt, and their probabilities, in descending order.
 
-        A body with attention reads the last 2,048 tokens of the prompt.
-
         Args:
             prompt: A string. The empty one is the beginning of a line.
             k: Number of words, or pieces of words.
         """
         (ids,) = self._prompts([self._tokens(prompt)])
-        longest = most_tokens(self.model.body)
-        ids = ids if len(ids) <= longest else ids[-longest:]
-        log_probs, best = self.model.next_words(ids[None], k)
+        log_probs, best = self.model.next_words(ids[None], k, reading=self.reading)
         return list(zip(self.codec.decode(best[0]), np.exp(log_probs[0].astype("float64")).tolist()))
 
     def generate(
@@ -153,8 +166,8 @@ class TextModel:
         prompts = as_list(prompt)
         stop_id = self._stop_id(stop)
         ids = self._prompts(list(map(self._tokens, prompts)))
-        texts = []
-        new = self.model.generate(ids, length, temperature, top_k, seed, top_p=top_p, stop=stop_id) if ids else []
+        texts, how = [], {"top_p": top_p, "stop": stop_id, "reading": self.reading}
+        new = self.model.generate(ids, length, temperature, top_k, seed, **how) if ids else []
         for row in new:
             end = np.append(np.flatnonzero(row == stop_id) + 1, len(row))[0]
             texts.append("".join(self.codec.detokenize(self.codec.decode(row[:end]))))
@@ -185,7 +198,8 @@ class TextModel:
         if unknown := self.vocabulary.unknown(prefix):
             raise ValueError(f"`prefix` must hold tokens of the vocabulary. Received: {unknown[0]!r}.")
         ids = self._prompts([[*self._tokens(prompt), *prefix]])
-        new = self.model.stream(ids, length, temperature, top_k, seed, top_p=top_p, stop=self._stop_id(stop))
+        how = {"top_p": top_p, "stop": self._stop_id(stop), "reading": self.reading}
+        new = self.model.stream(ids, length, temperature, top_k, seed, **how)
         return self._pieces(prefix, (self.vocabulary.words[row[0]] for row in new))
 
     def neighbors(self, word: str | Iterable[str], k: int = 3) -> list:

@@ -8,7 +8,7 @@ import pytest
 import keras_adaptive
 from keras_adaptive.data import EOS, SPECIAL_WORDS, Subwords, TextCodec, Vocabulary
 from keras_adaptive.data.text.characters import SYMBOLS
-from keras_adaptive.models import LanguageModel
+from keras_adaptive.models import LanguageModel, Reading
 from keras_adaptive.text import TextModel, scoring
 from tests.support.tiny import WORDS, language_model, system
 
@@ -52,25 +52,26 @@ def test_texts_are_scored_together_as_alone(text):
 
 
 def test_a_text_that_is_too_long_for_attention_is_scored_in_windows(text, monkeypatch):
-    monkeypatch.setattr(scoring, "LONGEST", 8)
+    monkeypatch.setattr(text, "reading", Reading(8, 4))
     monkeypatch.setattr(scoring, "SEGMENT", 4)
+    monkeypatch.setattr(scoring, "TOKENS", 8)
     words, done = [f"word{i % 9}" for i in range(17)], []
     record = text.score(" ".join(words))
     ids = np.append(EOS, text.codec.encode(record["tokens"]))
     for place, value in enumerate(record["log_probs"]):
-        stop = 8 if place < 8 else min(12 + (place - 8) // 4 * 4, 18)
-        window = ids[stop - 8 : stop]
-        assert value == pytest.approx(text.model.log_probs(window[None])[0, place - stop, ids[place + 1]], abs=1e-5)
+        window = ids[max(place // 4 * 4 - 4, 0) : place + 1]
+        assert value == pytest.approx(text.model.log_probs(window[None])[0, -1, ids[place + 1]], abs=1e-5)
+    assert record["reading"] == "in windows of 8 tokens, 4 of them context"
     list(text.score_tokens([record["tokens"]], reporter=lambda: lambda *counts: done.append(counts)))
     assert done == [(8, 18), (12, 18), (16, 18), (18, 18)]
 
 
 @pytest.mark.parametrize("prompt", ["", "word1 word2", "word1\nword3 dog " * 30])
 def test_the_next_words_are_the_most_probable_ones(text, prompt, monkeypatch):
-    monkeypatch.setattr(scoring, "LONGEST", 16)
+    monkeypatch.setattr(text, "reading", Reading(16, 8))
     lines = [line.split() for line in prompt.split("\n")]
     tokens = [EOS, *text.codec.encode([token for line in lines for token in (*line, "</s>")][:-1])]
-    expected = np.exp(text.model.log_probs(np.array(tokens[-16:])[None])[0, -1])
+    expected = np.exp(text.model.log_probs(np.array(tokens[max((len(tokens) - 1) // 8 * 8 - 8, 0) :])[None])[0, -1])
     found = text.next_words(prompt, k=4)
     assert [word for word, _ in found] == [WORDS[id] for id in np.argsort(-expected)[:4]]
     np.testing.assert_allclose([value for _, value in found], np.sort(expected)[::-1][:4], atol=1e-5)

@@ -11,6 +11,8 @@ from keras_adaptive.data import SPLITS, prepare
 from keras_adaptive.metrics import mixture_nll, mixture_weights
 from tests.support.programs import call, refused
 from tests.support.text import write_zipf
+from tests.support.tiny import language_model
+from tests.support.toy_body import ToyBody
 from trainers import ensembles, evaluate, generate, train
 from trainers.run_folder import RunFolder
 from trainers.word_losses import WordLosses, ngram_file, of_ngrams, write_losses
@@ -59,12 +61,14 @@ def folders(corpus, tmp_path, monkeypatch):
         return word_losses(model, corpus, split, *how[:-1], report=how[-1])
 
     monkeypatch.setattr(RunFolder, "model", lambda self, name: Model(self.model_file(name).read_bytes()[0]))
+    monkeypatch.setattr(RunFolder, "structure", RunFolder.model)
     monkeypatch.setattr(evaluation, "word_losses", word_losses)
     monkeypatch.setattr(evaluation, "word_losses_of_streams", of_streams)
     return Folders([*runs, make_ngrams(tmp_path / "ngrams", corpus, 3)], evaluated)
 
 
 MODELS = {"blocks": "", "streams": "\n--batching=streams"}
+BODIES = [language_model().body, ToyBody(2)]  # of these models
 
 
 class Folders(list):
@@ -74,10 +78,10 @@ class Folders(list):
 
 
 class Model:
-    word_output = None
+    word_output, trained_length = None, LENGTH
 
     def __init__(self, seed):
-        self.seed = seed
+        self.seed, self.body = seed, BODIES[seed % 10 - 1]
 
     def for_inference(self):
         return self
@@ -117,7 +121,7 @@ def test_probabilities_are_averaged_with_equal_weights_and_with_the_best_of_vali
 def test_each_run_is_read_as_it_was_trained_and_once(folders):
     result = ensemble_of(folders, "--split=test")
     assert folders.evaluated == [
-        *((1, split, LENGTH, 0, 16, False) for split in ("valid", "test")),
+        *((1, split, LENGTH // 2, LENGTH // 2, 16, False) for split in ("valid", "test")),
         *((2, split, LENGTH, 1) for split in ("valid", "test")),
     ]
     assert [member["blocks"] and member["blocks"]["of"] for member in result["members"]] == ["tokens", "streams", None]

@@ -352,7 +352,7 @@ def old_run(corpus, tmp_path_factory):
 def test_a_run_of_0_1_is_evaluated_scored_and_continued_from(old_run, tmp_path, capsys):
     call(evaluate, f"--run_dir={old_run}")
     result = json.loads((old_run / "evaluation_valid.json").read_text())
-    assert (result["block"], result["tokens"], result["blocks_of"]) == (8, 30 * 8, "tokens")
+    assert (result["block"], result["context"], result["tokens"], result["blocks_of"]) == (4, 4, 30 * 8, "tokens")
     (tmp_path / "lines.txt").write_text("w1 w2\n")
     capsys.readouterr()
     call(score, f"--run_dir={old_run}", "--format=json", f"--input={tmp_path}/lines.txt")

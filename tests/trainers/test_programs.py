@@ -87,7 +87,12 @@ def test_evaluation_counts_every_token_and_agrees_with_the_model(trained, corpus
     nll = model.nll(stream[:-1].reshape(-1, 8), tokens.reshape(-1, 8))
     assert result["loss"] == pytest.approx(nll.mean(), rel=1e-5)
     assert result["perplexity"] == pytest.approx(math.exp(nll.mean()), rel=1e-4)
-    for fact in (f"{result['perplexity']:.2f}", "per word", "96 tokens counted", "blocks of 8 tokens", "context 0"):
+    for fact in (
+        f"{result['perplexity']:.2f}",
+        "per word",
+        "96 tokens counted",
+        "in windows of 8 tokens without context",
+    ):
         assert fact in printed
     assert sum(row["tokens"] for row in result["by_frequency"]) == len(tokens)
 
@@ -322,7 +327,7 @@ def test_words_enter_in_sentences_by_their_bytes_and_unknown_words_too(corpus, t
     parts += ["--updates=3", "--evaluate_every=3"]
     call(train, *SHRUNK, *parts, f"--data_dir={corpus}", f"--run_dir={run_dir}")
     capsys.readouterr()
-    call(evaluate, f"--run_dir={run_dir}")
+    call(evaluate, f"--run_dir={run_dir}", "--context=0")
     tokens, loss = load_corpus(corpus).tokens("valid"), max(one.get("val_loss", 0) for one in records(run_dir))
     assert f"{len(tokens):,} tokens counted" in capsys.readouterr().out
     assert json.loads((run_dir / "evaluation_valid.json").read_text())["loss"] == pytest.approx(loss, abs=1e-4)

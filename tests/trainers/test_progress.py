@@ -7,7 +7,7 @@ import pytest
 
 from keras_adaptive import evaluation
 from keras_adaptive.layers import CausalAttention, LearnedPositions, TransformerBlock, TransformerDecoder
-from keras_adaptive.models import LanguageModel
+from keras_adaptive.models import LanguageModel, reading
 from keras_adaptive.text import scoring
 from tests.support.programs import parsed
 from tests.support.tiny import VOCABULARY, language_model
@@ -69,7 +69,7 @@ def line():
 @pytest.fixture
 def small(monkeypatch):
     """Windows of 8 tokens, scored 4 at a time."""
-    monkeypatch.setattr(scoring, "LONGEST", 8)
+    monkeypatch.setattr(reading, "LONGEST", 8)
     monkeypatch.setattr(scoring, "SEGMENT", 4)
 
 
@@ -78,7 +78,7 @@ def test_a_long_line_is_read_in_windows_that_overlap(small, line):
     (log_probs, ranks), (short, _) = scoring.score_lines(model, [line[1], line[1][:3]], [line[1], line[1][:3]])
     assert log_probs.shape == ranks.shape == (21,)
     for start, stop in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 21)):
-        begin = max(stop - 8, 0)
+        begin = max(start - 4, 0)
         expected = -model.nll(*(ids[None, begin:stop] for ids in line))[0, start - begin :]
         np.testing.assert_allclose(log_probs[start:stop], expected, atol=5e-6)
     np.testing.assert_allclose(short, log_probs[:3], atol=5e-6)
@@ -91,7 +91,7 @@ def test_a_line_longer_than_the_body_reads_is_read_in_windows(line):
     model = LanguageModel(parts.word_input, body, parts.word_output)
     ((log_probs, _),) = scoring.score_lines(model, [line[1]], [line[1]])
     for start, stop in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 21)):
-        begin = max(stop - 8, 0)
+        begin = max(start - 4, 0)
         expected = -model.nll(*(ids[None, begin:stop] for ids in line))[0, start - begin :]
         np.testing.assert_allclose(log_probs[start:stop], expected, atol=5e-6)
 

@@ -173,7 +173,6 @@ class ServedRun:
             raise ValueError(f"`prefix` must hold tokens of the vocabulary. Received: {unknown[0][:80]!r}.")
         ids = [np.concatenate([[EOS], self.codec.encode(begun)]).astype("int32")]
         room = -(-(len(ids[0]) + length) // CAPACITY) * CAPACITY - len(ids[0])
-        room = min(room, (self.model.body.max_length or room + len(ids[0])) - len(ids[0]))
         computed = min(max(alternatives, ALTERNATIVES), len(self.codec.vocabulary))
         stream = self.model.stream(ids, max(room, length), alternatives=computed, **how)
         words, made = self.codec.vocabulary.words, []
