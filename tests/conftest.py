@@ -94,6 +94,7 @@ ONCE = [
     "test_configs.py",
     "test_documentation.py",
     "test_evaluation.py",
+    "test_files.py",
     "test_imports.py::test_allowed",
     "test_imports.py::test_forbidden",
     "test_imports.py::test_imports_of_module",

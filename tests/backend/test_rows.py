@@ -120,6 +120,35 @@ def test_an_update_of_rows_is_the_dense_update(make):
         np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
+EPSILONS = {  # (optimizer with a large epsilon, the change of a weight by a first gradient of 1e-3)
+    "adagrad": (lambda: keras.optimizers.Adagrad(0.5, 1e-6, epsilon=1e-5), -0.5e-3 / np.sqrt(1e-6 + 1e-6 + 1e-5)),
+    "lazy adam": (lambda: LazyAdam(0.5, epsilon=1e-3), -0.5 * 1e-3 / (1e-3 + 1e-3 / np.sqrt(1 - 0.999))),
+}
+
+
+@pytest.mark.parametrize("make, change", EPSILONS.values(), ids=EPSILONS)
+def test_rows_are_changed_with_the_epsilon_of_the_optimizer(make, change):
+    trainable, optimizer = list(variables()), make()
+    optimizer.build(trainable)
+    gradient = RowGradient(ops.convert_to_tensor([2], "int32"), 1e-3 * ops.ones((1, DIM)))
+    apply_gradients(optimizer, [gradient, ops.zeros((DIM, 2))], trainable, ops.convert_to_tensor(True))
+    np.testing.assert_allclose(ops.convert_to_numpy(trainable[0].value)[2] - TABLE[2], change, rtol=1e-4)
+
+
+def test_lazy_adam_leaves_the_moments_of_a_row_without_a_gradient_as_they_are():
+    """A row that was read only by targets of weight 0 is in the gradient, with the value 0."""
+    trainable, optimizer = list(variables()), LazyAdam(0.1)
+    optimizer.build(trainable)
+    zeros, state = ops.zeros((DIM, 2)), []
+    for value in (1.0, 0.0):
+        gradient = RowGradient(ops.convert_to_tensor([2], "int32"), value * ops.ones((1, DIM)))
+        apply_gradients(optimizer, [gradient, zeros], trainable, ops.convert_to_tensor(True))
+        moments = [slot for name in optimizer.row_slots for slot in getattr(optimizer, name)[:1]]
+        state.append([ops.convert_to_numpy(variable.value).copy() for variable in (trainable[0], *moments)])
+    for before, after in zip(*state, strict=True):
+        np.testing.assert_array_equal(after, before)
+
+
 def test_lazy_adam_leaves_rows_as_they_are_that_are_not_read():
     trainable, optimizer = list(variables()), LazyAdam(0.1)
     optimizer.build(trainable)

@@ -194,6 +194,19 @@ def test_a_kill_at_any_step_of_a_checkpoint_costs_only_that(tmp_path, monkeypatc
     assert not [name for name in os.listdir(tmp_path / "1") if name.startswith("partial")]
 
 
+def test_several_updates_per_execution_are_counted(tmp_path, monkeypatch):
+    """Keras then calls the callback after the last update of each execution: here 2, 4, 6 and 7 of 7."""
+    kept, saved = Backup(tmp_path, every=3), []
+    monkeypatch.setattr(kept, "save", lambda: saved.append((kept.update, kept.step)))
+    kept.set_params({"steps": 7})
+    kept.on_epoch_begin(0)
+    for last in (1, 3, 5, 6):
+        kept.on_train_batch_end(last)
+    assert saved == [(4, 4), (6, 6)]  # the first call at or after 3 and 6; the end of the epoch saves the seventh
+    kept.on_epoch_end(0)
+    assert saved[-1] == (7, 0) and kept.epoch == 1
+
+
 def test_damage_anywhere_is_noticed(tmp_path):
     """A flipped bit of the newest checkpoint leads to the one before, or to a place in the file that says nothing."""
     save(tmp_path, 1)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from keras_adaptive.data import draw_passages, prepare
-from keras_adaptive.data.passages import ABBREVIATIONS, END_MARKS
+from keras_adaptive.data import Vocabulary, draw_passages, prepare
+from keras_adaptive.data.passages import ABBREVIATIONS, END_MARKS, GAP, is_broad, passage_bounds
 
 LENGTH = 100
 
@@ -54,6 +54,38 @@ def test_all_passages_are_those_of_the_definition(corpus, broad):
     assert draw_passages(corpus, "test", len(expected), broad=broad, length=LENGTH) == expected
     with pytest.raises(ValueError, match=f"`count` must be at most {len(expected)}: test of .* no more passages"):
         draw_passages(corpus, "test", len(expected) + 1, broad=broad, length=LENGTH)
+
+
+@pytest.mark.parametrize("begin, kept", [(0, False), (1, True), (10, True), (11, True), (12, False)])
+def test_a_passage_has_from_length_to_twice_as_many_words(begin, kept):
+    """One target at position 20: its sentence begins after the point before `begin`; length is 10."""
+    vocabulary = Vocabulary("<s> <pad> </s> <unk> word . end".split(), range(7))
+    words = np.full(40, 4)
+    words[20], words[21] = 6, 5
+    if begin:
+        words[begin - 1] = 5
+    starts, targets = passage_bounds(words, vocabulary, 10)
+    found = dict(zip(targets.tolist(), starts.tolist()))
+    assert kept == (10 <= 20 - begin + 1 <= 20)
+    assert (found.get(20) == begin) == kept  # a sentence that begins too late is preceded by the one before
+
+
+def test_a_text_of_exactly_the_length_has_a_passage():
+    vocabulary = Vocabulary("<s> <pad> </s> <unk> word . end".split(), range(7))
+    for before, count in ((8, 0), (9, 1)):
+        starts, targets = passage_bounds(np.array([*[4] * before, 6, 5]), vocabulary, 10)
+        assert len(targets) == count and (starts == 0).all()
+
+
+def test_the_words_just_before_a_target_must_not_be_it():
+    """The last occurrence may be 51 words before the target, not 50; the one before it may begin the passage."""
+    for distance, broad in ((GAP, False), (GAP + 1, True)):
+        words = np.arange(100, 100 + 2 * GAP)
+        target = 2 * GAP - 1
+        words[[3, target - distance, target]] = 7
+        places = np.array([target])
+        assert is_broad(words, np.array([3]), places) == [broad]
+        assert is_broad(words, np.array([4]), places) == [False]
 
 
 def test_a_seed_draws_the_same_passages(corpus):

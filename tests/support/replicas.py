@@ -133,6 +133,7 @@ def masks(strategy):
     from tests.support.tiny import language_model
 
     model = language_model(**SIZES, tail_dropout=0.5)
+    strategy.synchronize(model)  # the seeds too, which otherwise differ between processes by themselves
 
     def dropped(data):
         kept = sum_over_replicas(model.word_output._drop_tail(ops.ones([64]), training=True))

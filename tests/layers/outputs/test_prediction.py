@@ -151,6 +151,17 @@ def test_a_nucleus_is_the_fewest_words_of_a_probability(softmax, top_k, top_p):
         check_draws(ids, np.exp(oracle.log_softmax(scores)))
 
 
+def test_a_nucleus_that_is_complete_takes_no_further_word():
+    """Two words of probability 1/2 each, exactly: the first of them alone has the probability of `top_p`."""
+    layer = AdaptiveSoftmax(4, ())
+    layer.build((None, 1))
+    layer.tables[0].assign(np.array([[-1e4], [0], [0], [-1e4]], "float32"))
+    uniform = np.array([np.linspace(0, 0.99, 20)] * 2, "float32")
+    for top_p, words in ((0.5, {1}), (0.51, {1, 2})):
+        draw = lambda h, u, top_p=top_p: layer.sample_top_k(h, u, 1.0, 4, 4, top_p)  # noqa: E731
+        assert set(runner(draw)(np.ones((20, 1), "float32"), uniform).tolist()) == words
+
+
 @pytest.mark.parametrize("cutoffs", [CUTOFFS, ()], ids=str)
 def test_targets_outside_the_vocabulary_have_no_score(softmax, hidden, cutoffs):
     softmax = softmax if cutoffs else plain()

@@ -53,6 +53,26 @@ def test_the_training_loss_is_that_of_the_noise_of_the_seed(loss, counts):
     np.testing.assert_allclose(whole, numpy(layer.total_nll(HIDDEN, TARGETS, WEIGHTS)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("loss", ORACLES)
+def test_noise_words_that_were_not_found_do_not_count(loss):
+    """Nearly all counts belong to two words, so the other places of the noise repeat a word."""
+    counts = np.array([10**9, 10**9, *[1] * (VOCABULARY - 2)])
+    layer, alike = made(loss=loss, counts=counts), made(loss=loss, counts=counts)
+    total = runner(lambda *arrays: [layer.training_loss(*arrays, training=True)])(HIDDEN, TARGETS, WEIGHTS)[0]
+
+    def noise():
+        drawn = draw_noise(alike._distribution, SAMPLES, alike._candidates, alike.seed_generator)
+        return drawn.ids, drawn.found, drawn.expected_counts(alike._distribution.probabilities(ops.arange(VOCABULARY)))
+
+    ids, found, expected = runner(noise)()
+    assert found.sum() == 2 and not found[2:].any()
+    targets = np.where(TARGETS < VOCABULARY, TARGETS, -1).ravel()
+    sampled = ids[found], np.where(targets >= 0, expected[targets], 1.0), expected[ids[found]]
+    table, bias = value(layer.tables[0]), value(layer.bias)
+    oracle_loss = ORACLES[loss](HIDDEN.reshape(-1, DIM), table, bias, targets, WEIGHTS.ravel(), sampled)
+    np.testing.assert_allclose(total, oracle_loss, rtol=1e-5)
+
+
 @pytest.mark.parametrize("counts", [None, COUNTS], ids=["log-uniform", "unigram"])
 def test_nce_starts_from_the_distribution_of_the_noise(counts):
     layer = SampledSoftmax(VOCABULARY, SAMPLES, loss="nce", counts=counts)

@@ -13,6 +13,8 @@ HOSTS = {
     "[::1]:8000": True,
     "page.example": False,
     "localhost.evil.example": False,
+    "evil.localhost": False,
+    "evil.localhost:8000": False,
     "evil.example:8000": False,
     "127.0.0.1.evil.example": False,
     "localhost:8000@evil.example": False,
