@@ -289,9 +289,11 @@ def workspace(folder: str | os.PathLike) -> Iterator[Path]:
 
 
 def flush(folder: str | os.PathLike) -> None:
-    """Waits until the files of a folder have reached the disk."""
-    for path in Path(folder).iterdir():
-        if path.is_file():
+    """Waits until all files in a folder and below, and their names, have reached the disk."""
+    for path in (Path(folder), *Path(folder).rglob("*")):
+        if path.is_dir():
+            _flush_names(path)
+        elif path.is_file():
             _flush_file(path)
 
 
