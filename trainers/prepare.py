@@ -5,6 +5,8 @@ The same command resumes after it was stopped, and keeps a complete corpus.
 python -m trainers.prepare --data_dir=data/docstrings
 python -m trainers.prepare --source=wikitext-103 --data_dir=data/wikitext-103
 python -m trainers.prepare --source=lambada --data_dir=data/lambada
+python -m trainers.prepare --source=my_novel.txt --data_dir=data/novel
+python -m trainers.prepare --source=reviews.csv --column=text --data_dir=data/reviews
 python -m trainers.prepare --source=FOLDER --data_dir=data/mine
 python -m trainers.prepare --source=FOLDER --subwords=32000 --data_dir=data/mine_bpe
 python -m trainers.prepare --source=FOLDER --unit=characters --data_dir=data/mine_characters
@@ -18,11 +20,22 @@ import tempfile
 
 from absl import flags
 
-from keras_adaptive.data import PUBLIC_CORPORA, TOKENIZERS, UNITS, Vocabulary, prepare, prepare_public, write_docstrings
-from keras_adaptive.data.preparation.prepare import is_free
+from keras_adaptive.data import (
+    PUBLIC_CORPORA,
+    TOKENIZERS,
+    UNITS,
+    Vocabulary,
+    prepare,
+    prepare_public,
+    split_text,
+    write_docstrings,
+)
+from keras_adaptive.data.preparation.prepare import is_divided, is_free
+from keras_adaptive.data.sources.own_text import DIVISIONS
 from trainers import command_line
 
 FLAGS = flags.FLAGS
+OF_OWN_TEXT = ("column", "split_by", "valid_fraction", "test_fraction", "seed")
 say = functools.partial(print, flush=True)
 
 
@@ -30,9 +43,20 @@ def define_flags():
     command_line.define_path(
         "source",
         "docstrings",
-        f"Text to prepare: docstrings (of this Python); {', '.join(PUBLIC_CORPORA)} (downloaded); or a folder with "
-        "train.txt, valid.txt and test.txt.",
+        f"Text to prepare: docstrings (of this Python); {', '.join(PUBLIC_CORPORA)} (downloaded); a folder with "
+        "train.txt, valid.txt and test.txt; or any text to divide: a file, a folder of .txt files, or a table (CSV).",
     )
+    flags.DEFINE_string("column", None, "Column with the text of a table (CSV), whose rows are documents.")
+    flags.DEFINE_enum(
+        "split_by",
+        None,
+        DIVISIONS,
+        "Units that are divided into splits: lines, or documents, which are the parts of a file between blank lines, "
+        "the files of a folder or the rows of a table. By default documents, or lines for a file without documents.",
+    )
+    command_line.define_float("valid_fraction", 0.05, "Fraction of an own text for validation.", 0.0, 1.0)
+    command_line.define_float("test_fraction", 0.05, "Fraction of an own text for the test.", 0.0, 1.0)
+    flags.DEFINE_integer("seed", 1, "Seed that selects the documents or lines of each split.", 0, 2**32 - 1)
     flags.DEFINE_list("packages", [], "Installed packages whose docstrings are added, such as numpy,keras.")
     flags.DEFINE_enum(
         "unit",
@@ -43,7 +67,10 @@ def define_flags():
     )
     words = [name for name in TOKENIZERS if name not in UNITS]
     flags.DEFINE_enum(
-        "tokenizer", None, words, "Tokenizer of --unit=words; by default words for docstrings, whitespace for a folder."
+        "tokenizer",
+        None,
+        words,
+        "Tokenizer of --unit=words; by default whitespace for a folder with train.txt, words for any other text.",
     )
     flags.DEFINE_integer(
         "min_count",
@@ -86,6 +113,16 @@ def prepare_folder():
     return prepare(FLAGS.source, FLAGS.data_dir, **units("whitespace"), **how())
 
 
+def prepare_own_text():
+    fractions = {"valid_fraction": FLAGS.valid_fraction, "test_fraction": FLAGS.test_fraction}
+    with tempfile.TemporaryDirectory() as folder:
+        say("Reading", FLAGS.source)
+        chosen = {"column": FLAGS.column, "by": FLAGS.split_by, "seed": FLAGS.seed, "any_bytes": FLAGS.unit == "bytes"}
+        by = split_text(FLAGS.source, folder, **chosen, **fractions)
+        say(f"Divided by {by}: {FLAGS.valid_fraction:.2%} for valid, {FLAGS.test_fraction:.2%} for test")
+        return prepare(folder, FLAGS.data_dir, source=FLAGS.source, **units("words"), **how())
+
+
 def units(tokenizer):
     """Returns the arguments that define the tokens. `tokenizer` is the default for words."""
     if FLAGS.unit == "words":
@@ -103,12 +140,18 @@ def prepare_source():
     for name in ("tokenizer", "subwords"):
         if FLAGS.unit != "words" and FLAGS[name].value:
             raise ValueError(f"--{name} belongs to --unit=words. Received: --unit={FLAGS.unit}. Omit --{name}.")
-    if FLAGS.source == "docstrings":
-        return prepare_docstrings()
-    if FLAGS.packages:
+    if FLAGS.packages and FLAGS.source != "docstrings":
         raise ValueError("--packages belongs to --source=docstrings.")
     if FLAGS.mirrors and FLAGS.source not in PUBLIC_CORPORA:
         raise ValueError(f"--mirrors belongs to --source={'|'.join(PUBLIC_CORPORA)}.")
+    has_splits = FLAGS.source in ("docstrings", *PUBLIC_CORPORA) or is_divided(FLAGS.source)
+    for name in OF_OWN_TEXT:
+        if has_splits and FLAGS[name].present:
+            raise ValueError(f"--{name} divides a text, but --source={FLAGS.source} is divided: omit --{name}.")
+    if not has_splits:
+        return prepare_own_text()
+    if FLAGS.source == "docstrings":
+        return prepare_docstrings()
     return prepare_download() if FLAGS.source in PUBLIC_CORPORA else prepare_folder()
 
 

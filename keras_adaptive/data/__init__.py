@@ -12,6 +12,7 @@ from keras_adaptive.data.passages import draw_passages as draw_passages
 from keras_adaptive.data.preparation.prepare import prepare as prepare
 from keras_adaptive.data.sharded_tokens import ShardedTokens as ShardedTokens
 from keras_adaptive.data.sources.docstrings import write_docstrings as write_docstrings
+from keras_adaptive.data.sources.own_text import split_text as split_text
 from keras_adaptive.data.sources.public_corpora import PUBLIC_CORPORA as PUBLIC_CORPORA
 from keras_adaptive.data.sources.public_corpora import prepare_public as prepare_public
 from keras_adaptive.data.text.characters import UNITS as UNITS

@@ -52,7 +52,9 @@ def test_makes_a_corpus_of_sub_words(run, folder, tmp_path):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--source=/no/such/folder"], "/no/such/folder/train.txt is missing"),
+        (["--source=/no/such/folder"], "/no/such/folder must be a file of text or a folder with train.txt"),
+        (["--source=FOLDER", "--valid_fraction=0.1"], "--valid_fraction divides a text, but --source="),
+        (["--split_by=lines"], "--split_by divides a text, but --source=docstrings is divided"),
         (["--source=FOLDER", "--packages=numpy"], "--packages belongs to --source=docstrings"),
         (["--source=wikitext-2", "--tokenizer=words"], "--source=wikitext-2 is tokenized already"),
         (["--source=wikitext-2", "--mirrors=nowhere,noway"], "No mirror has wikitext-2: nowhere: unknown url type"),
@@ -72,6 +74,31 @@ def test_the_command(tmp_path):
     assert done.returncode == 1 and done.stdout == f"Reading {tmp_path}\n"
     assert done.stderr.splitlines()[-1].startswith(f"prepare: {tmp_path}/train.txt is missing")
     assert "Traceback" not in done.stderr
+
+
+def test_one_file_of_text_is_divided(run, tmp_path):
+    source = tmp_path / "my_novel.txt"
+    source.write_text("".join(f"The cat, of chapter {i}.\n\n" for i in range(100)), encoding="utf-8")
+    flags = [f"--source={source}", f"--data_dir={tmp_path / 'data'}"]
+    printed = run(*flags)
+    assert f"Made {tmp_path / 'data'} from {source}" in printed
+    assert "Divided by documents: 5.00% for valid, 5.00% for test" in printed
+    rows = [line.split() for line in printed.splitlines() if line.startswith(("train", "valid", "test "))]
+    assert [row[:3] for row in rows] == [["train", "810", "180"], ["valid", "45", "10"], ["test", "45", "10"]]
+    assert f"Kept {tmp_path / 'data'}" in run(*flags, "--processes=2")
+    with pytest.raises(ValueError, match="exists and is not this corpus"):
+        run(*flags, "--seed=2")
+
+
+def test_a_column_of_a_table_is_divided(run, tmp_path):
+    source = tmp_path / "reviews.csv"
+    source.write_text("id,text\n" + "".join(f'{i},"Not bad,\nnot good"\n{i},film {i}\n' for i in range(60)))
+    flags = [f"--source={source}", "--column=text", "--test_fraction=0.1", "--min_count=1", "--tokenizer=whitespace"]
+    printed = run(*flags, f"--data_dir={tmp_path / 'data'}")
+    rows = [line.split() for line in printed.splitlines() if line.startswith(("train", "valid", "test "))]
+    lines = sorted(int(row[2]) for row in rows)
+    assert sum(lines) == 120 and "Divided by documents" in printed  # 61 different documents, one of them 60 times
+    assert lines in ([3, 6, 111], [3, 52, 65], [6, 52, 62])
 
 
 @pytest.mark.parametrize("test_tokens", [6, 7])

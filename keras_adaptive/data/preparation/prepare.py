@@ -59,6 +59,7 @@ def prepare(
 
     Args:
         folder: Folder with `train.txt`, `valid.txt` and `test.txt` (or WikiText's `wiki.train.tokens`, …) in UTF-8.
+            `split_text` divides any other text.
         data_dir: Folder to create; see `Corpus` for its files.
         tokenizer: "whitespace" for tokenized text; "words" for raw text (`tokenize`); "characters" or "bytes" for a
             corpus of characters or bytes, including spaces; "ptb_characters" for characters that are separated by
@@ -171,10 +172,18 @@ def find_text(folder, split):
     paths = [Path(folder, name.format(split)) for name in _NAMES]
     path = next(filter(Path.is_file, paths), None)
     if path is None:
-        raise ValueError(f"{paths[0]} is missing. A folder needs train.txt, valid.txt and test.txt.")
+        raise ValueError(
+            f"{paths[0]} is missing. A folder needs train.txt, valid.txt and test.txt, which `split_text` "
+            "makes of a text."
+        )
     if not path.stat().st_size:
         raise ValueError(f"{path} is empty. It must contain text, a paragraph or a sentence per line.")
     return path
+
+
+def is_divided(folder):
+    """Returns whether a folder contains a training text, and thus the texts of all splits."""
+    return any(Path(folder, name.format("train")).is_file() for name in _NAMES)
 
 
 def _identity(path):
