@@ -15,6 +15,25 @@ from typing import IO, Any
 
 import filelock
 
+LARGEST = 1 << 28  # largest number of bytes in a file that is read whole
+
+
+def read_text(path: str | os.PathLike, **options: Any) -> str:
+    """Returns the contents of a UTF-8 file that is read whole.
+
+    Args:
+        path: Path of the file.
+        **options: Arguments of `open`.
+
+    Raises:
+        ValueError: If the file has more than 256 MiB. A sparse file may have any size.
+    """
+    with open(path, encoding="utf-8", **options) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > LARGEST:
+            raise ValueError(f"it has {size:,} bytes, and at most {LARGEST:,} are read")
+        return file.read(LARGEST)
+
 
 def partial(path: str | os.PathLike) -> str:
     """Returns the path to which a file is written before it is renamed to `path`."""
@@ -96,7 +115,7 @@ def check_result(path: str | os.PathLike, keys: Iterable[str] = ()) -> None:
 def _has_keys(path, keys):
     """Returns whether a file holds a JSON object with all `keys`."""
     try:
-        value = json.loads(Path(path).read_bytes())
+        value = json.loads(read_text(path))
     except (ValueError, RecursionError):
         return False
     return isinstance(value, dict) and keys <= value.keys()
@@ -106,7 +125,7 @@ def read_json_lines(path: str | os.PathLike) -> list[dict]:
     """Returns the objects of a JSON lines file. A last line that is still being written is ignored."""
     records = []
     with reading(path, "a file of JSON lines", "Remove it, or its damaged lines."):
-        for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n")[:-1], 1):
+        for number, line in enumerate(read_text(path).split("\n")[:-1], 1):
             try:
                 record = json.loads(line)
             except json.JSONDecodeError as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 import filelock
 
 from keras_adaptive.data import SPECIAL_WORDS, TextCodec, load_corpus, load_vocabulary, read_metadata
-from keras_adaptive.files import check_new_folder, flush, json_text, reading, write_text, writing
+from keras_adaptive.files import check_new_folder, flush, json_text, read_text, reading, write_text, writing
 from keras_adaptive.models.model_file import read_structure
 from keras_adaptive.text import read_model
 from trainers.experiment import Experiment, plain
@@ -93,7 +93,7 @@ class RunFolder:
     def _validations(self):
         """Returns the number of validations in the log. The first is logged before its checkpoint is saved."""
         log = self._file("log.jsonl")
-        return log.read_bytes().count(b'"val_loss"') if log.is_file() else 0
+        return read_text(log).count('"val_loss"') if log.is_file() else 0
 
     @property
     def has_checkpoints(self):
@@ -261,7 +261,7 @@ class RunFolder:
 
     def _read(self, name):
         with reading(path := self._existing(name), "a text in UTF-8", "Put the file back, or pass another --run_dir."):
-            return path.read_text(encoding="utf-8")
+            return read_text(path)
 
 
 def difference(ours, theirs):

@@ -4,14 +4,13 @@ import json
 import os
 import re
 import reprlib
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from keras_adaptive.data.text.characters import UNITS
 from keras_adaptive.data.text.words import RULES, TOKENIZERS
-from keras_adaptive.files import reading
+from keras_adaptive.files import read_text, reading
 
 SPLITS = ("train", "valid", "test")
 DTYPES = ("uint16", "int32")  # types of token ids that `prepare` writes
@@ -112,7 +111,7 @@ def read_metadata(path: str | os.PathLike) -> dict:
     ```
     """
     with reading(path, "a file of JSON", "Put it back, or prepare the corpus again."):
-        metadata = json.loads(Path(path).read_text(encoding="utf-8"))
+        metadata = json.loads(read_text(path))
     _check(path, "", metadata, RUN)
     if "rules" in metadata:
         _check(path, "rules", metadata["rules"], RULE)

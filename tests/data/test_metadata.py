@@ -7,7 +7,8 @@ import zlib
 import numpy as np
 import pytest
 
-from keras_adaptive.data import load_corpus, prepare, read_metadata
+from keras_adaptive.data import Subwords, Vocabulary, load_corpus, prepare, read_metadata
+from keras_adaptive.files import read_json_lines
 
 BIG = 10**30
 
@@ -189,3 +190,12 @@ def test_ids_outside_the_vocabulary_are_found(corpora, tmp_path, dtype, outside,
     tokens.tofile(tmp_path / "train.tokens")
     with pytest.raises(ValueError, match=f"train.tokens must hold ids from 0 to 7. Received: {outside}."):
         load_corpus(tmp_path).verify("train")
+
+
+@pytest.mark.parametrize("read", [read_metadata, read_json_lines, Subwords.load, Vocabulary.load])
+def test_a_file_of_a_terabyte_is_refused_before_it_is_read(tmp_path, read):
+    with open(tmp_path / "corpus.json", "wb") as file:
+        file.truncate(1 << 40)  # it takes no space on the disk
+    with pytest.raises(ValueError, match="1,099,511,627,776 bytes, and at most|a line of more than") as error:
+        read(tmp_path / "corpus.json")
+    assert str(error.value).startswith(str(tmp_path / "corpus.json")) and "\n" not in str(error.value)

@@ -200,7 +200,7 @@ PREPARING = [
     (["--subwords=1000000000000"], "subwords=1000000000000"),
     (["--processes=100000"], "processes=100000"),
     (["--dictionary=/dev/zero"], "/dev/zero:1: expected a word and its count"),
-    (["--source=/dev/zero"], "/dev/zero/train.txt is missing"),
+    (["--source=/dev/zero"], "/dev/zero must be a file of text or a folder"),
 ]
 
 

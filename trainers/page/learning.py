@@ -8,7 +8,7 @@ import threading
 
 import filelock
 
-from keras_adaptive.files import read_json_lines, reading
+from keras_adaptive.files import read_json_lines, read_text, reading
 
 MOST = 2_000  # lines of a learning curve
 DAMAGED = "a result of trainers.evaluate", "Remove it, or evaluate again."
@@ -44,7 +44,7 @@ class Learning:
             return None, []
         newest = max(files, key=lambda path: path.stat().st_mtime)
         with reading(newest, *DAMAGED):
-            result = json.loads(newest.read_text(encoding="utf-8"))
+            result = json.loads(read_text(newest))
             bins = [
                 {
                     "from": part["low"],

@@ -9,7 +9,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.ticker import PercentFormatter
 
-from keras_adaptive.files import read_json_lines, reading, writing
+from keras_adaptive.files import read_json_lines, read_text, reading, writing
 from keras_adaptive.metrics import perplexity
 from trainers.plots import MUTED, TRAIN, VALID, bin_label, draw
 
@@ -133,7 +133,7 @@ def read_learning_curve(path):
 
 
 def read_loss_by_frequency(path):
-    return json.loads(path.read_text(encoding="utf-8")).get("by_frequency")
+    return json.loads(read_text(path)).get("by_frequency")
 
 
 def read_surprisal(path):

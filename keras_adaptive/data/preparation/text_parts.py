@@ -47,15 +47,17 @@ def _read_text(path, start, stop, any_bytes):
         end = os.fstat(file.fileno()).st_size
         stop = end if stop is None else stop
         file.seek(start)
-        rest = b""
+        rest, begin = [], start  # chunks without white space are joined once, since such a run may be long
         while chunk := file.read(min(_CHUNK, stop - file.tell())):
-            begin = file.tell() - len(chunk) - len(rest)
-            chunk = rest + chunk
             size = len(chunk) if file.tell() == stop else 1 + max(chunk.rfind(b" "), chunk.rfind(b"\n"))
-            rest = chunk[size:]
-            text = chunk[:size].decode(errors="surrogateescape") if any_bytes else _decode(chunk[:size], path, begin)
+            if not size:
+                rest.append(chunk)
+                continue
+            piece, rest = b"".join([*rest, chunk[:size]]), [chunk[size:]]
+            text = piece.decode(errors="surrogateescape") if any_bytes else _decode(piece, path, begin)
             text = text.removeprefix("\ufeff") if begin == 0 and not any_bytes else text  # the byte order mark
-            yield text + "\n" if begin + size == end and not text.endswith("\n") else text
+            begin += len(piece)
+            yield text + "\n" if begin == end and not text.endswith("\n") else text
 
 
 def _decode(chunk, path, begin):

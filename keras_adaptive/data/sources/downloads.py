@@ -7,7 +7,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from keras_adaptive.files import writing
+from keras_adaptive.files import read_text, writing
 
 _CHUNK = 1 << 20  # bytes in memory at a time
 _TIMEOUT = 60  # seconds without an answer after which a server counts as down
@@ -72,7 +72,7 @@ def _transfer(url, partial, report, most):
 def _resumable(url, partial):
     """Returns the note and the size of a partial file that can be continued, else (None, 0)."""
     try:
-        note = json.loads(_note_path(partial).read_text(encoding="utf-8"))
+        note = json.loads(read_text(_note_path(partial)))
         have = partial.stat().st_size
     except (OSError, ValueError):
         return None, 0

@@ -186,7 +186,7 @@ def _lines(path, any_bytes):
         for number, line in enumerate(iter(lambda: file.readline(_LONGEST), b""), 1):
             if len(line) == _LONGEST:
                 raise ValueError(f"{path}:{number}: a line of more than {_LONGEST:,} bytes. Break it into lines.")
-            line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+            line = line.removeprefix(codecs.BOM_UTF8) if number == 1 and not any_bytes else line
             if not any_bytes:
                 try:
                     line.decode()

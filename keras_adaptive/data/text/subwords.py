@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from keras_adaptive.data.text.characters import BYTES
 from keras_adaptive.data.text.vocabulary import Vocabulary
-from keras_adaptive.files import reading, writing
+from keras_adaptive.files import read_text, reading, writing
 from keras_adaptive.special_words import SPECIAL_WORDS
 
 _BATCH = 1 << 16  # number of words to cut at a time
@@ -94,8 +94,8 @@ class Subwords:
             ValueError: If the file is damaged.
         """
         with reading(path, "a file of merges", "Put it back, or prepare the corpus again."):
-            with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-                return cls(line.removesuffix("\n").split(" ") for line in file)
+            text = read_text(path, errors="replace", newline="\n")
+            return cls(line.split(" ") for line in text.removesuffix("\n").split("\n") if text)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the merges to a file, one per line."""

@@ -2,7 +2,6 @@ import hashlib
 import json
 import re
 import tracemalloc
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -16,8 +15,10 @@ from keras_adaptive.data import (
     Subwords,
     Vocabulary,
     detokenize_subwords,
+    load_corpus,
     prepare,
 )
+from keras_adaptive.data.preparation.word_index import LONGEST_WORD
 
 TEXTS = {
     "train": " = a = \n \nthe cat the <unk>\nthe dog\n\n",
@@ -136,12 +137,45 @@ def test_raw_text(folder, tmp_path):
     assert corpus.vocabulary.decode(corpus.tokens("train")[6:11]) == ["cat", "the", "<", "unk", ">"]
 
 
-def test_large_vocabularies_take_four_bytes(folder, tmp_path):
-    words = [f"w{i}" for i in range(70_000)]
+@pytest.mark.parametrize("size, dtype", [(65_535, "uint16"), (65_536, "int32"), (65_537, "int32")])
+def test_every_id_fits_into_the_type_of_tokens(folder, tmp_path, size, dtype):
+    words = [f"w{i}" for i in range(size - 4)]
     (folder / "train.txt").write_text(" ".join(words), encoding="utf-8")
+    vocabulary = Vocabulary.from_counts(dict.fromkeys(words, 1), multiple_of=1)
+    corpus = prepare(folder, tmp_path / "data", vocabulary=vocabulary)
+    assert len(corpus.vocabulary) == size and corpus.metadata["dtype"] == dtype
+    assert corpus.tokens("train").dtype == dtype and corpus.tokens("train").max() == size - 1
+    assert np.array_equal(corpus.tokens("train"), vocabulary.encode([*words, "</s>"]))
+
+
+@pytest.mark.parametrize("size", [254, 255, 256, 257])
+def test_every_id_of_small_vocabularies_fits(folder, tmp_path, size):
+    words = [f"w{i}" for i in range(size - 4)]
+    (folder / "train.txt").write_text(" ".join(words), encoding="utf-8")
+    vocabulary = Vocabulary.from_counts(dict.fromkeys(words, 1), multiple_of=1)
+    tokens = prepare(folder, tmp_path / "data", vocabulary=vocabulary).tokens("train")
+    assert np.array_equal(tokens, vocabulary.encode([*words, "</s>"])) and tokens.max() == size - 1
+
+
+@pytest.mark.parametrize("subwords", [0, 500])
+@pytest.mark.parametrize("split, tokenizer", [("train", "whitespace"), ("valid", "words")])
+def test_a_word_of_megabytes_leaves_nothing_behind(folder, tmp_path, subwords, split, tokenizer):
+    (folder / f"{split}.txt").write_text("the cat\n" + "ab" * 2_500_000 + " sat\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=f"{split}.txt: words must have at most 65,536 bytes") as error:
+        prepare(folder, tmp_path / "data", tokenizer=tokenizer, min_count=1, subwords=subwords)
+    assert "Received: a word of 5,000,000 bytes, which begins with 'abab" in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_the_longest_word(folder, tmp_path):
+    longest = "é" * (LONGEST_WORD // 2)
+    (folder / "train.txt").write_text(f"the {longest} {longest}", encoding="utf-8")
     corpus = prepare(folder, tmp_path / "data", min_count=1)
-    assert corpus.tokens("train").dtype == np.int32
-    assert Counter(corpus.vocabulary.decode(corpus.tokens("train"))) == Counter([*words, "</s>"])
+    assert load_corpus(tmp_path / "data").vocabulary.words[4:6] == [longest, "the"] == corpus.vocabulary.words[4:6]
+    (folder / "train.txt").write_text(f"the {longest}e", encoding="utf-8")
+    with pytest.raises(ValueError, match="Received: a word of 65,537 bytes"):
+        prepare(folder, tmp_path / "other", min_count=1)
+    assert prepare(folder, tmp_path / "other", tokenizer="characters").metadata["unit"] == "character"
 
 
 def test_only_a_line_feed_ends_a_line(folder, tmp_path):
