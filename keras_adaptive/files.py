@@ -31,7 +31,7 @@ def read_text(path: str | os.PathLike, **options: Any) -> str:
     with open(path, encoding="utf-8", **options) as file:
         size = os.fstat(file.fileno()).st_size
         if size > LARGEST:
-            raise ValueError(f"it has {size:,} bytes, and at most {LARGEST:,} are read")
+            raise ValueError(f"{path} has {size:,} bytes, but at most {LARGEST:,} are read. Put back the right file.")
         return file.read(LARGEST)
 
 

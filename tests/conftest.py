@@ -127,6 +127,7 @@ ONCE = [
     "trainers/test_programs.py::test_bad_flags",
     "trainers/test_programs.py::test_the_command_line",
     "trainers/test_progress.py",
+    "trainers/test_trials.py",
     "trainers/test_results.py",
     "trainers/test_run_folder.py",
     "trainers/test_sampled_output.py",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.programs import call
+from tests.support.programs import call, parsed
 from trainers import train
 from trainers.experiment import Experiment
 
@@ -170,3 +170,14 @@ def test_every_config_is_named_in_its_command_and_counted():
 def test_what_cannot_be_tied_is_refused(options):
     with pytest.raises(ValueError, match="--notie_words"):
         call(train, "--summary", "--vocabulary_size=100", "--tie_words", *options)
+
+
+@pytest.mark.parametrize("flagfile", FLAGFILES, ids=lambda path: path.stem)
+def test_every_recipe_can_be_tried_for_a_few_updates(flagfile, tmp_path, capsys):
+    if "parts" in flagfile.parts or "systems" in flagfile.parts:
+        return
+    with parsed(train, f"--flagfile={flagfile}", "--updates=20", "--notensorboard", f"--run_dir={tmp_path}"):
+        chosen = Experiment.of_flags()
+        assert not train.check(chosen)
+    assert "A trial: --updates=20 is below --evaluate_every=" in capsys.readouterr().out
+    assert chosen.evaluate_every == 20 and 0 < chosen.schedule()(19) <= chosen.settings["max_rate"]

@@ -6,6 +6,7 @@ import os
 
 from absl import flags
 
+from keras_adaptive.data import best_cutoffs
 from keras_adaptive.models.constructors import assemble
 from trainers import command_line, flagfiles
 from trainers.hyperparameters import GENERAL, HYPERPARAMETERS, NUMBER
@@ -85,7 +86,8 @@ class Experiment:
             ValueError: If the vocabulary has another size than the experiment requires, or the word vectors of this
                 input and output cannot be tied.
         """
-        self._check_vocabulary(vocabulary)
+        if (fitted := self.fitted(vocabulary)) is not self:
+            return fitted.model(vocabulary)
         self._check_ties()
         self._check_reach()
         offered = {"vocabulary_size": len(vocabulary), "words": vocabulary.words, "counts": vocabulary.counts}
@@ -96,13 +98,38 @@ class Experiment:
         model.trained_length = self.settings.get("length")
         return model
 
+    def fitted(self, vocabulary):
+        """Returns the experiment with the cutoffs for a `Vocabulary`, where they are "auto" or do not fit into it.
+
+        Raises:
+            ValueError: If the vocabulary has another size than the experiment requires.
+        """
+        self._check_vocabulary(vocabulary)
+        cutoffs, values = self.settings.get("cutoffs"), self.settings
+        if not cutoffs or cutoffs != ["auto"] and (cutoffs != sorted(cutoffs) or cutoffs[-1] < len(vocabulary)):
+            return self
+        dims = values.get("output_dim") or values["dim"], values["input_dim"] or values["dim"]
+        best = best_cutoffs(vocabulary.counts, dims[0], input_dim=dims[1], factor=values.get("factor", 0))
+        return dataclasses.replace(self, settings={**values, "cutoffs": list(best)})
+
+    @property
+    def is_trial(self):
+        """Whether training ends before the first validation of the recipe, and validates at its end instead."""
+        return self.settings["updates"] < self.settings["evaluate_every"]
+
+    @property
+    def evaluate_every(self):
+        """Number of updates between two validations."""
+        return min(self.settings["evaluate_every"], self.settings["updates"])
+
     def optimizer(self):
         """Returns the optimizer, whose learning rate `SGDR` sets before every update."""
         return self._maker("optimizer")()
 
     def schedule(self):
-        """Returns the learning rate, a function of the number of updates so far."""
-        return self._maker("schedule", {"updates": self.settings["updates"]})()
+        """Returns the learning rate, a function of the number of updates so far. A trial may end in the warm-up."""
+        least = self.settings.get("warmup", 0) + 1 if self.is_trial else 1
+        return self._maker("schedule", {"updates": max(self.settings["updates"], least)})()
 
     def batches(self, tokens, shuffle=True):
         """Returns the `Batches` of a split: shuffled for training, or in order for validation."""
@@ -131,7 +158,7 @@ class Experiment:
             "schedule",
             *(name for part in PARTS["schedule"].values() for name in part.takes.split()),
         }
-        if self.settings["updates"] <= done or self.differences(other).keys() - of_schedule:
+        if self.settings["updates"] <= done or other.is_trial or self.differences(other).keys() - of_schedule:
             return False
         rate, other_rate = self.schedule(), other.schedule()
         return all(rate(update) == other_rate(update) for update in range(done))
@@ -244,9 +271,14 @@ def plain(value):
 class _Integers(flags.ArgumentParser):
     syntactic_help = "comma-separated integers"
 
+    def __init__(self, words):
+        self.words = words
+
     def parse(self, argument):
         if isinstance(argument, list):
             return argument
+        if argument in self.words:
+            return [argument]
         try:
             numbers = [int(number) for number in argument.split(",") if number.strip()]
         except ValueError:
@@ -260,7 +292,7 @@ def _define(name, setting, text, group, values):
     define = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, str: flags.DEFINE_string}
     if setting.type is list:
         integers = flags.ListSerializer(",")
-        flags.DEFINE(_Integers(), name, setting.default, text, values, integers, module_name=group)
+        flags.DEFINE(_Integers(setting.bounds), name, setting.default, text, values, integers, module_name=group)
     elif setting.type is str and setting.bounds != (None, None):
         flags.DEFINE_enum(name, setting.default, list(setting.bounds), text, values, module_name=group)
     elif name in FOLDERS:

@@ -15,7 +15,8 @@ class HyperParameter(NamedTuple):
         type: `bool`, `int`, `float`, `str`, or `list` for comma-separated integers.
         default: Value if the flag is not given.
         help: Meaning, which `--help` prints.
-        bounds: Smallest and largest value, where None means no bound; for a `str`, the allowed values, if limited.
+        bounds: Smallest and largest value, where None means no bound; for a `str`, the allowed values, if limited; for
+            a `list`, words that are allowed instead of integers.
     """
 
     type: type
@@ -35,7 +36,11 @@ HYPERPARAMETERS = {
     ),
     "dim": HyperParameter(int, 256, "Dimension of the hidden states.", (4, DIM)),
     "cutoffs": HyperParameter(
-        list, [4000, 16000], "First id of every band (cluster of words) except the first; empty for a single band."
+        list,
+        [4000, 16000],
+        "First id of every band (cluster of words) except the first; empty for a single band; auto, also where they do "
+        "not fit into the vocabulary, for the fewest products with a first band of at least 85 % of the text.",
+        ("auto",),
     ),
     "factor": HyperParameter(
         int,

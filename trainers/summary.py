@@ -30,9 +30,9 @@ def print_summary(model, optimizer, batch_size, length, micro_batches):
 
 
 def stand_in(size):
-    """Returns a vocabulary of `size` words with a count of 1, for a model without a corpus."""
+    """Returns a vocabulary of `size` words with counts after Zipf's law, for a model without a corpus."""
     words = [*SPECIAL_WORDS, *(f"word{i}" for i in range(size - len(SPECIAL_WORDS)))]
-    return Vocabulary(words, [1] * size)
+    return Vocabulary(words, 10**9 // np.arange(1, size + 1))
 
 
 def parameters(model):

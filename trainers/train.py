@@ -104,6 +104,7 @@ def main():
     if FLAGS.summary:
         return summarize(chosen)
     board, corpus = check(chosen), open_corpus(chosen)
+    chosen = fit_cutoffs(chosen, corpus.vocabulary)
     train = chosen.batches(corpus.tokens("train"))
     valid = chosen.batches(corpus.tokens("valid"), shuffle=False)
     several = FLAGS.strategy != "none" and distribution.launched_processes() > 1
@@ -161,11 +162,21 @@ def open_corpus(chosen, verify=True):
     return corpus
 
 
+def fit_cutoffs(chosen, vocabulary):
+    """Returns the experiment with the cutoffs for the vocabulary, and prints them if the flags have others."""
+    fitted = chosen.fitted(vocabulary)
+    if fitted is not chosen:
+        given, cutoffs = (experiment.plain(each.settings["cutoffs"]) for each in (chosen, fitted))
+        reason = "" if given == "auto" else f", since {given} do not fit"
+        print(f"Training with --cutoffs={cutoffs} for {len(vocabulary):,} words{reason}", flush=True)
+    return fitted
+
+
 def check(chosen):
     """Raises a ValueError if training with these flags is impossible, and returns whether to write for TensorBoard."""
     if not FLAGS.run_dir:
         raise ValueError("--run_dir is missing: pass the folder of the run.")
-    updates, every = chosen.settings["updates"], chosen.settings["evaluate_every"]
+    updates, every = chosen.settings["updates"], chosen.evaluate_every
     if updates % every:
         raise ValueError(
             "--updates must be a multiple of --evaluate_every, since a run ends with a validation. "
@@ -177,7 +188,7 @@ def check(chosen):
             f"--patience must be 0 or above {patience + 1}, the value of --average_after plus 1: otherwise, training "
             f"ends before averaging starts. Received: --patience={FLAGS.patience} --average_after={patience}."
         )
-    check_reached(chosen.settings)
+    check_reached(chosen)
     if FLAGS.model_devices and FLAGS.strategy != "model_parallel":
         raise ValueError("--model_devices belongs to --strategy=model_parallel: omit it, or choose that strategy.")
     chosen.schedule()  # raises errors about learning rates before anything is written
@@ -189,11 +200,19 @@ def check(chosen):
     return installed if FLAGS.tensorboard is None else FLAGS.tensorboard
 
 
-def check_reached(settings):
-    """Raises a ValueError if the learning rate is 0, or training ends before its flags take effect."""
-    updates, validations = settings["updates"], settings["updates"] // settings["evaluate_every"]
+def check_reached(chosen):
+    """Raises a ValueError if the learning rate is 0, or training ends before its flags take effect.
+
+    A trial, which ends before the first validation of the recipe, may end before the rest of it too.
+    """
+    settings = chosen.settings
+    updates, validations = settings["updates"], settings["updates"] // chosen.evaluate_every
     if not settings["max_rate"]:
         raise ValueError("--max_rate must be above 0: no weight would change. Received: --max_rate=0.")
+    if chosen.is_trial:
+        every = settings["evaluate_every"]
+        print(f"A trial: --updates={updates} is below --evaluate_every={every}, so it validates at its end", flush=True)
+        return
     if (decay_at := settings.get("decay_at")) and decay_at[-1] >= updates:
         raise ValueError(
             "--decay_at must be below --updates: otherwise, the learning rate is never divided. "
@@ -288,7 +307,7 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board, alive):
         The number of updates.
     """
     settings, writes = chosen.settings, strategy.process == 0
-    every, epochs = settings["evaluate_every"], settings["updates"] // settings["evaluate_every"]
+    every, epochs = chosen.evaluate_every, settings["updates"] // chosen.evaluate_every
     path = run.path / "log.jsonl" if writes else os.devnull
     log = TrainLog(path, FLAGS.log_every, run.path / "tensorboard" if writes and board else None)
     finite = TerminateOnNonFinite(FLAGS.max_skipped)
@@ -310,7 +329,7 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board, alive):
         lines = [TrainingLines(backup, settings["updates"], sys.stdout.isatty())] if writes else []
         callbacks = [rates, speed, *stateful, backup, *lines, alive, stop]
         if writes:
-            print_start(settings, strategy, run, backup, model, train)
+            print_start(chosen, strategy, run, backup, model, train)
         if backup.epoch < epochs and not models.has_ended:
             remaining = lambda: strategy.shard(train.batches(backup.update), settings["micro_batches"])  # noqa: E731
             if train.lengths_differ:
@@ -335,16 +354,16 @@ def check_same_checkpoint(strategy, backup):
         )
 
 
-def print_start(settings, strategy, run, backup, model, train):
+def print_start(chosen, strategy, run, backup, model, train):
     """Prints where training starts, on which devices, and the size of the model and of the text."""
     begins = f"Continuing {run.path} from {backup.path}" if backup.path else f"Training {run.path}"
-    passes, epochs = backup.update / len(train), settings["updates"] // settings["evaluate_every"]
+    passes, updates = backup.update / len(train), chosen.settings["updates"]
     where = keras.config.backend()
     if FLAGS.strategy != "none":
         where += f", {FLAGS.strategy} with {strategy.replicas} replicas"
     print(
         f"{begins} on {where}: {model.count_params():,} parameters, update {backup.update} of "
-        f"{settings['updates']}, epoch {backup.epoch + 1} of {epochs}, {passes:.2f} times through "
+        f"{updates}, epoch {backup.epoch + 1} of {updates // chosen.evaluate_every}, {passes:.2f} times through "
         f"{train.tokens_per_epoch:,} tokens",
         flush=True,
     )

@@ -6,6 +6,8 @@ from keras_adaptive.data.batches.sentence_batches import SentenceBatches as Sent
 from keras_adaptive.data.batches.stream_batches import StreamBatches as StreamBatches
 from keras_adaptive.data.corpus import Corpus as Corpus
 from keras_adaptive.data.corpus import load_corpus as load_corpus
+from keras_adaptive.data.cutoffs import best_cutoffs as best_cutoffs
+from keras_adaptive.data.cutoffs import cost_of_cutoffs as cost_of_cutoffs
 from keras_adaptive.data.metadata import SPLITS as SPLITS
 from keras_adaptive.data.metadata import read_metadata as read_metadata
 from keras_adaptive.data.passages import draw_passages as draw_passages

@@ -196,6 +196,6 @@ def test_ids_outside_the_vocabulary_are_found(corpora, tmp_path, dtype, outside,
 def test_a_file_of_a_terabyte_is_refused_before_it_is_read(tmp_path, read):
     with open(tmp_path / "corpus.json", "wb") as file:
         file.truncate(1 << 40)  # it takes no space on the disk
-    with pytest.raises(ValueError, match="1,099,511,627,776 bytes, and at most|a line of more than") as error:
+    with pytest.raises(ValueError, match="1,099,511,627,776 bytes, but at most|a line of more than") as error:
         read(tmp_path / "corpus.json")
     assert str(error.value).startswith(str(tmp_path / "corpus.json")) and "\n" not in str(error.value)

@@ -175,7 +175,7 @@ def test_muon_updates_the_matrices_of_the_body_and_adam_the_rest():
 
 @pytest.mark.parametrize("warmup", [6, 7])
 def test_a_warm_up_that_never_ends_is_refused(warmup):
-    chosen = Experiment.of_arguments(["--updates=6", f"--warmup={warmup}"])
+    chosen = Experiment.of_arguments(["--updates=6", "--evaluate_every=6", f"--warmup={warmup}"])
     with pytest.raises(ValueError, match=f"--warmup must be below --updates.* Received: --warmup={warmup} --updates=6"):
         chosen.schedule()
 

@@ -188,3 +188,18 @@ def test_a_start_that_does_not_fit_is_refused_and_leaves_no_run(whole, corpora, 
     with pytest.raises(REFUSED, match=message):
         trained(tmp_path / "run", corpora[1], *(flag.format(run=whole.path) for flag in flags))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_trial_of_a_recipe_for_another_vocabulary(corpora, tmp_path, capsys):
+    """Neither its cutoffs nor its validations and its warm-up fit."""
+    recipe = ["--cutoffs=20,4000", "--evaluate_every=100", "--warmup=50"]
+    run = trained(tmp_path / "run", corpora[0], *recipe, "--updates=2")
+    printed = capsys.readouterr().out
+    assert "A trial: --updates=2 is below --evaluate_every=100" in printed
+    size = len(run.codec.vocabulary)
+    assert f"Training with --cutoffs={run.flags()['cutoffs']} for {size} words, since 20,4000 do not fit" in printed
+    assert [record["update"] for record in records(run) if "val_loss" in record] == [2]
+    assert run.model().word_output.cutoffs == tuple(map(int, filter(None, run.flags()["cutoffs"].split(","))))
+    trained(run.path, corpora[0], *recipe, "--updates=2")  # complete
+    with pytest.raises(ValueError, match=r"other flags: --updates=200 \(was 2\)"):
+        trained(run.path, corpora[0], *recipe, "--updates=200")

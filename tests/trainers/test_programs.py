@@ -306,7 +306,6 @@ def test_a_corpus_of_another_vocabulary_is_refused(trained, tmp_path):
     ("arguments", "message"),
     [
         (["--cutoffs=40,20"], "strictly increasing"),
-        (["--cutoffs=20,4000"], "below `vocabulary_size`"),
         (["--factor=32"], "dimension of at least 1"),
         (["--length=100000"], "number of tokens"),
         (["--updates=7"], "multiple of --evaluate_every"),
