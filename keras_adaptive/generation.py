@@ -9,7 +9,7 @@ from keras_adaptive.special_words import PAD
 SEGMENT = 512  # number of prompt tokens to read at a time, since attention compares each with all earlier tokens
 
 
-def stream(read, step, initial_state, prompts, length, seed=None, stop=None, begin=lambda place: 0):
+def stream(read, step, initial_state, prompts, length, seed=None, stop=(), begin=lambda place: 0):
     """Yields ids that continue the prompts, until every row has `length` new words or has ended.
 
     The first array follows the shortest prompt. Rows of longer prompts yield the words of their prompts first. Where
@@ -18,19 +18,21 @@ def stream(read, step, initial_state, prompts, length, seed=None, stop=None, beg
     Args:
         read: Function `(tokens (batch, steps), state) → state`, which reads the tokens of the shortest prompt except
             for the last one.
-        step: Deterministic function `(tokens (batch, 1), state, uniform (2, batch)) → (ids (batch,), …, state)`, which
+        step: Deterministic function `(tokens (batch, 1), state, uniform (3, batch)) → (ids (batch,), …, state)`, which
             draws by the numbers `uniform` in [0, 1). Further results before the state are yielded with the ids.
+            `uniform` is (3, batch): the third numbers are for words that are drawn again.
         initial_state: Function `() → state` before the first token of a window.
         prompts: List of int32 arrays (prompt length,).
         length: Number of words to add.
         seed: Seed of NumPy's generator, so that the draws do not depend on the backend. Optional.
-        stop: Id of a word that ends a row when it is drawn; the row then yields padding. Optional.
+        stop: Ids of words that end a row when they are drawn; the row then yields padding. Optional.
         begin: Function from the place of a word to the place of the first token that it sees, as `Reading.begin`.
 
     Yields:
         An int32 array (batch,), or a tuple of this array and the further results of the step, NumPy arrays (batch, …).
     """
     random = np.random.default_rng(seed)
+    (again,) = random.spawn(1)
     lengths = [len(prompt) for prompt in prompts]
     tokens = list(np.stack([prompt[: min(lengths)] for prompt in prompts], axis=1))  # an array (batch,) for each place
     ended, first, state = np.zeros(len(prompts), bool), None, None
@@ -41,13 +43,14 @@ def stream(read, step, initial_state, prompts, length, seed=None, stop=None, beg
             for part in segments(window.shape[1] - 1):
                 state = read(ops.convert_to_tensor(window[:, part]), state)
         uniform = random.random((2, len(prompts)), dtype="float32")
+        uniform = np.concatenate([uniform, again.random((1, len(prompts)), dtype="float32")])
         ids, *results, state = step(ops.convert_to_tensor(tokens[-1][:, None]), state, ops.convert_to_tensor(uniform))
         prompted = [prompt[place : place + 1] for prompt in prompts]  # the word of the prompt, if it is that long
         drawn = ops.convert_to_numpy(ids)
         drawn = np.where(ended, PAD, drawn).astype(drawn.dtype)
         ids = np.array([word[0] if len(word) else id for word, id in zip(prompted, drawn)], drawn.dtype)
         yield (ids, *map(ops.convert_to_numpy, results)) if results else ids
-        ended |= (ids == stop) & [not len(word) for word in prompted]
+        ended |= np.isin(ids, stop) & [not len(word) for word in prompted]
         if ended.all():
             return
         tokens.append(ids)

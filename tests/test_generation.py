@@ -86,7 +86,7 @@ def test_draws_follow_the_seed_and_differ_between_rows_and_steps():
         return np.array([uniform for _, _, uniform in calls])
 
     first = numbers(1)
-    assert first.shape == (4, 2, 2) and first.dtype == "float32"
+    assert first.shape == (4, 3, 2) and first.dtype == "float32"
     assert len(np.unique(first)) == first.size and first.min() >= 0 and first.max() < 1
     np.testing.assert_array_equal(first, numbers(1))
     assert not np.intersect1d(first, numbers(2)).size

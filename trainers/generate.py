@@ -29,7 +29,10 @@ def define_flags():
     flags.DEFINE_integer("top_k", None, "Sample from the k most probable words only.", lower_bound=1)
     top_p = "Sample from the smallest set of words whose probabilities add up to this (nucleus sampling)."
     command_line.define_float("top_p", None, top_p, 0, 1)
-    flags.DEFINE_string("stop", None, "Word, or piece of a word, that ends a text before --length.")
+    flags.DEFINE_multi_string("stop", None, "Word, or piece of a word, that ends a text before --length.")
+    flags.DEFINE_multi_string("forbid", ["<unk>"], "Word, or piece of a word, that is never drawn; empty for none.")
+    penalty = "Factor of the log-probabilities of words that the text already contains; 1 changes nothing."
+    command_line.define_float("repetition_penalty", 1.0, penalty, 1)
     flags.DEFINE_integer("seed", None, "Random seed. The same seed gives the same text.", lower_bound=0)
     flags.DEFINE_bool("open_vocabulary", False, "Read unknown words of the prompt by their bytes (char_cnn models).")
     command_line.define_reading()
@@ -47,14 +50,16 @@ def main():
     read = {name: FLAGS[name].value for name in ("open_vocabulary", "window", "context")}
     model = TextModel(run.model(FLAGS.model), codec, **read)
     model.read_unknown(unknown)
-    if FLAGS.stop is not None and FLAGS.stop not in codec.vocabulary:
-        raise ValueError(
-            f"--stop must be one word of the vocabulary, or one piece of a word. Received: --stop={FLAGS.stop}"
-        )
-    how = {name: FLAGS[name].value for name in ("length", "temperature", "top_k", "top_p", "stop")}
+    for name in ("stop", "forbid"):
+        if unknown := codec.vocabulary.unknown(filter(None, FLAGS[name].value or ())):
+            raise ValueError(
+                f"--{name} must be a word of the vocabulary, or a piece of a word. Received: --{name}={unknown[0]}"
+            )
+    how = {name: FLAGS[name].value for name in ("length", "temperature", "top_k", "top_p", "repetition_penalty")}
+    how |= {"stop": FLAGS.stop or None, "forbid": [word for word in FLAGS.forbid if word]}
     if not FLAGS.input:
         stream = (text for _, text in model.stream(FLAGS.prompt, **how, seed=FLAGS.seed))
-        for text in itertools.chain([joined(FLAGS.prompt, codec).removeprefix(" ")], stream):
+        for text in itertools.chain([FLAGS.prompt], stream):
             print(text, end="", flush=True)
         print()
         return
@@ -62,12 +67,7 @@ def main():
         seed = None if FLAGS.seed is None else [FLAGS.seed, start]
         batch = prompts[start : start + FLAGS.batch_size]
         for prompt, text in zip(batch, model.generate(batch, **how, seed=seed)):
-            print(json.dumps({"prompt": joined(prompt, codec), "text": text}, ensure_ascii=False), flush=True)
-
-
-def joined(text, codec):
-    """Returns a text in the form in which its tokens are printed."""
-    return "".join(codec.detokenize(codec.tokenize(text)))
+            print(json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False), flush=True)
 
 
 def read_prompts(keeps_mark):

@@ -100,9 +100,12 @@ class GraphText:
     def detokenize(self, ids: Tensor) -> Tensor:
         """Returns the texts (lines,) of ids (lines, tokens), with a space before each word and a line break for `</s>`.
 
-        Bytes that are not UTF-8, which pieces may produce, become U+FFFD.
+        A word after a line break has no space before it. Bytes that are not UTF-8, which pieces may produce, become
+        U+FFFD.
         """
         import tensorflow as tf
 
         text = tf.strings.reduce_join(tf.gather(self._texts, ids), axis=-1)
+        if UNITS.get(self.tokenizer) not in ("character", "byte"):
+            text = tf.strings.regex_replace(text, "\n ", "\n")
         return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")

@@ -1,5 +1,6 @@
 """Generation of words with a language model, from NumPy arrays of ids to NumPy arrays."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,11 +10,13 @@ from keras import ops
 from keras_adaptive import generation
 from keras_adaptive.models.prediction import Prediction, round_up
 from keras_adaptive.models.reading import Reading, reading_of
-from keras_adaptive.special_words import PAD
+from keras_adaptive.ops import long_rows
+from keras_adaptive.special_words import EOS, PAD
 from keras_adaptive.typing import Tensor
 
 SAMPLERS = ("greedy", "random", "top_k", "top_p")  # implemented by this package
 KERAS_HUB_SAMPLERS = ("beam", "contrastive")
+FORBIDDEN = -1e9  # log-probability that is never drawn; samplers of KerasHub multiply it, so that it is finite
 
 
 class Generation(Prediction):
@@ -29,7 +32,9 @@ class Generation(Prediction):
         sampler: Any = None,
         *,
         top_p: float | None = None,
-        stop: int | None = None,
+        stop: int | Sequence[int] | None = None,
+        forbid: Sequence[int] = (),
+        repetition_penalty: float = 1.0,
         reading: Reading | None = None,
     ) -> np.ndarray:
         """Continues prompts one word at a time, drawn from the exact distribution.
@@ -48,7 +53,10 @@ class Generation(Prediction):
                 temperature and seed, computes the probabilities of all words and needs prompts of one length. Optional.
             top_p: Probability. The draw is among the fewest words whose probabilities add up to `top_p` (nucleus
                 sampling). Optional.
-            stop: Id of a word that ends a row. Padding fills the rest of the row. Optional.
+            stop: Id of a word that ends a row, or several ids. Padding fills the rest of the row. Optional.
+            forbid: Ids that are never drawn. The probabilities of the other words keep their ratios.
+            repetition_penalty: Factor, at least 1, of the log-probabilities of the words that a row already contains,
+                except `</s>`. 1 changes nothing.
             reading: The `Reading` that defines the windows, by default of `trained_length` tokens. Optional.
 
         Returns:
@@ -56,17 +64,23 @@ class Generation(Prediction):
 
         Raises:
             ValueError: If a number is out of range, or `sampler` is unknown or contradicts the other arguments.
+
+        Reference:
+            Keskar et al., CTRL: A Conditional Transformer Language Model for Controllable Generation, 2019, section
+            4.1, for the repetition penalty.
         """
+        steering = {"forbid": forbid, "repetition_penalty": repetition_penalty}
         _check_length(length)
         if sampler not in (None, *SAMPLERS):
-            return self._generate_by(sampler, prompt, length, (temperature, top_k, top_p, stop), reading)
+            options = temperature, top_k, top_p, stop, repetition_penalty
+            return self._generate_by(sampler, prompt, length, options, self._bias(forbid), reading)
         if sampler:
             _check_sampler(sampler, temperature, top_k, top_p)
             temperature = 0 if sampler == "greedy" else temperature
             top_k = 5 if sampler == "top_k" and top_k is None else top_k
             top_p = 0.1 if sampler == "top_p" and top_p is None else top_p
         prompts = self._prompts(prompt)
-        steps = list(self._stream(prompts, length, temperature, top_k, seed, top_p, stop, reading=reading))
+        steps = list(self._stream(prompts, length, temperature, top_k, seed, top_p, stop, reading=reading, **steering))
         starts = np.array(list(map(len, prompts))) - min(map(len, prompts))
         missing = max(starts) + length - len(steps)  # all rows may have ended
         words = np.pad(np.stack(steps, axis=1), [[0, 0], [0, missing]], constant_values=PAD)
@@ -81,7 +95,9 @@ class Generation(Prediction):
         seed: int | Sequence[int] | None = None,
         *,
         top_p: float | None = None,
-        stop: int | None = None,
+        stop: int | Sequence[int] | None = None,
+        forbid: Sequence[int] = (),
+        repetition_penalty: float = 1.0,
         alternatives: int = 0,
         reading: Reading | None = None,
     ) -> Iterator[np.ndarray | tuple[np.ndarray, ...]]:
@@ -90,7 +106,8 @@ class Generation(Prediction):
         The first array follows the shortest prompt. Rows of longer prompts yield the words of their prompts first.
 
         Args:
-            prompt, length, temperature, top_k, seed, top_p, stop, reading: As in `generate`.
+            prompt, length, temperature, top_k, seed, top_p, stop, forbid, repetition_penalty, reading: As in
+                `generate`.
             alternatives: Number of the most probable words to yield with every word; 0 for none.
 
         Yields:
@@ -100,13 +117,14 @@ class Generation(Prediction):
         """
         _check_length(length)
         prompts = self._prompts(prompt)
-        return self._stream(prompts, length, temperature, top_k, seed, top_p, stop, alternatives, reading)
+        steering = {"forbid": forbid, "repetition_penalty": repetition_penalty}
+        return self._stream(prompts, length, temperature, top_k, seed, top_p, stop, alternatives, reading, **steering)
 
-    def _generate_by(self, sampler, prompt, length, options, reading):
-        if options != (1.0, None, None, None):
+    def _generate_by(self, sampler, prompt, length, options, bias, reading):
+        if options != (1.0, None, None, None, 1.0):
             raise ValueError(
-                "A sampler of KerasHub has its own options: leave out `temperature`, `top_k`, `top_p` and `stop`. "
-                f"Received: {', '.join(map(repr, options))}."
+                "A sampler of KerasHub has its own options: leave out `temperature`, `top_k`, `top_p`, `stop` and "
+                f"`repetition_penalty`. Received: {', '.join(map(repr, options))}."
             )
         if isinstance(sampler, str):
             if sampler not in KERAS_HUB_SAMPLERS:
@@ -117,9 +135,28 @@ class Generation(Prediction):
             sampler = keras_hub.samplers.get(sampler)
         prompt = self._ids(prompt, "prompt")
         reading = reading or reading_of(self)
-        return generation.by_sampler(sampler, self.compiled_next(), self.body.initial_state, prompt, length, reading)
+        next_log_probs, bias = self.compiled_next(), ops.convert_to_tensor(bias)
 
-    def _stream(self, prompts, length, temperature, top_k, seed, top_p, stop, alternatives=0, reading=None):
+        def step(tokens, state):
+            log_probs, *rest = next_log_probs(tokens, state)
+            return log_probs + bias, *rest
+
+        return generation.by_sampler(sampler, step, self.body.initial_state, prompt, length, reading)
+
+    def _stream(
+        self,
+        prompts,
+        length,
+        temperature,
+        top_k,
+        seed,
+        top_p,
+        stop,
+        alternatives=0,
+        reading=None,
+        forbid=(),
+        repetition_penalty=1.0,
+    ):
         if not temperature >= 0 or (top_k is not None and top_k < 1):
             raise ValueError(
                 "`temperature` must not be negative and `top_k` must be at least 1. "
@@ -127,12 +164,23 @@ class Generation(Prediction):
             )
         if top_p is not None and not 0 < top_p <= 1:
             raise ValueError(f"`top_p` must be above 0 and at most 1. Received: top_p={top_p}.")
-        if stop is not None and not 0 <= stop < self.vocabulary_size:
-            raise ValueError(f"`stop` must be an id from 0 to {self.vocabulary_size - 1}. Received: stop={stop}.")
+        if not 1 <= repetition_penalty < math.inf:
+            raise ValueError(
+                "`repetition_penalty` must be a finite number of at least 1. "
+                f"Received: repetition_penalty={repetition_penalty}."
+            )
+        stops = self._checked_ids(stop, "stop")
         most = min(top_k or self.vocabulary_size, self.vocabulary_size)
-        key, draw = self._draw(temperature, top_k and most, top_p)
         options = [ops.convert_to_tensor(temperature, "float32"), ops.convert_to_tensor(most, "int32")]
         options.append(ops.convert_to_tensor(1.0 if top_p is None else top_p, "float32"))
+        factors = lambda tokens: []  # noqa: E731
+        if len(forbid) or repetition_penalty != 1:
+            key, draw = self._steered_draw(temperature, top_k and most, top_p, repetition_penalty != 1)
+            options.append(ops.convert_to_tensor(self._bias(forbid)))
+            if repetition_penalty != 1:
+                factors = _Factors(prompts, self.vocabulary_size, repetition_penalty)
+        else:
+            key, draw = self._draw(temperature, top_k and most, top_p)
 
         def step(tokens, state, uniform, *options):
             hidden, state = self(tokens, state=state)
@@ -148,12 +196,12 @@ class Generation(Prediction):
         capacity = reading.capacity(max(map(len, prompts)) + length)
         return generation.stream(
             read,
-            lambda *arguments: step(*arguments, *options),
+            lambda tokens, *arguments: step(tokens, *arguments, *options, *factors(tokens)),
             lambda: self.body.initial_state(len(prompts), capacity),
             prompts,
             length,
             seed,
-            stop,
+            stops,
             reading.begin,
         )
 
@@ -172,16 +220,93 @@ class Generation(Prediction):
                 return most, lambda *arguments: output.sample_top_k(*arguments[:-1], most)
             return ("top_p", most), lambda *arguments: output.sample_top_k(*arguments[:-1], most, arguments[-1])
         if temperature == 1:
-            return "exact", lambda hidden, uniform, *_: output.sample_from_uniform(hidden, uniform)
+            return "exact", lambda hidden, uniform, *_: output.sample_from_uniform(hidden, uniform[:2])
         return "tempered", lambda hidden, uniform, temperature, *_: output.sample_with_temperature(
             hidden, uniform, temperature
         )
+
+    def _steered_draw(self, temperature, top_k, top_p, penalizes):
+        """Returns `(key, function)` as `_draw`; the further arguments of the function change the log-probabilities.
+
+        The function is `(hidden, uniform, temperature, top_k, top_p, bias, factors) → ids`, with `factors` only if
+        `penalizes`. Where all words are drawn from and some are forbidden, the exact draw is repeated for the rows that
+        drew a forbidden word, so that log-probabilities of all words are rarely computed.
+        """
+        output, most = self.word_output, round_up(top_k or self.vocabulary_size, self.vocabulary_size)
+
+        def scores(hidden, bias, factors=1.0):
+            return output.log_probs(hidden) * factors + bias
+
+        def greedy(hidden, uniform, temperature, top_k, top_p, *steering):
+            return ops.cast(ops.argmax(scores(hidden, *steering), axis=-1), "int32")
+
+        def best(hidden, uniform, temperature, top_k, p, *steering):
+            best = long_rows.top_k(scores(hidden, *steering), most)
+            return long_rows.draw_best(*best, uniform[0], temperature, top_k, None if top_p is None else p)
+
+        def exact(hidden, uniform, temperature, top_k, top_p, bias):
+            ids = output.sample_from_uniform(hidden, uniform[:2])
+            refused = ops.take(bias, ids) < 0
+            again = lambda: long_rows.draw(scores(hidden, bias), uniform[2])  # noqa: E731
+            return ops.where(refused, ops.cond(ops.any(refused), again, lambda: ids), ids)
+
+        def every(hidden, uniform, temperature, top_k, top_p, *steering):
+            return long_rows.draw(long_rows.tempered(scores(hidden, *steering), temperature), uniform[0])
+
+        if temperature == 0:
+            kind = greedy
+        elif top_k is not None or top_p is not None:
+            kind = best
+        else:
+            kind = exact if temperature == 1 and not penalizes else every
+        return ("steered", kind.__name__, most, top_p is None, penalizes), kind
+
+    def _bias(self, forbid):
+        """Returns what forbids words when it is added to log-probabilities: (vocabulary_size,) float32."""
+        bias = np.zeros(self.vocabulary_size, "float32")
+        bias[self._checked_ids(forbid, "forbid")] = FORBIDDEN
+        if bias.all():
+            raise ValueError("`forbid` must leave a word to draw. Received: all words.")
+        return bias
+
+    def _checked_ids(self, ids, name):
+        """Returns an array (ids,) of one id, of several, or of none."""
+        array = np.atleast_1d(np.asarray(() if ids is None else ids))
+        if not array.size:
+            return array.astype("int32")
+        if array.ndim != 1 or array.dtype.kind not in "iu" or array.min() < 0 or array.max() >= self.vocabulary_size:
+            raise ValueError(f"`{name}` must hold ids from 0 to {self.vocabulary_size - 1}. Received: {name}={ids}.")
+        return array
 
     def _prompts(self, prompt):
         """Returns a list of checked rows of ids."""
         if isinstance(prompt, list) and len({np.shape(row) for row in prompt}) > 1:
             return [self._ids([row], "prompt")[0] for row in prompt]
         return list(self._ids(prompt, "prompt"))
+
+
+class _Factors:
+    """Function that returns the factors of all log-probabilities, of rows whose next tokens it is told.
+
+    Args:
+        prompts: List of int32 arrays (prompt length,).
+        vocabulary_size: Number of words.
+        penalty: Factor of words that a row contains, except `</s>`.
+    """
+
+    def __init__(self, prompts, vocabulary_size, penalty):
+        self.penalty, self.rows = penalty, np.arange(len(prompts))
+        self.factors = np.ones((len(prompts), vocabulary_size), "float32")
+        for row, prompt in enumerate(prompts):
+            self._mark(row, prompt[: min(map(len, prompts))])
+
+    def __call__(self, tokens):
+        self._mark(self.rows, ops.convert_to_numpy(tokens)[:, 0])
+        return [ops.convert_to_tensor(self.factors)]
+
+    def _mark(self, rows, ids):
+        known = np.minimum(ids, self.factors.shape[1] - 1)  # an unknown word that is read by its bytes
+        self.factors[rows, known] = np.where((ids == known) & (ids != EOS), self.penalty, self.factors[rows, known])
 
 
 def _check_sampler(sampler, temperature, top_k, top_p):

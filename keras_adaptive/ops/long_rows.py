@@ -9,6 +9,7 @@ from keras import ops
 
 BLOCK, SMALLEST_BLOCK = 512, 64
 BELOW_ONE = 1 - 2.0**-22  # a float32 product with it is below the other factor
+LEAST_TEMPERATURE = 1e-30  # below it quotients would overflow
 
 
 def top_k(x, k):
@@ -54,6 +55,35 @@ def draw(logits, uniform):
     inside = ops.take_along_axis(blocks, block[..., None, None], axis=-2)[..., 0, :]  # (…, size)
     column, _ = _find(inside, ops.minimum(rest, BELOW_ONE))
     return ops.cast(ops.minimum(block * size + column, logits.shape[-1] - 1), "int32")
+
+
+def tempered(log_probs, temperature):
+    """Returns log-probabilities divided by a temperature, a number or a scalar tensor."""
+    return log_probs / ops.maximum(temperature, LEAST_TEMPERATURE)
+
+
+def draw_best(log_probs, ids, uniform, temperature, top_k, top_p=None):
+    """Draws one word per row from the most probable words.
+
+    Args:
+        log_probs: Float tensor (…, words) in descending order.
+        ids: Int32 tensor (…, words), the words.
+        uniform: Float tensor (…) in [0, 1), which determines the draws.
+        temperature: A number or a scalar tensor.
+        top_k: A number or a scalar tensor, the number of words to draw among.
+        top_p: A number or a scalar tensor. The draw is then among the fewest words whose probabilities add up to it.
+            Optional.
+
+    Returns:
+        (…) int32 ids.
+    """
+    odds, places = tempered(log_probs, temperature), ops.arange(log_probs.shape[-1])
+    odds = ops.where(places < top_k, odds, -float("inf"))
+    if top_p is not None:
+        probabilities = ops.softmax(odds)
+        before = ops.cumsum(probabilities, axis=-1) - probabilities
+        odds = ops.where((before < top_p) | (places == 0), odds, -float("inf"))
+    return ops.take_along_axis(ids, draw(odds, uniform)[..., None], axis=-1)[..., 0]
 
 
 def pick(values, columns):

@@ -1,13 +1,17 @@
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from keras import ops
 
 from keras_adaptive.data import EOS, TextCodec, Vocabulary
-from keras_adaptive.models import LanguageModel, Reading
+from keras_adaptive.models import LanguageModel
+from keras_adaptive.models.generation import SAMPLERS, Reading
 from keras_adaptive.models.reading import reading_of
 from keras_adaptive.text.scoring import as_record, perplexity_of, score_lines
+
+FORBIDDEN = ("<unk>",)  # what generated texts do not contain by default
 
 
 class TextModel:
@@ -66,6 +70,12 @@ class TextModel:
         self.trained, self._model, self._extra = model, None, [] if open_vocabulary else None
         if open_vocabulary and not self.reads_bytes:
             model.for_inference([])  # says why not
+
+    def __repr__(self) -> str:
+        parts = (self.trained.word_input, self.trained.body, self.trained.word_output)
+        names = ", ".join(type(part).__name__ for part in parts)
+        words, weights = f"{len(self.vocabulary):,} {self.codec.unit}s", f"{self.trained.count_params():,} parameters"
+        return f"<TextModel: {names}; {words}, {weights}>"
 
     @property
     def model(self) -> LanguageModel:
@@ -150,8 +160,12 @@ class TextModel:
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int | Sequence[int] | None = None,
-        stop: str | None = None,
-    ) -> str | list[str]:
+        stop: str | Iterable[str] | None = None,
+        forbid: Iterable[str] = FORBIDDEN,
+        repetition_penalty: float = 1.0,
+        num_return_sequences: int = 1,
+        sampler: Any = None,
+    ) -> str | list:
         """Returns the continuation of a prompt, or a list of those of a list of prompts, without the prompts.
 
         Args:
@@ -161,17 +175,42 @@ class TextModel:
             top_k: Number of the most probable words to draw among. Optional.
             top_p: Draws among the fewest words whose probabilities add up to `top_p` (nucleus sampling). Optional.
             seed: Seed of the draws: one seed gives one text, on every backend, up to rounding.
-            stop: Word of the vocabulary, or piece of a word, with which a text ends. Optional.
+            stop: Word of the vocabulary, or piece of a word, with which a text ends, or several of them. Optional.
+            forbid: Words of the vocabulary that are never drawn, by default `<unk>`.
+            repetition_penalty: As in `LanguageModel.generate`.
+            num_return_sequences: Number of continuations of each prompt. With more than one, a list of them takes the
+                place of each string.
+            sampler: As in `LanguageModel.generate`; "beam" is beam search.
         """
+        if num_return_sequences < 1:
+            raise ValueError(
+                f"`num_return_sequences` must be at least 1. Received: num_return_sequences={num_return_sequences}."
+            )
         prompts = as_list(prompt)
-        stop_id = self._stop_id(stop)
-        ids = self._prompts(list(map(self._tokens, prompts)))
-        texts, how = [], {"top_p": top_p, "stop": stop_id, "reading": self.reading}
-        new = self.model.generate(ids, length, temperature, top_k, seed, **how) if ids else []
-        for row in new:
-            end = np.append(np.flatnonzero(row == stop_id) + 1, len(row))[0]
-            texts.append("".join(self.codec.detokenize(self.codec.decode(row[:end]))))
+        rows = [line for line in prompts for _ in range(num_return_sequences)]
+        ids = self._prompts(list(map(self._tokens, rows)))
+        how = self._how(top_p, stop, forbid, repetition_penalty)
+        if sampler in (None, *SAMPLERS):
+            new = self.model.generate(ids, length, temperature, top_k, seed, sampler, **how) if ids else []
+        else:  # a sampler of KerasHub, which needs prompts of one length
+            alone = [self.model.generate(row[None], length, temperature, top_k, seed, sampler, **how) for row in ids]
+            new = [row for (row,) in alone]
+        texts = [self._continuation(*pair, how["stop"]) for pair in zip(rows, new)]
+        if num_return_sequences > 1:
+            size = num_return_sequences
+            texts = [texts[start : start + size] for start in range(0, len(texts), size)]
         return texts[0] if isinstance(prompt, str) else texts
+
+    def _how(self, top_p, stop, forbid, repetition_penalty):
+        """Returns the arguments of the model's `generate` for words of the vocabulary."""
+        steering = {"forbid": self._ids_of(forbid, "forbid"), "repetition_penalty": repetition_penalty}
+        stops = None if stop is None else self._ids_of(as_list(stop), "stop")
+        return {"top_p": top_p, "stop": stops, "reading": self.reading, **steering}
+
+    def _continuation(self, prompt, row, stop):
+        """Returns the text of new ids (length,) until the first one that is in `stop`."""
+        end = np.append(np.flatnonzero(np.isin(row, [] if stop is None else stop)) + 1, len(row))[0]
+        return "".join(self.codec.detokenize(self.codec.decode(row[:end]), ends_line(prompt)))
 
     def stream(
         self,
@@ -182,7 +221,9 @@ class TextModel:
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int | Sequence[int] | None = None,
-        stop: str | None = None,
+        stop: str | Iterable[str] | None = None,
+        forbid: Iterable[str] = FORBIDDEN,
+        repetition_penalty: float = 1.0,
         prefix: Iterable[str] = (),
     ) -> Iterator[tuple[str, str]]:
         """Yields the continuation of a prompt one token at a time, as it is drawn: `(token, text)`.
@@ -191,16 +232,16 @@ class TextModel:
         comes with the last of them; what is left of a character at the end comes with the token "".
 
         Args:
-            prompt, length, temperature, top_k, top_p, seed, stop: As in `generate`.
+            prompt, length, temperature, top_k, top_p, seed, stop, forbid, repetition_penalty: As in `generate`.
             prefix: Tokens that follow the prompt and were generated before. The texts continue theirs.
         """
         prefix = list(prefix)
         if unknown := self.vocabulary.unknown(prefix):
             raise ValueError(f"`prefix` must hold tokens of the vocabulary. Received: {unknown[0]!r}.")
         ids = self._prompts([[*self._tokens(prompt), *prefix]])
-        how = {"top_p": top_p, "stop": self._stop_id(stop), "reading": self.reading}
+        how = self._how(top_p, stop, forbid, repetition_penalty)
         new = self.model.stream(ids, length, temperature, top_k, seed, **how)
-        return self._pieces(prefix, (self.vocabulary.words[row[0]] for row in new))
+        return self._pieces(prefix, (self.vocabulary.words[row[0]] for row in new), ends_line(prompt))
 
     def neighbors(self, word: str | Iterable[str], k: int = 3) -> list:
         """Returns the words of the vocabulary whose vectors are nearest to that of a word, and their cosines.
@@ -252,14 +293,15 @@ class TextModel:
         first, *others = (self.codec.tokenize(line.rstrip("\r")) for line in as_text(text).split("\n"))
         return [*first, *(token for line in others for token in ("</s>", *line))]
 
-    def _stop_id(self, stop):
-        if stop is None:
-            return None
-        if stop not in self.vocabulary:
-            raise ValueError(f"`stop` must be one word of the vocabulary, or one piece of a word. Received: {stop!r}.")
-        return int(self.codec.encode([stop])[0])
+    def _ids_of(self, words, name):
+        """Returns the ids of words of the vocabulary."""
+        words = as_list(words)
+        for word in words:
+            if word not in self.vocabulary:
+                raise ValueError(f"`{name}` must hold words of the vocabulary, or pieces of words. Received: {word!r}.")
+        return self.codec.encode(words)
 
-    def _pieces(self, prefix, tokens):
+    def _pieces(self, prefix, tokens, begins_line):
         """Yields pairs of a token and its text, for tokens that follow those of a prefix."""
         read = []
 
@@ -268,7 +310,7 @@ class TextModel:
                 read.append(token)
                 yield token
 
-        for number, text in enumerate(self.codec.detokenize(remember()), 1):
+        for number, text in enumerate(self.codec.detokenize(remember(), begins_line), 1):
             if number > len(read):
                 if text:
                     yield "", text
@@ -279,6 +321,11 @@ class TextModel:
 def as_list(texts: str | Iterable[str]) -> list[str]:
     """Returns a list of strings, of one or of several."""
     return [texts] if isinstance(texts, str) else list(texts)
+
+
+def ends_line(text: str) -> bool:
+    """Returns whether what follows a text begins a line."""
+    return not text or text.endswith("\n")
 
 
 def as_text(text: str) -> str:

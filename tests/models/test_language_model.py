@@ -182,7 +182,7 @@ def test_a_row_ends_with_its_stop_word(model):
         ({"temperature": float("nan")}, "must not be negative"),
         ({"top_p": 0}, "`top_p` must be above 0 and at most 1. Received: top_p=0"),
         ({"top_p": 1.1}, "Received: top_p=1.1"),
-        ({"stop": VOCABULARY}, "`stop` must be an id from 0 to 19. Received: stop=20"),
+        ({"stop": VOCABULARY}, "`stop` must hold ids from 0 to 19. Received: stop=20"),
         ({"sampler": "best"}, "one of greedy, random, top_k, top_p, beam, contrastive, .* Received: 'best'"),
         *(
             ({"sampler": sampler, name: value}, f"sampler '{sampler}' contradicts `{name}`: leave .*{name}={value}")

@@ -94,18 +94,22 @@ class TextCodec:
         """Returns the list of the tokens of ids (tokens,)."""
         return self.vocabulary.decode(ids)
 
-    def detokenize(self, tokens: Iterable[str]) -> Iterator[str]:
+    def detokenize(self, tokens: Iterable[str], begins_line: bool = False) -> Iterator[str]:
         """Yields the text of each token, with the space before it, and a line break for `</s>`.
 
+        The first word of a line has no space before it; `begins_line` is whether the tokens begin a line.
         A character whose bytes belong to several tokens is yielded with the last of them. Bytes that are not UTF-8
         become U+FFFD. For sub-words and bytes, a further string follows the last token: U+FFFD for an incomplete
         character, or an empty string.
         """
-        if self.unit in ("sub-word", "byte"):
+        if self.unit == "byte":
             return detokenize_subwords(tokens)
         if self.unit == "character":
             return detokenize_characters(tokens)
-        return ("\n" if word == "</s>" else f" {word}" for word in tokens)
+        if self.unit == "sub-word":
+            return _without_space_at_begin(detokenize_subwords(tokens), begins_line)
+        texts = ("\n" if word == "</s>" else f" {word}" for word in tokens)
+        return _without_space_at_begin(texts, begins_line)
 
     def shown(self, token: str) -> str:
         """Returns a token as programs print it. Characters and bytes are quoted."""
@@ -114,6 +118,14 @@ class TextCodec:
     def count_words(self, tokens: Iterable[str]) -> int:
         """Returns the number of words in tokens. Each character or byte counts as a word."""
         return sum(map(begins_word, tokens)) if self.unit == "sub-word" else len(list(tokens))
+
+
+def _without_space_at_begin(texts, begins_line):
+    """Yields texts without the space that begins a line."""
+    for text in texts:
+        yield text.removeprefix(" ") if begins_line else text
+        if text:
+            begins_line = text.endswith("\n")
 
 
 def load_vocabulary(folder: str | os.PathLike, metadata: dict) -> Vocabulary:

@@ -10,13 +10,11 @@ from keras_adaptive.deprecation import old_arguments, old_methods
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.model_checks import register
 from keras_adaptive.ops.bands import count_outside
-from keras_adaptive.ops.long_rows import count_above, draw, pick, top_k
+from keras_adaptive.ops.long_rows import count_above, draw, draw_best, pick, tempered, top_k
 from keras_adaptive.ops.token_weights import token_weights
 from keras_adaptive.ops.update_rows import update_rows
 from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
-
-LEAST_TEMPERATURE = 1e-30  # below it quotients would overflow
 
 
 @old_methods
@@ -293,7 +291,7 @@ class Output(keras.layers.Layer):
         Returns:
             (…) int32 ids.
         """
-        return draw(self.log_probs(hidden) / ops.maximum(temperature, LEAST_TEMPERATURE), uniform[0])
+        return draw(tempered(self.log_probs(hidden), temperature), uniform[0])
 
     @old_arguments
     def sample_top_k(
@@ -320,13 +318,7 @@ class Output(keras.layers.Layer):
             (…) int32 ids.
         """
         log_probs, ids = self.top_k(hidden, max_k)
-        odds = log_probs / ops.maximum(temperature, LEAST_TEMPERATURE)
-        odds = ops.where(ops.arange(max_k) < top_k, odds, -float("inf"))
-        if top_p is not None:
-            probabilities = ops.softmax(odds)
-            before = ops.cumsum(probabilities, axis=-1) - probabilities
-            odds = ops.where((before < top_p) | (ops.arange(max_k) == 0), odds, -float("inf"))
-        return ops.take_along_axis(ids, draw(odds, uniform[0])[..., None], axis=-1)[..., 0]
+        return draw_best(log_probs, ids, uniform[0], temperature, top_k, top_p)
 
     def for_inference(self) -> "Output":
         """Returns the layer to predict with, by default this layer."""
