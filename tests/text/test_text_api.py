@@ -19,7 +19,7 @@ SIZES |= {"_epoch=10": "_epoch=2"}
 @pytest.mark.usefixtures("eager_predictions")
 def test_the_examples(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    vocabulary, run = Vocabulary([*WORDS[:4], "It", "was", *WORDS[6:]], range(20)), tmp_path / "runs/books"
+    vocabulary, run = Vocabulary([*WORDS[:4], "It", "was", *WORDS[6:]], range(20, 0, -1)), tmp_path / "runs/books"
     run.mkdir(parents=True)
     vocabulary.save(run / "vocabulary.txt")
     (run / "corpus.json").write_text(json_text({"tokenizer": "words", "unit": "word"}))

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("eager_predictions")
 
 @pytest.fixture
 def text():
-    return TextModel(language_model(), TextCodec(Vocabulary(WORDS, range(len(WORDS)))))
+    return TextModel(language_model(), TextCodec(Vocabulary(WORDS, range(len(WORDS), 0, -1))))
 
 
 def log_probs_of(text, tokens):
@@ -81,12 +81,39 @@ def test_one_seed_gives_one_text_whichever_way_it_comes(text):
     how = {"length": 6, "top_k": 9, "top_p": 0.99, "seed": 3}
     whole = text.generate("word1", **how)
     pairs = list(text.stream("word1", **how))
-    assert [f" {token}".replace(" </s>", "\n") for token, _ in pairs] == [piece for _, piece in pairs]
+    spaced = "".join(f" {token}".replace(" </s>", "\n") for token, _ in pairs)
+    assert spaced.replace("\n ", "\n") == "".join(piece for _, piece in pairs)
     assert "".join(piece for _, piece in pairs) == whole == text.generate(["word1"], **how)[0]
     stop = pairs[2][0]
     ended = text.generate("word1", **how, stop=stop)
     assert whole.startswith(ended) and ended.split()[-1:] == [stop] * (stop != "</s>")
     assert len(ended) < len(whole)
+
+
+def test_unknown_words_are_not_generated_unless_asked_for(text):
+    plain = text.generate([""] * 200, 10, seed=1, forbid=[])
+    assert any("<unk>" in one for one in plain)
+    assert not any("<unk>" in one for one in text.generate([""] * 200, 10, seed=1))
+    assert "word1" not in text.generate("", 60, seed=1, forbid=["word1"]).split()
+
+
+def test_several_continuations_of_a_prompt(text):
+    one = text.generate("word1", 6, seed=1, num_return_sequences=3)
+    assert len(one) == 3 and len(set(one)) > 1 and all(isinstance(each, str) for each in one)
+    several = text.generate(["word1", "word2"], 6, seed=1, num_return_sequences=2)
+    assert [len(each) for each in several] == [2, 2]
+
+
+def test_no_line_begins_with_a_space(text):
+    generated = [text.generate(prompt, 40, seed=seed) for seed in range(20) for prompt in ("", "word1", "word1\n")]
+    assert any("\n" in one.strip("\n") for one in generated)
+    assert not any("\n " in one for one in generated)
+    assert not any(one.startswith(" ") for one in (*generated[::3], *generated[2::3]))
+    assert all(one[0] in " \n" for one in generated[1::3])
+
+
+def test_it_says_what_it_is(text):
+    assert repr(text) == "<TextModel: AdaptiveEmbedding, TransformerDecoder, AdaptiveSoftmax; 20 words, 736 parameters>"
 
 
 def test_a_continuation_goes_on_from_any_of_its_tokens(text):
@@ -134,7 +161,7 @@ def test_the_perplexity_of_pieces_is_per_word():
 
 
 def test_unknown_words_are_read_by_their_bytes():
-    model, codec = system("CNN"), TextCodec(Vocabulary(WORDS, range(len(WORDS))))
+    model, codec = system("CNN"), TextCodec(Vocabulary(WORDS, range(len(WORDS), 0, -1)))
     closed, opened = TextModel(model, codec), TextModel(model, codec, open_vocabulary=True)
     lines = ["word1 dog word2", "word1 cat word2"]
     (one, other), (dog, cat) = closed.score(lines), opened.score(lines)

@@ -210,7 +210,7 @@ def test_generate_ends_with_the_stop_word(trained, tmp_path, capsys):
     for whole, one in zip(*texts, strict=True):
         assert one == whole[: whole.index(word) + 1 if word in whole else None]
     assert len(texts[1][0]) <= 3
-    with pytest.raises(ValueError, match="--stop must be one word of the vocabulary, .* --stop=w1 w2"):
+    with pytest.raises(ValueError, match="--stop must be a word of the vocabulary, .* --stop=w1 w2"):
         call(generate, *options, "--stop=w1 w2")
 
 
