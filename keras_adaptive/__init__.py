@@ -7,11 +7,15 @@ model that uses them. The parts that hold such classes are imported at once, the
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
-from keras_adaptive import layers as layers
-from keras_adaptive import metrics as metrics
-from keras_adaptive import models as models
-from keras_adaptive import ops as ops
-from keras_adaptive import optimizers as optimizers
+from keras_adaptive.installed_backend import choose_backend as _choose_backend
+
+_choose_backend()  # before Keras is imported
+
+from keras_adaptive import layers as layers  # noqa: E402
+from keras_adaptive import metrics as metrics  # noqa: E402
+from keras_adaptive import models as models  # noqa: E402
+from keras_adaptive import ops as ops  # noqa: E402
+from keras_adaptive import optimizers as optimizers  # noqa: E402
 
 if TYPE_CHECKING:  # `__getattr__` imports these when they are first used: they take most of the time of this package
     from keras_adaptive import callbacks as callbacks

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -61,3 +62,52 @@ def test_a_file_says_what_to_import(make, tmp_path):
         [sys.executable, "-c", program, str(tmp_path / "model.keras")], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 1 and "import keras_adaptive, before the model is loaded" in done.stderr
+
+
+HIDDEN = "import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, *a: None if n in {} else f(n, *a); "
+
+
+@pytest.mark.parametrize("missing, chosen", [({"tensorflow"}, "jax"), ({"tensorflow", "jax"}, "torch")])
+def test_an_installed_backend_is_chosen_before_keras_is_imported(tmp_path, missing, chosen):
+    """Keras itself would choose TensorFlow, and end in a traceback of 30 lines where it is not installed."""
+    program = HIDDEN.format(missing) + "import keras_adaptive, keras; print(keras.config.backend())"
+    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
+    environment["KERAS_HOME"] = str(tmp_path)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.stdout == f"{chosen}\n", done.stderr
+
+
+def test_without_a_backend_the_last_line_says_what_to_install(tmp_path):
+    program = HIDDEN.format({"tensorflow", "jax", "torch"}) + "import keras_adaptive"
+    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+    message = 'ModuleNotFoundError: No backend of Keras is installed: pip install "keras_adaptive[jax]", [torch] or'
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(message)
+
+
+def test_the_readme_of_a_wheel_has_no_relative_links():
+    root = Path(keras_adaptive.__file__).parents[1]
+    names = {}
+    exec((root / "setup.py").read_text(encoding="utf-8").split("\nsetup(")[0], names)  # without the call of setup
+    text = "[a](docs/a.md) ![p](docs/p.png) [b](https://b.org) [c](#c)"
+    assert names["absolute"](text, "") == "a  [b](https://b.org) [c](#c)"
+    with_address = "[a](https://x.org/y/docs/a.md) ![p](https://x.org/y/docs/p.png) [b](https://b.org) [c](#c)"
+    assert names["absolute"](text, "https://x.org/y/") == with_address
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    assert names["RELATIVE"].search(readme) and not names["RELATIVE"].search(names["absolute"](readme, ""))
+
+
+def test_programs_say_their_version(capsys, monkeypatch):
+    from trainers.__main__ import main
+
+    monkeypatch.setattr(sys, "argv", ["keras-adaptive", "--version"])
+    main()
+    assert capsys.readouterr().out == f"keras-adaptive {keras_adaptive.__version__}\n"
+
+
+def test_an_export_without_tensorflow_names_the_extra(monkeypatch):
+    from trainers import export
+
+    monkeypatch.setattr(export.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=r'needs TensorFlow: pip install "keras_adaptive\[tensorflow\]"'):
+        export.main()

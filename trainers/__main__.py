@@ -1,6 +1,7 @@
 """Runs a program by its name: `keras-adaptive PROGRAM [flags]`, the same as `python -m trainers.PROGRAM [flags]`."""
 
 import ast
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ USAGE = """Large-vocabulary language models in Keras 3.
 
     keras-adaptive PROGRAM [flags]
     keras-adaptive PROGRAM --help
+    keras-adaptive --version
 
 Programs:
 {programs}
@@ -27,11 +29,19 @@ def main():
         width = max(map(len, descriptions))
         lines = (f"  {name:{width}}  {description}" for name, description in descriptions.items())
         print(USAGE.format(programs="\n".join(lines), recipes=RECIPES))
+    elif name == "--version":
+        print(f"keras-adaptive {version()}")
     elif name not in descriptions:
         sys.exit(f"keras-adaptive: there is no program {name!r}. Programs: {', '.join(descriptions)}.")
     else:
         sys.argv[1:] = arguments
         runpy.run_module(f"trainers.{name}", run_name="__main__", alter_sys=True)
+
+
+def version():
+    """Returns the version of the package without importing it, which would import Keras."""
+    source = (Path(__file__).parents[1] / "keras_adaptive" / "__init__.py").read_text(encoding="utf-8")
+    return re.search('^__version__ = "(.*)"$', source, re.MULTILINE)[1]
 
 
 def programs():

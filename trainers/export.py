@@ -5,6 +5,7 @@ The run may have been trained on any backend; the program loads it on TensorFlow
 python -m trainers.export --run_dir=runs/quickstart --export_dir=exports/quickstart/1
 """
 
+import importlib.util
 import os
 
 from absl import flags
@@ -25,6 +26,8 @@ def define_flags():
 
 
 def main():
+    if importlib.util.find_spec("tensorflow") is None:
+        raise ModuleNotFoundError('An export needs TensorFlow: pip install "keras_adaptive[tensorflow]".')
     from keras_adaptive.export import export_saved_model
     from trainers.run_folder import RunFolder
 
