@@ -169,7 +169,9 @@ PROCESSES = [
     "trainers/test_serve.py::test_eight_clients",
     "test_imports.py::test_every_module",
     "test_package.py::test_a_file",
+    "test_package.py::test_an_installed_backend",
     "test_package.py::test_importing",
+    "test_package.py::test_without_a_backend",
 ]
 # What runs with TensorFlow's graph optimizer, by file or test: programs, as users run them.
 OPTIMIZED = [

@@ -19,6 +19,7 @@ LEAVES = {"data", "metrics", "optimizers", "callbacks", "generation"}
 TOP = {"export", "distribution", "fairseq", "evaluation"}
 FLOORS = {"backend", "ops"}
 MAY_IMPORT = {
+    "installed_backend": set(),
     **{name: set() for name in GROUND | FOR_ALL},
     "backend": set(),
     "ops": {"backend"},

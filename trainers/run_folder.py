@@ -130,7 +130,9 @@ class RunFolder:
             listed = ", ".join(f"--{name}={plain(new)} (was {plain(old)})" for name, (new, old) in changed.items())
             raise ValueError(
                 f"{self.path} is a run with other flags: {listed}. Pass another --run_dir, or the same flags. More "
-                "--updates continue a run only if its learning rates so far do not change: see --period."
+                "--updates continue a run only if its learning rates so far do not change, as those of a cosine over "
+                f"all updates do: pass --init_from={self.path} and another --run_dir to go on from its best weights; a "
+                "run that starts with --period can be lengthened."
             )
 
     def _compare_vocabulary(self, corpus):

@@ -58,7 +58,8 @@ def assert_same_runs(one, other):
 def test_a_run_is_lengthened_bit_for_bit(whole, corpora, tmp_path, capsys):
     run = trained(tmp_path / "run", corpora[0], "--updates=3")  # one cycle over all updates
     with pytest.raises(
-        ValueError, match=r"other flags: --updates=6 \(was 3\)\. .* learning rates so far do not change"
+        ValueError,
+        match=r"--updates=6 \(was 3\)\. .* rates so far do not change, .*pass --init_from=.*run and another",
     ):
         trained(tmp_path / "run", corpora[0])
     assert run.flags()["updates"] == "3"
