@@ -8,12 +8,12 @@ from keras_adaptive.backend.checks import check_rows
 from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.output import Output
+from keras_adaptive.layers.outputs.unsorted_ids import warn_if_unsorted
 from keras_adaptive.models.generation import Generation
 from keras_adaptive.models.outside_ids import check_class_weight
 from keras_adaptive.models.prediction import Cache
 from keras_adaptive.models.reading import check_trained_length
 from keras_adaptive.models.training_step import TrainingStep
-from keras_adaptive.models.unsorted_ids import warn_if_unsorted
 from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
 
@@ -162,7 +162,7 @@ class LanguageModel(TrainingStep, Generation):
         """
         check_class_weight(kwargs)
         x, y = self._checked(x, "tokens"), self._checked(y, "targets")
-        return super().fit(warn_if_unsorted(self, x, y, kwargs.get("sample_weight")), y, **kwargs)
+        return super().fit(warn_if_unsorted(self, self.word_output, x, y, kwargs.get("sample_weight")), y, **kwargs)
 
     def evaluate(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
         """Evaluates the model as `keras.Model.evaluate` does: mean loss per target in nats, and perplexity.

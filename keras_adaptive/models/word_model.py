@@ -15,12 +15,12 @@ from keras_adaptive.backend.run_step import run_step
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.outputs.tied_output import with_nested
+from keras_adaptive.layers.outputs.unsorted_ids import warn_if_unsorted
 from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.language_model import REQUIRES
 from keras_adaptive.models.outside_ids import check_class_weight, checked, raise_if_outside, with_check
 from keras_adaptive.models.prediction import refuse_onnx
 from keras_adaptive.models.row_tables import row_tables
-from keras_adaptive.models.unsorted_ids import warn_if_unsorted
 from keras_adaptive.ops.bands import count_outside
 from keras_adaptive.ops.global_norm import clip_factor, global_norm, scaled
 from keras_adaptive.ops.token_weights import token_weights
@@ -140,7 +140,7 @@ class WordModel(keras.Model):
         arguments = _with_check(super().fit, args, kwargs)
         check_class_weight(arguments)
         data = (arguments.get(name) for name in ("x", "y", "sample_weight"))
-        return super().fit(**{**arguments, "x": warn_if_unsorted(self, *data)})
+        return super().fit(**{**arguments, "x": warn_if_unsorted(self, self.word_output, *data)})
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """Evaluates the model as `keras.Model.evaluate` does: loss, perplexity and, if compiled, accuracy.

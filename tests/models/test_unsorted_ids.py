@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, SampledSoftmax
+from keras_adaptive.layers.outputs.unsorted_ids import means_if_unsorted, warn_if_unsorted
 from keras_adaptive.models import WordModel
-from keras_adaptive.models.unsorted_ids import means_if_unsorted, warn_if_unsorted
 from tests.support.backends import BACKEND
 from tests.support.tiny import language_model
 
@@ -57,6 +57,19 @@ SORTED = zipf(VOCABULARY, ROWS * LENGTH).reshape(ROWS, LENGTH).astype("int32")
 UNSORTED = MIXED[SORTED].astype("int32")
 
 
+def check(model, *data):
+    return warn_if_unsorted(model, model.word_output, *data)
+
+
+def added():
+    """Returns a model whose output is called with the targets, and which can be trained on arrays."""
+    ids, targets = (keras.Input((LENGTH,), dtype="int32", name=name) for name in ("ids", "targets"))
+    softmax = AdaptiveSoftmax(VOCABULARY, (50,), factor=2)
+    model = keras.Model([ids, targets], softmax(keras.layers.Embedding(VOCABULARY, 8)(ids), targets))
+    model.compile("sgd", run_eagerly=BACKEND == "tensorflow")
+    return model
+
+
 def language():
     model = language_model(VOCABULARY, dtype="float32")
     model.compile("sgd", run_eagerly=True)
@@ -71,6 +84,15 @@ def test_fit_warns_once(make):
     assert sum("counts" in str(warning.message) for warning in caught) == 1
     model.fit(UNSORTED, UNSORTED, batch_size=ROWS, verbose=0)  # a warning would be an error
     make().fit(SORTED, SORTED, batch_size=ROWS, verbose=0)
+
+
+@pytest.mark.parametrize("data", [lambda ids: [ids, ids], lambda ids: {"ids": ids, "targets": ids}])
+def test_fit_warns_of_targets_that_are_inputs(data):
+    model = added()
+    with pytest.warns(UserWarning, match=WARNING):
+        model.fit(data(UNSORTED), batch_size=ROWS, verbose=0)
+    model.fit(data(UNSORTED), batch_size=ROWS, verbose=0)
+    added().fit(data(SORTED), batch_size=ROWS, verbose=0)
 
 
 class Pairs(keras.utils.PyDataset):
@@ -95,7 +117,7 @@ def dataset():
 @pytest.mark.parametrize("data", [Pairs, batches, *([dataset] if BACKEND == "tensorflow" else [])])
 def test_data_sets_and_generators_are_looked_at_and_kept(data):
     with pytest.warns(UserWarning, match=WARNING):
-        kept = warn_if_unsorted(word_model(), data())
+        kept = check(word_model(), data())
     kept = [kept[number] for number in range(5)] if data is Pairs else list(kept)
     np.testing.assert_array_equal(np.concatenate([np.asarray(targets) for _, targets in kept]), UNSORTED)
 
@@ -103,7 +125,7 @@ def test_data_sets_and_generators_are_looked_at_and_kept(data):
 @pytest.mark.parametrize("make", [language, word_model])
 def test_tensors_are_arrays_too(make):
     with pytest.warns(UserWarning, match=WARNING):
-        warn_if_unsorted(make(), None, keras.ops.convert_to_tensor(UNSORTED))
+        check(make(), None, keras.ops.convert_to_tensor(UNSORTED))
 
 
 def test_padding_does_not_count():
@@ -112,9 +134,9 @@ def test_padding_does_not_count():
     padded[ROWS:], weights[ROWS:] = VOCABULARY - 1, 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_if_unsorted(word_model(), None, padded, weights)
-        warn_if_unsorted(word_model(), None, padded, weights[:, 0])
-        warn_if_unsorted(word_model(), None, np.where(weights > 0, padded, -1))
+        check(word_model(), None, padded, weights)
+        check(word_model(), None, padded, weights[:, 0])
+        check(word_model(), None, np.where(weights > 0, padded, -1))
 
 
 def test_only_models_that_rely_on_the_order_are_looked_at():
@@ -123,8 +145,8 @@ def test_only_models_that_rely_on_the_order_are_looked_at():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for output in (plain, SampledSoftmax(VOCABULARY, 5, counts=counts)):
-            warn_if_unsorted(word_model(output), None, UNSORTED)
+            check(word_model(output), None, UNSORTED)
     bands = AdaptiveEmbedding(VOCABULARY, 8, (50,))
     for model in (word_model(noise), word_model(AdaptiveSoftmax(VOCABULARY, ()), bands)):
         with pytest.warns(UserWarning, match=WARNING):
-            warn_if_unsorted(model, None, UNSORTED)
+            check(model, None, UNSORTED)

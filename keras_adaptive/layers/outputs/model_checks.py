@@ -13,6 +13,7 @@ from typing import Any
 import keras
 
 from keras_adaptive.backend.running_fit import METHODS, restore_variables, running_fit
+from keras_adaptive.layers.outputs.unsorted_ids import warn_if_unsorted
 from keras_adaptive.typing import Tensor
 
 # Losses and metrics of Keras that read probabilities but have no `from_logits`, by the names of their functions.
@@ -86,6 +87,20 @@ class ModelChecks:
         self.results.append(Result(weakref.ref(tensor), layer, is_log_probs))
         if not is_log_probs and not self.has_own_loss:
             self.adding = layer.name
+            if not hasattr(self.model(), "order_is_checked"):
+                self._check_order(layer, running_fit())
+
+    def _check_order(self, layer, running):
+        """Warns if `fit` has arrays whose targets are not sorted by count, though the layer relies on it."""
+        model, x = self.model(), running.get("x")
+        if running.get("self") is not model or not hasattr(model, "inputs"):
+            return
+        names = [tensor.name for tensor in model.inputs]
+        arrays = x if isinstance(x, dict) else dict(zip(names, keras.tree.flatten(x)))
+        for call in layer._inbound_nodes:
+            _, *inputs = (arrays.get(tensor.name) for tensor in call.input_tensors)
+            if inputs and hasattr(inputs[0], "dtype"):
+                warn_if_unsorted(model, layer, None, *inputs)
 
     def _checking_arguments(self, method):
         """Returns `fit` or `evaluate` with a check of its arguments. Compiled steps do not check them again."""

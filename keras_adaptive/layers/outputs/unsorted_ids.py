@@ -11,25 +11,29 @@ import numpy as np
 from keras import ops
 
 from keras_adaptive.layers.inputs.input import Input
-from keras_adaptive.layers.outputs.tied_output import with_nested
 
 BATCHES, LEAST_TARGETS, MOST_TARGETS = 10, 1_000, 100_000  # what is looked at
 RATIO, SHARE, SPECIAL = 1.5, 0.1, 4  # how much larger the mean id must be: a ratio, and a share of the vocabulary
 
 
-def warn_if_unsorted(model: keras.Model, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+def warn_if_unsorted(
+    model: keras.Model, output: keras.layers.Layer, x: Any, y: Any = None, sample_weight: Any = None
+) -> Any:
     """Warns if the first targets show that the ids of a model with bands are not sorted by count. Once per model.
 
     Args:
-        model: A model with a `word_output`.
+        model: The model.
+        output: Its output layer.
         x, y, sample_weight: The arguments of `fit`.
 
     Returns:
         `x`, or a generator of the same batches in place of a generator.
     """
-    if getattr(model, "order_is_checked", False) or not _needs_order(model):
+    if hasattr(model, "order_is_checked"):
         return x
     model.order_is_checked = True
+    if not _needs_order(model, output):
+        return x
     if y is not None:
         batches: Iterable[Any] = [_some_rows(y, sample_weight)]
     elif isinstance(x, types.GeneratorType):
@@ -41,8 +45,8 @@ def warn_if_unsorted(model: keras.Model, x: Any, y: Any = None, sample_weight: A
         batches = x.take(BATCHES)
     else:
         batches = []
-    vocabulary_size = model.word_output.vocabulary_size
-    if means := means_if_unsorted(_first_targets(batches, vocabulary_size), vocabulary_size):
+    size = output.vocabulary_size
+    if means := means_if_unsorted(_first_targets(batches, size), size):
         warnings.warn(
             "The ids seem not to be in descending order of their counts, on which `cutoffs` or log-uniform noise rely: "
             f"the mean id of the first targets is {means[0]:,.0f}, and would be {means[1]:,.0f}. Map them by "
@@ -74,17 +78,17 @@ def means_if_unsorted(ids: np.ndarray, vocabulary_size: int) -> tuple[float, flo
     return (mean, sorted_mean) if mean > RATIO * sorted_mean and mean - sorted_mean > least else None
 
 
-def _needs_order(model):
+def _needs_order(model, output):
     """Returns whether the bands or the noise of a model rely on the order of the ids."""
-    output = model.word_output
-    layers = [output, *(nested for layer in model.layers for nested in with_nested(layer) if isinstance(nested, Input))]
+    layers = [output, *(layer for layer in model._flatten_layers() if isinstance(layer, Input))]
     if any(layer.vocabulary_size == output.vocabulary_size and len(layer.boundaries) > 2 for layer in layers):
         return True
     return output.num_samples > 0 and getattr(output, "counts", None) is None
 
 
 def _some_rows(y, sample_weight):
-    """Returns a batch of rows from everywhere in arrays."""
+    """Returns a batch of rows from everywhere in arrays. Tensors are converted first, as within a step they must be."""
+    y, sample_weight = (ops.convert_to_numpy(x) if ops.is_tensor(x) else x for x in (y, sample_weight))
     targets_per_row = max(1, int(np.prod(np.shape(y)[1:])))
     step = max(1, len(y) * targets_per_row // MOST_TARGETS)
     return None, y[::step], None if sample_weight is None else sample_weight[::step]
