@@ -1,4 +1,4 @@
-"""Finds the `fit` or `evaluate` of Keras that runs the current step.
+"""Finds the `fit`, `evaluate`, `train_on_batch` or `test_on_batch` of Keras that runs the current step.
 
 Keras tells a layer neither its model, under JAX, nor the arguments of `fit`.
 """
@@ -8,12 +8,12 @@ from typing import Any
 
 import keras
 
-METHODS = ("fit", "evaluate")
+METHODS = ("fit", "evaluate", "train_on_batch", "test_on_batch")
 CODES = {inspect.unwrap(getattr(keras.Model, name)).__code__ for name in METHODS}
 
 
 def running_fit() -> dict[str, Any]:
-    """Returns the local variables of the innermost `fit` or `evaluate` in progress; an empty dict if there is none."""
+    """Returns the local variables of the innermost of these methods in progress; an empty dict if there is none."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code not in CODES:
         frame = frame.f_back
@@ -21,7 +21,7 @@ def running_fit() -> dict[str, Any]:
 
 
 def restore_variables(model: keras.Model) -> None:
-    """Gives the variables of a model in `fit` or `evaluate` their values, so that an error in a step loses nothing.
+    """Gives the variables of a model in one of these methods their values, so that an error in a step loses nothing.
 
     Under JAX, Keras removes the values from the variables during `fit` and `evaluate`, and an error would lose them.
     """

@@ -103,7 +103,7 @@ class ModelChecks:
                 warn_if_unsorted(model, layer, None, *inputs)
 
     def _checking_arguments(self, method):
-        """Returns `fit` or `evaluate` with a check of its arguments. Compiled steps do not check them again."""
+        """Returns `fit` or its like with a check of its arguments. Compiled steps do not check them again."""
         signature = inspect.signature(method)
 
         @functools.wraps(method)
