@@ -8,6 +8,7 @@ half of which is context. A body with a state of fixed size reads a line as a wh
 echo "The function returns a list ." | python -m trainers.score --run_dir=runs/quickstart
 """
 
+import csv
 import functools
 import itertools
 import os
@@ -19,6 +20,7 @@ from absl import flags
 
 from keras_adaptive.files import json_text, read_text_lines
 from keras_adaptive.text import TextModel
+from keras_adaptive.text.surprisals import COLUMNS, surprisal_rows
 from trainers import command_line
 from trainers.progress import Progress
 from trainers.run_folder import RunFolder
@@ -32,7 +34,10 @@ def define_flags():
         "input", [], "UTF-8 file to score; may be repeated. By default the standard input.", several=True
     )
     flags.DEFINE_integer("batch_size", 16, "Largest number of lines at a time.", 1, 2**20)
-    flags.DEFINE_enum("format", "table", ["table", "json"], "Readable table, or one JSON object per line.")
+    formats = "Readable table, one JSON object per line, or a row per word with its surprisal in bits."
+    flags.DEFINE_enum("format", "table", ["table", "json", "csv", "tsv"], formats)
+    flags.DEFINE_string("preceding", "", "Text before every line, which is read and not scored.")
+    flags.DEFINE_bool("line_end", True, "Score the `</s>` after every line.")
     flags.DEFINE_bool(
         "open_vocabulary",
         False,
@@ -57,16 +62,18 @@ def main():
             f"--alternatives must be at most {len(text.vocabulary)}, the number of words of the model. "
             f"Received: --alternatives={FLAGS.alternatives}"
         )
-    lines = ([*text.codec.tokenize(line), "</s>"] for line in read_lines(keeps_mark=text.codec.keeps_mark))
+    before, end = text.codec.tokenize(FLAGS.preceding), ["</s>"] * FLAGS.line_end
+    lines = ([*before, *text.codec.tokenize(line), *end] for line in read_lines(keeps_mark=text.codec.keeps_mark))
     if FLAGS.open_vocabulary:
         lines = list(lines)
         text.read_unknown(itertools.chain.from_iterable(lines))
     number, report = 0, Progress("lines")
     of_tokens = functools.partial(Progress, "tokens of a line")
+    write = writer(text.codec)
     for batch in as_they_come(lines, FLAGS.batch_size):
-        for record in text.score_tokens(batch, FLAGS.alternatives, of_tokens):
+        for record in text.score_tokens(batch, FLAGS.alternatives, of_tokens, len(before)):
             number += 1
-            print_json(record) if FLAGS.format == "json" else print_table(number, record, text.codec.shown)
+            write(number, record)
         if not sys.stdout.isatty():
             report(number, total)
 
@@ -125,6 +132,22 @@ def as_they_come(lines, size):
         raise end[0]
 
 
+def writer(codec):
+    """Returns the function `(number, record)` that prints a record in --format."""
+    if FLAGS.format == "json":
+        return print_json
+    if FLAGS.format == "table":
+        return functools.partial(print_table, shown=codec.shown)
+    table = csv.writer(sys.stdout, "excel" if FLAGS.format == "csv" else "excel-tab", lineterminator="\n")
+    table.writerow(COLUMNS)
+
+    def print_rows(number, record):
+        table.writerows(surprisal_rows(number, record, codec))
+        sys.stdout.flush()
+
+    return print_rows
+
+
 def print_table(number, record, shown):
     tokens, words = record["tokens"], record["words"]
     for place, token in enumerate(tokens):
@@ -141,7 +164,7 @@ def print_table(number, record, shown):
     print(f"line {number}: {figures.format(counted=counted, **record)}\n", flush=True)
 
 
-def print_json(record):
+def print_json(number, record):
     print(json_text(record, ensure_ascii=False), flush=True)
 
 

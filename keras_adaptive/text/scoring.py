@@ -100,7 +100,6 @@ def as_record(
     scores: list[np.ndarray],
     boundaries: Sequence[int],
     codec: TextCodec,
-    reading: Reading,
 ) -> dict:
     """Returns the scores of a line by name, in the types of JSON.
 
@@ -109,7 +108,6 @@ def as_record(
         scores: What `score_lines` yields.
         boundaries: First id of every band of the output and, last, the number of ids.
         codec: The `TextCodec` of the tokens.
-        reading: The `Reading` by which the line was scored.
     """
     log_probs, ranks, *others = scores
     log_probs, words = log_probs.astype("float64"), codec.count_words(tokens)
@@ -122,7 +120,6 @@ def as_record(
         "log_prob": float(log_probs.sum()),
         "perplexity": perplexity(-log_probs.sum() / words),
         "unknown": codec.vocabulary.unknown(tokens),
-        "reading": reading.describe(len(tokens)),
     }
     if others:
         entropies, best_log_probs, best_ids = others

@@ -10,6 +10,7 @@ from keras_adaptive.models import LanguageModel
 from keras_adaptive.models.generation import SAMPLERS, Reading
 from keras_adaptive.models.reading import reading_of
 from keras_adaptive.text.scoring import as_record, perplexity_of, score_lines
+from keras_adaptive.text.surprisals import COLUMNS, surprisal_rows
 
 FORBIDDEN = ("<unk>",)  # what generated texts do not contain by default
 
@@ -94,13 +95,24 @@ class TextModel:
         """Whether the model reads words by their bytes, so that every string has `neighbors`."""
         return self.trained.word_input.max_bytes is not None
 
-    def score(self, texts: str | Iterable[str], alternatives: int = 0, batch_size: int = 16) -> dict | list[dict]:
+    def score(
+        self,
+        texts: str | Iterable[str],
+        alternatives: int = 0,
+        batch_size: int = 16,
+        *,
+        context: str = "",
+        end: bool = True,
+    ) -> dict | list[dict]:
         """Returns the log-probability, rank and band of every token of a text, each with its `</s>` at the end.
 
         Args:
             texts: A string, or a list of them.
             alternatives: Number of the most probable words to return at every place.
             batch_size: Number of texts to compute at a time.
+            context: Text that precedes each text. It is read and not scored. A context of whole lines ends with a line
+                break.
+            end: Whether to score the `</s>` after each text.
 
         Returns:
             A dict, or a list with a dict for each text. `tokens`, `log_probs` (in nats), `ranks` (1 is the most
@@ -110,13 +122,30 @@ class TextModel:
             tokens, 32 of them context". With alternatives, `entropies` has the entropy (in nats) of each
             place, and `alternatives` its most probable words as `[[word, probability], …]`.
         """
-        lines = [self._line(text) for text in as_list(texts)]
+        before = self._tokens(context) if context else []
+        lines = [[*before, *self._line(text, end)] for text in as_list(texts)]
         batches = (lines[start : start + batch_size] for start in range(0, len(lines), batch_size))
-        records = [record for batch in batches for record in self.score_tokens(batch, alternatives)]
+        how = {"alternatives": alternatives, "skip": len(before)}
+        records = [record for batch in batches for record in self.score_tokens(batch, **how)]
         return records[0] if isinstance(texts, str) else records
 
+    def surprisals(self, texts: str | Iterable[str], *, context: str = "", end: bool = True) -> list[dict]:
+        """Returns the surprisal of every word, in bits, with what experiments compare it with.
+
+        Args:
+            texts, context, end: As in `score`.
+
+        Returns:
+            A list with a dict for each word: `sentence` (the number of the text) and `position`, both from 1; `word`;
+            `surprisal`, −log2 of its probability, of all its pieces together; `rank`, `None` for several pieces; and
+            `log_frequency`, the natural logarithm of its relative frequency in the training text, `None` if that is
+            unknown.
+        """
+        records = enumerate(self.score(as_list(texts), context=context, end=end), 1)
+        return [dict(zip(COLUMNS, row)) for pair in records for row in surprisal_rows(*pair, self.codec)]
+
     def score_tokens(
-        self, lines: Sequence[list[str]], alternatives: int = 0, reporter: Callable | None = None
+        self, lines: Sequence[list[str]], alternatives: int = 0, reporter: Callable | None = None, skip: int = 0
     ) -> Iterator[dict]:
         """Yields what `score` returns, for lines of tokens that are computed together.
 
@@ -124,7 +153,10 @@ class TextModel:
             lines: Tokens of each line, `</s>` at its end included.
             alternatives: As in `score`.
             reporter: As in `score_lines`.
+            skip: Number of tokens at the beginning of each line that are read and not scored.
         """
+        if any(len(line) <= skip for line in lines):
+            raise ValueError("A text must have a token to score. Received: a text without words, and end=False.")
         if not 0 <= alternatives <= len(self.vocabulary):
             raise ValueError(
                 f"`alternatives` must be from 0 to {len(self.vocabulary)}, the number of words of the model. "
@@ -134,7 +166,10 @@ class TextModel:
         targets = list(map(self.codec.encode, lines))
         scores = score_lines(self.model, targets, inputs, alternatives, reporter, self.reading)
         for tokens, ids, found in zip(lines, targets, scores):
-            yield as_record(tokens, ids, found, self.model.word_output.boundaries, self.codec, self.reading)
+            scored = [array[skip:] for array in found]
+            boundaries = self.model.word_output.boundaries
+            record = as_record(tokens[skip:], ids[skip:], scored, boundaries, self.codec)
+            yield {**record, "reading": self.reading.describe(len(tokens))}
 
     def perplexity(self, texts: str | Iterable[str], batch_size: int = 16) -> float:
         """Returns the perplexity per word of all texts together; a `</s>` after each counts as a word."""
@@ -284,9 +319,9 @@ class TextModel:
         """Returns the ids of prompts, which follow a `</s>`, as the model reads them."""
         return [np.append(np.int32(EOS), ids) for ids in self._read(lines)]
 
-    def _line(self, text):
-        """Returns the tokens of a text with the `</s>` at its end."""
-        return [*self._tokens(as_text(text).removesuffix("\n")), "</s>"]
+    def _line(self, text, end=True):
+        """Returns the tokens of a text, with the `</s>` at its end if `end`."""
+        return [*self._tokens(as_text(text).removesuffix("\n")), *["</s>"] * end]
 
     def _tokens(self, text):
         """Returns the tokens of a text, with a `</s>` for each line break."""

@@ -90,6 +90,32 @@ def test_one_seed_gives_one_text_whichever_way_it_comes(text):
     assert len(ended) < len(whole)
 
 
+def test_what_precedes_a_text_is_read_and_not_scored(text):
+    whole = text.score("word1 word2 \nword3 cat word4")
+    part = text.score("word3 cat word4", context="word1 word2 \n")
+    assert part["tokens"] == whole["tokens"][3:] == ["word3", "cat", "word4", "</s>"]
+    np.testing.assert_allclose(part["log_probs"], whole["log_probs"][3:], atol=1e-5)
+    assert part["words"] == 4 and part["log_prob"] == pytest.approx(sum(whole["log_probs"][3:]), abs=1e-4)
+    open_end = text.score(["word3 cat", "word4"], end=False)
+    assert [one["tokens"] for one in open_end] == [["word3", "cat"], ["word4"]]
+    with pytest.raises(ValueError, match="A text must have a token to score"):
+        text.score("", end=False)
+
+
+def test_surprisals_are_in_bits_and_by_word(text):
+    record, counts = text.score("word1 dog"), text.vocabulary.counts
+    rows = text.surprisals(["word1 dog", "word1"], end=True)
+    assert [(row["sentence"], row["position"], row["word"]) for row in rows] == [
+        *((1, 1, "word1"), (1, 2, "dog"), (1, 3, "</s>"), (2, 1, "word1"), (2, 2, "</s>"))
+    ]
+    np.testing.assert_allclose(
+        [row["surprisal"] for row in rows[:3]], -np.array(record["log_probs"]) / np.log(2), atol=1e-5
+    )
+    assert [row["rank"] for row in rows[:3]] == record["ranks"]
+    expected = np.log(counts[text.codec.encode(["word1"])[0]] / counts.sum())
+    assert rows[0]["log_frequency"] == pytest.approx(expected, abs=1e-6)
+
+
 def test_unknown_words_are_not_generated_unless_asked_for(text):
     plain = text.generate([""] * 200, 10, seed=1, forbid=[])
     assert any("<unk>" in one for one in plain)
@@ -158,6 +184,9 @@ def test_the_perplexity_of_pieces_is_per_word():
     assert record["words"] == 3 < len(record["tokens"])
     assert "".join(text.codec.detokenize(record["tokens"])) == " slower low\n"
     assert record["perplexity"] == pytest.approx(math.exp(-record["log_prob"] / 3), rel=1e-9)
+    rows = text.surprisals("slower low")
+    assert [row["word"] for row in rows] == ["slower", "low", "</s>"] and rows[0]["rank"] is None
+    assert sum(row["surprisal"] for row in rows) == pytest.approx(-record["log_prob"] / math.log(2), abs=1e-4)
 
 
 def test_unknown_words_are_read_by_their_bytes():

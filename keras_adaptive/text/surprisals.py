@@ -1,0 +1,44 @@
+"""The surprisal of every word of a scored text, as tables for experiments hold it."""
+
+import math
+from collections.abc import Iterator
+
+from keras_adaptive.data import TextCodec
+from keras_adaptive.data.text.subwords import begins_word
+
+COLUMNS = ("sentence", "position", "word", "surprisal", "rank", "log_frequency")
+
+
+def surprisal_rows(number: int, record: dict, codec: TextCodec) -> Iterator[tuple]:
+    """Yields a row of `COLUMNS` for every word of a record of `TextModel.score`.
+
+    The surprisal, in bits, of a word of several pieces is the sum of the surprisals of its pieces. It has no rank. The
+    logarithm of a word's relative frequency in the training text is natural, and `None` for pieces and for words that
+    the training text does not have.
+
+    Args:
+        number: Number of the sentence.
+        record: The record.
+        codec: The `TextCodec` of the model.
+    """
+    counts, total = codec.vocabulary.counts, int(codec.vocabulary.counts.sum())
+    ids = codec.encode(record["tokens"])
+    for position, places in enumerate(_words(record["tokens"], codec.unit), 1):
+        surprisal = -math.fsum(record["log_probs"][place] for place in places) / math.log(2)
+        rank = frequency = None
+        if len(places) == 1:
+            rank = record["ranks"][places[0]]
+            count = int(counts[ids[places[0]]]) if codec.unit != "sub-word" else 0
+            frequency = round(math.log(count / total), 6) if count else None
+        word = "".join(codec.detokenize([record["tokens"][place] for place in places], begins_line=True))
+        yield number, position, word.replace("\n", "</s>"), round(surprisal, 6), rank, frequency
+
+
+def _words(tokens, unit):
+    """Returns the places of the tokens of each word, a list of lists."""
+    words = []
+    for place, token in enumerate(tokens):
+        if unit != "sub-word" or begins_word(token) or not words:
+            words.append([])
+        words[-1].append(place)
+    return words
