@@ -32,8 +32,9 @@ class Progress:
 class TrainingLines(keras.callbacks.Callback):
     """Prints the progress of training, a line every 30 seconds.
 
-    On a terminal, the progress bar of Keras shows the updates, and the lines show only validations. List this callback
-    after `Throughput` and `Backup`.
+    On a terminal, the progress bar of Keras shows the updates, and the lines show only validations. The bar does not
+    show the time left in hours, nor updates that were skipped if there are none. List this callback after all that read
+    the logs.
 
     Args:
         backup: The `Backup`, which counts the updates.
@@ -55,6 +56,10 @@ class TrainingLines(keras.callbacks.Callback):
             if "hours_left" in logs:
                 line += f", {logs['tokens_per_second']:,.0f} tokens/s, {duration(3600 * logs['hours_left'])} left"
             print(line, flush=True)
+        _shorten(logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        _shorten(logs)
 
     def on_test_batch_end(self, batch, logs=None):
         if self._is_due():
@@ -67,6 +72,14 @@ class TrainingLines(keras.callbacks.Callback):
         if due:
             self._reported = time.monotonic()
         return due
+
+
+def _shorten(logs):
+    """Removes from the logs what the progress bar need not show."""
+    if logs:
+        logs.pop("hours_left", None)
+        if not logs.get("skipped"):
+            logs.pop("skipped", None)
 
 
 def duration(seconds):

@@ -125,8 +125,8 @@ class TextModel:
         before = self._tokens(context) if context else []
         lines = [[*before, *self._line(text, end)] for text in as_list(texts)]
         batches = (lines[start : start + batch_size] for start in range(0, len(lines), batch_size))
-        how = {"alternatives": alternatives, "skip": len(before)}
-        records = [record for batch in batches for record in self.score_tokens(batch, **how)]
+        scored = (self.score_tokens(batch, alternatives, skip=len(before)) for batch in batches)
+        records = [record for of_batch in scored for record in of_batch]
         return records[0] if isinstance(texts, str) else records
 
     def surprisals(self, texts: str | Iterable[str], *, context: str = "", end: bool = True) -> list[dict]:

@@ -192,20 +192,6 @@ def test_generate_continues_the_prompts_of_a_file(trained, tmp_path, capsys):
         assert capsys.readouterr().out.strip() == (one["prompt"] + one["text"]).strip()
 
 
-@pytest.mark.parametrize("format, mark", [("csv", ","), ("tsv", "\t")])
-def test_scores_are_tables_of_words(format, mark, trained, tmp_path, capsys):
-    (tmp_path / "lines.txt").write_text("w1 w2\nw3\n")
-    options = [f"--run_dir={trained}", f"--input={tmp_path}/lines.txt"]
-    call(score, *options, f"--format={format}", "--noline_end", "--preceding=w5")
-    header, *rows = (line.split(mark) for line in capsys.readouterr().out.splitlines() if mark in line)
-    assert header == ["sentence", "position", "word", "surprisal", "rank", "log_frequency"]
-    assert [row[:3] for row in rows] == [["1", "1", "w1"], ["1", "2", "w2"], ["2", "1", "w3"]]
-    call(score, f"--run_dir={trained}", f"--input={tmp_path}/lines.txt", "--format=json", "--preceding=w5")
-    records = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
-    bits = [-value / np.log(2) for record in records for value in record["log_probs"][:-1]]
-    np.testing.assert_allclose([float(row[3]) for row in rows], bits, atol=1e-5)
-
-
 def test_generate_ends_with_the_stop_word(trained, tmp_path, capsys):
     (tmp_path / "prompts.txt").write_text("w1\nw2 w3\n")
     options = [f"--run_dir={trained}", "--length=6", "--seed=3", "--top_p=0.9"]

@@ -51,6 +51,15 @@ def test_training_is_told_of_every_30_seconds(clock, capsys):
     ]
 
 
+def test_the_bar_shows_no_hours_and_only_updates_that_were_skipped():
+    lines = progress.TrainingLines(SimpleNamespace(update=1200), 5000)
+    for skipped, shown in ((0.0, {"loss"}), (2.0, {"loss", "skipped"})):
+        for report in (lines.on_train_batch_end, lines.on_epoch_end):
+            logs = {"loss": 5.25, "hours_left": 2.5, "tokens_per_second": 1.0, "skipped": skipped}
+            report(0, logs)
+            assert set(logs) == {*shown, "tokens_per_second"}
+
+
 def test_a_terminal_is_told_of_validations_which_the_progress_bar_leaves_out(clock, capsys):
     lines = progress.TrainingLines(SimpleNamespace(update=1200), 5000, with_bar=True)
     clock.now += 30
