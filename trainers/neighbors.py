@@ -1,7 +1,7 @@
-"""Prints the words with the nearest vectors to any given words, even words outside the vocabulary.
+"""Prints the words with the nearest vectors to given words.
 
-The run must read words by their bytes (--input=char_cnn). The numbers are cosine similarities. Table 4 of Jozefowicz et
-al. (2016) is such a table for words outside the vocabulary.
+A run that reads words by their bytes (--input=char_cnn) has vectors even for words outside its vocabulary. The numbers
+are cosine similarities. Table 4 of Jozefowicz et al. (2016) is such a table for words outside the vocabulary.
 
 python -m trainers.neighbors --run_dir=runs/cnn incerdible www.a.com 7546 townhal1 komarski
 """
@@ -23,13 +23,7 @@ def define_flags():
 
 def main(*words):
     run = RunFolder(FLAGS.run_dir)
-    model = run.model(FLAGS.model)
-    text = TextModel(model, run.codec)
-    if not text.reads_bytes:
-        raise ValueError(
-            f"{run.path} must be a run of --input=char_cnn, which has vectors for words outside the vocabulary. "
-            f"Received: a run with a {type(model.word_input).__name__}."
-        )
+    text = TextModel(run.model(FLAGS.model), run.codec)
     print(*table(words, text.neighbors(words, FLAGS.k), text.vocabulary), sep="\n")
 
 

@@ -1,7 +1,8 @@
 """Serves a web page that shows how models score and generate text, and its JSON API.
 
-The page reads a text and colors every word by its surprisal, compares two runs on a text, continues a prompt word by
-word, and shows the learning curve of a run, which may still be training. docs/page.md describes the page and its API.
+The page colors every word of a text by its surprisal, compares two runs on a text or two texts on a run, continues a
+prompt word by word, and shows the learning curve of a run, which may still be training. docs/page.md describes the page
+and its API.
 
 By default, only this machine can connect; see --host. There is no password and no encryption: anyone who can connect
 can use the models and see the names, flags and learning curves of the runs.
@@ -26,7 +27,8 @@ GRACE = 2  # seconds that streams have to end when the server stops
 
 
 def define_flags():
-    flags.DEFINE_list("run_dir", None, "Folder of a trained run, or several with commas between them.", required=True)
+    paths = "Folder of a trained run, or several with commas between them."
+    command_line.define_paths("run_dir", None, paths, required=True)
     flags.DEFINE_enum("model", "best", ["best", "last"], "Which of the runs' models.")
     host = "Address to listen on. 127.0.0.1 accepts local connections only; 0.0.0.0 accepts connections from any host."
     flags.DEFINE_string("host", "127.0.0.1", host)
@@ -76,8 +78,6 @@ def runs():
     """Returns the `ServedRun` of each folder of --run_dir, with different names."""
     from trainers.page.served_run import ServedRun
 
-    if not FLAGS.run_dir or not all(map(str.strip, FLAGS.run_dir)):
-        raise ValueError(f"--run_dir={','.join(FLAGS.run_dir)} holds an empty path: pass the folders of trained runs.")
     served = {}
     for path in FLAGS.run_dir:
         RunFolder(path).flags()  # raises a ValueError for other folders

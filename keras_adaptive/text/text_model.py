@@ -9,6 +9,7 @@ from keras_adaptive.data import EOS, TextCodec, Vocabulary
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.models.generation import SAMPLERS, Reading
 from keras_adaptive.models.reading import reading_of
+from keras_adaptive.text.nearest import nearest
 from keras_adaptive.text.scoring import as_record, perplexity_of, score_lines
 from keras_adaptive.text.surprisals import COLUMNS, surprisal_rows
 
@@ -92,7 +93,7 @@ class TextModel:
 
     @property
     def reads_bytes(self) -> bool:
-        """Whether the model reads words by their bytes, so that every string has `neighbors`."""
+        """Whether the model reads words by their bytes, so that strings outside the vocabulary have `neighbors` too."""
         return self.trained.word_input.max_bytes is not None
 
     def score(
@@ -282,20 +283,26 @@ class TextModel:
         """Returns the words of the vocabulary whose vectors are nearest to that of a word, and their cosines.
 
         Args:
-            word: Any string, in the vocabulary or not, or a list of strings.
+            word: A string, or a list of strings: any strings for a model that reads words by their bytes (`CharCNN`),
+                otherwise words of the vocabulary.
             k: Number of neighbors.
 
         Returns:
             A list of `(word, cosine)` in descending order, or a list of such lists.
 
         Raises:
-            ValueError: If the model knows words by their ids alone.
+            ValueError: If the model knows words by their ids alone, and a word is outside the vocabulary.
         """
         if not self.reads_bytes:
-            raise ValueError(
-                "Only a model that reads words by their bytes (`CharCNN`, --input=char_cnn) has neighbors of any word. "
-                f"Received: a model with a {type(self.trained.word_input).__name__}."
-            )
+            words = as_list(word)
+            if unknown := self.vocabulary.unknown(words):
+                raise ValueError(
+                    "`word` must be in the vocabulary: only a model that reads words by their bytes (`CharCNN`, "
+                    f"--input=char_cnn) has neighbors of any string. Received: {unknown[0][:80]!r}."
+                )
+            found = nearest(self.model.word_input, self.vocabulary.encode(words), k) if words else []
+            pairs = [[(self.vocabulary.words[id], cosine) for id, cosine in row] for row in found]
+            return pairs[0] if isinstance(word, str) else pairs
         table = ops.convert_to_numpy(self.model.word_input.tables[0].value)
         return self.trained.word_input.neighbors(word, k, table[: len(self.vocabulary)])
 

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from keras_adaptive.data import Vocabulary
+from tests.support.browser import EXAMPLE
 from tests.support.tiny import WORDS, language_model, system
 from trainers import serve
 from trainers.page.app import Page
@@ -23,7 +24,7 @@ CURVE += [{"update": 20, "val_loss": 2.6, "tokens": 160}]
 EVALUATION = {"split": "valid", "by_frequency": [{"low": 0, "high": 10, "tokens": 4, "nll": 5.0}]}
 EVALUATION["by_frequency"] += [{"low": 10, "high": None, "tokens": 40, "nll": 2.0}]
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=15_000)
 
 
 def write_run(path, model):
@@ -52,6 +53,7 @@ def folder(tmp_path_factory):
 def address(folder):
     """The address of a server of the runs, for texts of 50 words at most."""
     page = Page([ServedRun(folder / name, name) for name in ("words", "tied", "cnn")], Limits(2000, 50, 30))
+    page.runs["words"].example = EXAMPLE  # as from a corpus
     page.warm_up()
     with contextlib.closing(serve.listen("127.0.0.1", 0)) as listening:
         server = serve.server(page.app())
@@ -79,7 +81,7 @@ def open_page(browser, address):
     def is_ours(url):
         return url.startswith(f"{address}/")
 
-    def open_page(view="read", **options):
+    def open_page(view="read", shown=None, **options):
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
@@ -89,7 +91,7 @@ def open_page(browser, address):
         page.on("dialog", lambda dialog: (problems.append(dialog.message), dialog.dismiss()))
         page.on("request", lambda request: None if is_ours(request.url) else problems.append(request.url))
         page.goto(f"{address}/#{view}")
-        expect(page.locator(f"#{view}")).to_be_visible()
+        expect(page.locator(f"#{shown or view}")).to_be_visible()
         return page
 
     yield open_page

@@ -7,7 +7,8 @@ import filelock
 import pytest
 from playwright.sync_api import expect
 
-TEXT = "word1 word2 never word3"
+from tests.support.browser import TEXT, classes, read
+
 HOSTILE = [
     "<img/src=x/onerror=alert(1)>",
     "<script>alert(2)</script>",
@@ -19,15 +20,6 @@ HOSTILE = [
     "z" * 300,
 ]
 VIEWS = ["read", "compare", "write", "learn", "neighbors"]
-
-
-def read(page, text=TEXT):
-    """Reads a text and returns the words of the page, after which `</s>` comes."""
-    page.fill("#read-text", text)
-    page.click("#read button[type=submit]")
-    words = page.locator("#read .word")
-    expect(words).to_have_count(len(text.split()) + 1)
-    return words
 
 
 def luminance(color):
@@ -42,8 +34,11 @@ def test_read(open_page):
     page = open_page()
     words = read(page)
     expect(page.locator("#read .facts").first).to_contain_text("Perplexity per word")
-    assert all(re.search(r"\bs[0-7]\b", word.get_attribute("class")) for word in words.all())
+    assert [bool(re.search(r"\bs[0-7]\b", name)) for name in classes(words)] == [True, True, False, True, True]
     expect(words.nth(2)).to_have_class(re.compile("unknown"))
+    expect(page.locator("#read .legend")).to_contain_text("unknown")
+    expect(page.locator("#read .facts").first).to_contain_text("Bits per known word")
+    expect(page.locator("#read-bands rect")).to_have_count(2)
     card = page.locator("#read .card")
     words.nth(1).hover()
     expect(card.locator(".subject")).to_have_text("word2")
@@ -56,6 +51,26 @@ def test_read(open_page):
     assert float(words.nth(0).evaluate("word => getComputedStyle(word, '::after').content").strip('"')) > 0
 
 
+def test_colors_on_choice(open_page):
+    """By rank, entropy or band, with a legend and numbers of their own; an unknown word keeps its look."""
+    page = open_page()
+    words = read(page)
+    page.check("#read input[name=numbers]")
+    seen = {}
+    for name, title in {"bits": "Bits", "rank": "Rank", "entropy": "Entropy", "band": "Band"}.items():
+        page.select_option("#read [name=color]", name)
+        expect(page.locator("#read .legend")).to_contain_text(title)
+        seen[name] = [word.get_attribute("data-number") for word in words.all()]
+        expect(words.nth(2)).to_have_class(re.compile(r"word unknown"))
+    assert len({tuple(numbers) for numbers in seen.values()}) == 4
+    assert seen["band"] == [
+        "0" if word in ("</s>", "<unk>") else "1" for word in "word1 word2 <unk> word3 </s>".split()
+    ]
+    assert all(number.isdecimal() for number in seen["rank"])
+    expect(page.locator("#read .swatches li")).to_have_text(["0: 1–5", "1: 6–20"])
+    assert classes(words)[0].split() == ["word", "s7"] and classes(words)[4].split() == ["word", "s0"]
+
+
 def test_the_keyboard_is_enough(open_page):
     """From the text area to the words, between the words, and out of the card."""
     page = open_page(viewport={"width": 360, "height": 700})
@@ -65,7 +80,7 @@ def test_the_keyboard_is_enough(open_page):
     page.keyboard.press("Control+Enter")
     words, card = page.locator("#read .word"), page.locator("#read .card")
     expect(words).to_have_count(9)
-    for _ in range(3):  # the button, the box, the words
+    for _ in range(4):  # the button, the colors, the box, the words
         page.keyboard.press("Tab")
     expect(words.nth(0)).to_be_focused()
     for key, number in [("ArrowRight", 1), ("End", 8), ("ArrowLeft", 7), ("Home", 0)]:
@@ -94,14 +109,43 @@ def test_compare(open_page):
     page.click("#compare button[type=submit]")
     words = page.locator("#compare .word")
     expect(words).to_have_count(5)
-    assert all(re.search(r"\b([ab][1-3]|d0)\b", word.get_attribute("class")) for word in words.all())
+    looks = [bool(re.search(r"\b([ab][1-3]|d0)\b", name)) for name in classes(words)]
+    assert looks == [True, True, False, True, True] and "unknown" in classes(words)[2]
     words.nth(0).focus()
-    expect(page.locator("#compare .card")).to_contain_text("second − first")
+    expect(page.locator("#compare-reading .card")).to_contain_text("second − first")
     expect(page.locator("#compare-frequency rect")).not_to_have_count(0)
     expect(page.locator("#compare-largest .pairs")).to_have_count(2)
-    page.select_option("#compare [name=second]", "words")
+    for first in ("tied", "cnn", "words"):  # never the same twice
+        page.select_option("#compare [name=first]", first)
+        second = page.locator("#compare [name=second]")
+        assert second.input_value() != first
+        assert set(second.locator("option").all_inner_texts()) == {"words", "tied", "cnn"} - {first}
+
+
+def test_two_texts_on_one_run(open_page):
+    page = open_page("compare")
+    page.select_option("#compare [name=what]", "texts")
+    expect(page.locator("#compare [name=second]")).to_be_hidden()
+    page.select_option("#compare [name=first]", "tied")
+    page.fill("#compare-text", "word1 word2 word3")
+    page.fill("#compare-other", "word1 word4 word3")
     page.click("#compare button[type=submit]")
-    expect(page.locator("#compare .status.error")).to_contain_text("two different runs")
+    for place in ("first", "second"):
+        expect(page.locator(f"#compare-{place} .word")).to_have_count(4)
+    values = page.locator("#compare .result:not([hidden]) > .facts dd").all_inner_texts()
+    bits = [float(value) for value in values[:2]]
+    assert float(values[2].split()[0].replace("−", "-")) == pytest.approx(bits[1] - bits[0], abs=0.011)
+    assert values[3] == ("the first" if bits[0] < bits[1] else "the second")
+    first = [
+        words.nth(0).get_attribute("class")
+        for words in map(page.locator, ("#compare-first .word", "#compare-second .word"))
+    ]
+    assert first[0] == first[1]
+    page.fill("#compare-other", "word1 " * 60)
+    page.click("#compare button[type=submit]")
+    expect(page.locator("#compare .status.error")).to_contain_text("at most 50 words")
+    expect(page.locator("#compare .result:not([hidden])")).to_have_count(0)
+    page.problems.clear()
 
 
 def test_write(open_page):
@@ -115,6 +159,10 @@ def test_write(open_page):
     expect(words).to_have_count(12)
     expect(page.locator("#write [name=more]")).to_be_visible()
     greedy = words.all_inner_texts()
+    facts = page.locator("#write .facts").first
+    expect(facts).to_contain_text("Perplexity per word")
+    expect(facts).to_contain_text("Words per second")
+    assert facts.locator("dd").nth(1).inner_text() == "12" and float(facts.locator("dd").nth(2).inner_text()) > 0
     page.click("#write button[type=submit]")
     expect(page.locator("#write [name=more]")).to_be_visible()
     assert words.all_inner_texts() == greedy
@@ -155,13 +203,16 @@ def test_learn(open_page, folder):
 
 def test_neighbors(open_page):
     page = open_page("neighbors")
-    expect(page.locator("#neighbors .status")).to_contain_text("--input=char_cnn")
+    page.fill("#neighbors-words", "word2 wrod1")
+    page.click("#neighbors button[type=submit]")
+    columns = page.locator("#neighbors .columns > div")
+    expect(columns).to_have_count(2)
+    expect(columns.nth(0).locator("li")).to_have_count(8)
+    expect(columns.nth(1)).to_contain_text("has no vector")
     page.select_option("#run", "cnn")
     page.fill("#neighbors-words", "wrod1 word2")
     page.fill("#neighbors [name=k]", "3")
     page.click("#neighbors button[type=submit]")
-    columns = page.locator("#neighbors .result > div")
-    expect(columns).to_have_count(2)
     expect(columns.nth(0)).to_contain_text("not in the vocabulary")
     expect(columns.nth(1).locator("li")).to_have_count(3)
 
@@ -191,18 +242,28 @@ def test_hostile_prompts_and_strings_are_text(open_page):
     page.click("nav a[href='#neighbors']")
     page.fill("#neighbors-words", " ".join(HOSTILE))
     page.click("#neighbors button[type=submit]")
-    expect(page.locator("#neighbors .result > div")).to_have_count(len(HOSTILE))
+    expect(page.locator("#neighbors .columns > div")).to_have_count(len(HOSTILE))
     assert page.locator("main img, main script").count() == 0
 
 
 def test_an_error_of_the_server_is_shown(open_page):
+    """And no result stays under it."""
     page = open_page()
+    read(page)
     page.fill("#read-text", "word1 " * 60)
     page.click("#read button[type=submit]")
-    expect(page.locator("#read .status.error")).to_contain_text("at most 50 tokens")
+    expect(page.locator("#read .status.error")).to_contain_text("at most 50 words")
+    expect(page.locator("#read .result")).to_be_hidden()
     read(page)
     expect(page.locator("#read .status")).to_have_text("")
-    assert len(page.problems) == 1 and "413" in page.problems.pop()  # which the browser reports itself
+    page.click("nav a[href='#write']")
+    page.click("#write button[type=submit]")
+    expect(page.locator("#write .word")).to_have_count(30)
+    page.fill("#write-prompt", "word1 " * 60)
+    page.click("#write button[type=submit]")
+    expect(page.locator("#write .status.error")).to_contain_text("at most 50 words")
+    expect(page.locator("#write .result")).to_be_hidden()
+    assert len(page.problems) == 2 and "413" in page.problems.pop() + page.problems.pop()  # the browser reports them
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -218,7 +279,7 @@ def test_colors(open_page, scheme):
     })"""
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     scale = [f"s{step}" for step in range(8)]
-    names = [*scale, *"a1 a2 a3 d0 b1 b2 b3 note status lead".split()]
+    names = [*scale, *"a1 a2 a3 d0 b1 b2 b3 note status lead unknown".split()]
     levels = []
     for name, (color, ground) in zip(names, page.evaluate(colors, names)):
         dark, bright = sorted(luminance(paper if part == "rgba(0, 0, 0, 0)" else part) for part in (color, ground))
@@ -248,5 +309,5 @@ def test_a_narrow_screen(open_page):
         button = page.locator(f"#{view} button[type=submit]")
         if button.count() and button.is_enabled():
             button.click()
-            expect(page.locator(f"#{view} .result")).to_be_visible()
+            expect(page.locator(f"#{view} .result:visible")).to_have_count(1)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, view

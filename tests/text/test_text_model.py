@@ -2,6 +2,7 @@
 
 import math
 
+import keras
 import numpy as np
 import pytest
 
@@ -9,7 +10,7 @@ import keras_adaptive
 from keras_adaptive.data import EOS, SPECIAL_WORDS, Subwords, TextCodec, Vocabulary
 from keras_adaptive.data.text.characters import SYMBOLS
 from keras_adaptive.models import LanguageModel, Reading
-from keras_adaptive.text import TextModel, scoring
+from keras_adaptive.text import TextModel, nearest, scoring
 from tests.support.tiny import WORDS, language_model, system
 
 pytestmark = pytest.mark.usefixtures("eager_predictions")
@@ -203,6 +204,21 @@ def test_unknown_words_are_read_by_their_bytes():
     assert closed.neighbors("wrod1", 2) == model.word_input.neighbors("wrod1", 2) and closed.reads_bytes
 
 
+@pytest.mark.parametrize("chunk", [7, 20, 8192])
+def test_the_nearest_words_of_a_model_of_ids(text, monkeypatch, chunk):
+    """Of vectors in bands, computed in chunks, with the projections."""
+    monkeypatch.setattr(nearest, "CHUNK", chunk)
+    vectors = keras.ops.convert_to_numpy(text.model.word_input(np.arange(20))).astype("float64")
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    words = ["word1", "worde", "<unk>"]
+    for word, pairs in zip(words, text.neighbors(words, 99), strict=True):
+        cosines = vectors @ vectors[WORDS.index(word)]
+        order = [id for id in np.argsort(-cosines, kind="stable") if id >= 4 and WORDS[id] != word]
+        assert [neighbor for neighbor, _ in pairs] == [WORDS[id] for id in order]
+        np.testing.assert_allclose([cosine for _, cosine in pairs], cosines[order], atol=1e-5)
+    assert text.neighbors("word1", 2) == text.neighbors(["word1"], 2)[0] and text.neighbors([]) == []
+
+
 def test_a_run_folder_is_loaded(text, tmp_path):
     with pytest.raises(ValueError, match=r"holds no run \(vocabulary.txt is missing\)"):
         keras_adaptive.load(tmp_path)
@@ -227,7 +243,7 @@ BAD = {
     "prefix": (lambda text: text.stream(prefix=["dog"]), "`prefix` must hold tokens of the vocabulary.* 'dog'"),
     "k": (lambda text: text.next_words("a", 0), "`k` must"),
     "no texts": (lambda text: text.perplexity([]), "`texts` must hold a text"),
-    "neighbors": (lambda text: text.neighbors("dog"), "Only a model that reads words by their bytes.*AdaptiveEmb"),
+    "neighbors": (lambda text: text.neighbors(["word1", "dog"]), "`word` must be in the vocabulary.*CharCNN.* 'dog'"),
     "bytes": (lambda text: TextModel(text.model, text.codec, open_vocabulary=True), "Only an input that reads bytes"),
     "codec": (lambda text: TextModel(text.model, bytes_codec()), "of the model, of 20 words. Received: 260 words"),
 }

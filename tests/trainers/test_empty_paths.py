@@ -11,9 +11,7 @@ from trainers import experiment, flagfiles
 from trainers.run_folder import RunFolder
 
 PROGRAMS = sorted(
-    path.stem
-    for path in (ROOT / "trainers").glob("[!_]*.py")
-    if 'if __name__ == "__main__":' in path.read_text() and path.stem != "serve"  # the page has tests of its own
+    path.stem for path in (ROOT / "trainers").glob("[!_]*.py") if 'if __name__ == "__main__":' in path.read_text()
 )
 PATHS = re.compile("(.*_dir|output|input|checkpoint|dictionary|passages|source|baseline|init_from)$")
 
@@ -40,7 +38,7 @@ def test_empty_paths_are_refused(name):
         with pytest.raises(flags.Error, match=f"{flag}=: must (not be empty|be paths)"), parsed(program, f"--{flag}="):
             pass
     for lists in ("", ",", "a,", ",a", "a,,b"):
-        if name in ("evaluate", "last_words"):
+        if name in ("evaluate", "last_words", "serve"):
             with pytest.raises(flags.Error, match="run_dir=.*: must be paths with commas between them"):
                 parsed(program, f"--run_dir={lists}").__enter__()
 

@@ -3,6 +3,7 @@
 import pytest
 
 from keras_adaptive.data import Vocabulary
+from keras_adaptive.text import TextModel
 from tests.support.programs import call, refused
 from tests.support.tiny import WORDS, language_model, system
 from trainers import neighbors
@@ -11,7 +12,7 @@ from trainers.run_folder import RunFolder
 
 @pytest.fixture
 def run(tmp_path):
-    vocabulary = Vocabulary(WORDS, range(len(WORDS)))
+    vocabulary = Vocabulary(WORDS, range(len(WORDS), 0, -1))
     facts = {"size": len(vocabulary), "sha256": vocabulary.sha256}
     metadata = {"source": "none", "tokenizer": "whitespace", "unit": "word", "vocabulary": facts}
     folder = RunFolder(tmp_path / "run")
@@ -33,6 +34,11 @@ def test_words_in_the_vocabulary_and_not(run, capsys):
     assert len(capsys.readouterr().out.splitlines()[1].split()) == 1 + 2 * len(WORDS[4:])
 
 
-def test_a_model_that_knows_words_by_their_ids_alone_is_refused(run):
-    language_model().save(run.path / "best.keras")
-    refused(neighbors, f"--run_dir={run.path}", "word", match="must be a run of --input=char_cnn.*AdaptiveEmbedding")
+def test_a_model_that_knows_words_by_their_ids_alone(run, capsys):
+    model = language_model()
+    model.save(run.path / "best.keras")
+    call(neighbors, f"--run_dir={run.path}", "--k=2", "word1")
+    (pairs,) = TextModel(model, run.codec).neighbors(["word1"], 2)
+    cells = [f"{word} {cosine:.3f}" for word, cosine in pairs]
+    assert capsys.readouterr().out.splitlines()[1].split() == ["word1", "(known)", *" ".join(cells).split()]
+    refused(neighbors, f"--run_dir={run.path}", "wrod1", match="must be in the vocabulary.*--input=char_cnn.*'wrod1'")

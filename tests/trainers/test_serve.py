@@ -216,11 +216,6 @@ def test_everybody_is_served_only_if_asked_for(folders, host):
     refused(serve, f"--run_dir={folders['words']}", f"--host={host}", "--port=0", match="from any host")
 
 
-@pytest.mark.parametrize("paths", ["", ",", "{},", " "])
-def test_empty_paths_are_refused(folders, paths):
-    refused(serve, f"--run_dir={paths.format(folders['words'])}", "--port=0", match="holds an empty path")
-
-
 def test_an_address_that_is_taken_is_refused(port, folders):
     refused(serve, f"--run_dir={folders['words']}", f"--port={port}", match=f"Cannot listen on .*--port={port}")
     refused(serve, f"--run_dir={folders['words']}", "--host=no.such.host.invalid", match="Cannot listen on --host=no")

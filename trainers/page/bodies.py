@@ -17,11 +17,11 @@ NUMBERS = (int, float)
 
 
 class Limits(NamedTuple):
-    """What a request may ask for.
+    """Limits of a request.
 
     Args:
         characters: Characters of a text.
-        words: Tokens of a text, or of a prompt.
+        words: Words between white space, of a text or a prompt. It may have ten times as many tokens.
         length: Tokens to generate.
     """
 
@@ -31,11 +31,11 @@ class Limits(NamedTuple):
 
 
 class Field(NamedTuple):
-    """What a field of a body must be.
+    """Specification of a field of a body.
 
     Args:
         expected: The words of the message.
-        holds: Function that returns whether a value is that.
+        holds: Function that returns whether a value is valid.
         default: Value where the field is missing; by default the field is required.
     """
 

@@ -1,4 +1,4 @@
-"""A run behind the page: its model, which scores and writes, and what is known of its training."""
+"""A served run: its model and its training status."""
 
 import functools
 import itertools
@@ -13,6 +13,7 @@ from keras_adaptive.data import EOS, TOKENIZERS
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.text import TextModel
 from trainers import summary
+from trainers.page.example import example
 from trainers.page.learning import Learning
 from trainers.run_folder import RunFolder
 
@@ -20,14 +21,15 @@ LINES = 4  # scored in a turn
 ALTERNATIVES = 10  # computed at least, so that few functions are compiled
 CAPACITY = 256  # tokens; states hold a multiple of it, since compilers compile for each size
 WARM_UP = ((1, 20), (1, 50), (LINES, 20))  # lines and words of each, scored before the first request
-FACTS = ("unit", "vocabulary_size", "parameters", "input", "body", "output")  # which the model knows
+FACTS = ("unit", "vocabulary_size", "parameters", "input", "body", "output", "bands", "reads_bytes", "example")
+TOKENS_PER_WORD = 10  # of a text, at most
 PROMPT = 32  # tokens that are continued before the first request
 
 
 class ServedRun:
     """A run whose model is kept in memory.
 
-    A run that trains and has no model yet is served too, with its learning curve alone. Methods that use the model are
+    A run that trains and has no model yet is served with its learning curve only. Methods that use the model are
     called by one thread.
 
     Args:
@@ -73,7 +75,7 @@ class ServedRun:
 
     def describe(self):
         """Returns what the page shows of the run; with a damaged file, the `problem`."""
-        facts = {"name": self.name, "training": False, "neighbors": False, "problem": None, **dict.fromkeys(FACTS)}
+        facts = {"name": self.name, "training": False, "problem": None, **dict.fromkeys(FACTS)}
         try:
             if "trained" in self.__dict__:
                 facts |= self._describe_model()
@@ -86,7 +88,9 @@ class ServedRun:
         model = self.trained
         parts = {"input": model.word_input, "body": model.body, "output": model.word_output}
         return {
-            "neighbors": self.text_model.reads_bytes,
+            "example": self.example,
+            "bands": list(model.word_output.boundaries),
+            "reads_bytes": self.text_model.reads_bytes,
             "unit": self.codec.unit,
             "vocabulary_size": len(self.codec.vocabulary),
             "parameters": sum(self.parameters.values()),
@@ -110,6 +114,14 @@ class ServedRun:
         """Number of weights of each part of the model."""
         counts = summary.parameters(self.trained)
         return {"input": counts["words in"], "body": counts["body"], "output": counts["words out"]}
+
+    @functools.cached_property
+    def example(self):
+        """Lines of the valid text without unknown words, or None if the corpus is elsewhere."""
+        try:
+            return example(self.codec, self.folder.corpus().tokens("valid")) or None
+        except (ValueError, OSError):
+            return None
 
     @functools.cached_property
     def count_of(self):
@@ -136,14 +148,14 @@ class ServedRun:
 
         Args:
             text: The text.
-            most: Number of tokens that it may have.
+            most: Number of words that it may have.
             alternatives: Number of the most probable tokens to name at each place.
 
         Raises:
-            HTTPException: If the text has more tokens.
+            HTTPException: If the text is too long.
         """
         lines = self.lines_of(text)
-        check_size("The text", sum(len(self.codec.tokenize(line)) + 1 for line in lines), most)
+        check_size("The text", text, sum(len(self.codec.tokenize(line)) + 1 for line in lines), most)
         computed = min(max(alternatives, ALTERNATIVES), len(self.codec.vocabulary))
         for start in range(0, len(lines), LINES):
             for record in self.text_model.score(lines[start : start + LINES], alternatives=computed):
@@ -158,7 +170,7 @@ class ServedRun:
             prompt: A text. Its last line is continued.
             prefix: List of tokens that follow the prompt.
             length: Number of tokens to generate.
-            most: Number of tokens that prompt and prefix may have.
+            most: Number of words that the prompt may have.
             alternatives: Number of the most probable tokens to name.
             **how: The arguments of `LanguageModel.stream`.
 
@@ -168,7 +180,7 @@ class ServedRun:
         """
         lines = [self.codec.tokenize(line) for line in self.lines_of(f"{prompt}\n")]
         begun = [token for line in lines for token in ("</s>", *line)][1:] + prefix
-        check_size("The prompt", len(begun), most)
+        check_size("The prompt", prompt, len(begun), most)
         if unknown := self.codec.vocabulary.unknown(prefix):
             raise ValueError(f"`prefix` must hold tokens of the vocabulary. Received: {unknown[0][:80]!r}.")
         ids = [np.concatenate([[EOS], self.codec.encode(begun)]).astype("int32")]
@@ -191,14 +203,18 @@ class ServedRun:
             }
 
     def neighbors(self, names, k):
-        """Yields the nearest words of each string, as the API returns them.
+        """Yields the nearest tokens of each string, as the API returns them; none if a string has no vector."""
+        tokens = [name if name in self.codec.vocabulary else self._token(name) for name in names]
+        with_vectors = [token for token in tokens if self.text_model.reads_bytes or token in self.codec.vocabulary]
+        found = dict(zip(with_vectors, self.text_model.neighbors(with_vectors, k)))
+        for name, token in zip(names, tokens):
+            nearest = [[word, round(cosine, 6)] for word, cosine in found.get(token, ())]
+            yield {"word": name, "known": token in self.codec.vocabulary, "nearest": nearest}
 
-        Raises:
-            ValueError: If the model knows words by their ids alone.
-        """
-        for name, pairs in zip(names, self.text_model.neighbors(names, k)):
-            nearest = [[word, round(cosine, 6)] for word, cosine in pairs]
-            yield {"word": name, "known": name in self.codec.vocabulary, "nearest": nearest}
+    def _token(self, name):
+        """Returns the token that a string is, or the string if it is none."""
+        tokens = self.codec.tokenize(name)
+        return tokens[0] if len(tokens) == 1 else name
 
     def warm_up(self):
         """Reads the model and computes once what requests compute, so that the first request waits for no compiler.
@@ -213,8 +229,7 @@ class ServedRun:
         prompt = self.codec.vocabulary.words[-1:] * min(PROMPT, (self.model.body.max_length or math.inf) - 2)
         for temperature in (0.8, 1.0):
             list(self.generate("", prompt, 1, math.inf, ALTERNATIVES, temperature=temperature))
-        if self.text_model.reads_bytes:
-            list(self.neighbors(["the"], 1))
+        list(self.neighbors(self.codec.vocabulary.words[-1:], 1))
 
     def _pieces(self, tokens):
         """Yields what to print for each token of a line."""
@@ -235,7 +250,9 @@ def summed(records):
     }
 
 
-def check_size(what, tokens, most):
-    """Raises an HTTPException if a text has more tokens than `most`."""
-    if tokens > most:
-        raise HTTPException(413, f"{what} must have at most {most:,} tokens. Received: {tokens:,}. Make it shorter.")
+def check_size(what, text, tokens, most):
+    """Raises an HTTPException if a text has more words than `most` between white space, or ten times as many tokens."""
+    for found, allowed, unit in ((len(text.split()), most, "words"), (tokens, TOKENS_PER_WORD * most, "tokens")):
+        if found > allowed:
+            message = f"{what} must have at most {allowed:,} {unit}. Received: {found:,}. Make it shorter."
+            raise HTTPException(413, message)

@@ -32,7 +32,7 @@ def test_runs_are_described(client, page):
     runs = {run["name"]: run for run in answer["runs"]}
     page.warm_up()
     runs = {run["name"]: run for run in client.get("/api/runs").json()["runs"]}
-    assert list(runs) == list(page.runs) and [name for name in runs if runs[name]["neighbors"]] == ["cnn"]
+    assert list(runs) == list(page.runs) and [name for name in runs if runs[name]["reads_bytes"]] == ["cnn"]
     assert {name: run["unit"] for name, run in runs.items()} == {
         **dict.fromkeys(("words", "others", "cnn"), "word"),
         **{"letters": "character", "bytes": "byte", "pieces": "sub-word"},
@@ -154,7 +154,17 @@ def test_neighbors_of_any_string(post, page):
     for one, pairs in zip(found, expected):
         assert [word for word, _ in one["nearest"]] == [word for word, _ in pairs]
         np.testing.assert_allclose([cosine for _, cosine in one["nearest"]], [c for _, c in pairs], atol=1e-5)
-    assert "--input=char_cnn" in post("neighbors", 400, run="words", words=["a"])["error"]
+
+
+@pytest.mark.parametrize("run, known", [("words", "word1"), ("others", "worda"), ("letters", "a"), ("pieces", "word")])
+def test_neighbors_of_every_model(post, page, run, known):
+    """By the vectors of its words or pieces; other strings have none."""
+    one, unknown = post("neighbors", run=run, words=[known, "dog dog"], k=3)["neighbors"]
+    assert one["known"] and len(one["nearest"]) == 3 and one["word"] == known
+    (token,) = page.runs[run].codec.tokenize(known)
+    expected = page.runs[run].text_model.neighbors(token, 3)
+    assert [word for word, _ in one["nearest"]] == [word for word, _ in expected]
+    assert not unknown["known"] and unknown["nearest"] == []
 
 
 def test_texts_above_the_limits_are_refused(folders, client, page):
@@ -162,16 +172,26 @@ def test_texts_above_the_limits_are_refused(folders, client, page):
     other = type(client)(Page(page.runs.values(), small).app(), client.base_url)
     for route, body in {
         "score": {"text": "a " * 30},
-        "score ": {"text": "a b c d e f"},
+        "score ": {"text": "a b c d e f g"},
+        "score  ": {"run": "others", "text": "a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.\n" + "." * 30},
         "generate": {"prompt": "a b c d e f g"},
     }.items():
         answer = other.post(f"/api/{route.strip()}", json={"run": "words", **body})
         assert answer.status_code == 413 and " must " in answer.json()["error"], answer.text
-    assert other.post("/api/score", json={"run": "words", "text": "a b c d e"}).status_code == 200
+    for text in ("a b c d e f", "a b\nc\n\nd e f\n"):  # ends of lines are no words
+        assert other.post("/api/score", json={"run": "words", "text": text}).status_code == 200
     answer = other.post("/api/score", json={"run": "words", "text": "a"} | {"x": "y" * bodies.largest(small)})
     assert answer.status_code == 413 and "bytes" in answer.json()["error"]
     answer = other.post("/api/generate", json={"run": "words", "length": 4})
     assert answer.status_code == 400 and "`length` must be a whole number from 1 to 3" in answer.json()["error"]
+
+
+def test_two_thousand_words_are_read_in_every_unit(post):
+    text = "word1 " * 1999 + "word2"
+    for run in ("words", "letters"):
+        assert len(post("score", run=run, text=text, alternatives=0)["lines"][0]["tokens"]) >= 2001
+    assert post("generate", run="words", prompt=text, length=1)
+    assert "2,000 words" in post("score", 413, run="words", text=f"{text} word3")["error"]
 
 
 def test_a_busy_server_says_so(page, client):
@@ -187,7 +207,7 @@ def test_places_are_given_back(page, post):
     lines_of(post("generate", run="words", length=2))
     post("generate", 400, run="words", prefix=["nothing"])
     post("score", 413, run="words", text="a " * 3_000)
-    post("neighbors", 400, run="words", words=["a"])
+    post("neighbors", run="words", words=["a"])
     assert page.turns.requests == 0
 
 

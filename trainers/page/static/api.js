@@ -45,10 +45,15 @@ async function problem(response) {
   }
 }
 
-/** One request at a time for a form: a new one cancels the previous one. What goes wrong is shown in `status`. */
+/**
+ * One request at a time for a form: a new one cancels the previous one.
+ *
+ * What goes wrong is shown in `status`, in place of `results`, which are elements.
+ */
 export class Job {
-  constructor(status) {
+  constructor(status, ...results) {
     this.status = status;
+    this.results = results;
     this.controller = null;
   }
 
@@ -63,7 +68,7 @@ export class Job {
       if (isLatest()) this.say("");
       return isLatest();
     } catch (error) {
-      if (isLatest() && error.name !== "AbortError") this.say(error.message, true);
+      if (isLatest() && error.name !== "AbortError") this.fail(error.message);
       return false;
     } finally {
       if (isLatest()) this.controller = null;
@@ -74,6 +79,11 @@ export class Job {
     this.controller?.abort();
     this.controller = null;
     this.say("");
+  }
+
+  fail(message) {
+    for (const result of this.results) result.hidden = true;
+    this.say(message, true);
   }
 
   say(message, isError = false) {

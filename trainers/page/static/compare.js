@@ -1,46 +1,98 @@
-// Compare: two runs on the same text.
+// Compare: two runs on one text, or one run on two texts.
 
 import { Job, ask } from "./api.js";
 import { bars, keepDrawn, rangeName } from "./charts.js";
 import { count, fillFacts, fillRuns, fixed, make, perplexity, signed } from "./dom.js";
+import { Passage } from "./passage.js";
 import { differenceClass, differenceLegend } from "./scale.js";
+import { takeAway } from "./take.js";
 import { Words } from "./words.js";
 
 const LARGEST = 8; // words in each list of the largest differences
 
 export function compareView(page, section) {
   const form = section.querySelector("form");
-  const result = section.querySelector(".result");
-  const job = new Job(form.querySelector(".status"));
-  const words = new Words(section.querySelector(".reading"), "Text", describe);
+  const [ofRuns, ofTexts] = section.querySelectorAll(".result");
+  const job = new Job(form.querySelector(".status"), ofRuns, ofTexts);
+  const words = new Words(section.querySelector("#compare-reading"), "Text", describe);
+  const passages = ["first", "second"].map(
+    (name) => new Passage(section.querySelector(`#compare-${name}`), `The ${name} text`),
+  );
   let names = ["", ""];
-  fillRuns(form.first, page.runs, page.runs[0]?.name);
-  fillRuns(form.second, page.runs, (page.runs[1] ?? page.runs[0])?.name);
-  form.numbers.addEventListener("change", () => words.element.classList.toggle("numbers", form.numbers.checked));
+  fillRuns(form.first, page.runs, page.runs[0].name);
+  if (page.runs.length < 2) form.what.querySelector("[value=runs]").remove();
+  form.numbers.addEventListener("change", number);
+  form.what.addEventListener("change", choose);
+  form.first.addEventListener("change", choose);
+  choose();
+
+  /** Shows the fields of what is compared. The second run is never the first. */
+  function choose() {
+    const isOfTexts = form.what.value === "texts";
+    const others = page.runs.filter((run) => run.name !== form.first.value);
+    const second = others.find((run) => run.name === form.second.value) ?? others[0];
+    fillRuns(form.second, others, second?.name);
+    for (const element of form.querySelectorAll(".of-runs")) element.hidden = isOfTexts;
+    for (const element of form.querySelectorAll(".of-texts")) element.hidden = !isOfTexts;
+    form.second.disabled = isOfTexts;
+    form.other.disabled = !isOfTexts;
+  }
+
+  function number() {
+    for (const { element } of [words, ...passages.map((passage) => passage.words)]) {
+      element.classList.toggle("numbers", form.numbers.checked);
+    }
+  }
 
   async function compare() {
-    const runs = [form.first.value, form.second.value];
-    if (runs[0] === runs[1]) {
-      job.stop();
-      job.say("Choose two different runs. Start trainers.serve with --run_dir=runs/a,runs/b to serve two.", true);
-      return;
-    }
+    const isOfTexts = form.what.value === "texts";
     await job.run("Reading …", async (signal) => {
-      const reply = await ask("api/compare", { runs, text: form.text.value }, signal);
-      names = runs;
-      show(reply);
-      result.hidden = false;
+      await (isOfTexts ? compareTexts(signal) : compareRuns(signal));
+      number();
+      ofRuns.hidden = isOfTexts;
+      ofTexts.hidden = !isOfTexts;
     });
+  }
+
+  async function compareTexts(signal) {
+    const texts = [form.text.value, form.other.value];
+    const replies = [];
+    const name = form.first.value;
+    for (const text of texts) replies.push(await ask("api/score", { run: name, text, alternatives: 10 }, signal));
+    const run = await page.readRun(name);
+    const bits = replies.map((reply) => reply.bits);
+    const preferred = bits[0] === bits[1] ? "neither" : bits[0] < bits[1] ? "the first" : "the second";
+    fillFacts(ofTexts.querySelector(".facts"), [
+      ["Bits of the first text", fixed(bits[0])],
+      ["Bits of the second text", fixed(bits[1])],
+      ["Second − first", `${signed(bits[1] - bits[0], 2)} bits`],
+      ["Expected more", preferred],
+    ]);
+    passages.forEach((passage, place) => passage.show(replies[place], run, "bits"));
+    const [head, ...rows] = passages[0].table();
+    const tables = [rows, passages[1].table().slice(1)];
+    const table = [["text", ...head], ...tables.flatMap((rows, place) => rows.map((row) => [place + 1, ...row]))];
+    takeAway(ofTexts.querySelector(".take"), page.link("compare", form), { run: run.name, texts, replies }, table);
+  }
+
+  async function compareRuns(signal) {
+    names = [form.first.value, form.second.value];
+    const text = form.text.value;
+    const reply = await ask("api/compare", { runs: names, text }, signal);
+    show(reply);
+    const rows = reply.words.map((word) => [word.text, ...word.bits, word.count, word.unknown]);
+    const table = [["word", ...names.map((name) => `bits, ${name}`), "count", "unknown"], ...rows];
+    takeAway(ofRuns.querySelector(".take"), page.link("compare", form), { text, ...reply }, table);
   }
 
   function show(reply) {
     const [first, second] = reply.perplexity;
-    fillFacts(section.querySelector(".facts"), [
+    fillFacts(ofRuns.querySelector(".facts"), [
       [`Perplexity, ${names[0]}`, perplexity(first)],
       [`Perplexity, ${names[1]}`, perplexity(second)],
       ["Bits per word, second − first", signed(Math.log2(second) - Math.log2(first), 2)],
     ]);
-    section.querySelector(".legend").replaceChildren(...differenceLegend(...names));
+    ofRuns.querySelector(".legend").replaceChildren(...differenceLegend(...names));
     words.clear();
     const scored = [];
     for (const word of reply.words) {
@@ -67,8 +119,8 @@ export function compareView(page, section) {
       {
         before: " ",
         text: word.text === "\n" ? "↵" : word.text,
-        className: differenceClass(difference) + (word.unknown ? " unknown" : ""),
-        note: `${fixed(word.bits[0], 1)} and ${fixed(word.bits[1], 1)} bits`,
+        className: word.unknown ? "unknown" : differenceClass(difference),
+        note: `${fixed(word.bits[0], 1)} and ${fixed(word.bits[1], 1)} bits${word.unknown ? ", unknown" : ""}`,
         number: signed(-difference),
       },
       word,
@@ -111,5 +163,11 @@ export function compareView(page, section) {
 
   page.onSubmit(form, compare);
   page.shareText(form.text);
-  return { hide: () => words.close() };
+  return {
+    form,
+    filled: choose,
+    hide() {
+      for (const one of [words, ...passages.map((passage) => passage.words)]) one.close();
+    },
+  };
 }

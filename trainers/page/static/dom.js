@@ -27,8 +27,9 @@ export function fillFacts(list, facts) {
 
 /** Fills a <select> with the names of runs. */
 export function fillRuns(select, runs, chosen) {
-  select.replaceChildren(...runs.map((run) => make("option", { value: run.name }, run.name)));
-  select.value = chosen;
+  const label = (run) => (run.problem ? `${run.name} (damaged)` : run.name);
+  select.replaceChildren(...runs.map((run) => make("option", { value: run.name }, label(run))));
+  select.value = chosen ?? "";
 }
 
 export function count(value) {

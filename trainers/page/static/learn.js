@@ -8,7 +8,7 @@ const AGAIN = 3000; // milliseconds between two looks at a run that trains
 
 export function learnView(page, section) {
   const result = section.querySelector(".result");
-  const job = new Job(section.querySelector(".status"));
+  const job = new Job(section.querySelector(".status"), result);
   let isShown = false;
   let timer = null;
   let log = new Map(); // the lines of the log so far; a validation has the number of the update before it

@@ -2,8 +2,9 @@
 
 import { Job, stream } from "./api.js";
 import { candidateList } from "./candidates.js";
-import { fixed, make, percent } from "./dom.js";
-import { surprisalClass, surprisalLegend } from "./scale.js";
+import { count, fillFacts, fixed, make, percent, perplexity } from "./dom.js";
+import { SCALES, legend } from "./scale.js";
+import { takeAway } from "./take.js";
 import { placed, shown, textOf } from "./tokens.js";
 import { Words } from "./words.js";
 
@@ -15,7 +16,7 @@ export function writeView(page, section) {
   let run = null; // that wrote the text
   let prompt = "";
   let items = []; // the words written so far
-  section.querySelector(".legend").replaceChildren(...surprisalLegend());
+  section.querySelector(".legend").replaceChildren(...legend(SCALES.bits, null, true));
   form.tokens.max = page.limits.length;
   form.tokens.value = Math.min(form.tokens.value, page.limits.length);
 
@@ -24,6 +25,8 @@ export function writeView(page, section) {
     prompt = form.prompt.value;
     items = [];
     words.clear();
+    section.querySelector(".facts").replaceChildren();
+    section.querySelector(".take").replaceChildren();
     if (prompt) words.lead(prompt);
     result.hidden = false;
     return write();
@@ -43,14 +46,32 @@ export function writeView(page, section) {
       seed: number(form.seed),
       alternatives: 10,
     };
+    const [before, start] = [items.length, performance.now()];
     await job.run("Writing …", async (signal) => {
       for await (const item of stream("api/generate", body, signal)) {
         if (item.end) break;
         if (!items.length) run = await page.readRun();
         add(item);
+        showFigures((1000 * (items.length - before)) / (performance.now() - start));
       }
     });
-    if (!job.controller) show(false);
+    if (job.controller) return; // another text is being written
+    show(false);
+    result.hidden = !items.length;
+    const rows = items.map((item, place) => [place + 1, item.token, bitsOf(item), Boolean(item.isChosen)]);
+    const table = [["position", "token", "bits", "chosen"], ...rows];
+    takeAway(section.querySelector(".take"), page.link("write", form), { run: run.name, prompt, tokens: items }, table);
+  }
+
+  /** Shows the figures of the text so far, and the words per second of the last request. */
+  function showFigures(speed) {
+    const noun = run.unit === "word" ? "word" : "token";
+    const bits = items.reduce((sum, item) => sum + bitsOf(item), 0) / items.length;
+    fillFacts(section.querySelector(".facts"), [
+      [`Perplexity per ${noun}`, perplexity(2 ** bits)],
+      [`${noun === "word" ? "Words" : "Tokens"} written`, count(items.length)],
+      [`${noun === "word" ? "Words" : "Tokens"} per second`, fixed(speed, speed < 10 ? 1 : 0)],
+    ]);
   }
 
   function show(isWriting) {
@@ -64,11 +85,12 @@ export function writeView(page, section) {
   }
 
   function add(item) {
-    const bits = -Math.log2(item.probability);
+    const bits = bitsOf(item);
+    const color = item.token === "<unk>" ? "unknown" : SCALES.bits.className({ bits });
     const word = words.add(
       {
         ...placed(item.token, item.text, run.unit),
-        className: surprisalClass(bits) + (item.isChosen ? " chosen" : ""),
+        className: color + (item.isChosen ? " chosen" : ""),
         note: `probability ${percent(item.probability)}${item.isChosen ? ", chosen by you" : ""}`,
         number: fixed(bits, 1),
       },
@@ -99,7 +121,7 @@ export function writeView(page, section) {
       probability,
       isThis: token === item.token,
     }));
-    const note = `Probability ${percent(item.probability)}, ${fixed(-Math.log2(item.probability), 1)} bits`;
+    const note = `Probability ${percent(item.probability)}, ${fixed(bitsOf(item), 1)} bits`;
     return [
       make("p", { class: "subject" }, make("bdi", {}, shown(item.token, run.unit))),
       make("p", { class: "note" }, note),
@@ -112,6 +134,7 @@ export function writeView(page, section) {
   form.more.addEventListener("click", write);
   form.stop.addEventListener("click", stop);
   return {
+    form,
     hide() {
       words.close();
     },
@@ -124,4 +147,8 @@ export function writeView(page, section) {
 
 function number(input) {
   return input.value === "" ? null : input.valueAsNumber;
+}
+
+function bitsOf(item) {
+  return -Math.log2(item.probability);
 }

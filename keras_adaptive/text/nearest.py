@@ -1,0 +1,34 @@
+import numpy as np
+from keras import ops
+
+from keras_adaptive.data import SPECIAL_WORDS
+from keras_adaptive.layers import Input
+
+CHUNK = 8192  # vectors to compute at a time
+
+
+def nearest(word_input: Input, ids: np.ndarray, k: int) -> list[list[tuple[int, float]]]:
+    """Returns the words whose vectors are nearest to those of ids by cosine, without special words and the ids.
+
+    Args:
+        word_input: The input layer of a model.
+        ids: Array (words,) of ids.
+        k: Number of neighbors of each id. A small vocabulary has fewer.
+
+    Returns:
+        For each id, a list of pairs of another id and the cosine, the nearest first.
+    """
+    vectors = _directions(word_input, ids)
+    starts = range(0, word_input.vocabulary_size, CHUNK)
+    chunks = (np.arange(start, min(start + CHUNK, word_input.vocabulary_size)) for start in starts)
+    cosines = np.concatenate([vectors @ _directions(word_input, chunk).T for chunk in chunks], axis=1)
+    cosines[:, : len(SPECIAL_WORDS)] = -np.inf
+    cosines[np.arange(len(ids)), ids] = -np.inf
+    rows = zip(cosines, np.argsort(-cosines, axis=1, kind="stable")[:, :k])
+    return [[(int(id), float(row[id])) for id in order if row[id] > -np.inf] for row, order in rows]
+
+
+def _directions(word_input, ids):
+    """Returns the vectors of ids, of length 1; vectors of zeros stay."""
+    vectors = ops.convert_to_numpy(ops.cast(word_input(ids.astype("int32")), "float32"))
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
