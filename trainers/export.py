@@ -22,6 +22,7 @@ def define_flags():
     )
     flags.DEFINE_integer("max_length", 2048, "Largest number of tokens in a line.", 1, 2**31 - 1)
     flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Type of the weights and of the matrix products.")
+    command_line.define_reading()
     flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to export.")
 
 
@@ -34,7 +35,7 @@ def main():
     run = RunFolder(FLAGS.run_dir)
     model, codec = run.model(FLAGS.model), run.codec
     text = (codec.vocabulary, FLAGS.export_dir, codec.tokenizer, codec.subwords)
-    export_saved_model(model, *text, FLAGS.max_length, FLAGS.dtype)
+    export_saved_model(model, *text, FLAGS.max_length, FLAGS.dtype, window=FLAGS.window, context=FLAGS.context)
     print(f"Exported {model.count_params():,} parameters in {FLAGS.dtype} to {FLAGS.export_dir}")
 
 

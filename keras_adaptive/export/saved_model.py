@@ -8,6 +8,7 @@ from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.served_model import ServedModel
 from keras_adaptive.files import complete_or_absent
 from keras_adaptive.models import LanguageModel
+from keras_adaptive.models.reading import reading_of
 
 
 def export_saved_model(
@@ -18,6 +19,9 @@ def export_saved_model(
     subwords: Subwords | None = None,
     max_length: int = 2048,
     dtype: str = "float32",
+    *,
+    window: int | None = None,
+    context: int | None = None,
 ) -> None:
     """Writes a SavedModel that takes text and that TensorFlow loads without Keras and without this package.
 
@@ -31,14 +35,14 @@ def export_saved_model(
         folder: Folder to write to. TensorFlow Serving expects a number as its last part.
         tokenizer: Name of the tokenizer of the corpus, in `TOKENIZERS`.
         subwords: The `Subwords` of the corpus; None for a corpus of words.
-        max_length: Largest number of tokens of a line including its `</s>`; longer lines are an error. Learned
-            positions limit it further.
+        max_length: Largest number of tokens of a line including its `</s>`; longer lines are an error.
+        window, context: As in `TextModel`: the windows in which attention reads long lines.
         dtype: "float32" or "bfloat16", for the weights and the matrix products. Probabilities are always float32.
 
     Raises:
         ValueError: If the backend is not TensorFlow, the folder is not empty, the vocabulary has another size than the
-            model, `dtype` is not supported, `max_length` is out of its range, or a weight is not finite. Nothing is
-            written in these cases.
+            model, `dtype` is not supported, `max_length`, `window` or `context` is out of its range, or a weight is
+            not finite. Nothing is written in these cases.
         OSError: If the folder cannot be written.
 
     Example:
@@ -67,14 +71,14 @@ def export_saved_model(
         raise ValueError(f"`max_length` must be at least 1 and below 2^31. Received: {max_length}.")
     if weight := non_finite(model.weights):
         raise ValueError(f"`model` must have finite weights. Received: infinity or NaN in {weight}.")
+    reading = reading_of(model, window, context)
     import tensorflow as tf
 
     model, text = in_dtype(with_output_for_inference(model), dtype), GraphText(vocabulary, tokenizer, subwords)
     module = tf.Module()
     module.weights = [variable.value for variable in model.weights]
     module.tables = text.tables
-    longest = model.body.max_length or max_length
-    functions = ServedModel(model, text, min(max_length, longest)).functions()
+    functions = ServedModel(model, text, max_length, reading).functions()
     for name, function in functions.items():
         setattr(module, name, function)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)  # serving needs no gradients

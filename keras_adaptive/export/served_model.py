@@ -1,5 +1,6 @@
 import functools
 
+from keras_adaptive.models.reading import hidden_in_windows, reading_of
 from keras_adaptive.special_words import EOS, PAD, UNK
 
 BEST = (1, 10, 100, 1000)  # values of k for which a top-k search is built; the last one is the limit
@@ -10,14 +11,16 @@ class ServedModel:
 
     Every string is one line, which is read after a `</s>`. White space and line feeds separate words, and a literal
     `</s>` ends a line within the string. Words outside the vocabulary are read and scored as `<unk>`; a `CharCNN` reads
-    them by their bytes. Bytes that are not UTF-8 become U+FFFD. The empty string is the beginning of a line.
+    them by their bytes. Bytes that are not UTF-8 become U+FFFD. The empty string is the beginning of a line. Attention
+    reads a line that is longer than the model's training rows in the same windows as `TextModel`.
 
     - `score(text)`, string (batch,), returns
       `log_prob`, `perplexity`: float32 (batch,), the log-probability of the line with its `</s>` in nats, and its
       perplexity per word;
       `words`, `lengths`: int32 (batch,), the numbers of words and of tokens, including the `</s>`;
       `tokens`, `log_probs`, `unknown`: string, float32 and bool (batch, longest), the tokens, their log-probabilities,
-      and whether they were scored as `<unk>`. Entries after the end of a line are "", 0 and false.
+      and whether they were scored as `<unk>`. Entries after the end of a line are "", 0 and false;
+      `reading`: string (batch,), how the line was read, such as "in windows of 64 tokens, 32 of them context".
     - `next_words(text, k)`, string (batch,) and int32 (), returns
       `words`, `probabilities`: string and float32 (batch, k), the k most probable next words with their exact
       probabilities, in descending order. The words are pieces if the model has sub-words.
@@ -40,16 +43,18 @@ class ServedModel:
         model: A `LanguageModel` on TensorFlow.
         text: A `GraphText`.
         max_length: Largest number of tokens of a line with its `</s>` and its continuation.
+        reading: The `Reading` of lines, by default that of the model. Optional.
 
     Raises:
         tf.errors.InvalidArgumentError: When a function is called with a line that is too long, a number outside its
             range, or ids outside the vocabulary.
     """
 
-    def __init__(self, model, text, max_length):
+    def __init__(self, model, text, max_length, reading=None):
         self.word_input, self.body, self.word_output = model.word_input, model.body, model.word_output
         self.vocabulary_size = model.vocabulary_size
         self.text = text
+        self.reading = reading or reading_of(model)
         self.max_length = max_length
         self.best = sorted({min(size, model.vocabulary_size) for size in BEST})
 
@@ -76,7 +81,7 @@ class ServedModel:
         import tensorflow as tf
 
         tokens, ids, lengths = self._read(text)
-        hidden = self.body(self._vectors(tokens, ids), training=False)
+        hidden = hidden_in_windows(self.body, self._vectors(tokens, ids), self.reading)
         inside, last = tf.sequence_mask(lengths), tf.one_hot(lengths - 1, tf.shape(ids)[1], True, False, dtype=tf.bool)
         tokens, ids = (tf.where(last, end, tf.roll(t, -1, 1)) for t, end in ((tokens, "</s>"), (ids, EOS)))
         targets = _known(ids)
@@ -92,6 +97,9 @@ class ServedModel:
             "tokens": tf.where(inside, tokens, ""),
             "log_probs": log_probs,
             "unknown": inside & (ids < 0),
+            "reading": tf.where(
+                tf.cast(lengths, tf.float32) <= self.reading.whole, self.reading.describe(1), self.reading.describe()
+            ),
         }
 
     def next_words(self, text, k):
@@ -100,8 +108,11 @@ class ServedModel:
         most = self.best[-1]
         text = _checked(text, (k > 0) & (k <= most), f"`k` must be from 1 to {most}. Received:", k)
         tokens, ids, lengths = self._read(text)
+        begins = self.reading.begin(lengths - 1, tf.maximum)
+        window = begins[:, None] + tf.range(tf.reduce_max(lengths - begins))  # only the last window is read
+        tokens, ids = (tf.gather(t, tf.minimum(window, tf.shape(ids)[1] - 1), batch_dims=1) for t in (tokens, ids))
         hidden = self.body(self._vectors(tokens, ids), training=False)
-        hidden = tf.gather(hidden, lengths - 1, batch_dims=1)
+        hidden = tf.gather(hidden, lengths - 1 - begins, batch_dims=1)
         log_probs, ids = self._by_size(k, lambda size: [best[:, :k] for best in self.word_output.top_k(hidden, size)])
         return {"words": self.text.tokens(ids), "probabilities": tf.exp(log_probs)}
 
@@ -120,31 +131,41 @@ class ServedModel:
             length = tf.identity(length)
         batch, longest = tf.unstack(tf.shape(ids))
         shortest, total = tf.minimum(tf.reduce_min(lengths), longest), longest + length
-        first, state = shortest - 1, self.body.initial_state(batch, total)
-
-        def prefilled():
-            return self.body.step(self._vectors(tokens[:, :first], ids[:, :first]), state)[1]
-
-        state = tf.cond(first > 0, prefilled, lambda: state)  # a recurrent body cannot step over zero tokens
+        first, capacity = shortest - 1, total
+        if self.reading.window is not None:
+            capacity = tf.minimum(total, self.reading.window)
         room = [[0, 0], [0, length]]
         tokens, ids = tf.pad(tokens, room), tf.pad(ids, room)
 
-        def step(place, token, id, state, written):
-            """Reads the token at `place` and returns the next token: the prompt's or, after its end, a sampled one."""
-            hidden, state = self.body.step(self._vectors(token[:, None], id[:, None]), state)
+        def read(places, ids, state):
+            """Returns the hidden states of the tokens at some places, and the state after them."""
+            given, ids = tf.gather(tokens, places, axis=1), tf.gather(ids, places, axis=1)
+            given = tf.where(places < lengths[:, None], given, self.text.tokens(_known(ids)))
+            return self.body.step(self._vectors(given, ids), state)
+
+        def begun(place, ids):
+            """Returns the state before the token at `place`, after the earlier tokens of its window."""
+            state = self.body.initial_state(batch, capacity)
+            places = tf.range(self.reading.begin(place, tf.maximum), place)
+            # A recurrent body cannot step over zero tokens.
+            return tf.cond(tf.size(places) > 0, lambda: read(places, ids, state)[1], lambda: state)
+
+        def step(place, ids, state):
+            """Reads the token at `place` and writes the next one: the prompt's or, after its end, a sampled one."""
+            if self.reading.window is not None:
+                moves = self.reading.begin(place, tf.maximum) > self.reading.begin(place - 1, tf.maximum)
+                state = tf.cond(moves & (place > first), lambda: begun(place, ids), lambda: state)
+            hidden, state = read(place[None], ids, state)
             uniform = tf.random.stateless_uniform([batch, 2], [seed, place], alg="philox")
             drawn = self._draw(hidden[:, -1], tf.transpose(uniform), temperature, top_k)
             place = place + 1
-            given = place < lengths
-            id = tf.where(given, ids[:, place], drawn)
-            token = tf.where(given, tokens[:, place], self.text.tokens(drawn))
-            return place, token, id, state, written.write(place, id)
+            id = tf.where(place < lengths, ids[:, place], drawn)
+            return place, tf.concat([ids[:, :place], id[:, None], ids[:, place + 1 :]], axis=1), state
 
-        written = tf.TensorArray(tf.int32, total, element_shape=[None])
-        start = (first, tokens[:, first], ids[:, first], state, written)
-        written = tf.while_loop(lambda place, *_: place < total - 1, step, start, parallel_iterations=1)[-1]
+        start = (first, ids, begun(first, ids))
+        ids = tf.while_loop(lambda place, *_: place < total - 1, step, start, parallel_iterations=1)[1]
         places = lengths[:, None] + tf.range(length)
-        new = tf.gather(tf.transpose(written.stack()), places, batch_dims=1)
+        new = tf.gather(ids, places, batch_dims=1)
         return {"text": self.text.detokenize(new), "tokens": self.text.tokens(new)}
 
     def log_probs(self, token_ids):
@@ -155,7 +176,7 @@ class ServedModel:
             token_ids, inside, f"`token_ids` must be from 0 to {self.vocabulary_size - 1}. Received:", token_ids
         )
         ids = self._within_limit(ids, tf.shape(ids)[1])
-        hidden = self.body(self._vectors(self.text.tokens(ids), ids), training=False)
+        hidden = hidden_in_windows(self.body, self._vectors(self.text.tokens(ids), ids), self.reading)
         return {"log_probs": self.word_output.log_probs(hidden)}
 
     def _read(self, text, length=0):

@@ -13,7 +13,7 @@ from keras_adaptive.hub.preprocessor import AdaptiveCausalLMPreprocessor
 from keras_adaptive.hub.tokenizer import AdaptiveTokenizer
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.models.outside_ids import check_class_weight, checked
-from keras_adaptive.models.reading import reading_of
+from keras_adaptive.models.reading import hidden_in_windows, reading_of
 from keras_adaptive.models.training_step import PARTS
 from keras_adaptive.text.loading import read_model
 from keras_adaptive.typing import Tensor
@@ -72,7 +72,8 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         Args:
             folder: Folder of the run.
             model: Which of the run's models: "best" or "last".
-            sequence_length: Number of tokens of a row. By default 1,024, or what learned positions allow.
+            sequence_length: Number of tokens of a row. By default the largest window in which the model reads a text,
+                at most 1,024.
 
         Returns:
             The task. Its `save_to_preset` writes a preset.
@@ -82,7 +83,7 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         """
         codec = TextCodec.load(folder)
         language_model = read_model(folder, model, len(codec.vocabulary))
-        length = sequence_length or min(LENGTH, language_model.body.max_length or LENGTH)
+        length = sequence_length or min(LENGTH, reading_of(language_model).window or LENGTH)
         return cls(AdaptiveBackbone(language_model), AdaptiveCausalLMPreprocessor(AdaptiveTokenizer(codec), length))
 
     @property
@@ -220,7 +221,7 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         layer_intercept_fn: Any = None,
         target_ids: Tensor | None = None,
     ) -> Tensor:
-        """Scores token ids, as the tasks of KerasHub do.
+        """Scores token ids, as the tasks of KerasHub do, in the windows in which `TextModel` reads a text.
 
         Args:
             token_ids: Ids (batch, length).
@@ -240,7 +241,7 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
             raise ValueError("`scoring_mode='loss'` needs `target_ids`, the word that follows each token.")
         model, intercept = self.language_model, layer_intercept_fn or (lambda x, index: x)
         vectors = intercept(model.word_input(ops.convert_to_tensor(token_ids)), -1)
-        hidden = intercept(model.body(vectors, training=False), 0)
+        hidden = intercept(hidden_in_windows(model.body, vectors, reading_of(model)), 0)
         if scoring_mode == "logits":
             return model.word_output.log_probs(hidden)
         return model.word_output.nll(hidden, ops.convert_to_tensor(target_ids))

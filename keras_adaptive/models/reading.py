@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from keras import ops
 
 LONGEST = 2048  # tokens of a window of attention if neither training nor positions limit it
 
@@ -104,6 +105,34 @@ def reading_of(model: Any, window: int | None = None, context: int | None = None
             f"`context` must be a whole number from 0 to {window - 1}, below the window. Received: context={context!r}."
         )
     return Reading(int(window), int(context))
+
+
+def hidden_in_windows(body: Any, vectors: Any, reading: Reading) -> Any:
+    """Computes the hidden states of rows of any length, each in the window that scores it.
+
+    All windows of all rows are one batch, so that a graph needs no loop. The sizes may be known only when it runs.
+
+    Args:
+        body: A `Body`.
+        vectors: Word vectors (batch, length, input_dim).
+        reading: The `Reading` that defines the windows.
+
+    Returns:
+        Hidden states (batch, length, dim).
+    """
+    batch, length = ops.shape(vectors)[:2]
+    if reading.window is None or isinstance(length, int) and length <= reading.whole:
+        return body(vectors, training=False)
+    of = np if isinstance(length, int) else ops  # JAX needs sizes and places that are known when it traces
+    places, last, block, first = of.arange(length), length - 1, reading.block, reading.context // reading.block
+    number, steps = of.maximum(last // block - first, 0) + 1, of.minimum(reading.window, length)
+    begins = reading.begin((of.arange(number) + first) * block, of.maximum)
+    inside = of.minimum(begins[:, None] + of.arange(steps), last)
+    windows = ops.reshape(ops.take(vectors, inside, axis=1), (batch * number, steps, vectors.shape[-1]))
+    hidden = body(windows, training=False)
+    hidden = ops.reshape(hidden, (batch, number * steps, hidden.shape[-1]))
+    window = of.maximum(places // block - first, 0)
+    return ops.take(hidden, window * steps + places - reading.begin(places, of.maximum), axis=1)
 
 
 def state_grows(body: keras.Layer) -> bool:

@@ -88,10 +88,10 @@ class SavedTextModel:
         return {key: value.numpy() for key, value in found.items()}
 
 
-NAMES = ("tokens", "words", "lengths", "log_probs", "log_prob", "perplexity", "unknown")
+NAMES = ("tokens", "words", "lengths", "log_probs", "log_prob", "perplexity", "unknown", "reading")
 
 
-def _record(tokens, words, length, log_probs, log_prob, perplexity, unknown):
+def _record(tokens, words, length, log_probs, log_prob, perplexity, unknown, reading):
     tokens = [token.decode() for token in tokens[:length].tolist()]
     return {
         "tokens": tokens,
@@ -100,6 +100,7 @@ def _record(tokens, words, length, log_probs, log_prob, perplexity, unknown):
         "log_prob": float(log_prob),
         "perplexity": float(perplexity),
         "unknown": [token for token, is_unknown in zip(tokens, unknown) if is_unknown],
+        "reading": reading.decode(),
     }
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_adaptive.data import EOS, TOKENIZERS, Subwords, Vocabulary, detokenize_subwords
+from keras_adaptive.data import EOS, TOKENIZERS, Subwords, TextCodec, Vocabulary, detokenize_subwords
 from keras_adaptive.data.text.subwords import piece_bytes
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.saved_model import in_dtype, with_output_for_inference
@@ -18,6 +18,7 @@ from keras_adaptive.layers import (
     WordEmbedding,
 )
 from keras_adaptive.models import LanguageModel, hybrid_transformer
+from keras_adaptive.text import TextModel
 from tests.support.backends import BACKEND
 from tests.support.tiny import WORDS as TINY_WORDS
 from tests.support.tiny import language_model, system
@@ -157,3 +158,32 @@ def test_other_bodies_read_lines_that_may_be_empty(body, tokenizer):
     for some in (slice(None), slice(1), slice(1, None)):  # the shortest line is empty, all are, none is
         tokens = generate(lines[some], **greedy)["tokens"].numpy()
         assert [[token.decode() for token in row] for row in tokens] == expected[some]
+
+
+@on_tensorflow
+@pytest.mark.parametrize("characters", [False, True], ids=["words", "CNN"])
+def test_long_lines_are_read_in_windows(characters, monkeypatch):
+    """As Python reads them, whatever the other lines of the batch; a text of more tokens than a window is continued."""
+    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())  # to compile less
+    vocabulary, model = Vocabulary(TINY_WORDS, [0] * 20), system("CNN") if characters else language_model()
+    model.trained_length = 8
+    text, served = TextModel(model, TextCodec(vocabulary)), ServedModel(model, GraphText(vocabulary), max_length=80)
+    functions = served.functions()
+    lines = [" ".join(f"word{place * 7 % 16:x}" for place in range(length)) for length in (0, 3, 7, 8, 23)]
+    scores = functions["score"](lines)
+    for row, (line, record) in enumerate(zip(lines, text.score(lines))):
+        found = scores["log_probs"].numpy()[row, : len(record["tokens"])]
+        np.testing.assert_allclose(found, record["log_probs"], atol=1e-5)
+        assert scores["reading"].numpy()[row].decode() == record["reading"]
+        best = text.next_words(line, k=3)
+        together = functions["next_words"](lines, 3)
+        assert [word.decode() for word in together["words"].numpy()[row]] == [word for word, _ in best]
+        np.testing.assert_allclose(together["probabilities"][row], [value for _, value in best], atol=1e-5)
+    assert record["reading"] == "in windows of 8 tokens, 4 of them context"
+    texts = functions["generate"](lines, 20, 0.0, 0, 1)["text"].numpy()
+    assert [one.decode() for one in texts] == text.generate(lines, 20, temperature=0)
+    ids = vocabulary.encode(lines[-1].split())[None]
+    log_probs = functions["log_probs"](ids)["log_probs"][0]
+    for place in range(ids.shape[1]):
+        seen = ids[:, max(place // 4 * 4 - 4, 0) : place + 1]
+        np.testing.assert_allclose(log_probs[place], model.log_probs(seen)[0, -1], atol=1e-5)

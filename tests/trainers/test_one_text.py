@@ -1,19 +1,33 @@
 """One text has one number, whichever program, function or format computes it."""
 
 import json
+import math
+from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 
 import keras_adaptive
-from keras_adaptive.data import load_corpus, prepare
-from tests.support.programs import call, refused
+from keras_adaptive.data import EOS, SPLITS, load_corpus, prepare
+from keras_adaptive.export.graph_text import GraphText
+from keras_adaptive.export.saved_model import with_output_for_inference
+from keras_adaptive.export.served_model import ServedModel
+from keras_adaptive.hub import AdaptiveCausalLM
+from keras_adaptive.layers import LSTMDecoder, NPLMDecoder, QRNNDecoder
+from keras_adaptive.models import LanguageModel
+from keras_adaptive.text import SavedTextModel
+from tests.support.backends import BACKEND
+from tests.support.programs import ROOT, call, refused
 from tests.support.served import write_run
 from tests.support.text import write_zipf
 from tests.support.tiny import language_model
-from trainers import evaluate
+from tests.support.weights import randomize
+from trainers import evaluate, score
+from trainers.page.served_run import ServedRun, summed
 
 LENGTH = 8
+pytestmark = pytest.mark.usefixtures("eager_predictions")
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +62,82 @@ def test_windows_that_a_run_cannot_have_are_refused(run_dir):
     streams = "--blocks_of=streams needs a body that carries a state .* Received: --blocks_of=streams for .*attention"
     refused(evaluate, f"--run_dir={run_dir}", "--blocks_of=streams", match=streams)
     refused(evaluate, f"--run_dir={run_dir}", "--context=8", match="--context must be below 8, .* or --block must")
+
+
+LINE = "the cat saw the dog and the dog saw a naïve cat , but the bird saw no dog in the tree that the cat saw"
+UNITS = {"words": {}, "sub-words": {"subwords": 9}, "characters": {"tokenizer": "characters"}}
+UNITS["bytes"] = {"tokenizer": "bytes"}
+BODIES = {
+    "Transformer": None,
+    "LSTM": lambda: LSTMDecoder(1, 6, 8),
+    "QRNN": lambda: QRNNDecoder(1, 6, 8, window=2),
+    "NPLM": lambda: NPLMDecoder(2, 12, num_local=3),
+}
+CASES = [("words", body) for body in BODIES] + [(unit, "Transformer") for unit in list(UNITS)[1:]] + [("bytes", "LSTM")]
+PLACE = "<!-- one text, one number: tests/trainers/test_one_text.py -->"
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("line")
+    for split in SPLITS:
+        (folder / f"{split}.txt").write_text(f"{LINE}\n", encoding="utf-8")
+    return folder
+
+
+def write_case(folder, text, unit, body):
+    corpus = prepare(text, folder / "corpus", min_count=1, **UNITS[unit])
+    model = language_model(len(corpus.vocabulary))
+    if BODIES[body]:
+        model = LanguageModel(model.word_input, BODIES[body](), model.word_output)
+        randomize(model)
+    facts = corpus.metadata
+    how = {"flags": f"--data_dir={folder}/corpus\n--length={LENGTH}\n", "merges": corpus.subwords()}
+    return write_run(folder / "run", model, corpus.vocabulary, facts["tokenizer"], facts["unit"], **how).path
+
+
+def of_hub(folder, record):
+    task = AdaptiveCausalLM.from_run(folder)
+    ids = np.append(EOS, task.preprocessor.tokenizer.codec.encode(record["tokens"])).astype("int32")[None]
+    nll = task.score(ids[:, :-1], scoring_mode="loss", target_ids=ids[:, 1:])
+    return float(np.exp(keras.ops.convert_to_numpy(nll).sum(dtype="float64") / record["words"]))
+
+
+def of_saved_model(lm):
+    graph = GraphText(lm.vocabulary, lm.codec.tokenizer, lm.codec.subwords)
+    served = ServedModel(with_output_for_inference(lm.trained), graph, max_length=500).functions()["score"]
+    record = SavedTextModel(SimpleNamespace(score=served)).score(LINE)
+    assert record["reading"] == lm.score(LINE)["reading"]
+    return record["perplexity"]
+
+
+@pytest.mark.parametrize("unit, body", CASES)
+def test_one_text_has_one_number(text, tmp_path, capsys, unit, body):
+    """`docs/text_api.md` shows these numbers; a message shows the row that it must have."""
+    folder = write_case(tmp_path, text, unit, body)
+    lm = keras_adaptive.load(folder)
+    record = lm.score(LINE)
+    call(evaluate, f"--run_dir={folder}", f"--output={tmp_path}/evaluation.json")
+    evaluated = json.loads((tmp_path / "evaluation.json").read_text())
+    capsys.readouterr()
+    call(score, f"--run_dir={folder}", "--format=json", f"--input={text}/valid.txt")
+    scored = json.loads(capsys.readouterr().out)
+    page = summed(list(ServedRun(folder, "run").score(LINE, math.inf)))
+    assert evaluated["reading"].removesuffix(", with the state carried") == scored["reading"] == record["reading"]
+    assert page["lines"][0]["reading"] == record["reading"]
+    found = {
+        "evaluate": evaluated["perplexity"],
+        "score": scored["perplexity"],
+        "Python": lm.perplexity(LINE),
+        "page": page["perplexity"],
+        "hub": of_hub(folder, record),
+    }
+    if BACKEND == "tensorflow":
+        found["SavedModel"] = of_saved_model(lm)
+    assert found == pytest.approx(dict.fromkeys(found, record["perplexity"]), rel=1e-4)
+    numbers = " | ".join([f"{record['perplexity']:.2f}"] * 6)
+    table = (ROOT / "docs" / "text_api.md").read_text(encoding="utf-8").partition(PLACE)[2]
+    start = f"| {unit} | {body} | {record['reading']} | "
+    row = next((line for line in table.splitlines() if line.startswith(start)), "no such row")
+    shown = [float(cell) for cell in row.removeprefix(start).strip("| ").split(" | ")] if row.startswith(start) else []
+    assert shown == pytest.approx([record["perplexity"]] * 6, abs=0.011, rel=1e-4), f"{start}{numbers} |"
