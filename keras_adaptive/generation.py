@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_adaptive.backend.checks import check_finite, raise_not_finite
 from keras_adaptive.special_words import PAD
 
 SEGMENT = 512  # number of prompt tokens to read at a time, since attention compares each with all earlier tokens
@@ -19,8 +20,8 @@ def stream(read, step, initial_state, prompts, length, seed=None, stop=(), begin
         read: Function `(tokens (batch, steps), state) → state`, which reads the tokens of the shortest prompt except
             for the last one.
         step: Deterministic function `(tokens (batch, 1), state, uniform (3, batch)) → (ids (batch,), …, state)`, which
-            draws by the numbers `uniform` in [0, 1). Further results before the state are yielded with the ids.
-            `uniform` is (3, batch): the third numbers are for words that are drawn again.
+            draws by the numbers `uniform` in [0, 1); −1 says that there are no probabilities. Further results before
+            the state are yielded with the ids. The third numbers of `uniform` are for words that are drawn again.
         initial_state: Function `() → state` before the first token of a window.
         prompts: List of int32 arrays (prompt length,).
         length: Number of words to add.
@@ -30,6 +31,9 @@ def stream(read, step, initial_state, prompts, length, seed=None, stop=(), begin
 
     Yields:
         An int32 array (batch,), or a tuple of this array and the further results of the step, NumPy arrays (batch, …).
+
+    Raises:
+        ValueError: If the probabilities of a step are not finite.
     """
     random = np.random.default_rng(seed)
     (again,) = random.spawn(1)
@@ -47,6 +51,8 @@ def stream(read, step, initial_state, prompts, length, seed=None, stop=(), begin
         ids, *results, state = step(ops.convert_to_tensor(tokens[-1][:, None]), state, ops.convert_to_tensor(uniform))
         prompted = [prompt[place : place + 1] for prompt in prompts]  # the word of the prompt, if it is that long
         drawn = ops.convert_to_numpy(ids)
+        if (drawn < 0).any():
+            raise_not_finite()
         drawn = np.where(ended, PAD, drawn).astype(drawn.dtype)
         ids = np.array([word[0] if len(word) else id for word, id in zip(prompted, drawn)], drawn.dtype)
         yield (ids, *map(ops.convert_to_numpy, results)) if results else ids
@@ -109,7 +115,8 @@ def read_prompts(step, initial_state, prompt, total, reading):
         for part in segments(stop - begin - 1):
             _, hidden, state = step(ops.convert_to_tensor(prompt[:, begin:][:, part]), state)
             parts.append(hidden)
-        _, hidden, _ = step(ops.convert_to_tensor(prompt[:, stop - 1 : stop]), state)
+        log_probs, hidden, _ = step(ops.convert_to_tensor(prompt[:, stop - 1 : stop]), state)
+        check_finite(ops.convert_to_numpy(log_probs))
         read.append(ops.concatenate([*parts, hidden], axis=1)[:, start - begin :])
     return ops.pad(ops.concatenate(read, axis=1), [[0, 0], [0, total - size], [0, 0]]), state
 

@@ -68,7 +68,7 @@ def test_a_sampler_gets_a_long_prompt_by_segments(monkeypatch):
 
     def step(tokens, state):
         read.append(tokens.shape[1])
-        return None, ops.cast(tokens, "float32")[..., None], state
+        return ops.zeros((1, 9)), ops.cast(tokens, "float32")[..., None], state
 
     def sampler(next_word, tokens, cache, index, hidden_states):
         np.testing.assert_array_equal(numpy(hidden_states)[0, :index, 0], prompt[0])

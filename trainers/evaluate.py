@@ -25,6 +25,7 @@ import math
 
 from absl import flags
 
+from keras_adaptive.backend.checks import check_finite
 from keras_adaptive.evaluation import by_frequency, lengths
 from keras_adaptive.files import check_result, write_json
 from keras_adaptive.metrics import perplexity
@@ -99,7 +100,7 @@ def evaluate_one(run):
     loss, bits = float(nll.mean()), float(nll.sum()) / math.log(2)
     result = {
         "split": FLAGS.split,
-        "perplexity": perplexity(loss),
+        "perplexity": check_finite(perplexity(loss)),
         "loss": loss,
         "unit": unit_of(corpus),
         **{f"bits_per_{unit}": bits / number for unit, number in lengths(corpus, FLAGS.split).items()},

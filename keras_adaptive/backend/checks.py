@@ -6,6 +6,8 @@ from keras import ops
 
 from keras_adaptive.backend.custom_vjp import is_float
 
+LARGEST = 1.8e19  # the square root of the largest float32
+
 
 def check_same_shape(array, expected, name, of):
     """Checks the shape of an array. Sizes that a graph does not know yet match any size.
@@ -23,6 +25,36 @@ def check_same_shape(array, expected, name, of):
     pairs = zip(shape, expected)
     if len(shape) != len(expected) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
         raise ValueError(f"`{name}` must have the shape {expected} of {of}. Received: {shape}.")
+
+
+def check_shapes(**arrays):
+    """Checks that the shapes of the arguments of a function fit together. Sizes that a graph does not know match any.
+
+    Args:
+        **arrays: For each argument the pair of an array, or `None`, and the names of its sizes: `x=(x, "rows dim")`. A
+            name stands for one size everywhere, and "samples+rows" for a sum of two sizes.
+
+    Raises:
+        ValueError: If a shape differs. The message names the argument.
+    """
+    sizes = {}
+    for name, (array, axes) in arrays.items():
+        if array is None:
+            continue
+        shape, axes = tuple(array.shape if hasattr(array, "shape") else np.shape(array)), axes.split()
+        expected = [_sum_of([sizes.get(part) for part in axis.split("+")]) for axis in axes]
+        pairs = zip(shape, expected)
+        if len(shape) != len(axes) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
+            known = ", ".join(f"{axis}={size}" for axis, size in sizes.items() if size is not None)
+            raise ValueError(
+                f"`{name}` must have the shape ({', '.join(axes)}){f' with {known}' if known else ''}. "
+                f"Received: shape={shape}."
+            )
+        sizes.update({axis: size for axis, size in zip(axes, shape) if "+" not in axis and size is not None})
+
+
+def _sum_of(sizes):
+    return None if None in sizes else sum(sizes)
 
 
 def check_rows(state, rows):
@@ -51,12 +83,34 @@ def check_positive(**sizes):
 def non_finite(variables):
     """Returns the path of the first float variable that contains infinity or NaN, or `None` if all are finite.
 
+    Weights whose squares overflow float32, such as 1e30, count as infinite: no norm or product of two of them exists.
     NumPy checks the values, since JAX would compile a program for each shape.
     """
     for variable in variables:
-        if is_float(variable) and not np.isfinite(ops.convert_to_numpy(variable.value)).all():
-            return variable.path
+        if is_float(variable):
+            values = ops.convert_to_numpy(variable.value)
+            if values.size and not max(values.max(), -values.min()) < LARGEST:  # or NaN
+                return variable.path
     return None
+
+
+def check_finite(array):
+    """Returns log-probabilities, losses or a perplexity, an array or a number, after checking that all are finite.
+
+    Raises:
+        ValueError: If one is infinite or NaN.
+    """
+    if not np.isfinite(array).all():
+        raise_not_finite()
+    return array
+
+
+def raise_not_finite():
+    """Raises the `ValueError` about a model that has no probabilities."""
+    raise ValueError(
+        "The log-probabilities or the perplexity are not finite, because the weights of the model have diverged: take "
+        "another model, or train again with a lower learning rate. Received: infinity or NaN."
+    )
 
 
 def check_equal(actual, expected, message):

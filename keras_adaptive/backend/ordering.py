@@ -15,3 +15,15 @@ def with_dependencies(tensor, *others):
 
     with tf.control_dependencies([tf.convert_to_tensor(other) for other in others]):
         return tf.identity(tensor)
+
+
+def computed_once(tensor):
+    """Returns `tensor`, of which all users see the same values.
+
+    XLA under JAX may compute a value again for each user, with other rounding errors: it may then exceed itself.
+    """
+    if keras.config.backend() != "jax":
+        return tensor
+    import jax
+
+    return jax.lax.optimization_barrier(tensor)

@@ -212,7 +212,7 @@ class Generation(Prediction):
         """
         output = self.word_output
         if temperature == 0:
-            return "greedy", lambda hidden, *_: output.top_k(hidden, 1)[1][..., 0]
+            return "greedy", lambda hidden, uniform, *_: output.sample_from_uniform(hidden, uniform, 0)
         if top_k is not None or top_p is not None:
             top_k = top_k or self.vocabulary_size
             most = round_up(top_k, self.vocabulary_size)
@@ -238,7 +238,8 @@ class Generation(Prediction):
             return output.log_probs(hidden) * factors + bias
 
         def greedy(hidden, uniform, temperature, top_k, top_p, *steering):
-            return ops.cast(ops.argmax(scores(hidden, *steering), axis=-1), "int32")
+            values, ids = long_rows.top_k(scores(hidden, *steering), 1)
+            return ops.where(ops.isnan(values), -1, ids)[..., 0]
 
         def best(hidden, uniform, temperature, top_k, p, *steering):
             best = long_rows.top_k(scores(hidden, *steering), most)
@@ -246,7 +247,7 @@ class Generation(Prediction):
 
         def exact(hidden, uniform, temperature, top_k, top_p, bias):
             ids = output.sample_from_uniform(hidden, uniform[:2])
-            refused = ops.take(bias, ids) < 0
+            refused = ops.take(bias, ops.maximum(ids, 0)) < 0
             again = lambda: long_rows.draw(scores(hidden, bias), uniform[2])  # noqa: E731
             return ops.where(refused, ops.cond(ops.any(refused), again, lambda: ids), ids)
 

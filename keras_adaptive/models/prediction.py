@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_adaptive.backend.checks import check_same_shape, non_finite
+from keras_adaptive.backend.checks import check_finite, check_same_shape, non_finite
 from keras_adaptive.backend.compiled import compiled
 from keras_adaptive.models.reading import Reading, reading_of
 from keras_adaptive.ops.bands import check_ids
@@ -24,6 +24,9 @@ class Prediction(keras.Model):
     """Base class of models with the predicting methods of a `LanguageModel`, which take and return NumPy arrays.
 
     The methods compile their functions once and keep them.
+
+    Raises:
+        ValueError: If a log-probability is infinite or NaN, because the weights have diverged.
     """
 
     def nll(
@@ -53,7 +56,7 @@ class Prediction(keras.Model):
             return self._in_segments("nll", measure, tokens, targets, segment, report)[0]
         tokens, targets = self._pair(tokens, targets)
         function = self._compiled("nll", lambda x, y: self.word_output.nll(self(x, training=False), y))
-        nll = ops.convert_to_numpy(function(tokens, targets))
+        nll = check_finite(ops.convert_to_numpy(function(tokens, targets)))
         if report:
             report(1, 1)
         return nll
@@ -83,7 +86,7 @@ class Prediction(keras.Model):
         """
         tokens = self._ids(tokens, "tokens")
         function = self._compiled("log_probs", lambda x: self.word_output.log_probs(self(x, training=False)))
-        return ops.convert_to_numpy(function(tokens))
+        return check_finite(ops.convert_to_numpy(function(tokens)))
 
     def predict(self, x: Any, **kwargs: Any) -> np.ndarray:
         """Returns the log-probability of every word as the next word of each row.
@@ -98,11 +101,11 @@ class Prediction(keras.Model):
         Returns:
             A NumPy array (batch, vocabulary), float32.
         """
-        return self._next_word().predict(self._checked(x, "tokens"), **kwargs)
+        return check_finite(self._next_word().predict(self._checked(x, "tokens"), **kwargs))
 
     def predict_on_batch(self, x: Tensor) -> np.ndarray:
         """Returns the result of `predict` for a single batch."""
-        return self._next_word().predict_on_batch(self._checked(x, "tokens"))
+        return check_finite(self._next_word().predict_on_batch(self._checked(x, "tokens")))
 
     def export(
         self, filepath: str | os.PathLike[str], format: str = "tf_saved_model", *args: Any, **kwargs: Any
@@ -212,7 +215,7 @@ class Prediction(keras.Model):
         function = self._functions.get(("segments", name), make)
         for tokens, targets in pairs:
             *part, state = function(tokens, targets, state)
-            yield list(map(ops.convert_to_numpy, part))
+            yield [check_finite(ops.convert_to_numpy(array)) for array in part]
 
     def next_log_probs(self, tokens: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]:
         """Computes the log-probabilities of the next word, the hidden states of all tokens, and the state after them.

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_adaptive.backend.checks import check_shapes
 from keras_adaptive.backend.custom_vjp import custom_vjp
 from keras_adaptive.backend.ordering import with_dependencies
 from keras_adaptive.ops.chunks import chunk_sizes
@@ -53,6 +54,9 @@ def context_product(
         (batch, length, units), the sum of all blocks (batch, length, dim), and the sum of the blocks of the filters
         (batch, length, dim). All arguments have gradients.
 
+    Raises:
+        ValueError: If the shapes do not fit together, `num_local` is below 1 or `before` is negative.
+
     Reference:
         Sun and Iyyer, Revisiting Simple Neural Probabilistic Language Models, NAACL 2021, section 2.1.
 
@@ -64,6 +68,14 @@ def context_product(
     >>> keras.ops.convert_to_numpy(product)[0, :5, 0]  # the first three tokens lack context
     array([ 6., 12., 18., 24., 24.], dtype=float32)
     """
+    check_shapes(x=(x, "batch tokens dim"), kernel=(kernel, "rows units"), bias=(bias, "units"))
+    blocks = num_local + (0 if filters is None else filters.shape[0])
+    if num_local < 1 or not 0 <= before or kernel.shape[0] != blocks * x.shape[-1]:
+        raise ValueError(
+            f"`kernel` must have {blocks} blocks of {x.shape[-1]} rows, one per local token (at least 1) "
+            f"and filter, and `before` must not be negative. Received: shape={tuple(kernel.shape)}, "
+            f"num_local={num_local}, before={before}."
+        )
     x, kernel, bias = (ops.convert_to_tensor(tensor) for tensor in (x, kernel, bias))
     if filters is None:
         return _product_of_tokens(x, kernel, bias, num_local, before)

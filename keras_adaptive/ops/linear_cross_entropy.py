@@ -5,11 +5,12 @@ import itertools
 import keras
 from keras import ops
 
-from keras_adaptive.backend.checks import check_same_shape
+from keras_adaptive.backend.checks import check_shapes
 from keras_adaptive.backend.custom_vjp import custom_vjp
 from keras_adaptive.backend.ordering import with_dependencies
 from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.chunks import chunk_sizes, default_chunk_rows
+from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
 
 LEAST_SHARE = 1e-30  # lower bound of the probability of all classes, a divisor; too small to affect a gradient
@@ -51,8 +52,10 @@ def linear_cross_entropy(
             softmax, or −1 for none. Optional.
 
     Returns:
-        A float32 scalar, in nats. Its gradients with respect to `x`, `table`, `extra_logits` and `bias` are exact;
-        second derivatives are not available.
+        A float32 scalar, in nats, with exact first derivatives by `x`, `table`, `extra_logits` and `bias`.
+
+    Raises:
+        ValueError: If the shapes do not fit together.
 
     Example:
 
@@ -166,20 +169,21 @@ def _arguments(x, table, targets, weights, bias, extra_logits, excluded=None):
     The last tensors are bias, extra logits and excluded classes. The function returns three sequences of one tensor or
     none.
     """
-    x, table = ops.convert_to_tensor(x), ops.convert_to_tensor(table)
-    tensors = [x, table, ops.cast(targets, "int32")]
-    if weights is not None:
-        tensors.append(ops.stop_gradient(ops.cast(weights, "float32")))
-    if bias is not None:
-        check_same_shape(bias, table.shape[:1], "bias", "the classes")
-        tensors.append(ops.cast(bias, "float32"))
-    if extra_logits is not None:
-        tensors.append(ops.cast(extra_logits, "float32"))
-    if excluded is not None:
-        check_same_shape(excluded, x.shape[:1], "excluded", "the rows")
-        tensors.append(ops.cast(excluded, "int32"))
-    first = 0 if bias is None else 1
-    second = first + (0 if extra_logits is None else 1)
+    check_shapes(
+        x=(x, "rows dim"),
+        table=(table, "classes dim"),
+        targets=(targets, "rows"),
+        weights=(weights, "rows"),
+        extra_logits=(extra_logits, "rows extras"),
+        bias=(bias, "classes"),
+        excluded=(excluded, "rows"),
+    )
+    x, table, *extra = (ops.convert_to_tensor(tensor) for tensor in (x, table, extra_logits) if tensor is not None)
+    columns = table.shape[0] + sum(logits.shape[-1] for logits in extra)
+    tensors = [x, table, ops.convert_to_tensor(word_ids(targets, columns))]
+    tensors += [ops.cast(tensor, "float32") for tensor in (weights, bias, *extra) if tensor is not None]
+    tensors += [] if excluded is None else [ops.convert_to_tensor(word_ids(excluded, columns))]
+    first, second = itertools.accumulate(int(tensor is not None) for tensor in (bias, extra_logits))
     dtypes = [_dtype(x), _dtype(table), "float32", "float32"]
     return tensors, lambda rest: (rest[:first], rest[first:second], rest[second:]), dtypes
 

@@ -5,11 +5,14 @@ Sorting and summing rows of a hundred thousand entries costs more than the matri
 
 import math
 
+import keras
 from keras import ops
 
+from keras_adaptive.backend.ordering import computed_once
+
 BLOCK, SMALLEST_BLOCK = 512, 64
-BELOW_ONE = 1 - 2.0**-22  # a float32 product with it is below the other factor
 LEAST_TEMPERATURE = 1e-30  # below it quotients would overflow
+BELOW_ONE = 1 - 2.0**-22  # a float32 product with it is below the other factor
 
 
 def top_k(x, k):
@@ -18,22 +21,37 @@ def top_k(x, k):
     The entries are in the k blocks with the largest maxima.
 
     Args:
-        x: Float tensor (…, columns) of finite entries.
+        x: Float tensor (…, columns).
         k: Number of entries, at most the number of columns.
 
     Returns:
-        `(values, columns)`, (…, k) each, in descending order. The order of equal entries is undefined.
+        `(values, columns)`, (…, k) each, in descending order. Equal entries are in the order of their columns, and NaN
+        counts as minus infinity.
     """
+    numbers = ops.where(ops.isnan(x), -float("inf"), x)
     size = _block_size(x.shape[-1])
     if x.shape[-1] <= 2 * k * size:
-        values, columns = ops.top_k(x, k)
-        return values, ops.cast(columns, "int32")
-    blocks = _in_blocks(x, size, -float("inf"))
-    _, best = ops.top_k(ops.max(blocks, axis=-1), k)
-    candidates = ops.take_along_axis(blocks, best[..., None], axis=-2)  # (…, k, size)
-    values, places = ops.top_k(ops.reshape(candidates, (*ops.shape(x)[:-1], k * size)), k)
-    best = ops.take_along_axis(best, places // size, axis=-1)
-    return values, ops.cast(best * size + places % size, "int32")
+        columns = _best(numbers, k)
+    else:
+        blocks = _in_blocks(numbers, size, -float("inf"))
+        best = ops.sort(_best(ops.max(blocks, axis=-1), k))  # in the order of their columns
+        candidates = ops.take_along_axis(blocks, best[..., None], axis=-2)  # (…, k, size)
+        places = _best(ops.reshape(candidates, (*ops.shape(x)[:-1], k * size)), k)
+        columns = ops.take_along_axis(best, places // size, axis=-1) * size + places % size
+    return ops.take_along_axis(x, columns, axis=-1), columns
+
+
+def _best(x, k):
+    """Returns the columns of the k largest numbers of every row, (…, k) int32; of equal ones the first columns."""
+    if keras.config.backend() != "torch":
+        return ops.cast(ops.top_k(x, k)[1], "int32")
+    import torch
+
+    if k == 1:
+        return x.argmax(dim=-1, keepdim=True).int()
+    bits = x.float().view(torch.int32)
+    keys = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long() << 32  # in the order of the numbers
+    return torch.topk(keys - torch.arange(x.shape[-1], device=x.device), k).indices.int()  # all keys differ
 
 
 def draw(logits, uniform):
@@ -44,7 +62,7 @@ def draw(logits, uniform):
         uniform: Float tensor (…) in [0, 1), which determines the draws.
 
     Returns:
-        (…) int32 columns.
+        (…) int32 columns; −1 for a row without a distribution, because a logit is NaN or the largest one is infinite.
     """
     uniform = ops.cast(uniform, logits.dtype)
     odds = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
@@ -54,7 +72,8 @@ def draw(logits, uniform):
     block, rest = _find(sums, ops.minimum(uniform, BELOW_ONE))
     inside = ops.take_along_axis(blocks, block[..., None, None], axis=-2)[..., 0, :]  # (…, size)
     column, _ = _find(inside, ops.minimum(rest, BELOW_ONE))
-    return ops.cast(ops.minimum(block * size + column, logits.shape[-1] - 1), "int32")
+    column = ops.minimum(block * size + column, logits.shape[-1] - 1)
+    return ops.cast(ops.where(ops.isnan(ops.sum(sums, axis=-1)), -1, column), "int32")
 
 
 def tempered(log_probs, temperature):
@@ -75,7 +94,7 @@ def draw_best(log_probs, ids, uniform, temperature, top_k, top_p=None):
             Optional.
 
     Returns:
-        (…) int32 ids.
+        (…) int32 ids; −1 for a row without a distribution.
     """
     odds, places = tempered(log_probs, temperature), ops.arange(log_probs.shape[-1])
     odds = ops.where(places < top_k, odds, -float("inf"))
@@ -83,7 +102,8 @@ def draw_best(log_probs, ids, uniform, temperature, top_k, top_p=None):
         probabilities = ops.softmax(odds)
         before = ops.cumsum(probabilities, axis=-1) - probabilities
         odds = ops.where((before < top_p) | (places == 0), odds, -float("inf"))
-    return ops.take_along_axis(ids, draw(odds, uniform)[..., None], axis=-1)[..., 0]
+    drawn = draw(odds, uniform)
+    return ops.where(drawn < 0, -1, ops.take_along_axis(ids, ops.maximum(drawn, 0)[..., None], axis=-1)[..., 0])
 
 
 def pick(values, columns):
@@ -91,21 +111,39 @@ def pick(values, columns):
     return ops.take_along_axis(values, columns[:, None], axis=-1)[:, 0]
 
 
-def count_above(values, threshold, excluded=None):
-    """Counts the entries of each row above a threshold.
+def count_before(values, threshold, columns):
+    """Counts the entries of each row that `top_k` returns before an entry.
 
     Args:
         values: Float tensor (rows, columns).
-        threshold: Float tensor (rows,).
-        excluded: Int tensor (rows,), a column of each row that does not count. Optional.
+        threshold: Float tensor (rows,), the value of the entry.
+        columns: Int tensor (rows,), the column of the entry: an equal entry counts if its column is smaller. A column
+            outside of the row counts all equal entries or, if it is negative, none.
 
     Returns:
         (rows,) int32.
     """
-    above = values > threshold[:, None]
-    if excluded is not None:
-        above = above & (ops.arange(values.shape[-1])[None, :] != excluded[:, None])
-    return ops.sum(ops.cast(above, "int32"), axis=-1)
+    threshold, places = threshold[:, None], ops.arange(values.shape[-1])[None, :] - columns[:, None]
+    before = ops.where(places < 0, values >= threshold, (values > threshold) & (places != 0))
+    return ops.sum(ops.cast(before, "int32"), axis=-1)
+
+
+def alternatives(log_probs, targets, k):
+    """Returns what `Output.alternatives` does for rows of log-probabilities.
+
+    Args:
+        log_probs: Float tensor (rows, words).
+        targets: Int tensor (rows,), −1 for none.
+        k: Number of words.
+
+    Returns:
+        A list of the log-probabilities, the ranks, the entropies and, (rows, k), the best log-probabilities and ids.
+    """
+    log_probs, known = computed_once(log_probs), targets >= 0
+    picked = pick(log_probs, ops.where(known, targets, 0))
+    ranks = 1 + count_before(log_probs, picked, targets)
+    entropies = -ops.sum(ops.exp(log_probs) * log_probs, axis=-1)
+    return [ops.where(known, picked, 0.0), ops.where(known, ranks, 1), entropies, *top_k(log_probs, k)]
 
 
 def _find(odds, uniform):

@@ -3,9 +3,12 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.checks import check_shapes
 from keras_adaptive.backend.custom_vjp import custom_vjp
 from keras_adaptive.backend.scan import scan
 from keras_adaptive.typing import Tensor
+
+GATES = "units+units+units+units"
 
 
 def lstm(
@@ -44,6 +47,9 @@ def lstm(
         `(y, h, c)`: the outputs (batch, time, output_dim) in the dtype of `x`, and the float32 state after the last
         step. All arguments have gradients.
 
+    Raises:
+        ValueError: If the shapes do not fit together.
+
     Reference:
         Hochreiter and Schmidhuber, Long Short-Term Memory, 1997; Gers et al., Learning to Forget, 2000 (forget gate);
         Sak et al., Long Short-Term Memory Based Recurrent Neural Network Architectures, 2014 (projection).
@@ -57,6 +63,15 @@ def lstm(
     >>> y.shape
     (2, 5, 4)
     """
+    check_shapes(
+        x=(x, "batch time input_dim"),
+        h=(h, "batch output_dim"),
+        c=(c, "batch units"),
+        kernel=(kernel, f"input_dim {GATES}"),
+        recurrent_kernel=(recurrent_kernel, f"output_dim {GATES}"),
+        bias=(bias, GATES if len(bias.shape) == 1 else f"batch {GATES}"),
+        projection=(projection, "units output_dim"),
+    )
     x, kernel, recurrent_kernel, bias, h, c = map(ops.convert_to_tensor, (x, kernel, recurrent_kernel, bias, h, c))
     extra = () if projection is None else (ops.convert_to_tensor(projection),)
     if keras.config.backend() == "torch" and x.dtype == h.dtype and _torch_has_kernel(x, bias, h, c, extra):
@@ -165,6 +180,9 @@ def forget_mult(z: Tensor, f: Tensor, c: Tensor) -> Tensor:
     Returns:
         The cells (batch, time, units), float32; the cells of the last step are the state. All arguments have gradients.
 
+    Raises:
+        ValueError: If the shapes do not fit together.
+
     Reference:
         Bradbury et al., Quasi-Recurrent Neural Networks, ICLR 2017, section 2.1. As in the code of Merity et al., An
         Analysis of Neural Language Modeling at Multiple Scales, 2018, `f` multiplies the new value.
@@ -176,6 +194,7 @@ def forget_mult(z: Tensor, f: Tensor, c: Tensor) -> Tensor:
     >>> keras.ops.convert_to_numpy(cells)[0, :, 0]
     array([0.5  , 0.75 , 0.875], dtype=float32)
     """
+    check_shapes(z=(z, "batch time units"), f=(f, "batch time units"), c=(c, "batch units"))
     z, f = (ops.transpose(ops.cast(tensor, "float32"), (1, 0, 2)) for tensor in (z, f))
     c = ops.convert_to_tensor(c)
     return ops.transpose(custom_vjp(_forget_mult_forward, _forget_mult_backward)(z, f, c), (1, 0, 2))

@@ -3,8 +3,10 @@
 from typing import NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
+from keras_adaptive.backend.checks import check_shapes
 from keras_adaptive.backend.custom_vjp import custom_vjp
 from keras_adaptive.deprecation import old_arguments
 from keras_adaptive.ops.active_rows import over_active_rows
@@ -64,6 +66,10 @@ def sampled_cross_entropy(
     Returns:
         A float32 scalar, in nats.
 
+    Raises:
+        ValueError: If the shapes do not fit together, there is no noise word, or counts or noise words are invalid.
+            Only NumPy arrays of counts and words are checked.
+
     Reference:
         Bengio and Senécal, Quick Training of Probabilistic Neural Nets by Importance Sampling, AISTATS 2003; Jean et
         al., On Using Very Large Target Vocabulary for Neural Machine Translation, ACL 2015, section 3; Jozefowicz et
@@ -111,6 +117,9 @@ def noise_contrastive_loss(
     Returns:
         A float32 scalar.
 
+    Raises:
+        ValueError: As in `sampled_cross_entropy`.
+
     Reference:
         Gutmann and Hyvärinen, Noise-contrastive estimation: A new estimation principle for unnormalized statistical
         models, AISTATS 2010; Jozefowicz et al., Exploring the Limits of Language Modeling, 2016, section 3.1.
@@ -132,6 +141,17 @@ def noise_contrastive_loss(
 
 def _logits(x, vectors, targets, weights, sampled, bias):
     """Returns the noise vectors, their corrected biases, the corrected logits of the targets and the active rows."""
+    check_shapes(
+        ids=(sampled.ids, "samples"),
+        counts=(sampled.counts, "samples"),
+        x=(x, "rows dim"),
+        vectors=(vectors, "samples+rows dim"),
+        targets=(targets, "rows"),
+        weights=(weights, "rows"),
+        target_counts=(sampled.target_counts, "rows"),
+        bias=(bias, "samples+rows"),
+    )
+    _check_values(sampled)
     count = sampled.ids.shape[0]
     table, target_vectors = _split(ops.convert_to_tensor(vectors), count)
     active = (ops.convert_to_tensor(targets) >= 0) & (ops.convert_to_tensor(weights) != 0)
@@ -144,6 +164,27 @@ def _logits(x, vectors, targets, weights, sampled, bias):
         noise_bias, target_bias = _split(ops.cast(bias, "float32"), count)
         noise_bias, target_logits = noise_bias - correction, target_logits + target_bias
     return table, ops.where(_drawn(sampled), noise_bias, -EXCLUDED), target_logits, active
+
+
+def _check_values(sampled):
+    """Checks the noise words and their counts where they are arrays on the host; reading tensors would take time."""
+    if sampled.ids.shape[0] == 0:
+        raise ValueError("`ids` of `sampled_values` must hold at least one noise word. Received: shape=(0,).")
+    for name in ("counts", "target_counts"):
+        counts = getattr(sampled, name)
+        if isinstance(counts, np.ndarray) and not ((counts >= 0) & (counts < np.inf)).all():
+            raise ValueError(
+                f"`{name}` of `sampled_values` must be expected counts: finite and at least 0. Received: from "
+                f"{counts.min()} to {counts.max()}."
+            )
+    if not all(isinstance(array, np.ndarray) for array in (sampled.ids, sampled.counts)):
+        return
+    drawn = sampled.ids[sampled.counts > 0]
+    if len(np.unique(drawn)) < len(drawn):
+        raise ValueError(
+            "`ids` of `sampled_values` must be different words: give repeated ones the count 0. Received: "
+            f"{len(drawn)} words, {len(np.unique(drawn))} of them different."
+        )
 
 
 def _log(counts):

@@ -73,8 +73,8 @@ def read_model(folder: str | os.PathLike, name: str, words: int) -> LanguageMode
         )
     if weight := non_finite(model.weights):
         raise ValueError(
-            f"The weight {weight} in {path} is not finite, and its answers would mean nothing: train again with a "
-            "lower learning rate, or take another model of the run."
+            f"The weight {weight} in {path} is not finite, or its square is not, and its answers would mean nothing: "
+            "train again with a lower learning rate, or take another model of the run."
         )
     model.trained_length = model.trained_length or _length_in_flags(folder)
     return model

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from keras_adaptive.backend.checks import check_finite
 from keras_adaptive.data import EOS, PAD, TextCodec
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.models import LanguageModel, Reading
@@ -118,7 +119,7 @@ def as_record(
         "ranks": ranks.tolist(),
         "bands": np.searchsorted(boundaries[1:-1], ids, side="right").tolist(),
         "log_prob": float(log_probs.sum()),
-        "perplexity": perplexity(-log_probs.sum() / words),
+        "perplexity": check_finite(perplexity(-log_probs.sum() / words)),
         "unknown": codec.vocabulary.unknown(tokens),
     }
     if others:

@@ -5,14 +5,14 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_adaptive.backend.ordering import with_dependencies
+from keras_adaptive.backend.ordering import computed_once, with_dependencies
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.tied_output import TiedOutput
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions, cutoff_tuple
 from keras_adaptive.ops.chunks import default_chunk_rows, tail_chunk_rows
 from keras_adaptive.ops.linear_cross_entropy import linear_cross_entropy, linear_nll, sliced_cross_entropy
-from keras_adaptive.ops.long_rows import count_above, draw, pick, top_k
+from keras_adaptive.ops.long_rows import count_before, draw, pick, top_k
 from keras_adaptive.ops.update_rows import update_rows
 from keras_adaptive.typing import Shape, Tensor
 
@@ -220,31 +220,36 @@ class AdaptiveSoftmax(TiedOutput):
         """Computes a tail only for rows where one of its words can still be among the k best."""
         words, classes = self._head(x)
         best, ids = top_k(words, min(k, self.boundaries[1]))
-        missing = [[0, 0], [0, k - best.shape[-1]]]
-        best, ids = ops.pad(best, missing, constant_values=-float("inf")), ops.pad(ids, missing)
         for tail in range(self.tails):
-            best, ids = self._merge_tail(tail, x, classes[:, tail, None], best, ids)
+            best, ids = self._merge_tail(tail, k, x, classes[:, tail, None], best, ids)
         return best, ids
 
-    def _merge_tail(self, tail, x, column, best, ids):
-        """Merges a tail's best words into the best ones; the tail's log-probability `column` (rows, 1) bounds them."""
-        k, first = best.shape[-1], self.boundaries[tail + 1]
+    def _merge_tail(self, tail, k, x, column, best, ids):
+        """Merges a tail's best words into the best ones; the tail's log-probability `column` (rows, 1) bounds them.
+
+        Of equally probable words those before the tail come first. All rows need the tail while there are fewer than k
+        words before it.
+        """
+        first, width = self.boundaries[tail + 1], min(k, self.boundaries[tail + 2])
 
         def merge(x, column, best, ids):
-            logits = self._logits(x, tail + 1)
-            values, places = top_k(logits, min(k, logits.shape[-1]))
-            values = values - ops.logsumexp(logits, axis=-1, keepdims=True) + column
-            best, order = ops.top_k(ops.concatenate([best, values], axis=-1), k)
+            words = self._tail(x, tail)
+            values, places = top_k(words, min(k, words.shape[-1]))
+            best, order = top_k(ops.concatenate([best, values + column], axis=-1), width)
             ids = ops.take_along_axis(ops.concatenate([ids, places + first], axis=-1), order, axis=-1)
             return [best, ids]
 
-        return self._update(tail + 1, merge, column[:, 0] > best[:, -1], [x, column, best, ids], [best, ids])
+        missing = width - best.shape[-1]
+        active = ids[:, 0] == ids[:, 0] if missing else ~(column[:, 0] <= best[:, -1])  # or NaN
+        outputs = [ops.pad(tensor, [[0, 0], [0, missing]]) for tensor in (best, ids)] if missing else [best, ids]
+        return self._update(tail + 1, merge, active, [x, column, best, ids], outputs)
 
     def compute_score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Scores in three passes, which compute no band's logits twice for a row.
 
         The first pass computes, within the target's tail, its log-probability and the number of better words. The head
-        then gives the target's log-probability. The last pass counts the better words of all tails above it.
+        then gives the target's log-probability. The last pass counts the better words of all tails above it. Of equally
+        probable words the one with the smaller id is better.
         """
         within, better = ops.zeros(ops.shape(targets), "float32"), ops.zeros_like(targets)
         columns, in_tail = targets, []
@@ -261,24 +266,28 @@ class AdaptiveSoftmax(TiedOutput):
         log_probs, better, *classes = self._update(0, self._score_head, known, inputs, outputs)
         for tail in range(self.tails):
             column = classes[0][:, tail]
-            active = known & ~in_tail[tail] & (column > log_probs)
-            function, inputs = functools.partial(self._count_in_tail, tail), [x, column, log_probs, better]
+            after = targets >= self.boundaries[tail + 2]
+            active = known & ~in_tail[tail] & ((column > log_probs) | after & (column == log_probs))
+            function = functools.partial(self._count_in_tail, tail)
+            inputs = [x, column, targets, log_probs, better]
             (better,) = self._update(tail + 1, function, active, inputs, [better])
         return log_probs, better + 1
 
     def _score_own_tail(self, tail, x, places):
-        words = self._tail(x, tail)
+        words = computed_once(self._tail(x, tail))
         picked = pick(words, places)
-        return [picked, count_above(words, picked, places)]
+        return [picked, count_before(words, picked, places)]
 
     def _score_head(self, x, columns, within, better):
-        words, classes = self._head(x)
-        log_probs = pick(ops.concatenate([words, classes], axis=-1), columns) + within
-        better = better + count_above(words, log_probs, columns)
+        both = computed_once(ops.log_softmax(self._head_logits(x)))
+        log_probs = pick(both, columns) + within
+        better = better + count_before(both[:, : self.boundaries[1]], log_probs, columns)
+        classes = both[:, self.boundaries[1] :]
         return [log_probs, better, classes] if self.tails else [log_probs, better]
 
-    def _count_in_tail(self, tail, x, column, log_probs, better):
-        return [better + count_above(self._tail(x, tail) + column[:, None], log_probs)]
+    def _count_in_tail(self, tail, x, column, targets, log_probs, better):
+        words = self._tail(x, tail) + column[:, None]
+        return [better + count_before(words, log_probs, targets - self.boundaries[tail + 1])]
 
     def compute_draw(self, x: Tensor, uniform: Tensor) -> Tensor:
         """Draws from the head first and computes a tail only for rows that drew its column."""
@@ -289,7 +298,8 @@ class AdaptiveSoftmax(TiedOutput):
         return ids
 
     def _draw_within(self, tail, x, uniform):
-        return [self.boundaries[tail + 1] + draw(self._logits(x, tail + 1), uniform)]
+        places = draw(self._logits(x, tail + 1), uniform)
+        return [ops.where(places < 0, -1, places + self.boundaries[tail + 1])]
 
     def _update(self, band, function, active, inputs, outputs):
         return update_rows(function, active, inputs, outputs, self._size(band))

@@ -1,4 +1,3 @@
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -6,11 +5,12 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.checks import check_same_shape
+from keras_adaptive.backend.recording import recording
 from keras_adaptive.deprecation import old_arguments, old_methods
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.model_checks import register
 from keras_adaptive.ops.bands import count_outside
-from keras_adaptive.ops.long_rows import count_above, draw, draw_best, pick, tempered, top_k
+from keras_adaptive.ops.long_rows import alternatives, draw, draw_best, tempered
 from keras_adaptive.ops.token_weights import token_weights
 from keras_adaptive.ops.update_rows import update_rows
 from keras_adaptive.ops.word_ids import word_ids
@@ -98,7 +98,7 @@ class Output(keras.layers.Layer):
         if return_hidden:
             return hidden
         if targets is None:
-            return register(self, self.log_probs(hidden), is_log_probs=True)
+            return register(self, self.compute_log_probs(self._prepared(hidden)), is_log_probs=True)
         hidden = ops.cast(hidden, self.compute_dtype)
         weights = token_weights(targets, weights, hidden_mask, targets_mask)
         shares = weights / ops.where((count := ops.sum(weights)) == 0, 1.0, count)
@@ -164,7 +164,8 @@ class Output(keras.layers.Layer):
         Returns:
             (…) float32, in nats.
         """
-        return ops.reshape(self.compute_nll(self._rows(hidden), self._ids(targets, hidden)), ops.shape(targets))
+        with recording(hidden):
+            return ops.reshape(self.compute_nll(self._rows(hidden), self._ids(targets, hidden)), ops.shape(targets))
 
     def log_probs(self, hidden: Tensor) -> Tensor:
         """Returns the log-probability of every word.
@@ -175,7 +176,8 @@ class Output(keras.layers.Layer):
         Returns:
             (…, vocabulary_size) float32, in nats.
         """
-        return self.compute_log_probs(self._prepared(hidden))
+        with recording(hidden):
+            return self.compute_log_probs(self._prepared(hidden))
 
     def score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the log-probability and the rank of every target, in one pass over the vocabulary.
@@ -185,10 +187,13 @@ class Output(keras.layers.Layer):
             targets: (…) ids. An id outside the vocabulary gets the log-probability 0 and rank 1.
 
         Returns:
-            `(log_probs, ranks)`, (…) float32 in nats and (…) int32; rank 1 is the most probable word. Ranks are exact
-            up to rounding.
+            `(log_probs, ranks)`, (…) float32 in nats and (…) int32; rank 1 is the most probable word. Ranks are the
+            places in `top_k`, up to rounding: of equally probable words the one with the smallest id comes first. NaN
+            has the last rank.
         """
-        log_probs, ranks = self.compute_score(self._rows(hidden), self._ids(targets, hidden))
+        with recording():
+            log_probs, ranks = self.compute_score(self._rows(hidden), self._ids(targets, hidden))
+        ranks = ops.where(ops.isnan(log_probs), self.vocabulary_size, ranks)
         return ops.reshape(log_probs, ops.shape(targets)), ops.reshape(ranks, ops.shape(targets))
 
     def rank(self, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -211,7 +216,9 @@ class Output(keras.layers.Layer):
         """
         self._check_k(k)
         shape = ops.shape(targets)
-        arrays = self.compute_alternatives(self._rows(hidden), self._ids(targets, hidden), k)
+        with recording():
+            log_probs, ranks, *rest = self.compute_alternatives(self._rows(hidden), self._ids(targets, hidden), k)
+        arrays = [log_probs, ops.where(ops.isnan(log_probs), self.vocabulary_size, ranks), *rest]
         return tuple(ops.reshape(array, (*shape, *array.shape[1:])) for array in arrays)
 
     def top_k(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -222,11 +229,13 @@ class Output(keras.layers.Layer):
             k: Number of words, at most `vocabulary_size`.
 
         Returns:
-            `(log_probs, ids)`, (…, k) each, in descending order.
+            `(log_probs, ids)`, (…, k) each, in descending order. Equally probable words are in the order of their ids,
+            and NaN comes last.
         """
         self._check_k(k)
         shape = (*ops.shape(hidden)[:-1], k)
-        log_probs, ids = self.compute_top_k(self._rows(hidden), k)
+        with recording():
+            log_probs, ids = self.compute_top_k(self._rows(hidden), k)
         return ops.reshape(log_probs, shape), ops.reshape(ids, shape)
 
     def _check_k(self, k):
@@ -249,7 +258,7 @@ class Output(keras.layers.Layer):
             seed: Int or `keras.random.SeedGenerator`.
 
         Returns:
-            (…) int32 ids.
+            (…) int32 ids; −1 where the probabilities are NaN.
         """
         uniform = keras.random.uniform((2, *ops.shape(hidden)[:-1]), dtype="float32", seed=seed)
         return self.sample_from_uniform(hidden, uniform, temperature, top_k)
@@ -272,7 +281,8 @@ class Output(keras.layers.Layer):
         if not temperature >= 0:  # or NaN
             raise ValueError(f"`temperature` must not be negative. Received: temperature={temperature}.")
         if temperature == 0:
-            return self.top_k(hidden, 1)[1][..., 0]
+            log_probs, ids = self.top_k(hidden, 1)
+            return ops.where(ops.isnan(log_probs), -1, ids)[..., 0]
         if top_k is not None:
             return self.sample_top_k(hidden, uniform, temperature, top_k, min(top_k, self.vocabulary_size))
         if temperature != 1:
@@ -317,8 +327,7 @@ class Output(keras.layers.Layer):
         Returns:
             (…) int32 ids.
         """
-        log_probs, ids = self.top_k(hidden, max_k)
-        return draw_best(log_probs, ids, uniform[0], temperature, top_k, top_p)
+        return draw_best(*self.top_k(hidden, max_k), uniform[0], temperature, top_k, top_p)
 
     def for_inference(self) -> "Output":
         """Returns the layer to predict with, by default this layer."""
@@ -345,16 +354,8 @@ class Output(keras.layers.Layer):
         rows = ops.shape(targets)[0]
         scores = [ops.zeros(rows), ops.ones(rows, "int32"), ops.zeros(rows)]
         best = [ops.zeros((rows, k)), ops.zeros((rows, k), "int32")]
-        function = functools.partial(self._alternatives_of_chunk, k)
+        function = lambda x, targets: alternatives(self.compute_log_probs(x), targets, k)  # noqa: E731
         return update_rows(function, targets == targets, [x, targets], [*scores, *best], self.vocabulary_size)
-
-    def _alternatives_of_chunk(self, k, x, targets):
-        log_probs = self.compute_log_probs(x)
-        known = (targets >= 0) & (targets < self.vocabulary_size)
-        picked = pick(log_probs, ops.where(known, targets, 0))
-        ranks = 1 + count_above(log_probs, picked)
-        entropies = -ops.sum(ops.exp(log_probs) * log_probs, axis=-1)
-        return [ops.where(known, picked, 0.0), ops.where(known, ranks, 1), entropies, *top_k(log_probs, k)]
 
     def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Returns `(log_probs, ids)`, (rows, k) each, as `top_k` does."""

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_adaptive import layers
 from keras_adaptive.layers import CharCNNSoftmax, CharLSTMSoftmax, Output, SampledSoftmax
-from tests.support.backends import runner
+from tests.support.backends import BACKEND, runner
 from tests.support.draws import check_draws
 from tests.support.weights import randomize
 from tests.support.word_parts import outputs
@@ -127,3 +127,25 @@ def nll(log_probs):
 def test_every_output_is_here():
     public = {layer for layer in vars(layers).values() if isinstance(layer, type) and issubclass(layer, Output)}
     assert public - {Output} <= {type(make()) for make in OUTPUTS.values()}
+
+
+def test_what_predicts_becomes_arrays(output):
+    """torch records no operations for predictions, so that NumPy takes them; other outputs of a call keep theirs."""
+    hidden = np.random.default_rng(0).normal(size=(*TARGETS.shape, DIM)).astype("float32")
+    layer = output.layer
+    arrays = [layer.nll(hidden, TARGETS)]
+    if BACKEND == "torch":  # the others compile each method
+        arrays += [layer.log_probs(hidden), *layer.top_k(hidden, 2), *layer.score(hidden, TARGETS)]
+        arrays += [layer.rank(hidden, TARGETS), *layer.alternatives(hidden, TARGETS, 2)]
+        arrays += [layer.sample(hidden, seed=1), layer.sample(hidden, top_k=2, temperature=0.7, seed=1)]
+    for array in arrays:
+        assert np.asarray(array).shape[:2] == TARGETS.shape and not getattr(array, "requires_grad", False)
+    if BACKEND == "torch":
+        states = ops.convert_to_tensor(hidden).requires_grad_()
+        for value in (
+            layer.nll(states, TARGETS),
+            layer.log_probs(states),
+            layer(hidden),
+            layer.total_nll(hidden, TARGETS),
+        ):
+            assert value.requires_grad
