@@ -16,6 +16,7 @@ from trainers import command_line
 from trainers.run_folder import RunFolder
 
 FLAGS = flags.FLAGS
+LONGEST_WORD = 1000  # characters
 
 
 def define_flags():
@@ -43,6 +44,8 @@ def main():
     run = RunFolder(FLAGS.run_dir)
     codec = run.codec
     prompts = read_prompts(codec.keeps_mark)
+    if codec.unit in ("word", "sub-word"):
+        check_words(prompts)
     unknown = dict.fromkeys(word for text in prompts for word in codec.vocabulary.unknown(codec.tokenize(text)))
     if unknown:
         way = "by their bytes" if FLAGS.open_vocabulary else "as <unk>"
@@ -70,9 +73,23 @@ def main():
             print(json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False), flush=True)
 
 
+def check_words(prompts):
+    """Raises a ValueError if a prompt has a word that is too long to be one, whose pieces would take very long."""
+    longest = max((len(word) for text in prompts for word in text.split()), default=0)
+    if longest > LONGEST_WORD:
+        raise ValueError(
+            f"A word of a prompt must have at most {LONGEST_WORD:,} characters. Received: {longest:,}. Put spaces "
+            "between the words."
+        )
+
+
 def read_prompts(keeps_mark):
     """Returns the list of the prompts: the lines of --input, or --prompt."""
     if not FLAGS.input:
+        try:
+            FLAGS.prompt.encode()
+        except UnicodeEncodeError:  # Python reads other bytes of a command line as half a character
+            raise ValueError("--prompt must be UTF-8: convert it, or pass a file by --input.") from None
         return [FLAGS.prompt]
     with open(FLAGS.input, "rb") as source:
         return list(read_text_lines(source, FLAGS.input, keeps_mark=keeps_mark))

@@ -134,6 +134,8 @@ def test_a_folder_of_an_analysis_that_cannot_be_made_is_refused_before_the_work(
 READING = [
     (generate, ["--length=0"], "length=0: 0 is not"),
     (generate, ["--input=/dev/zero"], "Line 1 of /dev/zero is longer than"),
+    (generate, ["--prompt=the \udcff"], "--prompt must be UTF-8: convert it, or pass a file by --input"),
+    (generate, ["--prompt=" + "x" * 20_000], "A word of a prompt must have at most 1,000 characters. Received: 20,000"),
     (generate, ["--input=/nowhere"], "No such file or directory: '/nowhere'"),
     (generate, ["--temperature=nan"], "temperature=nan: must be a finite number"),
     (generate, ["--run_dir=/dev/null"], "/dev/null holds no run"),
