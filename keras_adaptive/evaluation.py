@@ -162,7 +162,8 @@ def lengths(corpus: Corpus, split: str) -> dict[str, int]:
         Dict with the numbers of `"byte"`, `"character"` and `"word"`, as far as they are known.
     """
     facts, unit = corpus.metadata["splits"][split], corpus.metadata["unit"]
-    known = {"byte": facts["bytes"]} if "bytes" in facts else {}  # version 0.1 may lack it
+    size = facts.get("text_bytes", facts.get("bytes"))  # version 0.1 may lack both
+    known = {} if size is None else {"byte": size}
     if not is_character_level(corpus):
         return {**known, "word": len(corpus.words(split))}
     words, tokens = corpus.vocabulary.words, corpus.tokens(split)

@@ -88,6 +88,7 @@ ONCE = [
     "scripts/tutorials/test_tutorials.py::test_an_adaptive",
     "test_annotations.py",
     "test_deprecation.py",
+    "text/test_line_ends.py",
     "text/test_text_batches.py::test_lines_make",
     "text/test_text_batches.py::test_sizes",
     "text/test_text_model.py::test_bad_input",

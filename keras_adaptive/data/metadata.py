@@ -72,6 +72,7 @@ RUN = {
 MIN_COUNT = Field("an integer of at least 0, or null", lambda value: value is None or _is_count(value))
 VOCABULARY = {"size": COUNT, "sha256": SHA256}
 SPLIT = {"tokens": COUNT, "lines": COUNT, "unknown": COUNT, "unknown_share": SHARE, "sha256": SHA256}
+SIZES = ("bytes", "text_bytes")  # of the file, and of its text with one byte for each end of a line
 SHARD = {"file": FILE, "bytes": COUNT, "crc32": CRC32}
 CORPUS = {
     **RUN,
@@ -128,8 +129,8 @@ def read_metadata(path: str | os.PathLike) -> dict:
         if metadata["unit"] == "sub-word":
             _check(path, "", metadata, OF_SUBWORDS)
         for split in SPLITS:
-            if "bytes" in metadata["splits"][split]:  # earlier versions did not write this field
-                _check(path, f"splits.{split}.bytes", metadata["splits"][split]["bytes"], POSITIVE)
+            for name in filter(metadata["splits"][split].__contains__, SIZES):  # not written by earlier versions
+                _check(path, f"splits.{split}.{name}", metadata["splits"][split][name], POSITIVE)
             _check_counts(path, f"splits.{split}", metadata["splits"][split])
             _check_shards(path, f"splits.{split}", metadata["splits"][split], metadata)
     return metadata
@@ -141,8 +142,9 @@ def _check_counts(path, name, split):
         if split.get(key, 0) > split["tokens"]:
             raise _wrong(path, f"{name}.{key}", split[key], f"at most {split['tokens']:,}, the number of tokens")
     most = _MOST_BYTES * split["tokens"]
-    if split.get("bytes", 0) > most:
-        raise _wrong(path, f"{name}.bytes", split["bytes"], f"at most {most:,}, a megabyte per token")
+    for key in filter(split.__contains__, SIZES):
+        if split[key] > most:
+            raise _wrong(path, f"{name}.{key}", split[key], f"at most {most:,}, a megabyte per token")
 
 
 def _check_shards(path, name, split, metadata):

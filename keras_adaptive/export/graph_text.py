@@ -54,21 +54,25 @@ class GraphText:
         self._texts = tf.constant(texts)
         self._longest = max(map(len, texts))
 
-    def encode(self, lines: Tensor, check: Callable[[Tensor, Tensor], Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """Splits lines into tokens.
+    def encode(self, texts: Tensor, check: Callable[[Tensor, Tensor], Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """Splits texts into tokens, with `</s>` for each line break (`split_lines`), as `TextCodec.tokenize` does.
 
         Args:
-            lines: String tensor (lines,).
+            texts: String tensor (texts,).
             check: Function `(words, fewest)` that returns `words`, or raises an error before they are cut into pieces.
-                `fewest` (lines,) is a lower bound of the number of tokens of each line. Optional.
+                `fewest` (texts,) is a lower bound of the number of tokens of each text. Optional.
 
         Returns:
-            `(tokens, ids)`, two `tf.RaggedTensor` (lines, tokens) of strings and of int32. The id of an unknown word is
+            `(tokens, ids)`, two `tf.RaggedTensor` (texts, tokens) of strings and of int32. The id of an unknown word is
             −1.
         """
         import tensorflow as tf
 
-        words = graph_words(lines, self.tokenizer)
+        lines = tf.strings.split(texts, "\n")  # (texts, lines)
+        words = graph_words(tf.strings.regex_replace(lines.flat_values, r"\r+\z", ""), self.tokenizer)
+        breaks = 1 - tf.scatter_nd(lines.row_starts()[:, None], tf.ones_like(lines.row_starts()), [words.nrows()])
+        breaks = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(breaks)], "</s>"), breaks, validate=False)
+        words = lines.with_values(tf.concat([breaks, words], axis=1)).merge_dims(1, 2)
         if check:
             words = check(words, self._fewest(words))
         if self._subwords is None:
@@ -77,7 +81,7 @@ class GraphText:
         return self.tokens(ids), ids
 
     def _fewest(self, words):
-        """Returns a lower bound of the number of tokens of each line, int64 (lines,). It is exact for words."""
+        """Returns a lower bound of the number of tokens of each text, int64 (texts,). It is exact for words."""
         import tensorflow as tf
 
         if self._subwords is None:

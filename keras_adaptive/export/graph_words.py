@@ -14,7 +14,7 @@ def graph_words(lines: Tensor, tokenizer: str) -> Tensor:
     """Splits lines into words as `TOKENIZERS[tokenizer]` does, with operations of TensorFlow only.
 
     Letters, digits and white space are defined by the Python that builds the graph, which writes their ranges into it.
-    A line feed is white space. Bytes that are not UTF-8 become U+FFFD, as in `bytes.decode(errors="replace")`.
+    Bytes that are not UTF-8 become U+FFFD, as in `bytes.decode(errors="replace")`.
 
     Args:
         lines: String tensor (lines,).

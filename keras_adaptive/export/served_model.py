@@ -9,10 +9,11 @@ BEST = (1, 10, 100, 1000)  # values of k for which a top-k search is built; the 
 class ServedModel:
     """Provides the signatures of a SavedModel: a language model as TensorFlow functions of text.
 
-    Every string is one line, which is read after a `</s>`. White space and line feeds separate words, and a literal
-    `</s>` ends a line within the string. Words outside the vocabulary are read and scored as `<unk>`; a `CharCNN` reads
-    them by their bytes. Bytes that are not UTF-8 become U+FFFD. The empty string is the beginning of a line. Attention
-    reads a line that is longer than the model's training rows in the same windows as `TextModel`.
+    Every string is a text, which is read after a `</s>`. A line break in it becomes `</s>`, as in `split_lines`; other
+    white space separates words. A literal `</s>` ends a line, too. Words outside the vocabulary are read and scored as
+    `<unk>`; a `CharCNN` reads them by their bytes. Bytes that are not UTF-8 become U+FFFD. The empty string is the
+    beginning of a line. Attention reads a text that is longer than the model's training rows in the same windows as
+    `TextModel`.
 
     - `score(text)`, string (batch,), returns
       `log_prob`, `perplexity`: float32 (batch,), the log-probability of the line with its `</s>` in nats, and its
@@ -80,7 +81,7 @@ class ServedModel:
     def score(self, text):
         import tensorflow as tf
 
-        tokens, ids, lengths = self._read(text)
+        tokens, ids, lengths = self._read(tf.strings.regex_replace(text, r"\n\z", ""))
         hidden = hidden_in_windows(self.body, self._vectors(tokens, ids), self.reading)
         inside, last = tf.sequence_mask(lengths), tf.one_hot(lengths - 1, tf.shape(ids)[1], True, False, dtype=tf.bool)
         tokens, ids = (tf.where(last, end, tf.roll(t, -1, 1)) for t, end in ((tokens, "</s>"), (ids, EOS)))

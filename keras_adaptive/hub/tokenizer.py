@@ -21,7 +21,8 @@ class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
     """KerasHub tokenizer that gives the ids on which a model of this package was trained.
 
     Python strings are tokenized in Python, and the string tensors of a `tf.data` pipeline by TensorFlow's operations:
-    both give the same ids, those of `TextCodec`. A string is one line. Words outside the vocabulary become `<unk>`.
+    both give the same ids, those of `TextCodec`. A line break becomes `</s>`, and a word outside the
+    vocabulary `<unk>`.
 
     A preset holds the files of a run: `vocabulary.txt`, `corpus.json` and, empty unless the tokens are sub-words,
     `merges.txt`.

@@ -10,7 +10,7 @@ NOT_EXPORTED = "A SavedModel has no {}: load the folder of the run it was export
 
 
 class SavedTextModel:
-    """The SavedModel of a run with the methods of `TextModel` that it can answer: one line of text a string.
+    """The SavedModel of a run with the methods of `TextModel` that it can answer.
 
     It answers with TensorFlow, whatever the backend of Keras. Its `generate` uses other random numbers than `TextModel`
     and gives another text. Words outside the vocabulary are read as the exported run reads them.
@@ -36,10 +36,10 @@ class SavedTextModel:
         return cls(served)
 
     def score(self, texts: str | Iterable[str], alternatives: int = 0, batch_size: int = 16) -> dict | list[dict]:
-        """Returns the scores of lines as `TextModel.score`, without ranks, bands and alternatives."""
+        """Returns the scores of texts as `TextModel.score`, without ranks, bands and alternatives."""
         if alternatives:
             raise ValueError(NOT_EXPORTED.format("`alternatives`"))
-        lines, records = list(map(_line, as_list(texts))), []
+        lines, records = list(map(as_text, as_list(texts))), []
         for start in range(0, len(lines), batch_size):
             found = self._answer("score", lines[start : start + batch_size])
             records += [_record(*row) for row in zip(*(found[name] for name in NAMES))]
@@ -51,7 +51,7 @@ class SavedTextModel:
 
     def next_words(self, prompt: str, k: int = 10) -> list[tuple[str, float]]:
         """Returns the most probable next words and their probabilities, as `TextModel.next_words`."""
-        found = self._answer("next_words", [_line(prompt)], k)
+        found = self._answer("next_words", [as_text(prompt)], k)
         return list(zip(map(bytes.decode, found["words"][0].tolist()), found["probabilities"][0].tolist()))
 
     def generate(
@@ -67,7 +67,7 @@ class SavedTextModel:
         if top_k == 0:
             raise ValueError("`top_k` must be at least 1. Received: top_k=0.")
         seed = secrets.randbits(31) if seed is None else seed
-        lines = list(map(_line, as_list(prompt)))
+        lines = list(map(as_text, as_list(prompt)))
         texts = self._answer("generate", lines, length, float(temperature), top_k or 0, seed)["text"] if lines else []
         texts = [text.decode() for text in texts]
         return texts[0] if isinstance(prompt, str) else texts
@@ -102,14 +102,6 @@ def _record(tokens, words, length, log_probs, log_prob, perplexity, unknown, rea
         "unknown": [token for token, is_unknown in zip(tokens, unknown) if is_unknown],
         "reading": reading.decode(),
     }
-
-
-def _line(text):
-    if "\n" in as_text(text):
-        raise ValueError(
-            "A SavedModel reads a line at a time: pass a list of lines. Received: a text with line breaks."
-        )
-    return text
 
 
 def _message(error):

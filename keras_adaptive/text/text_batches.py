@@ -13,7 +13,7 @@ class TextBatches(keras.utils.PyDataset):
     the ids of a larger text to disk.
 
     Args:
-        lines: Iterable of lines, strings without line breaks. A `</s>` ends each.
+        lines: Iterable of lines, such as an open file. A `</s>` ends each, and replaces line breaks within a string.
         codec: The `TextCodec` of the model.
         length: Number of tokens of a block.
         batch_size: Number of blocks of a batch.
@@ -45,7 +45,7 @@ class TextBatches(keras.utils.PyDataset):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        ids = [codec.encode([*codec.tokenize(line), "</s>"]) for line in lines]
+        ids = [codec.encode([*codec.tokenize(line.removesuffix("\n")), "</s>"]) for line in lines]
         tokens = np.concatenate([np.zeros(0, np.int32), *ids])
         self.batches = BlockBatches(tokens, length, batch_size, seed=seed, shuffle=shuffle)
         self._begun = 0

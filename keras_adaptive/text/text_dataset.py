@@ -15,7 +15,7 @@ def text_dataset(lines: Any, codec: TextCodec, length: int, batch_size: int, *, 
 
     Args:
         lines: A `tf.data.Dataset` of strings, a line each, such as `tf.data.TextLineDataset("train.txt")`. A `</s>`
-            ends each line. Bytes that are not UTF-8 become U+FFFD.
+            ends each line, and replaces line breaks within a string. Bytes that are not UTF-8 become U+FFFD.
         codec: The `TextCodec` of the model.
         length: Number of tokens of a block.
         batch_size: Number of blocks of a batch.
@@ -46,7 +46,7 @@ def text_dataset(lines: Any, codec: TextCodec, length: int, batch_size: int, *, 
 
     def ids_of(lines):
         """Returns the ids (tokens,) of lines (lines,), with their ends."""
-        _, ids = text.encode(lines)
+        _, ids = text.encode(tf.strings.regex_replace(lines, r"\n\z", ""))
         ends = tf.fill([tf.size(lines), 1], EOS)
         ids = tf.concat([ids, ends], axis=1).flat_values
         return tf.where(ids < 0, UNK, ids)

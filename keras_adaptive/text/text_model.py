@@ -332,8 +332,7 @@ class TextModel:
 
     def _tokens(self, text):
         """Returns the tokens of a text, with a `</s>` for each line break."""
-        first, *others = (self.codec.tokenize(line.rstrip("\r")) for line in as_text(text).split("\n"))
-        return [*first, *(token for line in others for token in ("</s>", *line))]
+        return self.codec.tokenize(as_text(text))
 
     def _ids_of(self, words, name):
         """Returns the ids of words of the vocabulary."""

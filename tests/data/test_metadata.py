@@ -54,6 +54,7 @@ ATTACKS = [
         "splits.train.lines": [-1, BIG, 10**15, 6, None, [], ...],
         "splits.test.unknown": [-1, BIG, 10**15, 6, "many", ...],
         "splits.test.bytes": [0, -1, 2.5, BIG, 10**15, True, "9", None],
+        "splits.test.text_bytes": [0, -1, 2.5, BIG, 10**15, True, "9", None],
         "splits.valid.sha256": ["", "g" * 64, None, 5, ...],
         "splits.train.unknown_share": [-0.1, 1.5, float("nan"), float("inf"), BIG, True, "0", None, ...],
         "source": [None, 3, ["a"], {}, ...],

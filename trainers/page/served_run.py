@@ -10,6 +10,7 @@ import numpy as np
 from starlette.exceptions import HTTPException
 
 from keras_adaptive.data import EOS, TOKENIZERS
+from keras_adaptive.data.text.lines import split_lines
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.text import TextModel
 from trainers import summary
@@ -141,7 +142,7 @@ class ServedRun:
     def lines_of(self, text):
         """Returns the lines of a text, as trainers.score reads them from a file."""
         text = text if self.codec.keeps_mark else text.removeprefix("\ufeff")
-        return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+        return split_lines(text.removesuffix("\n"))
 
     def score(self, text, most, alternatives=ALTERNATIVES):
         """Yields the record of each line, with the `pieces` to print.

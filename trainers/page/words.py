@@ -32,7 +32,7 @@ def compare(runs, text, records):
     for number, line in enumerate(runs[0].lines_of(text)):
         chunks = chunks_of(line, codecs)
         columns = [bits_of(codec, chunks, own[number]["log_probs"]) for codec, own in zip(codecs, records)]
-        unknown = [any(codec.vocabulary.unknown(codec.tokenize(chunk)) for codec in codecs) for chunk in chunks]
+        unknown = [any(codec.vocabulary.unknown(codec.tokenize_part(chunk)) for codec in codecs) for chunk in chunks]
         words += [
             {"text": chunk.strip(), "bits": list(bits), "count": count and count(chunk), "unknown": is_unknown}
             for chunk, bits, is_unknown in zip(chunks, zip(*columns), unknown)
@@ -58,7 +58,7 @@ def bits_of(codec, chunks, log_probs):
     """Returns the bits of each chunk and, last, of the end of the line with all that is in no chunk."""
     bits, sums, start = [-value / math.log(2) for value in log_probs], [], 0
     for chunk in chunks:
-        stop = start + len(codec.tokenize(chunk))
+        stop = start + len(codec.tokenize_part(chunk))
         sums.append(sum(bits[start:stop]))
         start = stop
     return [*sums, sum(bits[start:])]

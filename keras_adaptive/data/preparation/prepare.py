@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from keras_adaptive.data.corpus import SPLITS, Corpus
 from keras_adaptive.data.preparation import workers
-from keras_adaptive.data.preparation.text_parts import parts
+from keras_adaptive.data.preparation.text_parts import parts, text_size
 from keras_adaptive.data.preparation.token_files import write_subword_corpus, write_word_corpus
 from keras_adaptive.data.preparation.word_index import index_words
 from keras_adaptive.data.text.characters import UNITS
@@ -127,7 +127,8 @@ def prepare(
             contents = write_subword_corpus(folders, new, mapped, min_count, max_words, subwords)
         else:
             contents = write_word_corpus(folders, new, mapped, min_count, max_words, vocabulary)
-        splits = {split: inputs[split] | contents["splits"][split] for split in SPLITS}
+        sizes = {split: {"text_bytes": text_size(texts[split], tokenizer == "bytes")} for split in SPLITS}
+        splits = {split: inputs[split] | sizes[split] | contents["splits"][split] for split in SPLITS}
         for split in SPLITS:
             if splits[split]["tokens"] == splits[split]["lines"]:
                 raise ValueError(

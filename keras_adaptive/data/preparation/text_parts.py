@@ -1,6 +1,11 @@
+import codecs
 import os
+import re
+
+from keras_adaptive.data.text.lines import split_lines
 
 _CHUNK = 1 << 20  # bytes of text in memory at a time
+_RETURNS = re.compile(rb"(?<!\r)\r+(?=\n)")  # the look-behind makes its time linear
 
 
 def parts(path, size):
@@ -19,16 +24,35 @@ def parts(path, size):
 def read_words(path, tokenize, start=0, stop=None, any_bytes=False):
     """Yields lists of the words of a part of a text, with `</s>` at the end of each line, including blank lines.
 
-    Only a line feed ends a line; other line separators are white space. A line may have any length. With `any_bytes`,
-    the text need not be UTF-8: other bytes become lone surrogates, as with `surrogateescape`.
+    Lines are those of `split_lines`. A line may have any length. With `any_bytes`, the text need not be UTF-8: other
+    bytes become lone surrogates, as with `surrogateescape`.
     """
     for text in _read_text(path, start, stop, any_bytes):
         words = []
-        for line in text.split("\n"):
+        for line in split_lines(text):
             words += tokenize(line)
             words.append("</s>")
         words.pop()  # the line after the last line feed continues in the next piece
         yield words
+
+
+def text_size(path, any_bytes=False):
+    """Returns the number of bytes of a text as it is read: each line ends with one byte, and a mark is left out."""
+    size = held = 0  # carriage returns are held until it is known what follows them
+    ended = True
+    with open(path, "rb") as file:
+        if any_bytes or file.read(3) != codecs.BOM_UTF8:
+            file.seek(0)
+        while chunk := file.read(_CHUNK):
+            text = chunk.lstrip(b"\r")
+            held += len(chunk) - len(text)
+            if text:
+                body = text.rstrip(b"\r")
+                size += len(_RETURNS.sub(b"", body) if b"\r" in body else body)
+                size += 0 if body.startswith(b"\n") else held
+                held = len(text) - len(body)
+                ended = body.endswith(b"\n")
+    return size + (held > 0 or not ended)
 
 
 def _after_white_space(file, place):

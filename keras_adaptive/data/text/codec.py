@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from keras_adaptive.data.metadata import read_metadata
 from keras_adaptive.data.text.characters import UNITS, detokenize_characters, shown
+from keras_adaptive.data.text.lines import split_lines
 from keras_adaptive.data.text.subwords import Subwords, begins_word, detokenize_subwords
 from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.data.text.words import TOKENIZERS
@@ -71,9 +72,17 @@ class TextCodec:
         """Whether a byte order mark at the beginning of a text is part of the text, as in training."""
         return self.tokenizer == "bytes"
 
-    def tokenize(self, line: str) -> list[str]:
-        """Returns the tokens of a line, without the `</s>` that ends it."""
-        words = TOKENIZERS[self.tokenizer](line)
+    def tokenize(self, text: str) -> list[str]:
+        """Returns the tokens of a text, with `</s>` for each line break between two lines (`split_lines`).
+
+        The last line is not ended: a model that scores it adds a `</s>`.
+        """
+        first, *others = map(self.tokenize_part, split_lines(text))
+        return [*first, *(token for line in others for token in ("</s>", *line))]
+
+    def tokenize_part(self, text: str) -> list[str]:
+        """Returns the tokens of a part of a line, in which no character is taken for the end of a line."""
+        words = TOKENIZERS[self.tokenizer](text)
         if self.subwords is None:
             return words
         return [piece for pieces in self.subwords.pieces(words) for piece in pieces]

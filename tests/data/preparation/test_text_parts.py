@@ -7,14 +7,15 @@ from hypothesis import strategies as st
 
 from keras_adaptive.data import TOKENIZERS
 from keras_adaptive.data.preparation import text_parts
+from keras_adaptive.data.text.lines import split_lines
 
-MARKS = [" ", "  ", "\n", "\n\n", "\r\n", "\t", "\x85", "\u2028"]
+MARKS = [" ", "  ", "\n", "\n\n", "\r\n", "\r\r\n", "\r", "\t", "\x0b", "\x0c", "\x85", "\u2028"]
 PIECES = ["the", "naïve", "日本語", "x" * 9, "3.14", "don't", "....", *MARKS]
 TEXT = st.lists(st.sampled_from(PIECES), min_size=1, max_size=30).map("".join)
 
 
 def whole(written, tokenize):
-    lines = written.removesuffix("\n").split("\n")
+    lines = split_lines(written.removesuffix("\n"))
     return [word for line in lines for word in [*tokenize(line), "</s>"]]
 
 
@@ -33,7 +34,26 @@ def test_words_do_not_depend_on_where_a_text_is_cut(path, written, size, chunk, 
         words = [word for part in parts for words in text_parts.read_words(path, tokenize, *part) for word in words]
     assert words == whole(written, tokenize)
     assert [start for start, _ in parts[1:]] == [stop for _, stop in parts[:-1]]
+    assert text_parts.text_size(path) == sum(len(line.encode()) + 1 for line in split_lines(written.removesuffix("\n")))
     assert parts[0][0] == 0 and parts[-1][1] == len(written.encode())
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5, 1 << 20])
+def test_the_size_of_a_text_has_a_byte_for_each_end_of_a_line(path, monkeypatch, chunk):
+    monkeypatch.setattr(text_parts, "_CHUNK", chunk)
+    returns = b"\r" * 100_000  # which a slower expression would read for minutes
+    for written, size in {
+        b"ab\r\nc\r\n": 5,
+        b"ab\r\r\nc\r": 5,
+        b"a\rb\n\r": 5,
+        b"\xef\xbb\xbfa": 2,
+        b"\r\n": 1,
+        returns + b"a" + returns + b"\n" + returns: 100_003,
+    }.items():
+        path.write_bytes(written)
+        assert text_parts.text_size(path) == size
+    path.write_bytes(b"\xef\xbb\xbfa")
+    assert text_parts.text_size(path, any_bytes=True) == 5
 
 
 def test_parts_have_about_the_size_and_end_after_white_space(path):
