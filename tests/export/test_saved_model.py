@@ -181,7 +181,7 @@ def test_strings_go_in_and_come_out(folder, model):
         (lambda: saved.score(TOO_LONG), "^A line may have 80 tokens, .* Received: 81.$"),
         (lambda: saved.score("the", alternatives=1), "has no `alternatives`: load the folder of the run"),
         (lambda: saved.neighbors("the"), "has no `neighbors`: load the folder of the run"),
-        (lambda: keras_adaptive.load(folder, "last"), "leave out `model`"),
+        (lambda: keras_adaptive.load(folder, "last"), "pass no other argument"),
     ]:
         with pytest.raises(ValueError, match=message):
             call()
