@@ -9,17 +9,21 @@ import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.data import prepare
+from keras_adaptive.data import SPECIAL_WORDS, Vocabulary, prepare
 from scripts import figures
 from scripts.tables import TABLES
 from tests.support.pages import PAGES, ROOT, examples, run
 from tests.support.programs import parsed
+from tests.support.served import write_run
 from tests.support.tiny import language_model
 from trainers.parts import PARTS
 
 TESTED = {
     "README.md": 4,
     "docs/layers.md": 3,
+    "docs/from_dense.md": 3,
+    "docs/cutoffs.md": 1,
+    "docs/surprisal.md": 1,
     "docs/sampled_losses.md": 1,
     "docs/hybrids.md": 1,
     "docs/hub.md": 2,
@@ -49,6 +53,30 @@ def test_text_in_and_text_out(tmp_path, monkeypatch):
     language_model(vocabulary_size=len(vocabulary)).save(run_dir / "best.keras")
     lm = run("README.md", 3, tmp_path, monkeypatch)["lm"]
     assert lm.vocabulary.words == vocabulary.words
+
+
+def test_from_embedding_and_dense(tmp_path, monkeypatch):
+    names = {}
+    for number in range(3):
+        run("docs/from_dense.md", number, tmp_path, monkeypatch, names)
+    ours, of_keras = names["same_loss"]
+    assert ours == pytest.approx(of_keras, rel=1e-4)
+    assert names["small"].count_params() < names["after"].count_params() / 2
+
+
+def test_chosen_cutoffs_save_products(tmp_path, monkeypatch):
+    names = run("docs/cutoffs.md", 0, tmp_path, monkeypatch)
+    assert names["cutoffs"] and names["saved"] > 1
+
+
+def test_the_surprisal_of_words(tmp_path, monkeypatch):
+    words = Vocabulary(
+        [*SPECIAL_WORDS, *"the cat sat dog a ran".split(), *(f"w{i}" for i in range(10))], range(20, 0, -1)
+    )
+    write_run(tmp_path / "runs/books", language_model(), words)
+    names = run("docs/surprisal.md", 0, tmp_path, monkeypatch)
+    assert [row["word"] for row in names["rows"]] == "the cat sat the dog sat".split()
+    assert [row["word"] for row in names["after"]] == "the cat sat </s>".split() and names["total"] > 0
 
 
 def test_the_word_model(tmp_path, monkeypatch):

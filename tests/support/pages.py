@@ -17,11 +17,11 @@ def examples(page):
     return PYTHON.findall(PAGES[page])
 
 
-def run(page, number, folder, monkeypatch):
-    """Runs an example of a page in a folder, with smaller sizes, and returns its names."""
+def run(page, number, folder, monkeypatch, names=None):
+    """Runs an example of a page in a folder, with smaller sizes and the names of an earlier one; returns its names."""
     pattern = "|".join(re.escape(size) for size in sorted(SIZES, key=len, reverse=True))
     code = re.sub(pattern, lambda match: SIZES[match[0]], examples(page)[number])
     monkeypatch.chdir(folder)
-    names = {}
+    names = {} if names is None else names
     exec(compile(code, f"{page}, example {number + 1}", "exec"), names)
     return names
