@@ -164,10 +164,9 @@ def added(**kwargs):
 def test_sample_weights_that_would_be_ignored_are_refused():
     model, weights, message = added(), np.zeros(4, "float32"), "to the layer's argument `weights`, or use a `WordModel`"
     hidden = model.predict([HIDDEN, TARGETS], verbose=0)
-    for method in (model.fit, model.evaluate, model.train_on_batch):
-        quiet = {} if method == model.train_on_batch else {"verbose": 0}
+    for name, quiet in {"fit": {"verbose": 0}, "evaluate": {"verbose": 0}, "train_on_batch": {}}.items():
         with pytest.raises(ValueError, match=message):
-            method([HIDDEN, TARGETS], sample_weight=weights, **quiet)
+            getattr(model, name)([HIDDEN, TARGETS], sample_weight=weights, **quiet)
     np.testing.assert_array_equal(model.predict([HIDDEN, TARGETS], verbose=0), hidden)
     model.fit([HIDDEN, TARGETS], verbose=0)
     for method in (model.fit, model.evaluate):  # of compiled steps
