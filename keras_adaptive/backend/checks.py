@@ -135,3 +135,23 @@ def check_equal(actual, expected, message):
 
     with tf.control_dependencies([tf.debugging.assert_equal(actual, expected, message)]):
         return tf.identity(actual)
+
+
+def check_traced_together(tensor, variables):
+    """Raises a ValueError if JAX differentiates a tensor, but not the variables that a loss of the tensor reads."""
+    if keras.config.backend() != "jax" or not variables:
+        return
+    import jax
+
+    if not isinstance(tensor, jax.core.Tracer):
+        return
+    try:
+        values = [variable.value for variable in variables]
+    except TypeError:  # Keras has taken the values out of the variables, to pass them from step to step
+        values = []
+    if not any(isinstance(value, jax.core.Tracer) for value in values):
+        raise ValueError(
+            "The loss reads weights of the output layer, which JAX must know: call `stateless_compute_loss(trainable_"
+            "variables, non_trainable_variables, metrics_variables, x, y, y_pred, sample_weight)` in a `train_step` of "
+            "your own. Received: a call of `compute_loss`."
+        )

@@ -9,6 +9,8 @@ index 0, and a sum over replicas is its own value. `keras_adaptive.distribution`
 import keras
 from keras import ops
 
+from keras_adaptive.backend.custom_vjp import is_float
+
 AXIS = "batch"  # axis of the mesh under JAX
 
 
@@ -21,9 +23,35 @@ def sum_over_replicas(tensors):
     return summed if isinstance(tensors, list) else summed[0]
 
 
+def average_over_replicas(variables):
+    """Replaces the values of float variables, which the replicas have changed apart, by their means over all replicas.
+
+    TensorFlow's variables do so themselves, as their `aggregation` says.
+    """
+    replicas = replica_count()
+    variables = [variable for variable in variables if is_float(variable)]
+    if replicas == 1 or keras.config.backend() == "tensorflow" or not variables:
+        return
+    for variable, value in zip(variables, sum_over_replicas([variable.value for variable in variables])):
+        variable.assign(value / replicas)
+
+
 def gather_over_replicas(tensor):
     """Returns the concatenated rows of a tensor in all replicas. Every replica receives the same rows."""
     return _GATHERS[keras.config.backend()](tensor)
+
+
+def check_summed_by_keras(name):
+    """Raises a ValueError if Keras' own steps would train each replica alone, as several processes do under torch.
+
+    Args:
+        name: The part of the model that relies on these steps, for the message.
+    """
+    if keras.config.backend() == "torch" and replica_count() > 1:
+        raise ValueError(
+            f"{name} cannot be trained or evaluated by several processes, which Keras does not synchronize under "
+            f"torch: use a `WordModel` or a `LanguageModel`. Received: {replica_count()} processes."
+        )
 
 
 def replica_index():

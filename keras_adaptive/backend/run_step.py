@@ -27,8 +27,33 @@ def run_step(model, function, arguments, optimizer_variables=None):
 
     def pure(state, data):
         mapping = [pair for group, values in zip(groups, state) for pair in zip(group, values)]
-        with keras.StatelessScope(state_mapping=mapping) as scope:
+        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
             logs = function(data)
         return logs, tuple([scope.get_current_value(variable) for variable in group] for group in groups)
 
     return on_each_replica(pure, *arguments)
+
+
+def keeping_state(function, groups):
+    """Returns a function that Keras calls for each step and that leaves the model whole if the step fails.
+
+    Under JAX, the loops of Keras take the values out of the variables and pass them from step to step. The values
+    would be lost with the step that fails.
+
+    Args:
+        function: The `train_function`, `test_function` or `predict_function` of a model.
+        groups: Function without arguments that returns the lists of variables whose values the step takes.
+    """
+    if keras.config.backend() != "jax":
+        return function
+
+    def kept(state, data):
+        try:
+            return function(state, data)
+        except BaseException:
+            for variables, values in zip(groups(), state):
+                for variable, value in zip(variables, values):
+                    variable.assign(value)
+            raise
+
+    return kept

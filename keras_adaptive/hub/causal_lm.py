@@ -12,7 +12,7 @@ from keras_adaptive.hub.backbone import AdaptiveBackbone
 from keras_adaptive.hub.preprocessor import AdaptiveCausalLMPreprocessor
 from keras_adaptive.hub.tokenizer import AdaptiveTokenizer
 from keras_adaptive.models import LanguageModel
-from keras_adaptive.models.outside_ids import check_class_weight, checked
+from keras_adaptive.models.checked_data import check_class_weight, checked
 from keras_adaptive.models.reading import hidden_in_windows, reading_of
 from keras_adaptive.models.training_step import PARTS
 from keras_adaptive.text.loading import read_model

@@ -5,15 +5,17 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.checks import check_rows
+from keras_adaptive.backend.optimizer_step import inner_optimizer
 from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.outputs.unsorted_ids import warn_if_unsorted
 from keras_adaptive.models.generation import Generation
-from keras_adaptive.models.outside_ids import check_class_weight
 from keras_adaptive.models.prediction import Cache
 from keras_adaptive.models.reading import check_trained_length
-from keras_adaptive.models.training_step import TrainingStep
+from keras_adaptive.models.stream_state import StreamState
+from keras_adaptive.models.training_step import PARTS, TrainingStep
+from keras_adaptive.ops.bands import count_outside
 from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
 
@@ -146,6 +148,86 @@ class LanguageModel(TrainingStep, Generation):
             return self
         return LanguageModel(word_input, self.body, word_output, trained_length=self.trained_length)
 
+    def compile(
+        self,
+        optimizer: str | keras.optimizers.Optimizer = "rmsprop",
+        *,
+        micro_batches: int = 1,
+        stream_rows: int | None = None,
+        clip_parts: Sequence[str] = PARTS,
+        **kwargs: Any,
+    ) -> None:
+        """Configures training as `keras.Model.compile` does; the model has its own loss and metrics.
+
+        Args:
+            optimizer: Any Keras optimizer. Its `global_clipnorm` bounds the norm of the gradient of the whole update.
+                `Adagrad`, `SGD` without momentum and `LazyAdam` update only the rows of word tables that a batch reads,
+                if the model reads the tables by rows. With all other optimizers every update may change every row.
+            micro_batches: Number of equal parts in which a batch of `fit` is computed to save memory (gradient
+                accumulation). It must divide the batch.
+            stream_rows: Number of rows of a batch, over all replicas, if each row continues the text of the same row
+                of the previous batch (truncated back-propagation through time). The model then carries the body's
+                state from batch to batch, in separate variables for `fit` and `evaluate`.
+            clip_parts: Names of the parts whose gradients `global_clipnorm` bounds by one common norm: some of
+                `word_input`, `body` and `word_output`. The gradients of the other parts are not clipped.
+            **kwargs: Other arguments of `keras.Model.compile`: `jit_compile`, `run_eagerly`, `steps_per_execution`.
+
+        Raises:
+            ValueError: If a loss or metrics are given, the optimizer accumulates gradients itself, `clip_parts` is
+                invalid, or `stream_rows` is given and the state of the body needs a length.
+        """
+        if not clip_parts or set(clip_parts) - set(PARTS):
+            raise ValueError(f"`clip_parts` must be one or more of {PARTS}. Received: clip_parts={clip_parts}.")
+        optimizer = keras.optimizers.get(optimizer)
+        bounded = inner_optimizer(optimizer).global_clipnorm and self.trainable_variables
+        if bounded and not any(getattr(self, name).trainable_variables for name in clip_parts):
+            raise ValueError(
+                "`clip_parts` must have a part that is trained: otherwise, no gradient is clipped. "
+                f"Received: clip_parts={tuple(clip_parts)}, all of which are frozen. Choose other parts."
+            )
+        self.clip_parts = tuple(clip_parts)
+        self._make_streams(stream_rows)
+        super().compile(optimizer, micro_batches=micro_batches, **kwargs)
+
+    def _make_streams(self, rows):
+        if (self.train_streams and self.train_streams.rows) == rows:
+            return
+        del self.train_streams, self.test_streams  # Keras then no longer tracks them
+        self.train_streams = self.test_streams = None
+        if rows is not None:
+            self.train_streams = StreamState(self.body, rows, name="train_streams")
+            self.test_streams = StreamState(self.body, rows, name="test_streams")
+
+    def get_compile_config(self) -> dict[str, Any] | None:
+        config = super().get_compile_config()
+        rows = self.train_streams and self.train_streams.rows
+        return config and {**config, "stream_rows": rows, "clip_parts": self.clip_parts}
+
+    def _train(self, data):
+        tokens, begins, *_ = self._unpack(data)
+        if begins is None:  # the rows of streams continue others
+            self.trained_length = max(self.trained_length or 0, tokens.shape[1] or 0) or None
+        return super()._train(data)
+
+    def _unpack(self, data):
+        tokens, begins, targets, weights = super()._unpack(data)
+        if isinstance(tokens, (tuple, list)):
+            tokens, begins = tokens
+            begins = ops.cast(begins, "bool")
+        return tokens, begins, targets, weights
+
+    def _hidden(self, inputs, state, training):
+        if not keras.tree.flatten(state):
+            return super()._hidden(inputs, (), training)
+        return self(inputs, state=state, training=training)
+
+    def _count_outside(self, inputs, targets, weights):
+        count = super()._count_outside(inputs, targets, weights)
+        return count if inputs is None else count + count_outside(inputs, self.input_vocabulary_size)
+
+    def _row_layers(self):
+        return self.word_input, self.word_output
+
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> keras.callbacks.History:
         """Trains the model as `keras.Model.fit` does; each batch is one update.
 
@@ -159,8 +241,10 @@ class LanguageModel(TrainingStep, Generation):
 
         Returns:
             A `keras.callbacks.History`.
+
+        Raises:
+            ValueError: If there are no rows, tokens or targets, or on class weights.
         """
-        check_class_weight(kwargs)
         x, y = self._checked(x, "tokens"), self._checked(y, "targets")
         return super().fit(warn_if_unsorted(self, self.word_output, x, y, kwargs.get("sample_weight")), y, **kwargs)
 

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_adaptive.backend.checks import check_finite, check_same_shape, non_finite
 from keras_adaptive.backend.compiled import compiled
+from keras_adaptive.models.checked_data import CheckedData, check_not_empty
 from keras_adaptive.models.reading import Reading, reading_of
 from keras_adaptive.ops.bands import check_ids
 from keras_adaptive.special_words import PAD
@@ -101,10 +102,12 @@ class Prediction(keras.Model):
         Returns:
             A NumPy array (batch, vocabulary), float32.
         """
+        check_not_empty(x)
         return check_finite(self._next_word().predict(self._checked(x, "tokens"), **kwargs))
 
     def predict_on_batch(self, x: Tensor) -> np.ndarray:
         """Returns the result of `predict` for a single batch."""
+        check_not_empty(x)
         return check_finite(self._next_word().predict_on_batch(self._checked(x, "tokens")))
 
     def export(
@@ -132,7 +135,7 @@ class Prediction(keras.Model):
         """Returns the functional model from token ids to the log-probabilities (batch, vocabulary) of the next word."""
 
         def make():
-            return keras.Model(self.inputs[0], self.word_output(self.outputs[0][:, -1]), name=self.name)
+            return CheckedData(self.inputs[0], self.word_output(self.outputs[0][:, -1]), name=self.name)
 
         return self._functions.get("next_word", make)
 

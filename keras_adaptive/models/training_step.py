@@ -1,4 +1,4 @@
-"""Training step and test step of a language model."""
+"""Training step and test step of models whose output layer predicts words."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,26 +6,28 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_adaptive.backend.checks import check_equal
+from keras_adaptive.backend.checks import check_equal, check_traced_together
 from keras_adaptive.backend.gradients import value_and_gradients
 from keras_adaptive.backend.optimizer_step import apply_gradients, inner_optimizer
 from keras_adaptive.backend.replicas import replica_count, sum_over_replicas
 from keras_adaptive.backend.rows import added
 from keras_adaptive.backend.run_step import run_step
+from keras_adaptive.layers.outputs.losses import loss_and_hits
+from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.regularization.seeds import micro_batch
 from keras_adaptive.metrics.perplexity import Perplexity
-from keras_adaptive.models.outside_ids import checked, raise_if_outside
+from keras_adaptive.models.checked_data import CheckedData, check_data, checked, raise_if_outside
 from keras_adaptive.models.row_tables import row_tables, summed_gradients
-from keras_adaptive.models.stream_state import StreamState
 from keras_adaptive.ops.bands import count_outside
 from keras_adaptive.ops.global_norm import clip_factor, global_norm, scaled
 from keras_adaptive.ops.token_weights import token_weights
+from keras_adaptive.typing import Tensor
 
 OWN_METRICS = ("loss", "metrics", "weighted_metrics")
 PARTS = ("word_input", "body", "word_output")
 
 
-class _OneForAllReplicas:
+class OneForAllReplicas:
     """A metric that every replica updates with the same global value, so that reading one replica is enough.
 
     By default TensorFlow sums the metrics over replicas.
@@ -35,38 +37,48 @@ class _OneForAllReplicas:
         return super().add_variable(shape, initializer, dtype, "only_first_replica", name)
 
 
-class _Mean(_OneForAllReplicas, keras.metrics.Mean):
+class _Mean(OneForAllReplicas, keras.metrics.Mean):
     pass
 
 
-class _Sum(_OneForAllReplicas, keras.metrics.Sum):
+class _Sum(OneForAllReplicas, keras.metrics.Sum):
     pass
 
 
-class _Perplexity(_OneForAllReplicas, Perplexity):
+class _Perplexity(OneForAllReplicas, Perplexity):
     pass
 
 
-class TrainingStep(keras.Model):
-    """Training step and test step of a `LanguageModel`: one update per batch, exact sums over all replicas.
+class TrainingStep(CheckedData):
+    """Training step and test step of a model with a `word_output`: one update per batch, exact sums over all replicas.
 
-    A batch is `(tokens, targets)` or `(tokens, targets, weights)`. If the rows of a batch continue the rows of the
-    previous batch, `tokens` is `(tokens, begins)`: `begins`, a bool per row, marks the rows that begin a new text. See
-    `stream_rows` of `compile`.
+    A batch is `(inputs, targets)` or `(inputs, targets, weights)`. If the rows of a batch continue the rows of the
+    previous batch, `inputs` is `(tokens, begins)`: `begins`, a bool per row, marks the rows that begin a new text. See
+    `stream_rows` of `LanguageModel.compile`.
+
+    A subclass with other batches overrides `_unpack`, one with a state `_hidden`.
+
+    Attributes:
+        word_output: The `Output` that predicts the words.
+        reports_accuracy: Whether steps measure the accuracy.
     """
+
+    word_output: Output
+    reports_accuracy = False
+    clip_parts: Sequence[str] = PARTS
+    micro_batches = 1
 
     def _make_trackers(self):
         self.loss_tracker = _Mean(name="loss")
         self.perplexity_tracker = _Perplexity(name="perplexity")
         self.skipped_tracker = _Sum(name="skipped")
         self.outside_tracker = _Sum(name="outside")  # ids outside the vocabulary, not logged
-        self.micro_batches = 1
-        self.clip_parts = PARTS
-        self.train_streams = self.test_streams = None
+        self.train_streams = self.test_streams = None  # class attributes would hide what torch stores as modules
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        return [self.loss_tracker, self.perplexity_tracker, self.skipped_tracker, self.outside_tracker]
+        accuracy = [self.accuracy_tracker] if self.reports_accuracy else []
+        return [self.loss_tracker, self.perplexity_tracker, *accuracy, self.skipped_tracker, self.outside_tracker]
 
     def get_metrics_result(self) -> dict[str, Any]:
         """Returns the metrics after checking the ids. Keras calls it at the end of every epoch and evaluation."""
@@ -80,19 +92,13 @@ class TrainingStep(keras.Model):
             ValueError: If an id was outside the vocabulary.
         """
         consequence = "Updates with such ids changed no weight."
-        raise_if_outside(self.outside_tracker, self.vocabulary_size, consequence)
+        raise_if_outside(self.outside_tracker, self.word_output.vocabulary_size, consequence)
 
     train_on_batch = checked(keras.Model.train_on_batch)
     test_on_batch = checked(keras.Model.test_on_batch)
 
     def compile(
-        self,
-        optimizer: str | keras.optimizers.Optimizer = "rmsprop",
-        *,
-        micro_batches: int = 1,
-        stream_rows: int | None = None,
-        clip_parts: Sequence[str] = PARTS,
-        **kwargs: Any,
+        self, optimizer: str | keras.optimizers.Optimizer = "rmsprop", *, micro_batches: int = 1, **kwargs: Any
     ) -> None:
         """Configures training as `keras.Model.compile` does; the model has its own loss and metrics.
 
@@ -102,64 +108,44 @@ class TrainingStep(keras.Model):
                 if the model reads the tables by rows. With all other optimizers every update may change every row.
             micro_batches: Number of equal parts in which a batch of `fit` is computed to save memory (gradient
                 accumulation). It must divide the batch.
-            stream_rows: Number of rows of a batch, over all replicas, if each row continues the text of the same row
-                of the previous batch (truncated back-propagation through time). The model then carries the body's
-                state from batch to batch, in separate variables for `fit` and `evaluate`.
-            clip_parts: Names of the parts whose gradients `global_clipnorm` bounds by one common norm: some of
-                `word_input`, `body` and `word_output`. The gradients of the other parts are not clipped.
             **kwargs: Other arguments of `keras.Model.compile`: `jit_compile`, `run_eagerly`, `steps_per_execution`.
 
         Raises:
-            ValueError: If a loss or metrics are given, the optimizer accumulates gradients itself, `clip_parts` is
-                invalid, or `stream_rows` is given and the state of the body needs a length.
+            ValueError: If a loss or metrics are given, or the optimizer accumulates gradients itself.
         """
+        kind = type(self).__name__
         for name in OWN_METRICS:
             if kwargs.get(name) is not None:
                 raise ValueError(
-                    f"A LanguageModel has its own loss and metrics: leave out `{name}`. Received: {kwargs[name]}."
+                    f"A {kind} has its own loss and metrics: leave out `{name}`. Received: {kwargs[name]}."
                 )
-        optimizer = self._with_loss_scale(optimizer)
+        optimizer = self._with_loss_scale(optimizer, kwargs.get("auto_scale_loss", True))
         if inner_optimizer(optimizer).gradient_accumulation_steps:
             raise ValueError(
-                "A LanguageModel accumulates gradients itself: leave out the optimizer's "
+                f"A {kind} accumulates gradients itself: leave out the optimizer's "
                 "`gradient_accumulation_steps`, make the batch as large as the update, and pass "
                 f"`micro_batches` to `compile`. Received: {optimizer.get_config()['name']}."
             )
-        if not clip_parts or set(clip_parts) - set(PARTS):
-            raise ValueError(f"`clip_parts` must be one or more of {PARTS}. Received: clip_parts={clip_parts}.")
-        bounded = inner_optimizer(optimizer).global_clipnorm and self.trainable_variables
-        if bounded and not any(getattr(self, name).trainable_variables for name in clip_parts):
+        if micro_batches > 1 and self._has_own_loss:
             raise ValueError(
-                "`clip_parts` must have a part that is trained: otherwise, no gradient is clipped. "
-                f"Received: clip_parts={tuple(clip_parts)}, all of which are frozen. Choose other parts."
+                f"A {kind} with a `compute_loss` of its own computes a batch as a whole: pass micro_batches=1. "
+                f"Received: micro_batches={micro_batches}."
             )
         self.micro_batches = micro_batches
-        self.clip_parts = tuple(clip_parts)
-        self._make_streams(stream_rows)
         super().compile(optimizer=optimizer, **kwargs)
 
-    def _make_streams(self, rows):
-        if (self.train_streams and self.train_streams.rows) == rows:
-            return
-        del self.train_streams, self.test_streams  # Keras then no longer tracks them
-        self.train_streams = self.test_streams = None
-        if rows is not None:
-            self.train_streams = StreamState(self.body, rows, name="train_streams")
-            self.test_streams = StreamState(self.body, rows, name="test_streams")
-
-    def _with_loss_scale(self, optimizer):
-        """Wraps the optimizer according to the dtype policy of the body; Keras would use the policy of the model."""
+    def _with_loss_scale(self, optimizer, wanted):
+        """Wraps the optimizer if the layers compute in float16; Keras would use the policy of the model."""
         optimizer = keras.optimizers.get(optimizer)
         scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-        if self.body.dtype_policy.name != "mixed_float16" or scales:
+        policies = {layer.dtype_policy.name for layer in (self, *self.layers, self.word_output)}
+        if scales or not wanted or "mixed_float16" not in policies:
             return optimizer
         return keras.optimizers.LossScaleOptimizer(optimizer)
 
     def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
-        rows = self.train_streams and self.train_streams.rows
-        options = {"micro_batches": self.micro_batches, "stream_rows": rows, "clip_parts": self.clip_parts}
-        return config and {**config, **options}
+        return config and {**config, "micro_batches": self.micro_batches}
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         config = keras.saving.deserialize_keras_object(config)
@@ -178,36 +164,73 @@ class TrainingStep(keras.Model):
     def test_step(self, *arguments: Any) -> dict[str, Any]:
         return run_step(self, self._test, arguments)
 
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Tensor | None = None,
+        y_pred: Tensor | None = None,
+        sample_weight: Tensor | None = None,
+        training: bool | None = True,
+    ) -> Tensor:
+        """Returns the loss of a batch and updates perplexity and accuracy, for a `train_step` of your own.
+
+        `fit` calls this method if a subclass overrides it. Under JAX, a `train_step` of your own calls
+        `stateless_compute_loss`.
+
+        Args:
+            x: The inputs, which are not read.
+            y: Target ids (batch, …).
+            y_pred: Hidden states (batch, …, hidden_dim).
+            sample_weight: Weights (batch, …), or one per row, by default 1.
+            training: Whether the loss is the one that training minimizes, with dropout.
+
+        Returns:
+            The mean loss per target, in nats, plus the losses of layers. A replica returns its part of their sum.
+        """
+        check_traced_together(y_pred, self.word_output.trainable_variables)
+        targets = ops.convert_to_tensor(y)  # on the device; torch reads batches on the CPU
+        weights = token_weights(targets, sample_weight)
+        weights, count = self._unmasked(y_pred, targets, weights, sum_over_replicas(ops.sum(weights)))
+        words, hits = self._word_loss(y_pred, targets, weights / _nonzero(count), training)
+        outside = self._count_outside(None, targets, weights)
+        sums = sum_over_replicas(list(map(ops.stop_gradient, (words, hits, outside))))
+        self.outside_tracker.update_state(sums[2])
+        for tracker, mean in zip(self.metrics[1 : 2 + self.reports_accuracy], sums):
+            tracker.update_state(mean, sample_weight=count)
+        return words + sum(ops.sum(ops.cast(loss, "float32")) for loss in self.losses) / replica_count()
+
+    @property
+    def _has_own_loss(self):
+        return type(self).compute_loss is not TrainingStep.compute_loss
+
     def _train(self, data):
         if not self.optimizer.built:  # the loss scale exists after `build`
             self.optimizer.build(self.trainable_variables)
-        tokens, begins, targets, weights = _unpack(data)
-        if begins is None:  # the rows of streams continue others
-            self.trained_length = max(self.trained_length or 0, tokens.shape[1] or 0) or None
-        count, outside = sum_over_replicas([ops.sum(weights), self._count_outside(tokens, targets, weights)])
+        inputs, begins, targets, weights = self._unpack(data)
         scale = self._loss_scale()
-        shares = weights * scale / ops.maximum(count, 1e-9)  # shares of the mean over the whole update
-        layer_share = scale / (replica_count() * self.micro_batches)  # share of the losses of layers
+        factors = scale, sum_over_replicas(ops.sum(weights))
         state = self._read(self.train_streams, begins)
-        loss, words, gradients, states = 0.0, 0.0, None, []
-        variables = self.trainable_variables
-        tables = row_tables((self.word_input, self.word_output), variables, self.optimizer)
-        parts = zip(*(_parts(arrays, self.micro_batches) for arrays in (tokens, targets, shares, state)))
+        sums, gradients, states = 0.0, None, []
+        variables, others = self.trainable_variables, [*self.non_trainable_variables, *self.metrics_variables]
+        tables = row_tables(self._row_layers(), variables, self.optimizer)
+        parts = zip(*(_parts(arrays, self.micro_batches) for arrays in (inputs, targets, weights, state)))
         for number, rows in enumerate(parts):
             with micro_batch(number):
-                (part, (part_words, state)), new = value_and_gradients(
-                    self._objective, (*rows, layer_share), variables, self.non_trainable_variables, tables
+                (_, (part_sums, count, state)), new = value_and_gradients(
+                    self._objective, (*rows, *factors), variables, others, tables
                 )
-            loss, words = loss + part, words + part_words
+            sums = sums + part_sums
             states.append(state)
             gradients = new if gradients is None else list(map(added, gradients, new))
-        gradients, (loss, words) = summed_gradients(gradients, [loss, words])
-        loss = self._without_outside(loss, outside)
+        gradients, (sums,) = summed_gradients(gradients, [sums])
+        loss, means = sums[0], [sums[place] / scale for place in range(1 if self._has_own_loss else 3)]
+        if not self._has_own_loss:
+            loss = means[0] = self._without_outside(means[0], sums[3])
         norm = global_norm(gradients) / scale
         finite = ops.logical_and(ops.isfinite(loss), ops.isfinite(norm))
         self.skipped_tracker.update_state(1.0 - ops.cast(finite, "float32"))
         logs = {
-            **self._track_finite(loss / scale, words / scale, count),
+            **self._track_finite(means, count),
             "gradient_norm": norm,
             "skipped": self.skipped_tracker.result(),
         }
@@ -217,41 +240,78 @@ class TrainingStep(keras.Model):
         apply_gradients(self.optimizer, self._clipped(gradients, norm), variables, finite)
         return logs
 
-    def _objective(self, tokens, targets, shares, state, layer_share):
-        """Returns a micro-batch's share of the objective, and `(its share of the word loss, the state after it)`."""
-        hidden, state = self._hidden(tokens, state, training=True)
-        words = self.word_output.training_loss(hidden, targets, shares, training=True)
-        layer_losses = [ops.sum(ops.cast(loss, "float32")) for loss in self.losses]
-        objective = words + layer_share * sum(layer_losses) if layer_losses else words
-        return objective, keras.tree.map_structure(ops.stop_gradient, (words, state))
+    def _objective(self, inputs, targets, weights, state, scale, count):
+        """Returns a micro-batch's share of the objective, and `(its sums, the number of targets, the state after it)`.
 
-    def _hidden(self, tokens, state, training):
+        The sums are its shares of the objective, of the loss of the words and of their hits, and the number of ids
+        outside the vocabulary; of an own `compute_loss`, its share of the objective alone.
+        """
+        hidden, state = self._hidden(inputs, state, training=True)
+        masked, count = self._unmasked(hidden, targets, weights, count)
+        if self._has_own_loss:
+            objective = scale * self.compute_loss(inputs, targets, hidden, weights, training=True)
+            sums = ops.reshape(objective, [1])
+            return objective, keras.tree.map_structure(ops.stop_gradient, (sums, count, state))
+        words, hits = self._word_loss(hidden, targets, masked * (scale / _nonzero(count)), training=True)
+        layer_losses = [ops.sum(ops.cast(loss, "float32")) for loss in self.losses]
+        share = scale / (replica_count() * self.micro_batches)
+        objective = words + share * sum(layer_losses) if layer_losses else words
+        sums = ops.stack([objective, words, hits, self._count_outside(inputs, targets, masked)])
+        return objective, keras.tree.map_structure(ops.stop_gradient, (sums, count, state))
+
+    def _hidden(self, inputs, state, training):
         """Returns the hidden states and the body's state after them, `()` for independent batches."""
-        if not keras.tree.flatten(state):
-            return self(tokens, training=training), ()
-        return self(tokens, state=state, training=training)
+        return self(inputs, training=training), state
+
+    def _unmasked(self, hidden, targets, weights, count):
+        """Returns the weights of a micro-batch without masked targets, and their sum over the whole update."""
+        return weights, count
+
+    def _word_loss(self, hidden, targets, shares, training):
+        """Returns Σ shares·nll, which training minimizes, and the sum of the shares of the most probable words."""
+        if self.reports_accuracy:
+            return loss_and_hits(self.word_output, hidden, targets, shares, training)
+        if training:
+            return self.word_output.training_loss(hidden, targets, shares, training=True), ops.zeros(())
+        return ops.sum(shares * self.word_output.nll(hidden, targets)), ops.zeros(())
 
     def _test(self, data):
-        tokens, begins, targets, weights = _unpack(data)
-        hidden, state = self._hidden(tokens, self._read(self.test_streams, begins), training=False)
-        nll = self.word_output.nll(hidden, targets)
-        outside = self._count_outside(tokens, targets, weights)
-        total, count, outside = sum_over_replicas([ops.sum(nll * weights), ops.sum(weights), outside])
-        total = self._without_outside(total, outside)
+        inputs, begins, targets, weights = self._unpack(data)
+        hidden, state = self._hidden(inputs, self._read(self.test_streams, begins), training=False)
+        masked, count = self._unmasked(hidden, targets, weights, sum_over_replicas(ops.sum(weights)))
+        if self._has_own_loss:
+            loss = self.compute_loss(inputs, targets, hidden, weights, training=False)
+            return self._track([sum_over_replicas(loss)], count)
+        words, hits = self._word_loss(hidden, targets, masked / _nonzero(count), training=False)
+        outside = self._count_outside(inputs, targets, masked)
+        words, hits, outside = sum_over_replicas([words, hits, outside])
+        words = self._without_outside(words, outside)
         if begins is not None:
             self.test_streams.write(state, self._empty(begins))
-        loss = total / ops.maximum(count, 1e-9)
-        return self._track(loss, loss, count)
+        return self._track([words + self._evaluated_losses(), words, hits], count)
 
-    def _count_outside(self, tokens, targets, weights):
+    def _evaluated_losses(self):
+        """Returns the part of the loss of an evaluation that is not of the words."""
+        return 0.0
+
+    def _count_outside(self, inputs, targets, weights):
         """Returns the number of this replica's ids outside the vocabulary, a float32 scalar."""
-        targets = count_outside(targets, self.vocabulary_size, weights)
-        return targets + count_outside(tokens, self.input_vocabulary_size)
+        return count_outside(targets, self.word_output.vocabulary_size, weights)
 
     def _without_outside(self, loss, outside):
         """Tracks the number of ids outside the vocabulary; with any, returns NaN for the loss, to skip the update."""
         self.outside_tracker.update_state(outside)
         return ops.where(outside > 0, float("nan"), loss)
+
+    def _unpack(self, data):
+        """Returns `(inputs, begins, targets, weights)` of a batch.
+
+        Weights are per target or, as elsewhere in Keras, per row; by default 1. `begins` is `None` for independent
+        rows.
+        """
+        inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(data)
+        check_data({"x": inputs, "y": targets}, rows=False)  # a replica may have no rows
+        return inputs, None, targets, token_weights(targets, weights)
 
     def _read(self, streams, begins):
         """Returns the state from which this replica's rows continue, `()` for independent batches."""
@@ -295,27 +355,23 @@ class TrainingStep(keras.Model):
         group = scaled(group, clip_factor(norm, bound))
         return [dict(zip(places, group)).get(i, gradient) for i, gradient in enumerate(gradients)]
 
-    def _track(self, loss, words, count):
-        self.loss_tracker.update_state(loss, sample_weight=count)
-        self.perplexity_tracker.update_state(words, sample_weight=count)
-        return {metric.name: metric.result() for metric in (self.loss_tracker, self.perplexity_tracker)}
+    def _track(self, means, count):
+        """Adds the means over a batch's targets to the metrics, and returns the metrics: loss, perplexity, accuracy."""
+        trackers = self.metrics[: 2 + self.reports_accuracy]
+        for tracker, mean in zip(trackers, means):
+            tracker.update_state(mean, sample_weight=count)
+        return {tracker.name: tracker.result() for tracker in trackers}
 
-    def _track_finite(self, loss, words, count):
+    def _track_finite(self, means, count):
         """Works as `_track`, but logs a loss that is not finite instead of adding it to the means."""
-        finite = ops.isfinite(loss)
-        kept = (ops.where(finite, value, 0.0) for value in (loss, words, count))
-        return {name: ops.where(finite, mean, loss) for name, mean in self._track(*kept).items()}
+        loss, finite = means[0], ops.isfinite(means[0])
+        kept = [ops.where(finite, value, 0.0) for value in (*means, count)]
+        return {name: ops.where(finite, mean, loss) for name, mean in self._track(kept[:-1], kept[-1]).items()}
 
 
-def _unpack(data):
-    """Returns `(tokens, begins, targets, weights)` of a batch.
-
-    Weights are per target or, as elsewhere in Keras, per row; by default 1. `begins` is `None` for independent rows.
-    """
-    tokens, targets, weights = keras.utils.unpack_x_y_sample_weight(data)
-    tokens, begins = tokens if isinstance(tokens, (tuple, list)) else (tokens, None)
-    begins = begins if begins is None else ops.cast(begins, "bool")
-    return tokens, begins, targets, token_weights(targets, weights)
+def _nonzero(count):
+    """Returns a divisor: the sum of the weights of all targets, or 1 if there are none."""
+    return ops.where(count == 0, 1.0, count)
 
 
 def _parts(arrays, count):

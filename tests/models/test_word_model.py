@@ -1,5 +1,7 @@
 """A user's functional model with an output for words: weights, masks, metrics and copies, by Keras' own loop."""
 
+import io
+
 import keras
 import numpy as np
 import pytest
@@ -78,7 +80,7 @@ def test_logs_are_over_all_targets_of_uneven_batches():
     options = {"sample_weight": weights, "batch_size": 4, "verbose": 0}
     logs = {name: values[-1] for name, values in model.fit(tokens, targets, **options).history.items()}
     evaluated = model.evaluate(tokens, targets, return_dict=True, **options)
-    assert set(logs) == set(evaluated) == {"loss", "perplexity", "accuracy"}
+    assert set(logs) - {"gradient_norm", "skipped"} == set(evaluated) == {"loss", "perplexity", "accuracy"}
     for found in (logs, evaluated):
         np.testing.assert_allclose(found["perplexity"], np.exp(np.average(nll, weights=weights)), rtol=1e-5)
         np.testing.assert_allclose(found["accuracy"], np.average(hits, weights=weights), rtol=1e-5)
@@ -141,9 +143,134 @@ def test_copies_are_tied_and_say_the_same(tmp_path):
         keras.models.clone_model(model)
 
 
+def test_batches_of_padding_do_not_count():
+    """In the means of an evaluation and of an epoch, by weights of 0 and by masks."""
+    tokens, targets, _ = batch(4)
+    weights = np.repeat([[1.0], [1.0], [0.0], [0.0]], LENGTH, axis=1)
+    model = compile(word_model(), keras.optimizers.SGD(0.0))
+    expected = truth(model, tokens, targets)[0][:2].mean()
+    assert_means(model, expected, tokens, targets, sample_weight=weights)
+    ids, hidden, softmax = masked()
+    model = compile(WordModel(ids, hidden, word_output=softmax), keras.optimizers.SGD(0.0))
+    padded = np.where(weights > 0, np.maximum(tokens, 1), 0)
+    assert_means(model, truth(model, padded, targets)[0][:2].mean(), padded, targets)
+
+
+def assert_means(model, expected, *data, **options):
+    options = {**options, "batch_size": 2, "verbose": 0}
+    for logs in (model.evaluate(*data, return_dict=True, **options), last(model.fit(*data, **options))):
+        np.testing.assert_allclose([logs["loss"], np.log(logs["perplexity"])], expected, rtol=1e-5)
+
+
+def last(history):
+    return {name: values[-1] for name, values in history.history.items()}
+
+
+def test_micro_batches_make_the_same_update():
+    """Whose rows are padded differently, with losses of layers, accuracy and several inputs."""
+    tokens, targets, weights = batch(8)
+    found = []
+    for parts in (1, 2):
+        ids, shift = keras.Input((LENGTH,), dtype="int32", name="ids"), keras.Input((LENGTH, DIM), name="shift")
+        dense = keras.layers.Dense(DIM, activation="tanh", kernel_regularizer="l2")
+        hidden = keras.layers.Add()([dense(AdaptiveEmbedding(VOCABULARY, DIM, CUTOFFS, factor=2)(ids)), shift])
+        model = WordModel([ids, shift], hidden, word_output=AdaptiveSoftmax(VOCABULARY, CUTOFFS, factor=2))
+        randomize(model)
+        compile(model, keras.optimizers.SGD(1.0, global_clipnorm=0.1), micro_batches=parts, metrics=["accuracy"])
+        inputs = {"ids": tokens, "shift": np.ones((8, LENGTH, DIM), "float32")}
+        logs = last(model.fit(inputs, targets, sample_weight=weights, batch_size=8, verbose=0))
+        found.append((model, logs))
+    assert largest_difference(found[0][0], found[1][0]) < 1e-6
+    assert found[0][1] == pytest.approx(found[1][1], rel=1e-5) and found[0][1]["gradient_norm"] > 0.1
+    ids, hidden, softmax = masked()
+    model = compile(WordModel(ids, hidden, word_output=softmax), "sgd", micro_batches=2)
+    with pytest.raises(ValueError, match="pass micro_batches=1, or no masks and `sample_weight` in their place"):
+        model.fit(tokens, targets, verbose=0)
+
+
+class Penalized(WordModel):
+    """Adds half of the mean square of the hidden states to the loss."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        penalty = 0.5 * keras.ops.mean(keras.ops.square(y_pred))
+        return super().compute_loss(x, y, y_pred, sample_weight, training) + penalty
+
+
+@pytest.mark.parametrize("form", ["compute_loss", "train_step"])
+def test_a_subclass_may_have_its_own_loss_or_step(form):
+    """Losses, metrics and updates are those of the same loss that a layer adds."""
+    tokens, targets, weights = batch(4)
+    kind = type("Own", (Penalized,), {"train_step": STEPS[BACKEND]} if form == "train_step" else {})
+    found = []
+    for own in (kind, WordModel):
+        ids = keras.Input((LENGTH,), dtype="int32")
+        hidden = AdaptiveEmbedding(VOCABULARY, DIM, CUTOFFS, factor=2)(ids)
+        if own is WordModel:
+            hidden = keras.layers.ActivityRegularization(l2=0.5 / (LENGTH * DIM))(hidden)
+        model = own(ids, hidden, word_output=AdaptiveSoftmax(VOCABULARY, CUTOFFS, factor=2))
+        randomize(model)
+        before = weights_of(model)
+        compile(model, keras.optimizers.SGD(0.5), metrics=["accuracy"])
+        evaluated = model.evaluate(tokens, targets, sample_weight=weights, verbose=0, return_dict=True)
+        logs = last(model.fit(tokens, targets, sample_weight=weights, verbose=0))
+        found.append((logs, evaluated, [new - old for new, old in zip(weights_of(model), before, strict=True)]))
+    (logs, evaluated, changes), (expected, expected_evaluated, others) = found
+    assert logs == pytest.approx({name: expected[name] for name in logs}, rel=1e-5) and "loss" in logs
+    assert evaluated == pytest.approx(expected_evaluated, rel=1e-5)
+    for one, other in zip(changes, others, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def jax_step(model, state, data):
+    import jax
+
+    trainable, others, slots, metrics = state
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+
+    def loss_of(trainable):
+        hidden, _ = model.stateless_call(trainable, others, x, training=True)
+        with pytest.raises(ValueError, match="call `stateless_compute_loss.*` in a `train_step` of your own"):
+            model.compute_loss(x, y, hidden, weights)
+        return model.stateless_compute_loss(trainable, others, metrics, x=x, y=y, y_pred=hidden, sample_weight=weights)
+
+    (loss, _), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
+    trainable, slots = model.optimizer.stateless_apply(slots, gradients, trainable)
+    return {"loss": loss}, (trainable, others, slots, metrics)
+
+
+def torch_step(model, data):
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+    loss = model.compute_loss(x, y, model(x, training=True), weights)
+    loss.backward()
+    model.optimizer.apply([variable.value.grad for variable in model.trainable_variables], model.trainable_variables)
+    return {"loss": loss}
+
+
+def tensorflow_step(model, data):
+    import tensorflow as tf
+
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+    with tf.GradientTape() as tape:
+        loss = model.compute_loss(x, y, model(x, training=True), weights)
+    model.optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+    return {"loss": loss}
+
+
+STEPS = {"jax": jax_step, "torch": torch_step, "tensorflow": tensorflow_step}
+
+
+def test_the_summary_shows_the_output():
+    printed, model = io.StringIO(), compile(word_model(), "sgd")
+    layers, weights = len(model.layers), len(model.weights)
+    model.summary(print_fn=lambda line: printed.write(line))
+    assert "softmax (AdaptiveSoftmax)" in printed.getvalue() and f"{model.count_params():,}" in printed.getvalue()
+    assert (len(model.layers), len(model.weights)) == (layers, weights)
+
+
 @pytest.mark.parametrize(
     "kwargs, message",
     [
+        ({"optimizer": keras.optimizers.SGD(gradient_accumulation_steps=2)}, "pass `micro_batches` to `compile`"),
         ({"metrics": [Perplexity()]}, "it always reports its perplexity"),
         ({"metrics": ["mse"]}, "only 'accuracy'"),
         ({"loss": "mse"}, "leave out `loss`. Received: mse"),
@@ -152,7 +279,7 @@ def test_copies_are_tied_and_say_the_same(tmp_path):
 )
 def test_what_needs_all_probabilities_is_refused(kwargs, message):
     with pytest.raises(ValueError, match=message):
-        word_model().compile("sgd", **kwargs)
+        word_model().compile(**{"optimizer": "sgd", **kwargs})
 
 
 def test_targets_outside_the_vocabulary_are_counted():
@@ -174,7 +301,7 @@ def test_targets_outside_the_vocabulary_are_counted():
     for method in (model.train_on_batch, model.test_on_batch):
         method(tokens, targets)  # is not refused for what came before
     logs = model.fit(batches(outside, weights * (np.arange(LENGTH) != 2)), **good).history
-    assert set(logs) == {"loss", "perplexity", "val_loss", "val_perplexity"}
+    assert set(logs) - {"gradient_norm", "skipped"} == {"loss", "perplexity", "val_loss", "val_perplexity"}
 
 
 def test_arguments_may_be_given_by_position_as_in_keras():

@@ -8,8 +8,8 @@ from keras_adaptive.backend.checks import check_same_shape
 from keras_adaptive.backend.recording import recording
 from keras_adaptive.deprecation import old_arguments, old_methods
 from keras_adaptive.layers.inputs.input import Input
+from keras_adaptive.layers.outputs.losses import mean_loss
 from keras_adaptive.layers.outputs.model_checks import register
-from keras_adaptive.ops.bands import count_outside
 from keras_adaptive.ops.long_rows import alternatives, draw, draw_best, tempered
 from keras_adaptive.ops.token_weights import token_weights
 from keras_adaptive.ops.update_rows import update_rows
@@ -101,10 +101,7 @@ class Output(keras.layers.Layer):
             return register(self, self.compute_log_probs(self._prepared(hidden)), is_log_probs=True)
         hidden = ops.cast(hidden, self.compute_dtype)
         weights = token_weights(targets, weights, hidden_mask, targets_mask)
-        shares = weights / ops.where((count := ops.sum(weights)) == 0, 1.0, count)
-        loss = self.training_loss(hidden, targets, shares) if training else self.total_nll(hidden, targets, shares)
-        outside = count_outside(targets, self.vocabulary_size, weights)
-        self.add_loss(ops.where(outside > 0, float("nan"), loss))  # NaN has no gradient here
+        self.add_loss(mean_loss(self, hidden, targets, weights, training))
         return register(self, hidden, is_log_probs=False)
 
     def compute_output_spec(
@@ -133,7 +130,9 @@ class Output(keras.layers.Layer):
         """
         return 0
 
-    def training_loss(self, hidden: Tensor, targets: Tensor, weights: Tensor, training: bool | None = True) -> Tensor:
+    def training_loss(
+        self, hidden: Tensor, targets: Tensor, weights: Tensor | None = None, training: bool | None = True
+    ) -> Tensor:
         """Returns the weighted sum that training minimizes, by default `total_nll`, with the same arguments."""
         return self.total_nll(hidden, targets, weights, training=training)
 

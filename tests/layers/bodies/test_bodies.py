@@ -11,6 +11,7 @@ import pytest
 
 from keras_adaptive import layers
 from keras_adaptive.layers import (
+    AdaptiveSoftmax,
     Body,
     CausalAttention,
     LearnedPositions,
@@ -20,8 +21,9 @@ from keras_adaptive.layers import (
     SinusoidalPositions,
     TransformerBlock,
     TransformerDecoder,
+    WordEmbedding,
 )
-from keras_adaptive.models import hybrid_transformer, transformer
+from keras_adaptive.models import LanguageModel, hybrid_transformer, transformer
 from tests.support import layer_checks
 from tests.support.backends import differentiated, gradient_function, numpy, runner, weight_gradients
 from tests.support.toy_body import ToyBody
@@ -217,6 +219,18 @@ def test_config_makes_the_same_body(body, x):
     for new, old in zip(copy.trainable_variables, body.layer.trainable_variables, strict=True):
         new.assign(old)
     np.testing.assert_array_equal(runner(copy)(x), body.call(x))
+
+
+@every_body
+def test_a_model_refuses_sequences_without_tokens(make):
+    words, softmax = WordEmbedding(9, INPUT_DIM), AdaptiveSoftmax(9, ())
+    model = LanguageModel(words, make(), softmax)
+    model.compile("sgd")
+    ids = np.ones((2, 0), "int32")
+    for method in (model.fit, model.evaluate, model.predict):
+        with pytest.raises(ValueError, match="at least one row and one token. Received: shape="):
+            method(*[ids] * (1 + (method != model.predict)))
+    assert np.isfinite(model.get_weights()[0]).all()
 
 
 @every_body
