@@ -29,7 +29,8 @@ def load(
         A `TextModel`; of a SavedModel a `SavedTextModel`, which can score, generate and name the next words.
 
     Raises:
-        ValueError: If the folder holds no run, there is no such model, or a file is damaged or of another run.
+        ValueError: If `path` is empty or no folder, the folder holds no run, there is no such model, or a file is
+            damaged or of another run.
 
     Example:
 
@@ -39,6 +40,7 @@ def load(
     record["perplexity"], record["log_probs"], record["alternatives"][0]
     ```
     """
+    check_run(path)
     if Path(path, "saved_model.pb").is_file():
         if (model, open_vocabulary, window, context) != ("best", False, None, None):
             raise ValueError(f"{path} is a SavedModel of one model: pass no other argument than the path.")
@@ -46,6 +48,14 @@ def load(
     codec = TextCodec.load(path)
     read = read_model(path, model, len(codec.vocabulary))
     return TextModel(read, codec, open_vocabulary=open_vocabulary, window=window, context=context)
+
+
+def check_run(folder: str | os.PathLike) -> None:
+    """Raises a ValueError if the path of a run is empty, which would be the working directory, or no folder."""
+    if not os.fspath(folder):
+        raise ValueError("The path of the model is empty: pass the folder of a trained model.")
+    if not Path(folder).is_dir():
+        raise ValueError(f"{folder} holds no run (it is not a folder): pass the folder of a trained model.")
 
 
 def read_model(folder: str | os.PathLike, name: str, words: int) -> LanguageModel:

@@ -1,6 +1,7 @@
 """Strings in and strings out: what `TextModel` returns is what the model computes of ids."""
 
 import math
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -233,6 +234,16 @@ def test_a_run_folder_is_loaded(text, tmp_path):
     language_model(24).save(tmp_path / "best.keras")
     with pytest.raises(ValueError, match="best.keras is the model of another run: it has 24 words, and .* 20"):
         keras_adaptive.load(tmp_path)
+
+
+def test_an_empty_path_and_a_path_of_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("saved_model.pb").write_bytes(b"")
+    with pytest.raises(ValueError, match="^The path of the model is empty: pass the folder of a trained model.$"):
+        keras_adaptive.load("")
+    for path in ("saved_model.pb", "none", Path("none"), "/dev/null"):
+        with pytest.raises(ValueError, match="holds no run .it is not a folder.: pass the folder of a trained model.$"):
+            keras_adaptive.load(path)
 
 
 BAD = {
