@@ -28,7 +28,7 @@ from absl import flags
 from keras_adaptive import distribution
 from keras_adaptive.backend.any_length import of_any_length
 from keras_adaptive.backend.optimizer_step import inner_optimizer
-from keras_adaptive.backend.unallocated import number_of_values, unallocated
+from keras_adaptive.backend.unallocated import check_memory, unallocated
 from keras_adaptive.callbacks import (
     SGDR,
     Backup,
@@ -111,7 +111,8 @@ def main():
     with TerminateOnHang(FLAGS.timeout if several else math.inf) as alive:
         strategy = start()
         check_rows(strategy, chosen.settings, train.stream_rows)
-        check_memory(unallocated(lambda: chosen.model(corpus.vocabulary)))
+        smaller = "pass smaller dimensions or fewer blocks; --summary prints the size of each part."
+        check_memory(unallocated(lambda: chosen.model(corpus.vocabulary)), smaller)
         run = RunFolder(FLAGS.run_dir)
         with strategy.scope(), all_processes(strategy.processes > 1):
             model = new_model(chosen, corpus.vocabulary, train.stream_rows)
@@ -240,16 +241,6 @@ def check_rows(strategy, settings, stream_rows):
             f"--batch_size must be {'a multiple of' if stream_rows else 'at least'} the number of replicas times "
             f"--micro_batches. Received: --batch_size={rows} --micro_batches={settings['micro_batches']} "
             f"--strategy={FLAGS.strategy} with {strategy.replicas} replicas."
-        )
-
-
-def check_memory(model):
-    """Raises a ValueError if the weights alone exceed the memory of the machine. The model may be unallocated."""
-    needed = 4 * number_of_values(model.variables)
-    if hasattr(os, "sysconf") and needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
-        raise ValueError(
-            f"The weights alone take {needed / 2**30:,.0f} GiB, but this machine has {memory / 2**30:,.0f}: pass "
-            "smaller dimensions or fewer blocks; --summary prints the size of each part."
         )
 
 

@@ -1,5 +1,6 @@
 import concurrent.futures
 import math
+import os
 import random
 
 import keras
@@ -54,3 +55,17 @@ def _zeros(shape, dtype=None):
 def number_of_values(variables):
     """Returns the total number of values in variables."""
     return sum(math.prod(variable.shape) for variable in variables)
+
+
+def check_memory(model, mend):
+    """Raises a ValueError if the weights alone exceed the memory of the machine.
+
+    Args:
+        model: A model, also an unallocated one.
+        mend: End of the message, which says what to do.
+    """
+    needed = 4 * number_of_values(model.variables)
+    if hasattr(os, "sysconf") and needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+        raise ValueError(
+            f"The weights alone take {needed / 2**30:,.0f} GiB, but this machine has {memory / 2**30:,.0f}: {mend}"
+        )

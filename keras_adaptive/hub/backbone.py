@@ -4,7 +4,11 @@ from typing import Any
 import keras
 import keras_hub
 
+from keras_adaptive.backend.checks import non_finite
+from keras_adaptive.backend.unallocated import check_memory, unallocated
 from keras_adaptive.export.saved_model import in_dtype
+from keras_adaptive.files import reading
+from keras_adaptive.hub.presets import MEND, from_safe_preset
 from keras_adaptive.models import LanguageModel
 
 
@@ -50,6 +54,7 @@ class AdaptiveBackbone(keras_hub.models.Backbone):
         return self.language_model.vocabulary_size
 
     quantize = LanguageModel.quantize
+    from_preset = from_safe_preset(keras_hub.models.Backbone, "config.json")
 
     def enable_lora(self, rank: int, target_layer_names: Any = None) -> None:
         """Raises `NotImplementedError`: the language model would lose track of its weights."""
@@ -62,7 +67,10 @@ class AdaptiveBackbone(keras_hub.models.Backbone):
         keras.saving.save_weights(self, filepath, objects_to_skip=self._training_objects(), **kwargs)
 
     def load_weights(self, filepath: str | os.PathLike, **kwargs: Any) -> None:
-        keras.saving.load_weights(self, filepath, objects_to_skip=self._training_objects(), **kwargs)
+        with reading(filepath, "the weights of this backbone", MEND):
+            keras.saving.load_weights(self, filepath, objects_to_skip=self._training_objects(), **kwargs)
+            if weight := non_finite(self.weights):
+                raise ValueError(f"the weight {weight} is not finite, or its square is not")
 
     def _training_objects(self) -> list[Any]:
         """Returns what a compiled language model holds beside its weights, which a preset leaves out."""
@@ -76,5 +84,8 @@ class AdaptiveBackbone(keras_hub.models.Backbone):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "AdaptiveBackbone":
+        uncompiled = {**config["language_model"], "compile_config": None}
+        described = unallocated(lambda: keras.saving.deserialize_keras_object(uncompiled))
+        check_memory(described, "take a smaller model, or a machine with more memory.")
         language_model = keras.saving.deserialize_keras_object(config["language_model"])
         return super().from_config({**config, "language_model": language_model})

@@ -10,12 +10,13 @@ from keras_adaptive import generation
 from keras_adaptive.data import TextCodec
 from keras_adaptive.hub.backbone import AdaptiveBackbone
 from keras_adaptive.hub.preprocessor import AdaptiveCausalLMPreprocessor
+from keras_adaptive.hub.presets import CLASSES, from_safe_preset
 from keras_adaptive.hub.tokenizer import AdaptiveTokenizer
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.models.checked_data import check_class_weight, checked
 from keras_adaptive.models.reading import hidden_in_windows, reading_of
 from keras_adaptive.models.training_step import PARTS
-from keras_adaptive.text.loading import read_model
+from keras_adaptive.text.loading import check_run, read_model
 from keras_adaptive.typing import Tensor
 
 LENGTH = 1024  # tokens of a row, KerasHub's default
@@ -51,6 +52,7 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
 
     backbone_cls = AdaptiveBackbone
     preprocessor_cls = AdaptiveCausalLMPreprocessor
+    from_preset = from_safe_preset(keras_hub.models.CausalLM, *CLASSES)
 
     def __init__(
         self,
@@ -58,6 +60,12 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         preprocessor: AdaptiveCausalLMPreprocessor | None = None,
         **kwargs: Any,
     ) -> None:
+        for name, part, kind in (
+            ("backbone", backbone, AdaptiveBackbone),
+            ("preprocessor", preprocessor, keras_hub.models.CausalLMPreprocessor | None),
+        ):
+            if not isinstance(part, kind):
+                raise ValueError(f"`{name}` must be a part of this package. Received: a {type(part).__name__}.")
         self.backbone = backbone
         self.preprocessor = preprocessor
         logits = backbone.language_model.word_output(backbone(backbone.input))
@@ -81,9 +89,11 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         Raises:
             ValueError: If the folder holds no such model, or a file is damaged or of another run.
         """
+        check_run(folder)
         codec = TextCodec.load(folder)
         language_model = read_model(folder, model, len(codec.vocabulary))
-        length = sequence_length or min(LENGTH, reading_of(language_model).window or LENGTH)
+        default = min(LENGTH, reading_of(language_model).window or LENGTH)
+        length = default if sequence_length is None else sequence_length
         return cls(AdaptiveBackbone(language_model), AdaptiveCausalLMPreprocessor(AdaptiveTokenizer(codec), length))
 
     @property

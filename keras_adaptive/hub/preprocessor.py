@@ -1,8 +1,13 @@
+from typing import Any
+
 import keras
 import keras_hub
 
 from keras_adaptive.hub.backbone import AdaptiveBackbone
+from keras_adaptive.hub.presets import from_safe_preset
 from keras_adaptive.hub.tokenizer import AdaptiveTokenizer
+
+LONGEST = 1 << 20  # tokens of a row
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -14,7 +19,7 @@ class AdaptiveCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
 
     Args:
         tokenizer: An `AdaptiveTokenizer`.
-        sequence_length: Number of tokens of a row.
+        sequence_length: Number of tokens of a row, at most 1,048,576.
         add_start_token: Whether `</s>` precedes the text.
         add_end_token: Whether `</s>` follows the text.
         **kwargs: As in `keras_hub.models.CausalLMPreprocessor`.
@@ -40,3 +45,13 @@ class AdaptiveCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
 
     backbone_cls = AdaptiveBackbone
     tokenizer_cls = AdaptiveTokenizer
+    from_preset = from_safe_preset(keras_hub.models.CausalLMPreprocessor, "preprocessor.json", "tokenizer.json")
+
+    def __init__(self, tokenizer: AdaptiveTokenizer, sequence_length: int = 1024, **kwargs: Any) -> None:
+        if not isinstance(tokenizer, AdaptiveTokenizer):
+            raise ValueError(f"`tokenizer` must be an AdaptiveTokenizer. Received: a {type(tokenizer).__name__}.")
+        if type(sequence_length) is not int or not 1 <= sequence_length <= LONGEST:
+            raise ValueError(
+                f"`sequence_length` must be a whole number from 1 to {LONGEST:,}. Received: {sequence_length!r}."
+            )
+        super().__init__(tokenizer, sequence_length, **kwargs)

@@ -11,6 +11,8 @@ from keras_adaptive.data import Subwords, TextCodec
 from keras_adaptive.data.text.words import recorded
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.files import write_json
+from keras_adaptive.hub.backbone import AdaptiveBackbone
+from keras_adaptive.hub.presets import from_safe_preset
 from keras_adaptive.special_words import EOS, PAD, UNK
 
 FILES = ("vocabulary.txt", "corpus.json", "merges.txt")
@@ -46,8 +48,13 @@ class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
     ['the cat', 'the <unk>']
     """
 
+    backbone_cls = AdaptiveBackbone
+    from_preset = from_safe_preset(keras_hub.tokenizers.Tokenizer, "tokenizer.json")
+
     def __init__(self, codec: TextCodec | None = None, **kwargs: Any) -> None:
         super().__init__(**{"dtype": "int32", **kwargs})
+        if os.path.basename(self.config_file) != self.config_file:
+            raise ValueError(f"`config_file` must be a name without a folder. Received: {self.config_file!r}.")
         self.file_assets = list(FILES)
         self.codec = codec
         self._graph = None

@@ -11,7 +11,7 @@ from keras_adaptive.backend.unallocated import allocate, number_of_values, unall
 from keras_adaptive.files import check_zip, reading
 from keras_adaptive.models.language_model import LanguageModel
 
-NO_SIZES = ("seed", "shared_object_id", "counts", "trained_length")  # numbers that allocate nothing
+NO_SIZES = ("seed", "shared_object_id", "counts", "trained_length", "sequence_length")  # numbers that allocate nothing
 NAME = keras.saving.get_registered_name(LanguageModel)
 
 
@@ -75,11 +75,24 @@ def _unallocated(path):
     if config["registered_name"] != NAME:
         raise ValueError(f"it holds a {config['class_name']}")
     config = {**config, "compile_config": None}  # not read; it may contain any numbers, such as the steps of a schedule
+    return described(config, size)
+
+
+def described(config: dict, size: int) -> keras.Model:
+    """Returns the model that a config from anywhere describes, not allocated yet.
+
+    Args:
+        config: Contents of a file of Keras.
+        size: Number of bytes of the file with the weights.
+
+    Raises:
+        ValueError: If the model would take more memory than `size` bytes explain. Keras may raise any other error.
+    """
     if (number := _largest(config)) > size:
-        raise ValueError(f"its config.json holds the number {number:.3g}, more than the file has bytes")
+        raise ValueError(f"its config holds the number {number:.3g}, but there are {size:,} bytes of weights")
     model = unallocated(lambda: keras.saving.deserialize_keras_object(config))
     if (weights := number_of_values(model.variables)) > size:
-        raise ValueError(f"its config.json describes {weights:,} weights, more than the file has bytes")
+        raise ValueError(f"its config describes {weights:,} weights, but there are {size:,} bytes of weights")
     return model
 
 
