@@ -17,6 +17,7 @@ import functools
 import os
 import sys
 import tempfile
+import warnings
 
 from absl import flags
 
@@ -173,6 +174,7 @@ def print_summary(corpus):
 
 
 def main():
+    warnings.formatwarning = lambda message, *args, **kwargs: f"Warning: {message}\n"
     made = is_free(FLAGS.data_dir)  # raises an error before the work begins
     corpus = prepare_source()
     print(f"{'Made' if made else 'Kept'} {FLAGS.data_dir} from {corpus.metadata['source']}")

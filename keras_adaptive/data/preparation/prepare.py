@@ -1,5 +1,6 @@
 import concurrent.futures
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 from keras_adaptive.data.corpus import SPLITS, Corpus
 from keras_adaptive.data.preparation import workers
+from keras_adaptive.data.preparation.cautions import warn_about_words
 from keras_adaptive.data.preparation.text_parts import parts, text_size
 from keras_adaptive.data.preparation.token_files import write_subword_corpus, write_word_corpus
 from keras_adaptive.data.preparation.word_index import index_words
@@ -52,6 +54,9 @@ def prepare(
     including blank lines. Words that occur fewer than `min_count` times in `train` become `<unk>`, like a literal
     `<unk>`. `data_dir` appears complete or not at all. An existing corpus of the same text and the same arguments is
     kept. Anything else in `data_dir` is refused.
+
+    A warning says what to do if most letters are in words of more than 20 letters, because the language does not
+    separate words by spaces, or if "whitespace" splits raw text, whose words end with marks.
 
     The text is read in parts of 64 MB, each of which becomes a shard of tokens, whatever the number of processes.
     Finished parts are kept in `data_dir`.partial (4 bytes per word, and the distinct words) until the corpus is
@@ -123,10 +128,11 @@ def prepare(
         new = work / "corpus"
         shutil.rmtree(new, ignore_errors=True)  # a killed process may have left it
         new.mkdir()
+        inspect = functools.partial(warn_about_words, tokenizer=tokenizer)
         if subwords:
             contents = write_subword_corpus(folders, new, mapped, min_count, max_words, subwords)
         else:
-            contents = write_word_corpus(folders, new, mapped, min_count, max_words, vocabulary)
+            contents = write_word_corpus(folders, new, mapped, min_count, max_words, vocabulary, inspect)
         sizes = {split: {"text_bytes": text_size(texts[split], tokenizer == "bytes")} for split in SPLITS}
         splits = {split: inputs[split] | sizes[split] | contents["splits"][split] for split in SPLITS}
         for split in SPLITS:

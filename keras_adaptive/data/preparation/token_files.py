@@ -16,7 +16,7 @@ from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.special_words import EOS, UNK
 
 
-def write_word_corpus(parts, folder, mapped, min_count, max_words, vocabulary):
+def write_word_corpus(parts, folder, mapped, min_count, max_words, vocabulary, inspect):
     """Writes the vocabulary and the tokens of every split, and returns their entries in `corpus.json`.
 
     Args:
@@ -26,8 +26,10 @@ def write_word_corpus(parts, folder, mapped, min_count, max_words, vocabulary):
         min_count: Smallest number of occurrences in `train` of a word to keep, unless a `vocabulary` is given.
         max_words: Number of the most frequent words to keep, unless a `vocabulary` is given; None for all.
         vocabulary: A `Vocabulary`, or None for the words of `train`.
+        inspect: Function that is called with a dict from the words of `train` to their occurrences.
     """
     words, counts = _merge(parts)
+    inspect(counts)
     if vocabulary is None:
         vocabulary = Vocabulary.from_counts(counts, min_count, max_words=max_words)
     vocabulary.save(folder / "vocabulary.txt")

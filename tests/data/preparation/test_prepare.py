@@ -170,7 +170,8 @@ def test_a_word_of_megabytes_leaves_nothing_behind(folder, tmp_path, subwords, s
 def test_the_longest_word(folder, tmp_path):
     longest = "é" * (LONGEST_WORD // 2)
     (folder / "train.txt").write_text(f"the {longest} {longest}", encoding="utf-8")
-    corpus = prepare(folder, tmp_path / "data", min_count=1)
+    with pytest.warns(UserWarning, match="Most letters are in words of more than 20 letters"):
+        corpus = prepare(folder, tmp_path / "data", min_count=1)
     assert load_corpus(tmp_path / "data").vocabulary.words[4:6] == [longest, "the"] == corpus.vocabulary.words[4:6]
     (folder / "train.txt").write_text(f"the {longest}e", encoding="utf-8")
     with pytest.raises(ValueError, match="Received: a word of 65,537 bytes"):
