@@ -171,9 +171,11 @@ def test_write(open_page):
     candidates = page.locator("#write .card .candidate")
     expect(candidates).to_have_count(10)
     expect(candidates.nth(0)).to_be_focused()
-    page.keyboard.press("ArrowDown")
-    expect(candidates.nth(1)).to_be_focused()
-    other = candidates.nth(1).locator(".name").inner_text()
+    names = candidates.locator(".name").all_inner_texts()
+    place, other = next((place, name) for place, name in enumerate(names) if place and name != greedy[4])
+    for step in range(1, place + 1):
+        page.keyboard.press("ArrowDown")
+        expect(candidates.nth(step)).to_be_focused()
     page.keyboard.press("Enter")
     expect(words).to_have_count(17)  # four, the candidate and twelve more
     expect(words.nth(4)).to_have_class(re.compile("chosen"))

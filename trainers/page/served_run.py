@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from starlette.exceptions import HTTPException
 
-from keras_adaptive.data import EOS, TOKENIZERS
+from keras_adaptive.data import EOS, TOKENIZERS, UNK
 from keras_adaptive.data.text.lines import split_lines
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.text import TextModel
@@ -165,7 +165,7 @@ class ServedRun:
                 yield record
 
     def generate(self, prompt, prefix, length, most, alternatives, **how):
-        """Yields a dict for each token that continues a prompt and the tokens of `prefix`.
+        """Yields a dict for each token that continues a prompt and the tokens of `prefix`; `<unk>` is never drawn.
 
         Args:
             prompt: A text. Its last line is continued.
@@ -187,7 +187,7 @@ class ServedRun:
         ids = [np.concatenate([[EOS], self.codec.encode(begun)]).astype("int32")]
         room = -(-(len(ids[0]) + length) // CAPACITY) * CAPACITY - len(ids[0])
         computed = min(max(alternatives, ALTERNATIVES), len(self.codec.vocabulary))
-        stream = self.model.stream(ids, max(room, length), alternatives=computed, **how)
+        stream = self.model.stream(ids, max(room, length), alternatives=computed, forbid=[UNK], **how)
         words, made = self.codec.vocabulary.words, []
         texts = self.codec.detokenize(itertools.chain(begun, (made.pop() for _ in itertools.count())))
         for _ in begun:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from keras_adaptive.data import EOS, Subwords, Vocabulary
+from keras_adaptive.data import EOS, UNK, Subwords, Vocabulary
 from keras_adaptive.layers import AdaptiveSoftmax, LearnedPositions, TransformerDecoder, WordEmbedding
 from keras_adaptive.models import LanguageModel, transformer
 from tests.support.served import ADDRESS, COUNTS, write_run
@@ -104,7 +104,9 @@ def test_generated_words_are_those_of_the_model(post, page, how):
     run = page.runs["words"]
     items = lines_of(post("generate", run="words", prompt="word3 word1", length=4, alternatives=2, **how))
     prompt = run.codec.encode(["</s>", "word3", "word1"])[None]
-    ids, log_probs, best, best_ids = zip(*run.model.stream(prompt, 4, alternatives=2, **{"seed": None, **how}))
+    ids, log_probs, best, best_ids = zip(
+        *run.model.stream(prompt, 4, alternatives=2, forbid=[UNK], **{"seed": None, **how})
+    )
     assert [item["token"] for item in items] == run.codec.decode(np.ravel(ids))
     np.testing.assert_allclose([item["probability"] for item in items], np.exp(np.ravel(log_probs)), rtol=1e-4)
     for item, own, best_of_place in zip(items, best, best_ids):
@@ -140,6 +142,11 @@ def test_a_model_of_few_positions_reads_and_writes_long_lines(tmp_path):
     assert answer.json()["lines"][0]["reading"] == "in windows of 6 tokens, 3 of them context"
     prompt = {"run": "short", "prompt": "word1 word2 word3"}
     assert len(lines_of(client.post("/api/generate", json={**prompt, "length": 20}))) == 20
+
+
+def test_no_unknown_word_is_written(post):
+    items = lines_of(post("generate", run="words", length=300, seed=1, temperature=2))
+    assert "<unk>" not in {item["token"] for item in items} and len({item["token"] for item in items}) > 10
 
 
 def test_writing_without_a_prompt_begins_without_a_space(post):

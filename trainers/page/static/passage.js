@@ -90,7 +90,7 @@ export class Passage {
 
 /** Returns how the lines of a reply were read, such as "in windows of 64 tokens, 32 of them context". */
 export function readingOf(reply) {
-  return [...new Set(reply.lines.map((line) => line.reading))].join("; ");
+  return [...new Set(reply.lines.map((line) => line.reading))].join(" or ");
 }
 
 /** Returns the tokens of a line with what is known of each. */

@@ -45,7 +45,7 @@ export function readView(page, section) {
       facts.push(["Bits per known word", fixed(known.reduce((sum, item) => sum + item.bits, 0) / known.length)]);
     }
     fillFacts(section.querySelector(".facts"), facts);
-    result.querySelector(".how").textContent = `Read ${readingOf(reply)}.`;
+    result.querySelector(".how").textContent = `Each line is read ${readingOf(reply)}.`;
   }
 
   page.onSubmit(form, read);
