@@ -39,7 +39,7 @@ def test_refuses_tokens_of_another_length(data_dir, size):
 
 def test_refuses_another_vocabulary(data_dir):
     with open(data_dir / "vocabulary.txt", "a", encoding="utf-8") as file:
-        file.write("dog 1\n")
+        file.write("dog 0\n")
     with pytest.raises(ValueError, match="vocabulary.txt is not the vocabulary of these tokens"):
         load_corpus(data_dir)
 
@@ -73,7 +73,7 @@ def test_refuses_merges_of_another_corpus(subword_dir):
 
 def test_refuses_words_of_another_corpus(subword_dir):
     with open(subword_dir / "words.txt", "a", encoding="utf-8") as file:
-        file.write("dog 1\n")
+        file.write("dog 0\n")
     with pytest.raises(ValueError, match="words.txt is not the vocabulary of these tokens"):
         load_corpus(subword_dir).word_vocabulary  # noqa: B018
 

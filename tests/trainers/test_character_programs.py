@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from keras_adaptive.data import load_corpus
+from keras_adaptive.data import UNK, load_corpus
 from keras_adaptive.evaluation import lengths
 from tests.support.programs import call
 from tests.support.quickstart import SHRUNK
@@ -63,7 +63,7 @@ def test_generated_characters_are_joined_as_they_are(run_dir, capsys):
     run, out = RunFolder(run_dir), capsys.readouterr().out
     assert out.startswith(LINE)
     prompt = np.append(2, run.codec.encode(run.codec.tokenize(LINE)))[None]
-    tokens = run.codec.decode([int(ids[0]) for ids in run.model().stream(prompt, 20, 1.0, None, 1)])
+    tokens = run.codec.decode([int(ids[0]) for ids in run.model().stream(prompt, 20, 1.0, None, 1, forbid=[UNK])])
     assert out == LINE + "".join(run.codec.detokenize(tokens)) + "\n"
 
 
