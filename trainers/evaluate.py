@@ -98,9 +98,10 @@ def evaluate_one(run):
     blocks = blocks_for(run, model)
     nll, words = blocks.word_losses(model, corpus, FLAGS.split)
     loss, bits = float(nll.mean()), float(nll.sum()) / math.log(2)
+    check_finite(perplexity(nll.sum() / len(corpus.tokens(FLAGS.split))))  # per word of many tokens it may overflow
     result = {
         "split": FLAGS.split,
-        "perplexity": check_finite(perplexity(loss)),
+        "perplexity": perplexity(loss),
         "loss": loss,
         "unit": unit_of(corpus),
         **{f"bits_per_{unit}": bits / number for unit, number in lengths(corpus, FLAGS.split).items()},

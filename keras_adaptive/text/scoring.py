@@ -112,6 +112,7 @@ def as_record(
     """
     log_probs, ranks, *others = scores
     log_probs, words = log_probs.astype("float64"), codec.count_words(tokens)
+    check_finite(perplexity(-log_probs.mean()))  # per word of many tokens it may overflow
     record = {
         "tokens": tokens,
         "words": words,
@@ -119,7 +120,7 @@ def as_record(
         "ranks": ranks.tolist(),
         "bands": np.searchsorted(boundaries[1:-1], ids, side="right").tolist(),
         "log_prob": float(log_probs.sum()),
-        "perplexity": check_finite(perplexity(-log_probs.sum() / words)),
+        "perplexity": perplexity(-log_probs.sum() / words),
         "unknown": codec.vocabulary.unknown(tokens),
     }
     if others:
