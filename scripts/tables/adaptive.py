@@ -24,8 +24,8 @@ BOTH_PEERS = PEER | {"torch_lm, freed memory kept": "÷ the peer's that keeps me
 
 def against_a_plain_softmax():
     systems, steps = read("comparison/comparison"), read("comparison/steps_torch")["candidates"]
-    loss = candidates(read(f"{BENCHMARKS}loss_torch")["cases"][0])
-    full = candidates(read(f"{BENCHMARKS}loss_torch_full")["cases"][0])
+    loss = candidates(read(f"{BENCHMARKS}loss_torch_full")["cases"][0])
+    memory = {name: f"{mebibytes:,.0f} MiB" for name, (_, mebibytes) in loss.items() if mebibytes}
     plain, ours = "SM-T", "ADP-T"
     seconds = [steps[name]["seconds"]["median"] for name in (plain, ours)]
     return table(
@@ -38,9 +38,10 @@ def against_a_plain_softmax():
                 *(f"{systems[name]['valid']:.1f}" for name in (plain, ours)),
             ],
             [
-                "memory of the loss of 2,048 tokens, beyond weights and gradients",
-                f"{full['torch cross_entropy'][1]:,.0f} MiB (`cross_entropy`, 50,000 words)",
-                f"{loss['ours'][1]:,.0f} MiB (267,744 words)",
+                "memory of a plain softmax's loss: 2,048 tokens, 50,000 words, dimension 1,024",
+                f"{memory['torch cross_entropy']} (`cross_entropy`), {memory['torch linear_cross_entropy']} "
+                "(`linear_cross_entropy`)",
+                f"{memory['ours']} (`cutoffs=()`)",
             ],
         ],
     )
@@ -59,6 +60,17 @@ def books():
         for name, run, speed, perplexity in zip(names, (ours, peer), speeds, valid)
     ]
     return table(" | parameters | tokens/s | tokens seen | valid perplexity", rows)
+
+
+def step_ratios():
+    """Returns a sentence with the speeds of the steps, relative to the peer with the same memory options."""
+    ratios = {}
+    for name in ("step", "books_step"):
+        for label, result in benchmark(name):
+            times = {key: run["seconds"]["median"] for key, run in result["candidates"].items()}
+            ratios.setdefault(label, []).append(f"{times['torch_lm, freed memory kept'] / times['ours']:.2f}")
+    listed = "; ".join(f"{label} {' and '.join(values)}" for label, values in ratios.items())
+    return f"The speed of an update, relative to plain PyTorch with the same memory options: {listed}.\n"
 
 
 def books_best():
