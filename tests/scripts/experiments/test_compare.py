@@ -3,6 +3,7 @@ import math
 from pathlib import Path
 
 import pytest
+from absl.flags import IllegalFlagValueError
 
 from keras_adaptive.data import prepare
 from scripts.experiments import compare, systems
@@ -195,7 +196,6 @@ def test_a_pattern_stands_for_all_flagfiles_that_match(text):
         (["lstm"], [], "lstm.flags is missing"),
         (["bpe_t"], [], "bpe_t.flags is a system of sub-words: pass --subword_dir"),
         (["adp_t", "adp_t"], [], "Two are named adp_t: rename one"),
-        ([], [], "must contain at least one system|is missing"),
         (["adp_t"], ["--seeds=1,lstm:2"], "--seeds must name systems of adp_t. Received: lstm"),
     ],
 )
@@ -203,6 +203,12 @@ def test_bad_systems_and_seeds_are_refused_before_any_work(text, tmp_path, progr
     with pytest.raises(ValueError, match=message):
         call(compare, *arguments(text, *names), f"--output_dir={tmp_path}/runs", *given)
     assert programs == [] and not (tmp_path / "runs").exists()
+
+
+def test_an_empty_list_of_systems_is_refused(text, programs):
+    with pytest.raises(IllegalFlagValueError, match="none of which is empty"):
+        call(compare, *arguments(text))
+    assert programs == []
 
 
 def test_a_program_that_fails_ends_the_comparison():
