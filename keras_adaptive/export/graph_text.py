@@ -101,15 +101,16 @@ class GraphText:
 
         return tf.ones_like(ids, tf.bool) if self._begins is None else tf.gather(self._begins, ids)
 
-    def detokenize(self, ids: Tensor) -> Tensor:
+    def detokenize(self, ids: Tensor, begins_line: Tensor | bool = False) -> Tensor:
         """Returns the texts (lines,) of ids (lines, tokens), with a space before each word and a line break for `</s>`.
 
-        A word after a line break has no space before it. Bytes that are not UTF-8, which pieces may produce, become
-        U+FFFD.
+        The first word of a line has no space before it; `begins_line` (lines,) is whether the ids begin a line. Bytes
+        that are not UTF-8, which pieces may produce, become U+FFFD.
         """
         import tensorflow as tf
 
         text = tf.strings.reduce_join(tf.gather(self._texts, ids), axis=-1)
         if UNITS.get(self.tokenizer) not in ("character", "byte"):
             text = tf.strings.regex_replace(text, "\n ", "\n")
+            text = tf.where(begins_line, tf.strings.regex_replace(text, r"\A ", ""), text)
         return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")

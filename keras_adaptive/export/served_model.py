@@ -1,6 +1,8 @@
 import functools
 
 from keras_adaptive.models.reading import hidden_in_windows, reading_of
+from keras_adaptive.models.steering import FORBIDDEN, best_allowed, draw_allowed
+from keras_adaptive.ops import long_rows
 from keras_adaptive.special_words import EOS, PAD, UNK
 
 BEST = (1, 10, 100, 1000)  # values of k for which a top-k search is built; the last one is the limit
@@ -27,10 +29,10 @@ class ServedModel:
       probabilities, in descending order. The words are pieces if the model has sub-words.
     - `generate(text, length, temperature, top_k, seed)`, string (batch,), int32 (), float32 (), int32 () and int32 (),
       returns
-      `text`, `tokens`: string (batch,) and string (batch, length), the continuation. Temperature 0 takes the most
-      probable word, and temperature 1 samples from the model's distribution. `top_k` 0 samples from all words. A seed
-      gives a row the same text whatever rows follow it in the batch. `LanguageModel.generate` uses other random
-      numbers and gives a different text.
+      `text`, `tokens`: string (batch,) and string (batch, length), the continuation, without `<unk>`. Temperature 0
+      takes the most probable word, and temperature 1 samples from the model's distribution. `top_k` 0 samples from all
+      words. A seed gives a row the same text whatever rows follow it in the batch. `TextModel.generate` uses other
+      random numbers and gives a different text.
     - `log_probs(token_ids)`, int32 (batch, length), returns
       `log_probs`: float32 (batch, length, vocabulary), the log-probabilities of the word after each token.
 
@@ -110,7 +112,8 @@ class ServedModel:
         text = _checked(text, (k > 0) & (k <= most), f"`k` must be from 1 to {most}. Received:", k)
         tokens, ids, lengths = self._read(text)
         begins = self.reading.begin(lengths - 1, tf.maximum)
-        window = begins[:, None] + tf.range(tf.reduce_max(lengths - begins))  # only the last window is read
+        longest = tf.maximum(tf.reduce_max(lengths - begins), 0)  # no rows have none
+        window = begins[:, None] + tf.range(longest)  # only the last window is read
         tokens, ids = (tf.gather(t, tf.minimum(window, tf.shape(ids)[1] - 1), batch_dims=1) for t in (tokens, ids))
         hidden = self.body(self._vectors(tokens, ids), training=False)
         hidden = tf.gather(hidden, lengths - 1 - begins, batch_dims=1)
@@ -157,7 +160,7 @@ class ServedModel:
                 moves = self.reading.begin(place, tf.maximum) > self.reading.begin(place - 1, tf.maximum)
                 state = tf.cond(moves & (place > first), lambda: begun(place, ids), lambda: state)
             hidden, state = read(place[None], ids, state)
-            uniform = tf.random.stateless_uniform([batch, 2], [seed, place], alg="philox")
+            uniform = tf.random.stateless_uniform([batch, 3], [seed, place], alg="philox")
             drawn = self._draw(hidden[:, -1], tf.transpose(uniform), temperature, top_k)
             place = place + 1
             id = tf.where(place < lengths, ids[:, place], drawn)
@@ -167,7 +170,8 @@ class ServedModel:
         ids = tf.while_loop(lambda place, *_: place < total - 1, step, start, parallel_iterations=1)[1]
         places = lengths[:, None] + tf.range(length)
         new = tf.gather(ids, places, batch_dims=1)
-        return {"text": self.text.detokenize(new), "tokens": self.text.tokens(new)}
+        begins_line = tf.strings.regex_full_match(text, r"(?s)|.*\n")
+        return {"text": self.text.detokenize(new, begins_line), "tokens": self.text.tokens(new)}
 
     def log_probs(self, token_ids):
         import tensorflow as tf
@@ -227,17 +231,25 @@ class ServedModel:
         return tf.switch_case(tf.math.count_nonzero(k > self.best, dtype=tf.int32), cases)
 
     def _draw(self, hidden, uniform, temperature, top_k):
-        """Samples the next word of each row from hidden states (rows, dim) and uniform numbers (2, rows)."""
+        """Samples the next word of each row, not `<unk>`, from hidden states (rows, dim) and numbers (3, rows)."""
         import tensorflow as tf
 
         greedy, output = temperature == 0, self.word_output
         among, heat = tf.where(greedy, 1, top_k), tf.where(greedy, 1.0, temperature)
-        among_best = functools.partial(output.sample_top_k, hidden, uniform, heat, among)
+        bias = tf.one_hot(UNK, self.vocabulary_size, FORBIDDEN, 0.0)
+
+        def among_best(size):
+            best = best_allowed(output, hidden, min(size + 1, self.vocabulary_size), bias)
+            return long_rows.draw_best(*best, uniform[0], heat, among)
+
+        def among_all():
+            return long_rows.draw(long_rows.tempered(output.log_probs(hidden) + bias, heat), uniform[0])
+
         ways = [
             (among > 0, lambda: self._by_size(among, among_best)),
-            (heat == 1, lambda: output.sample_from_uniform(hidden, uniform)),
+            (heat == 1, lambda: draw_allowed(output, hidden, uniform, bias)),
         ]
-        return tf.case(ways, lambda: output.sample_with_temperature(hidden, uniform, heat))
+        return tf.case(ways, among_all)
 
 
 def _known(ids):

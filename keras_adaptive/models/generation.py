@@ -10,13 +10,13 @@ from keras import ops
 from keras_adaptive import generation
 from keras_adaptive.models.prediction import Prediction, round_up
 from keras_adaptive.models.reading import Reading, reading_of
+from keras_adaptive.models.steering import FORBIDDEN, best_allowed, draw_allowed
 from keras_adaptive.ops import long_rows
 from keras_adaptive.special_words import EOS, PAD
 from keras_adaptive.typing import Tensor
 
 SAMPLERS = ("greedy", "random", "top_k", "top_p")  # implemented by this package
 KERAS_HUB_SAMPLERS = ("beam", "contrastive")
-FORBIDDEN = -1e9  # log-probability that is never drawn; samplers of KerasHub multiply it, so that it is finite
 
 
 class Generation(Prediction):
@@ -175,7 +175,7 @@ class Generation(Prediction):
         options.append(ops.convert_to_tensor(1.0 if top_p is None else top_p, "float32"))
         factors = lambda tokens: []  # noqa: E731
         if len(forbid) or repetition_penalty != 1:
-            key, draw = self._steered_draw(temperature, top_k and most, top_p, repetition_penalty != 1)
+            key, draw = self._steered_draw(temperature, top_k and most, top_p, len(forbid), repetition_penalty != 1)
             options.append(ops.convert_to_tensor(self._bias(forbid)))
             if repetition_penalty != 1:
                 factors = _Factors(prompts, self.vocabulary_size, repetition_penalty)
@@ -225,31 +225,33 @@ class Generation(Prediction):
             hidden, uniform, temperature
         )
 
-    def _steered_draw(self, temperature, top_k, top_p, penalizes):
+    def _steered_draw(self, temperature, top_k, top_p, forbidden, penalizes):
         """Returns `(key, function)` as `_draw`; the further arguments of the function change the log-probabilities.
 
         The function is `(hidden, uniform, temperature, top_k, top_p, bias, factors) → ids`, with `factors` only if
-        `penalizes`. Where all words are drawn from and some are forbidden, the exact draw is repeated for the rows that
-        drew a forbidden word, so that log-probabilities of all words are rarely computed.
+        `penalizes`. `forbidden` is the number of forbidden words.
         """
-        output, most = self.word_output, round_up(top_k or self.vocabulary_size, self.vocabulary_size)
+        output, size = self.word_output, self.vocabulary_size
+        first, most = (round_up(min(count + forbidden, size), size) for count in (1, top_k or size))
 
         def scores(hidden, bias, factors=1.0):
             return output.log_probs(hidden) * factors + bias
 
+        def best_of(count, hidden, bias, *factors):
+            if factors:
+                return long_rows.top_k(scores(hidden, bias, *factors), count)
+            return best_allowed(output, hidden, count, bias)
+
         def greedy(hidden, uniform, temperature, top_k, top_p, *steering):
-            values, ids = long_rows.top_k(scores(hidden, *steering), 1)
+            values, ids = best_of(first, hidden, *steering)
             return ops.where(ops.isnan(values), -1, ids)[..., 0]
 
         def best(hidden, uniform, temperature, top_k, p, *steering):
-            best = long_rows.top_k(scores(hidden, *steering), most)
+            best = best_of(most, hidden, *steering)
             return long_rows.draw_best(*best, uniform[0], temperature, top_k, None if top_p is None else p)
 
         def exact(hidden, uniform, temperature, top_k, top_p, bias):
-            ids = output.sample_from_uniform(hidden, uniform[:2])
-            refused = ops.take(bias, ops.maximum(ids, 0)) < 0
-            again = lambda: long_rows.draw(scores(hidden, bias), uniform[2])  # noqa: E731
-            return ops.where(refused, ops.cond(ops.any(refused), again, lambda: ids), ids)
+            return draw_allowed(output, hidden, uniform, bias)
 
         def every(hidden, uniform, temperature, top_k, top_p, *steering):
             return long_rows.draw(long_rows.tempered(scores(hidden, *steering), temperature), uniform[0])
@@ -260,7 +262,7 @@ class Generation(Prediction):
             kind = best
         else:
             kind = exact if temperature == 1 and not penalizes else every
-        return ("steered", kind.__name__, most, top_p is None, penalizes), kind
+        return ("steered", kind.__name__, first, most, top_p is None, penalizes), kind
 
     def _bias(self, forbid):
         """Returns what forbids words when it is added to log-probabilities: (vocabulary_size,) float32."""
