@@ -135,6 +135,7 @@ def test_characters_and_bytes(tokenizer):
 
 
 @on_tensorflow
+@pytest.mark.usefixtures("eager_predictions")
 @pytest.mark.parametrize(
     "body, tokenizer",
     [
@@ -162,6 +163,7 @@ def test_other_bodies_read_lines_that_may_be_empty(body, tokenizer):
 
 
 @on_tensorflow
+@pytest.mark.usefixtures("eager_predictions")
 @pytest.mark.parametrize("characters", [False, True], ids=["words", "CNN"])
 def test_long_lines_are_read_in_windows(characters, monkeypatch):
     """As Python reads them, whatever the other lines of the batch; a text of more tokens than a window is continued."""

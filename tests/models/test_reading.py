@@ -9,6 +9,7 @@ from keras_adaptive.layers import CausalAttention, LearnedPositions, Transformer
 from keras_adaptive.models import Ensemble, LanguageModel, Reading, read_language_model
 from keras_adaptive.models.reading import reading_of
 from keras_adaptive.text import TextModel
+from tests.support.backends import BACKEND
 from tests.support.tiny import VOCABULARY, WORDS, language_model
 from tests.support.toy_body import ToyBody
 
@@ -135,15 +136,15 @@ def test_fit_remembers_its_longest_rows(ids):
 
 def test_generated_words_are_those_that_the_windows_predict(model):
     prompts = [[EOS, 5, 6], [EOS, *range(4, 19)], [EOS]]
-    together = model.generate(prompts, 20, temperature=0)
+    together = model.generate(prompts, 9, temperature=0)
     for prompt, new in zip(prompts, together, strict=True):
-        np.testing.assert_array_equal(model.generate([prompt], 20, temperature=0)[0], new)
+        np.testing.assert_array_equal(model.generate([prompt], 9, temperature=0)[0], new)
         text = np.append(prompt, new)
         for place in range(len(prompt) - 1, len(text) - 1):
             seen = text[max(place // CONTEXT * CONTEXT - CONTEXT, 0) : place + 1]
             log_probs = model.log_probs(seen[None])[0, -1]
             assert log_probs[text[place + 1]] == pytest.approx(log_probs.max(), abs=1e-5)
-    whole = model.generate(prompts[:1], 20, temperature=0, reading=Reading())
+    whole = model.generate(prompts[:1], 9, temperature=0, reading=Reading())
     np.testing.assert_array_equal(whole[0, :5], together[0, :5])
     seen, last = np.append(prompts[0], whole[0, :-1]), whole[0, -1]
     assert int(np.argmax(model.log_probs(seen[None])[0, -1])) == last
@@ -151,23 +152,23 @@ def test_generated_words_are_those_that_the_windows_predict(model):
 
 def test_a_stream_has_the_probabilities_of_the_scores(model, ids):
     text = text_model(model)
-    stream = model.stream(ids[None, :10], 14, seed=4, alternatives=2)
+    stream = model.stream(ids[None, :10], 9, seed=4, alternatives=2)
     new, log_probs = (np.concatenate(arrays) for arrays in zip(*(step[:2] for step in stream)))
     expected = expected_nll(model, np.append(ids[:10], new))[9:]
     np.testing.assert_allclose(log_probs, -expected, atol=2e-5)
-    assert text.generate("word1", 20, seed=1) == "".join(piece for _, piece in text.stream("word1", 20, seed=1))
+    assert text.generate("word1", 9, seed=1) == "".join(piece for _, piece in text.stream("word1", 9, seed=1))
 
 
 def test_positions_beyond_the_learned_ones_are_never_read(model):
-    words = learned(10, model).generate([[EOS, 5]], 30, temperature=0)
-    assert words.shape == (1, 30)
+    words = learned(10, model).generate([[EOS, 5]], 12, temperature=0)
+    assert words.shape == (1, 12)
 
 
-@pytest.mark.parametrize("sampler", ["greedy", "beam", "contrastive"])
+@pytest.mark.parametrize("sampler", ["greedy", "beam", "contrastive"] if BACKEND == "torch" else ["beam"])
 def test_samplers_of_keras_hub_read_the_same_windows(model, sampler):
     samplers = pytest.importorskip("keras_hub").samplers
     make = {"greedy": samplers.GreedySampler, "beam": samplers.BeamSampler, "contrastive": samplers.ContrastiveSampler}
     how = {"beam": {"num_beams": 1}, "contrastive": {"k": 1}}.get(sampler, {})
     for prompt in ([EOS, 5, 6], [EOS, *range(4, 16)], [EOS, *range(4, 17)]):
-        found = model.generate([prompt], 15, sampler=make[sampler](**how))
-        np.testing.assert_array_equal(found, model.generate([prompt], 15, temperature=0))
+        found = model.generate([prompt], 9, sampler=make[sampler](**how))
+        np.testing.assert_array_equal(found, model.generate([prompt], 9, temperature=0))

@@ -16,6 +16,7 @@ SIZES = {"length=20": "length=3", "num_blocks=2": "num_blocks=1", "* 100": "* 3"
 SIZES |= {"_epoch=10": "_epoch=2"}
 
 
+@pytest.mark.skipif(BACKEND == "jax", reason="TensorFlow runs all examples")
 @pytest.mark.usefixtures("eager_predictions")
 def test_the_examples(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

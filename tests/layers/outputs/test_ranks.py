@@ -23,7 +23,7 @@ def one_number_of_slots(monkeypatch):
     monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())
 
 
-CASES = [*((name, "float32") for name in OUTPUTS), ("adaptive", "mixed_bfloat16")]
+CASES = [*((name, "float32") for name in OUTPUTS if name != "adaptive, tied"), ("adaptive", "mixed_bfloat16")]
 
 
 @pytest.mark.parametrize("name, policy", CASES)
@@ -75,12 +75,10 @@ def test_models_rank_and_accuracy():
     model.body.trainable_variables[0].assign(np.full(model.body.trainable_variables[0].shape, np.nan))
     methods = {
         "nll": lambda one: one.nll(tokens, targets),
-        "log_probs": lambda one: one.log_probs(tokens),
         "score": lambda one: one.score(tokens, targets),
         "next_words": lambda one: one.next_words(tokens, 1),
         "generate": lambda one: one.generate(tokens, 2),
         "generate greedily": lambda one: one.generate(tokens, 2, temperature=0),
-        "generate with top_k": lambda one: one.generate(tokens, 2, top_k=3),
         "predict": lambda one: one.predict(tokens, verbose=0),
     }
     for name, method in methods.items():
