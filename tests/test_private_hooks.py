@@ -32,6 +32,16 @@ HOOKS = {
         "Under TensorFlow's strategies Keras would build the model by the mean of a batch of ids.",
         {"tensorflow"},
     ),
+    "_symbolic_build": (
+        keras.Model,
+        "Under JAX it gets the batches of `fit` and `evaluate` before their integers are narrowed to 32 bits.",
+        {"tensorflow", "jax", "torch"},
+    ),
+    "_convert_inputs_to_tensors": (
+        COMPILED._functional,
+        "Inputs of 64 bits are clipped before Keras casts them to the int32 that a functional model declares.",
+        {"tensorflow", "jax", "torch"},
+    ),
     "_all_reduce_sum_gradients": (
         keras.optimizers.Optimizer,
         "Gradients are summed over replicas before they are clipped; TensorFlow would sum them again.",

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.replicas import averaged_by_keras, on_each_replica
+from keras_adaptive.backend.wide_ids import saturated
 
 
 def run_step(model, function, arguments, optimizer_variables=None):
@@ -38,7 +39,7 @@ def keeping_state(function, groups):
     """Returns a function that Keras calls for each step and that leaves the model whole if the step fails.
 
     Under JAX, the loops of Keras take the values out of the variables and pass them from step to step. The values
-    would be lost with the step that fails.
+    would be lost with the step that fails. Also, the batches of `predict` are saturated here, as are all others before.
 
     Args:
         function: The `train_function`, `test_function` or `predict_function` of a model.
@@ -49,7 +50,7 @@ def keeping_state(function, groups):
 
     def kept(state, data):
         try:
-            return function(state, data)
+            return function(state, map(saturated, data))
         except BaseException:
             for variables, values in zip(groups(), state):
                 for variable, value in zip(variables, values):

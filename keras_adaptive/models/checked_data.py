@@ -13,10 +13,14 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.run_step import keeping_state
+from keras_adaptive.backend.wide_ids import as_int32, saturate_batches, saturated
 
 
 class CheckedData(keras.Model):
-    """Base class of models that refuse empty data in one line, and stay whole if a step of a loop fails."""
+    """Base class of models that refuse empty data in one line, and stay whole if a step of a loop fails.
+
+    An id that int32 cannot hold stays outside the vocabulary, where Keras or JAX would make a word of it.
+    """
 
     _steps_done = 0  # by the train or test function since the start of a loop
 
@@ -61,6 +65,18 @@ class CheckedData(keras.Model):
     def _check_some(self, name):
         if not self._steps_done:
             raise ValueError(f"`{name}` needs at least one batch. Received: data without batches.")
+
+    def _symbolic_build(self, iterator=None, data_batch=None):
+        if iterator is not None:
+            saturate_batches(iterator)
+        super()._symbolic_build(iterator=iterator, data_batch=data_batch)
+
+    def _convert_inputs_to_tensors(self, flat_inputs):
+        """Converts the inputs that are declared as int32 before Keras casts them."""
+        converts = lambda x, declared: declared.dtype == "int32" and not declared.sparse and hasattr(x, "dtype")  # noqa: E731
+        return super()._convert_inputs_to_tensors(
+            [as_int32(x) if converts(x, declared) else x for x, declared in zip(flat_inputs, self.inputs)]
+        )
 
     def make_train_function(self, force: bool = False) -> Any:
         before = self.train_function
@@ -111,7 +127,7 @@ def checked(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(model, *args, **kwargs):
         check_data(signature.bind(model, *args, **kwargs).arguments)
-        result = method(model, *args, **kwargs)
+        result = method(model, *saturated(args), **saturated(kwargs))
         model.check_ids()
         return result
 

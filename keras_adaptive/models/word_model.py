@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.replicas import average_over_replicas, replica_count, sum_over_replicas
+from keras_adaptive.backend.wide_ids import saturated
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.outputs.tied_output import with_nested
@@ -121,7 +122,7 @@ class WordModel(TrainingStep):
             ValueError: If there are no rows.
         """
         check_not_empty(x)
-        return super().predict(x, *args, **kwargs)
+        return super().predict(saturated(x), *args, **kwargs)
 
     def predict_on_batch(self, x: Any) -> Any:
         """Predicts a single batch, which must have rows."""

@@ -6,10 +6,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_adaptive.backend.wide_ids import WIDE
 from keras_adaptive.typing import Tensor
 
 EXACT = {"bfloat16": 2**8, "float16": 2**11, "float32": 2**24}  # largest n such that a dtype holds all of 0, …, n
-WIDE = ("int64", "uint64")
 
 
 def word_ids(ids: Any, vocabulary_size: int) -> Tensor:
