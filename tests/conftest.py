@@ -157,6 +157,7 @@ ONCE = [
 # What starts processes, by file or test; the slowest ones, so that they do not begin last.
 PROCESSES = [
     "distribution/test_strategies.py",
+    "distribution/test_forms.py",
     "distribution/test_lost_process.py::test_a_process_whose_other_is",
     "scripts/experiments/test_compare.py",
     "scripts/experiments/test_fault_injection.py",

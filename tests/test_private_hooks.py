@@ -92,6 +92,11 @@ HOOKS = {
         "An output finds the model that calls it, whose compiled loss may read probabilities.",
         {"tensorflow", "jax", "torch"},
     ),
+    "_losses": (
+        keras.layers.Dense(1),
+        "Replicas of TensorFlow share the list of added losses; each keeps its own while it waits for the others.",
+        {"tensorflow", "jax", "torch"},
+    ),
     "_flatten_layers": (
         keras.Model,
         "The same under JAX, where `fit` calls the layers of the model: whether the output is one of them.",

@@ -6,6 +6,8 @@ the same step: by `tf.distribute` under TensorFlow, by `shard_map` over the batc
 index 0, and a sum over replicas is its own value. `keras_adaptive.distribution` starts replicas.
 """
 
+import contextlib
+
 import keras
 from keras import ops
 
@@ -34,6 +36,28 @@ def average_over_replicas(variables):
         return
     for variable, value in zip(variables, sum_over_replicas([variable.value for variable in variables])):
         variable.assign(value / replicas)
+
+
+@contextlib.contextmanager
+def keeping_added_losses(layer):
+    """Keeps the losses that layers have added in this replica, while its sums wait for other replicas.
+
+    TensorFlow's replicas are threads that take turns wherever they communicate, and share the layers with their lists
+    of losses: another replica begins its call by clearing them, and adds its own.
+
+    Args:
+        layer: A layer whose `call` communicates. All layers of the model that calls it keep their losses.
+    """
+    if keras.config.backend() != "tensorflow" or _tensorflow_context() is None:
+        yield
+        return
+    layers = layer._get_call_context().entry_layer._flatten_layers()
+    kept = [(one._losses, list(one._losses)) for one in layers]
+    try:
+        yield
+    finally:
+        for losses, values in kept:
+            losses[:] = values
 
 
 def gather_over_replicas(tensor):

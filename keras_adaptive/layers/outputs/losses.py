@@ -4,7 +4,12 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.custom_vjp import with_gradient_of
-from keras_adaptive.backend.replicas import check_summed_by_keras, replica_count, sum_over_replicas
+from keras_adaptive.backend.replicas import (
+    check_summed_by_keras,
+    keeping_added_losses,
+    replica_count,
+    sum_over_replicas,
+)
 from keras_adaptive.ops.bands import count_outside
 
 
@@ -25,12 +30,13 @@ def mean_loss(output, hidden, targets, weights, training):
         ValueError: Under torch, if there are several processes, which Keras does not synchronize.
     """
     check_summed_by_keras("An output layer that adds its loss")
-    replicas, count = replica_count(), sum_over_replicas(ops.sum(weights))
-    shares = weights * replicas / ops.where(count == 0, 1.0, count)
-    loss = output.training_loss(hidden, targets, shares) if training else output.total_nll(hidden, targets, shares)
-    if replicas > 1:
-        loss = with_gradient_of(loss, sum_over_replicas(ops.stop_gradient(loss)) / replicas)
-    outside = sum_over_replicas(count_outside(targets, output.vocabulary_size, weights))
+    with keeping_added_losses(output):
+        replicas, count = replica_count(), sum_over_replicas(ops.sum(weights))
+        shares = weights * replicas / ops.where(count == 0, 1.0, count)
+        loss = output.training_loss(hidden, targets, shares) if training else output.total_nll(hidden, targets, shares)
+        if replicas > 1:
+            loss = with_gradient_of(loss, sum_over_replicas(ops.stop_gradient(loss)) / replicas)
+        outside = sum_over_replicas(count_outside(targets, output.vocabulary_size, weights))
     return ops.where(outside > 0, float("nan"), loss)  # NaN has no gradient here
 
 

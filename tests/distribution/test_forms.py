@@ -1,0 +1,40 @@
+"""A `WordModel` and a functional model with every output on several devices, against one device."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from keras_adaptive import distribution
+from scripts.benchmarks.virtual_devices import environments, run_processes
+from tests.support import several_outputs
+from tests.support.backends import BACKEND
+from tests.support.processes import forked
+
+# Strategy, processes, devices of each, and forms; a functional model is refused where replicas are processes.
+STRATEGY, PROCESSES, DEVICES, *FORMS = {
+    "tensorflow": ("mirrored", 1, 2, "functional", "word_model"),
+    "jax": ("data_parallel", 1, 2, "word_model"),
+    "torch": ("ddp", 2, 1, "word_model"),
+}[BACKEND]
+
+
+@pytest.fixture(scope="module")
+def on_several():
+    """What each process of the strategy printed."""
+    known = environments(BACKEND, PROCESSES) if PROCESSES > 1 else [{}]
+    command = [sys.executable, "-m", "tests.support.several_outputs", STRATEGY, str(DEVICES), *FORMS]
+    with forked():
+        return [json.loads(lines.splitlines()[-1]) for lines in run_processes(known, command)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_several_devices_take_the_step_of_one(form, on_several):
+    """Two updates with weights, one of them with replicas of fewer rows, and an evaluation."""
+    expected = several_outputs.trained(distribution.start(), several_outputs.FORMS[form])
+    for found in (process[form] for process in on_several):
+        for weight, exact in zip(found["weights"], expected["weights"], strict=True):
+            np.testing.assert_allclose(weight, exact, atol=1e-6, rtol=0)
+        for part in ("logs", "evaluated"):
+            assert found[part] == pytest.approx(expected[part], rel=1e-5)

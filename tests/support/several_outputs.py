@@ -1,0 +1,145 @@
+"""All outputs at once in a `WordModel` and in a functional model: one program in place of ten.
+
+    python -m tests.support.several_outputs STRATEGY DEVICES FORM...
+
+prints what a training of each form came to, as one line of JSON. `tests/distribution/test_forms.py` compares it with
+one device. `tests/support/replicas.py` has the same for a `LanguageModel`.
+"""
+
+import json
+import sys
+
+import keras
+from keras import ops
+
+from keras_adaptive import distribution
+from keras_adaptive.layers import (
+    AdaptiveSoftmax,
+    CharCNNSoftmax,
+    CharLSTMSoftmax,
+    Output,
+    SampledSoftmax,
+    WordEmbedding,
+)
+from keras_adaptive.models import WordModel
+from scripts.benchmarks.virtual_devices import make_devices
+from tests.support.backends import use_graph_optimizer
+from tests.support.tiny import LENGTH, VOCABULARY, WORDS, batch
+from tests.support.weights import randomize
+
+DIM = 8
+SIZES = (8, 5)  # rows of the batches
+
+
+class Several(Output):
+    """The mean of the losses of several outputs, which is a loss of each."""
+
+    vocabulary_size, boundaries = VOCABULARY, (0, VOCABULARY)
+
+    def __init__(self, outputs, **kwargs):
+        super().__init__(**kwargs)
+        self.outputs = outputs
+
+    @property
+    def tables(self):
+        return [table for output in self.outputs for table in output.tables]
+
+    def build(self, hidden_shape):
+        for output in self.outputs:
+            output.build(hidden_shape)
+        self.built = True
+
+    def training_loss(self, hidden, targets, weights=None, training=True):
+        return sum(output.training_loss(hidden, targets, weights, training) for output in self.outputs)
+
+    def compute_nll(self, x, targets):
+        return sum(output.nll(x, targets) for output in self.outputs)
+
+    def compute_score(self, x, targets):
+        return -self.compute_nll(x, targets), self.outputs[0].rank(x, targets)
+
+
+class Penalized(keras.layers.Dense):
+    """Adds a loss when it is called, which replicas that take turns must not lose."""
+
+    def call(self, inputs):
+        self.add_loss(0.01 * ops.sum(ops.square(self.kernel)))
+        return super().call(inputs)
+
+
+def outputs(words):
+    """Of every kind; the noise of all replicas is the same."""
+    return [
+        AdaptiveSoftmax(VOCABULARY, (), tied_to=words),
+        AdaptiveSoftmax(VOCABULARY, (5,), factor=2, use_bias=True),
+        SampledSoftmax(VOCABULARY, num_samples=5, seed=1, loss="nce"),
+        CharCNNSoftmax(WORDS, num_samples=5, seed=2, correction_dim=2, char_dim=4, filters=(3, 4), max_bytes=8),
+        CharLSTMSoftmax(WORDS, units=4, char_dim=4, max_bytes=8),
+    ]
+
+
+def functional():
+    """A Keras model to which the outputs add their losses, and how a batch is handed to it."""
+    ids, targets, weights = (
+        keras.Input((LENGTH,), dtype="int32"),
+        keras.Input((LENGTH,), dtype="int32"),
+        keras.Input((LENGTH,)),
+    )
+    words = WordEmbedding(VOCABULARY, DIM)
+    hidden = Penalized(DIM, activation="tanh", kernel_regularizer="l2")(words(ids))
+    model = keras.Model([ids, targets, weights], [output(hidden, targets, weights) for output in outputs(words)])
+    model.compile(keras.optimizers.SGD(0.3))
+    return model, lambda *batch: (batch,)
+
+
+def word_model():
+    ids = keras.Input((LENGTH,), dtype="int32")
+    words = WordEmbedding(VOCABULARY, DIM)
+    hidden = Penalized(DIM, activation="tanh", kernel_regularizer="l2")(words(ids))
+    model = WordModel(ids, hidden, word_output=Several(outputs(words)))
+    model.compile(keras.optimizers.SGD(0.3, global_clipnorm=0.5), metrics=["accuracy"])
+    return model, lambda *batch: batch
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches in their order. Under the strategies of TensorFlow, Keras does not train on every batch of a generator."""
+
+    def __init__(self, batches):
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return self.batches[index]
+
+
+def trained(strategy, make):
+    """The weights after the updates, and the logs of training and evaluation, of rows and weights that are uneven."""
+    model, form = make()
+    randomize(model)
+    strategy.synchronize(model)
+    # Rows of weight 0 fill the last batch on one device too: Keras weighs the loss of a batch in its logs by its rows.
+    filled = [distribution.Strategy(2).local_batch(batch(rows, seed)) for seed, rows in enumerate(SIZES)]
+    data = Batches(list(strategy.shard(form(*arrays) for arrays in filled)))
+    fitted = model.fit(data, shuffle=False, verbose=0).history
+    evaluated = model.evaluate(data, verbose=0, return_dict=True)
+    weights = [ops.convert_to_numpy(variable).tolist() for variable in model.trainable_variables]
+    logs = {name: values[-1] for name, values in fitted.items()}
+    return {"weights": weights, "logs": logs, "evaluated": {name: float(value) for name, value in evaluated.items()}}
+
+
+FORMS = {"functional": functional, "word_model": word_model}
+
+
+def main(name, devices, *forms):
+    make_devices(int(devices))
+    use_graph_optimizer(False)
+    strategy = distribution.start(name)
+    with strategy.scope():
+        print(json.dumps({form: trained(strategy, FORMS[form]) for form in forms}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
