@@ -23,7 +23,8 @@ def example_clicks(items, users, length):
 
 
 def main(items=1_000_000, users=20_000, length=10, dim=64, epochs=2):
-    # 1. Sort items by falling number of clicks, so that id 0 is the most clicked one. The last users are held out.
+    # 1. Sort items in descending order of their clicks, so that id 0 is the most clicked one, as these are:
+    #    `Vocabulary.from_counts` does it for any ids and keeps the map. The last users are held out.
     clicks = example_clicks(items, users, length)
     train, test = clicks[: -users // 10], clicks[-users // 10 :]
 

@@ -113,6 +113,7 @@ def test_compare(open_page):
     assert looks == [True, True, False, True, True] and "unknown" in classes(words)[2]
     words.nth(0).focus()
     expect(page.locator("#compare-reading .card")).to_contain_text("second − first")
+    expect(page.locator("#compare-reading .how")).to_have_text("Each line is read as a whole.")
     expect(page.locator("#compare-frequency rect")).not_to_have_count(0)
     expect(page.locator("#compare-largest .pairs")).to_have_count(2)
     for first in ("tied", "cnn", "words"):  # never the same twice
@@ -132,6 +133,7 @@ def test_two_texts_on_one_run(open_page):
     page.click("#compare button[type=submit]")
     for place in ("first", "second"):
         expect(page.locator(f"#compare-{place} .word")).to_have_count(4)
+    expect(page.locator("#compare .result:not([hidden]) > .how")).to_have_text("Each line is read as a whole.")
     values = page.locator("#compare .result:not([hidden]) > .facts dd").all_inner_texts()
     bits = [float(value) for value in values[:2]]
     assert float(values[2].split()[0].replace("−", "-")) == pytest.approx(bits[1] - bits[0], abs=0.011)

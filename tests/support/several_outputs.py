@@ -102,7 +102,7 @@ def word_model():
 
 
 class Batches(keras.utils.PyDataset):
-    """Batches in their order. Under the strategies of TensorFlow, Keras does not train on every batch of a generator."""
+    """Batches in their order. Under TensorFlow's strategies, Keras leaves out batches of a generator."""
 
     def __init__(self, batches):
         super().__init__()

@@ -24,7 +24,7 @@ def compare(runs, text, records):
         records: For each run, the list of the records of the lines.
 
     Returns:
-        Dict of `words`, `by_frequency` and `perplexity`, as the API returns them.
+        Dict of `words`, `by_frequency`, `perplexity` and `reading`, as the API returns them.
     """
     codecs = [run.codec for run in runs]
     count = next((run.count_of for run in runs if run.count_of), None)
@@ -43,6 +43,7 @@ def compare(runs, text, records):
         "words": words,
         "by_frequency": by_frequency(words),
         "perplexity": [perplexity(total * math.log(2) / len(words)) for total in totals],
+        "reading": [" or ".join(dict.fromkeys(line["reading"] for line in own)) for own in records],
     }
 
 

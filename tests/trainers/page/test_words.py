@@ -21,8 +21,10 @@ def test_no_bit_is_lost(post, page, pair):
     number = len(answer["words"])
     for place, run in enumerate(pair):
         bits = sum(word["bits"][place] for word in answer["words"])
-        expected = -sum(line["log_prob"] for line in page.runs[run].score(text, math.inf)) / math.log(2)
+        lines = list(page.runs[run].score(text, math.inf))
+        expected = -sum(line["log_prob"] for line in lines) / math.log(2)
         assert bits == pytest.approx(expected, rel=1e-5)
+        assert answer["reading"][place] == " or ".join(dict.fromkeys(line["reading"] for line in lines))
         assert answer["perplexity"][place] == pytest.approx(2 ** (bits / number), rel=1e-5)
     assert sum(word["text"] == "\n" for word in answer["words"]) == len(TEXT) + len(NASTY)
 

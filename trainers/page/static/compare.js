@@ -3,7 +3,7 @@
 import { Job, ask } from "./api.js";
 import { bars, keepDrawn, rangeName } from "./charts.js";
 import { count, fillFacts, fillRuns, fixed, make, perplexity, signed } from "./dom.js";
-import { Passage } from "./passage.js";
+import { Passage, readingOf } from "./passage.js";
 import { differenceClass, differenceLegend } from "./scale.js";
 import { takeAway } from "./take.js";
 import { Words } from "./words.js";
@@ -68,6 +68,7 @@ export function compareView(page, section) {
       ["Second − first", `${signed(bits[1] - bits[0], 2)} bits`],
       ["Expected more", preferred],
     ]);
+    ofTexts.querySelector(".how").textContent = readingOfBoth("text", replies.map(readingOf));
     passages.forEach((passage, place) => passage.show(replies[place], run, "bits"));
     const [head, ...rows] = passages[0].table();
     const tables = [rows, passages[1].table().slice(1)];
@@ -92,6 +93,7 @@ export function compareView(page, section) {
       [`Perplexity, ${names[1]}`, perplexity(second)],
       ["Bits per word, second − first", signed(Math.log2(second) - Math.log2(first), 2)],
     ]);
+    ofRuns.querySelector(".how").textContent = readingOfBoth("run", reply.reading);
     ofRuns.querySelector(".legend").replaceChildren(...differenceLegend(...names));
     words.clear();
     const scored = [];
@@ -111,6 +113,12 @@ export function compareView(page, section) {
     section.querySelector("#compare-frequency-part").hidden = !groups.length;
     keepDrawn(section.querySelector("#compare-frequency"), (width) => bars(groups, { names, title, width }));
     showLargest(scored);
+  }
+
+  /** Says how both runs, or both texts, were read. */
+  function readingOfBoth(what, [first, second]) {
+    if (first === second) return `Each line is read ${first}.`;
+    return `Each line is read ${first} (first ${what}), or ${second} (second ${what}).`;
   }
 
   function showWord(word) {
