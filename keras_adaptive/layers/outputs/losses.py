@@ -11,6 +11,8 @@ from keras_adaptive.backend.replicas import (
     sum_over_replicas,
 )
 from keras_adaptive.ops.bands import count_outside
+from keras_adaptive.ops.update_rows import update_rows
+from keras_adaptive.ops.word_ids import word_ids
 
 
 def mean_loss(output, hidden, targets, weights, training):
@@ -52,15 +54,26 @@ def loss_and_hits(output, hidden, targets, weights, training):
         `(loss, hits)`, float32 scalars. No gradient flows through the hits.
     """
     if training:
-        loss, ranks = output.training_loss(hidden, targets, weights, training=True), _ranks(output, hidden, targets)
+        loss, best = output.training_loss(hidden, targets, weights, training=True), _are_best(output, hidden, targets)
     else:
         log_probs, ranks = output.score(hidden, targets)
-        loss = -ops.sum(weights * log_probs)
-    return loss, ops.sum(weights * ops.cast(ranks == 1, "float32"))
+        loss, best = -ops.sum(weights * log_probs), ranks == 1
+    return loss, ops.sum(weights * ops.cast(best, "float32"))
 
 
-def _ranks(output, hidden, targets):
-    """Returns the ranks without gradients, since JAX cannot differentiate the loops over chunks."""
+def _are_best(output, hidden, targets):
+    """Returns whether targets are the most probable words, without gradients: JAX cannot differentiate the loops.
+
+    The best word alone is found faster than the rank, for which all words are compared with the target.
+    """
+
+    def compare(rows, targets):
+        log_probs, ids = output.top_k(rows, 1)
+        return [(ids[:, 0] == targets) & ~ops.isnan(log_probs[:, 0])]
+
     constants = [(variable, ops.stop_gradient(variable.value)) for variable in output.variables]
+    rows = ops.reshape(ops.stop_gradient(hidden), [-1, hidden.shape[-1]])
+    ids = ops.reshape(word_ids(targets, output.vocabulary_size), [-1])
     with keras.StatelessScope(state_mapping=constants):
-        return output.rank(ops.stop_gradient(hidden), targets)
+        (best,) = update_rows(compare, ids >= 0, [rows, ids], [ids < ids], output.boundaries[1])
+    return ops.reshape(best, ops.shape(targets))
