@@ -176,12 +176,6 @@ class _Mixture(Output):
     def compute_log_probs(self, x):
         return self._mixed(x, lambda output, part: output.log_probs(part))
 
-    def compute_score(self, x, targets):
-        return self.compute_alternatives(x, targets, 1)[:2]
-
-    def compute_top_k(self, x, k):
-        return self.compute_alternatives(x, ops.zeros(ops.shape(x)[:1], "int32"), k)[3:]
-
     def _mixed(self, x, log_prob):
         """Returns log Σ share · exp(log_prob(output, hidden states)) over the members."""
         parts = zip(self.outputs_of_members, ops.split(x, self._ends, axis=-1), self._log_shares)

@@ -58,6 +58,9 @@ class Several(Output):
     def compute_score(self, x, targets):
         return -self.compute_nll(x, targets), self.outputs[0].rank(x, targets)
 
+    def compute_top_k(self, x, k):
+        return self.outputs[0].top_k(x, k)
+
 
 class Penalized(keras.layers.Dense):
     """Adds a loss when it is called, which replicas that take turns must not lose."""

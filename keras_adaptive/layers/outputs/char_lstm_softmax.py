@@ -10,7 +10,6 @@ from keras_adaptive.deprecation import old_methods
 from keras_adaptive.layers.initializers import fan_in_uniform, open_forget_gates
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.ops.chunks import chunk_sizes
-from keras_adaptive.ops.long_rows import top_k
 from keras_adaptive.ops.map_rows import map_rows
 from keras_adaptive.ops.spelling import BYTES, SYMBOLS, prefix_tree, spell, spelling_nll, vocabulary_log_probs
 from keras_adaptive.special_words import SPECIAL_WORDS
@@ -167,13 +166,6 @@ class CharLSTMSoftmax(Output):
         rows = min(rows, x.shape[0] or rows, chunk_sizes().tree_rows)
         active = ops.ones(ops.shape(x)[:1], "bool")
         return map_rows([(function, active, rows)], [x], self._weights(), width, in_chunks=True)
-
-    def compute_score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        log_probs, ranks, *_ = self.compute_alternatives(x, targets, 1)
-        return log_probs, ranks
-
-    def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        return top_k(self.compute_log_probs(x), k)
 
     def logits_in_training(self, rows: int) -> int:
         """Returns the number of logits for all symbols of a chunk of the longest words."""

@@ -10,7 +10,7 @@ from keras_adaptive.deprecation import old_arguments, old_methods
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.losses import mean_loss
 from keras_adaptive.layers.outputs.model_checks import register
-from keras_adaptive.ops.long_rows import alternatives, draw, draw_best, tempered
+from keras_adaptive.ops.long_rows import alternatives, draw, draw_best, tempered, top_k
 from keras_adaptive.ops.token_weights import token_weights
 from keras_adaptive.ops.update_rows import update_rows
 from keras_adaptive.ops.word_ids import word_ids
@@ -25,7 +25,7 @@ class Output(keras.layers.Layer):
     the leading axes. A subclass implements the methods named `compute_…` on rows: `x` (rows, hidden_dim) in the compute
     dtype, `targets` (rows,) int32, −1 for every id outside the vocabulary, and `weights` (rows,) float32 under every
     dtype policy. Only the `x` of `compute_log_probs` keeps its axes. `compute_nll` and `compute_log_probs` are required
-    and exact. The others raise `NotImplementedError`, or have a default that is correct for every output.
+    and exact. The others have defaults that are correct for every output.
 
     Attributes:
         vocabulary_size: Number of classes.
@@ -345,8 +345,8 @@ class Output(keras.layers.Layer):
         raise self._cannot("log_probs")
 
     def compute_score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns `(log_probs, ranks)` of rows, as `score` does."""
-        raise self._cannot("score")
+        """Returns `(log_probs, ranks)` of rows, as `score` does, by default from `compute_log_probs`."""
+        return tuple(self.compute_alternatives(x, targets, 1)[:2])
 
     def compute_alternatives(self, x: Tensor, targets: Tensor, k: int) -> Sequence[Tensor]:
         """Returns the arrays of `alternatives` for rows, by default from `compute_log_probs`."""
@@ -357,8 +357,8 @@ class Output(keras.layers.Layer):
         return update_rows(function, targets == targets, [x, targets], [*scores, *best], self.vocabulary_size)
 
     def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Returns `(log_probs, ids)`, (rows, k) each, as `top_k` does."""
-        raise self._cannot("top_k")
+        """Returns `(log_probs, ids)`, (rows, k) each, as `top_k` does, by default from `compute_log_probs`."""
+        return top_k(self.compute_log_probs(x), k)
 
     def compute_draw(self, x: Tensor, uniform: Tensor) -> Tensor:
         """Draws one id per row by the numbers `uniform` (2, rows), by default from `compute_log_probs`."""

@@ -59,10 +59,25 @@ def test_ranks_are_those_of_a_score(output, hidden):
     np.testing.assert_array_equal(numpy(output.rank(hidden, targets)), targets + 1)
 
 
-@pytest.mark.parametrize("method, arguments", [("top_k", (2,)), ("score", (np.zeros((2, 4)),))])
-def test_the_rest_is_refused_by_name(output, hidden, method, arguments):
-    with pytest.raises(NotImplementedError, match=f"`Linear` does not implement `{method}`. `AdaptiveSoftmax` does"):
-        getattr(output, method)(hidden, *arguments)
+def test_the_rest_follows_from_the_log_probabilities(output, hidden):
+    targets = np.arange(8).reshape(2, 4) % VOCABULARY
+    every = numpy(output.log_probs(hidden))
+    order = np.argsort(-every, axis=-1)
+    log_probs, ids = numpy(output.top_k(hidden, 2))
+    np.testing.assert_array_equal(ids, order[..., :2])
+    np.testing.assert_allclose(log_probs, np.take_along_axis(every, ids, axis=-1), rtol=1e-6)
+    log_probs, ranks = numpy(output.score(hidden, targets))
+    np.testing.assert_allclose(log_probs, -numpy(output.nll(hidden, targets)), rtol=1e-6)
+    np.testing.assert_array_equal(np.take_along_axis(order, ranks[..., None] - 1, axis=-1)[..., 0], targets)
+
+
+@pytest.mark.parametrize("method, arguments", [("log_probs", ()), ("nll", (np.zeros((2, 4)),))])
+def test_what_an_output_must_have_is_refused_by_name(hidden, method, arguments):
+    class Nothing(Output):
+        vocabulary_size, boundaries = VOCABULARY, (0, VOCABULARY)
+
+    with pytest.raises(NotImplementedError, match=f"`Nothing` does not implement `{method}`. `AdaptiveSoftmax` does"):
+        getattr(Nothing(), method)(hidden, *arguments)
 
 
 @pytest.mark.parametrize("wrong", [(2,), (3, 4), (2, 3), (8,), (2, 4, 1)], ids=str)
