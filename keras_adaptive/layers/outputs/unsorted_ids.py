@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_adaptive.backend.wide_ids import as_int32
 from keras_adaptive.layers.inputs.input import Input
 
 BATCHES, LEAST_TARGETS, MOST_TARGETS = 10, 1_000, 100_000  # what is looked at
@@ -101,10 +102,10 @@ def _joined(batches: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
 
 def _first_targets(batches, vocabulary_size):
     """Returns the targets of batches that have a weight and are in the vocabulary, (ids,) integers."""
-    parts, number = [np.zeros(0, "int64")], 0
+    parts, number = [np.zeros(0, "int32")], 0
     for batch in batches:
         _, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
-        targets = np.asarray(ops.convert_to_numpy(targets)).astype("int64")
+        targets = as_int32(ops.convert_to_numpy(targets))  # also of infinity and NaN
         known = (targets >= 0) & (targets < vocabulary_size)
         if weights is not None:
             weights = np.asarray(ops.convert_to_numpy(weights))
