@@ -50,10 +50,11 @@ class Several(Output):
         self.built = True
 
     def training_loss(self, hidden, targets, weights=None, training=True):
-        return sum(output.training_loss(hidden, targets, weights, training) for output in self.outputs)
+        losses = (output.training_loss(hidden, targets, weights, training) for output in self.outputs)
+        return sum(losses) / len(self.outputs)
 
     def compute_nll(self, x, targets):
-        return sum(output.nll(x, targets) for output in self.outputs)
+        return sum(output.nll(x, targets) for output in self.outputs) / len(self.outputs)
 
     def compute_score(self, x, targets):
         return -self.compute_nll(x, targets), self.outputs[0].rank(x, targets)
