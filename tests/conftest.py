@@ -249,6 +249,13 @@ def _relative(path):
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else ""
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_garbage():
+    """Models are cycles: what the tests of a file leave is collected here, and not in the middle of a later test."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture(autouse=True)
 def fresh_keras():
     """Every test starts from the same names, seed and dtype policy, whatever ran before it."""
