@@ -37,7 +37,7 @@ def as_int32(numbers: Any) -> Tensor:
 
 
 def saturated(batch: Any) -> Any:
-    """Returns a nested structure whose arrays of 64-bit integers are those of `as_int32` under JAX, which narrows them.
+    """Converts the arrays of 64-bit integers in a nested structure by `as_int32` under JAX, which would wrap them.
 
     Other backends keep the dtype on the way to the step.
     """

@@ -1,4 +1,4 @@
-"""Draws among the words that are allowed. They are seldom slower than draws among all words."""
+"""Draws among the words that are allowed, by the log-probabilities of as few words as possible."""
 
 from keras import ops
 

@@ -1,4 +1,4 @@
-"""A `WordModel` and a functional model with every output on several devices, against one device."""
+"""A `WordModel` with every output on several devices, and under TensorFlow a functional model, against one device."""
 
 import json
 import sys

@@ -51,7 +51,7 @@ PROGRAMS = {
     "evaluation": [*WORDS, *BODY, "--block=16", "--batch_size=2", "--tokens=100", "--repeats=1"],
     "checkpoints": [*WORDS, *BODY, "--length=8", "--rows=2", "--updates=1", "--repeats=1"],
 }
-if BACKEND != "torch":  # what is timed differs on every backend only here; the peers of a step are torch's
+if BACKEND != "torch":  # torch runs all of them, and the peers, which are torch's
     REST = ("cache", "concatenation", "recurrence", "recommender", "generated_word", "sampled_word", "checkpoints")
     PROGRAMS = {name: arguments for name, arguments in PROGRAMS.items() if name not in REST}
     PROGRAMS["step"].append("--nopeers")
