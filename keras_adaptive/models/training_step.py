@@ -12,7 +12,6 @@ from keras_adaptive.backend.optimizer_step import apply_gradients, inner_optimiz
 from keras_adaptive.backend.replicas import replica_count, sum_over_replicas
 from keras_adaptive.backend.rows import added
 from keras_adaptive.backend.run_step import run_step
-from keras_adaptive.layers.outputs.losses import loss_and_hits
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.regularization.seeds import micro_batch
 from keras_adaptive.metrics.perplexity import Perplexity
@@ -269,11 +268,15 @@ class TrainingStep(CheckedData):
 
     def _word_loss(self, hidden, targets, shares, training):
         """Returns Σ shares·nll, which training minimizes, and the sum of the shares of the most probable words."""
-        if self.reports_accuracy:
-            return loss_and_hits(self.word_output, hidden, targets, shares, training)
+        output = self.word_output
         if training:
-            return self.word_output.training_loss(hidden, targets, shares, training=True), ops.zeros(())
-        return ops.sum(shares * self.word_output.nll(hidden, targets)), ops.zeros(())
+            if self.reports_accuracy:
+                return output.loss_and_hits(hidden, targets, shares)
+            return output.training_loss(hidden, targets, shares, training=True), ops.zeros(())
+        if self.reports_accuracy:
+            log_probs, ranks = output.score(hidden, targets)
+            return -ops.sum(shares * log_probs), ops.sum(shares * ops.cast(ranks == 1, "float32"))
+        return ops.sum(shares * output.nll(hidden, targets)), ops.zeros(())
 
     def _test(self, data):
         inputs, begins, targets, weights = self._unpack(data)

@@ -85,7 +85,8 @@ class WordModel(TrainingStep):
 
         Args:
             optimizer: Any Keras optimizer, as in `LanguageModel.compile`.
-            metrics: `["accuracy"]` or `None`. In training, accuracy costs a second pass over the output.
+            metrics: `["accuracy"]` or `None`. In training it is that of the same pass, dropout included; with a sampled
+                output, or one that reads characters, it costs a second pass.
             micro_batches: Number of equal parts in which a batch is computed to save memory. Masked hidden states need
                 1 part.
             **kwargs: Other arguments of `keras.Model.compile`: `jit_compile`, `run_eagerly`, `steps_per_execution`.

@@ -11,7 +11,8 @@ from keras_adaptive.backend.custom_vjp import custom_vjp
 from keras_adaptive.deprecation import old_arguments
 from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.chunks import default_chunk_rows
-from keras_adaptive.ops.linear_cross_entropy import EXCLUDED, gradient_dtype, linear_cross_entropy
+from keras_adaptive.ops.linear_cross_entropy import linear_cross_entropy
+from keras_adaptive.ops.logit_chunks import EXCLUDED, gradient_dtype
 from keras_adaptive.typing import Tensor
 
 LAST = 2**31 - 1  # larger than any id

@@ -1,17 +1,18 @@
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_adaptive.backend.ordering import computed_once, with_dependencies
 from keras_adaptive.layers.inputs.input import Input
+from keras_adaptive.layers.outputs.hits import Term, hits_of_bands
 from keras_adaptive.layers.outputs.tied_output import TiedOutput
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions, cutoff_tuple
 from keras_adaptive.ops.chunks import default_chunk_rows, tail_chunk_rows
-from keras_adaptive.ops.linear_cross_entropy import linear_cross_entropy, linear_nll, sliced_cross_entropy
+from keras_adaptive.ops.linear_cross_entropy import cross_entropy_and_best, linear_nll, sliced_cross_entropy
 from keras_adaptive.ops.long_rows import count_before, draw, pick, top_k
 from keras_adaptive.ops.update_rows import update_rows
 from keras_adaptive.typing import Shape, Tensor
@@ -198,15 +199,27 @@ class AdaptiveSoftmax(TiedOutput):
         return self.boundaries[band + 1] - self.boundaries[band]
 
     def compute_total_nll(self, x: Tensor, targets: Tensor, weights: Tensor, training: bool | None) -> Tensor:
-        terms = self._terms(x, targets, training)
+        return self._total_and_bests(self._terms(x, targets, training), weights, with_best=False)[0]
+
+    def loss_and_hits(self, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        if self.num_samples:
+            return super().loss_and_hits(hidden, targets, weights)
+        x, ids, weights = self._flat(hidden, targets, weights)
+        terms = list(self._terms(x, ids, training=True))
+        total, bests = self._total_and_bests(terms, weights, with_best=True)
+        return total, ops.sum(weights * hits_of_bands(terms, bests))
+
+    def _total_and_bests(self, terms, weights, with_best):
+        """Returns the sum of the losses of all bands and, `with_best`, the `Best` of each band."""
         if not self._reduces:
             terms = [term._asdict() for term in terms]
-            return sliced_cross_entropy(terms, self.tables[0], self.boundaries, weights, self.bias)
-        total = 0.0
+            return sliced_cross_entropy(terms, self.tables[0], self.boundaries, weights, self.bias, with_best)
+        total, bests = 0.0, []
         for term in terms:
             term = term._replace(x=with_dependencies(term.x, total))  # one band after the other
-            total = total + linear_cross_entropy(weights=weights, **term._asdict())
-        return total
+            loss, best = cross_entropy_and_best(weights=weights, **term._asdict(), with_best=with_best)
+            total, bests = total + loss, [*bests, best]
+        return total, bests
 
     def compute_nll(self, x: Tensor, targets: Tensor) -> Tensor:
         return sum(linear_nll(**term._asdict()) for term in self._terms(x, targets, training=False))
@@ -305,7 +318,7 @@ class AdaptiveSoftmax(TiedOutput):
         return update_rows(function, active, inputs, outputs, self._size(band))
 
     def _terms(self, x, targets, training):
-        """Yields one `_Term` per band."""
+        """Yields one `Term` per band."""
         x = self._drop_input(x, training=training)
         bounds = self.boundaries
         tail = sum(ops.cast(targets >= low, "int32") for low in bounds[1:-1]) if self.tails else 0
@@ -314,10 +327,10 @@ class AdaptiveSoftmax(TiedOutput):
         tables = self.tables if self._reduces else self._slices(self.tables[0])
         biases = [None] * len(tables) if self.bias is None else self._slices(self.bias)
         classes = self._class_logits(x) if self.tails else None
-        yield _Term(self._project(x, 0), tables[0], head, classes, bias=biases[0])
+        yield Term(self._project(x, 0), tables[0], head, classes, bias=biases[0])
         for band in range(1, self.tails + 1):
             inside = (targets >= bounds[band]) & (targets < bounds[band + 1])
-            yield _Term(
+            yield Term(
                 self._drop_tail(self._project(x, band), training=training),
                 tables[band],
                 ops.where(inside, targets - bounds[band], -1),
@@ -383,14 +396,3 @@ class AdaptiveSoftmax(TiedOutput):
             "tie_projections": self.tie_projections,
             "use_bias": self.use_bias,
         }
-
-
-class _Term(NamedTuple):
-    """Arguments of `linear_cross_entropy` for one band, except for the weights."""
-
-    x: Any
-    table: Any
-    targets: Any
-    extra_logits: Any = None
-    chunk_rows: Any = None
-    bias: Any = None

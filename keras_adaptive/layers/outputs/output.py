@@ -8,6 +8,7 @@ from keras_adaptive.backend.checks import check_same_shape
 from keras_adaptive.backend.recording import recording
 from keras_adaptive.deprecation import old_arguments, old_methods
 from keras_adaptive.layers.inputs.input import Input
+from keras_adaptive.layers.outputs.hits import hits_by_top_k
 from keras_adaptive.layers.outputs.losses import mean_loss
 from keras_adaptive.layers.outputs.model_checks import register
 from keras_adaptive.ops.long_rows import alternatives, draw, draw_best, tempered, top_k
@@ -135,6 +136,11 @@ class Output(keras.layers.Layer):
     ) -> Tensor:
         """Returns the weighted sum that training minimizes, by default `total_nll`, with the same arguments."""
         return self.total_nll(hidden, targets, weights, training=training)
+
+    def loss_and_hits(self, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns `training_loss` and the total weight, a constant, of the targets that are the most probable words."""
+        hits = ops.cast(hits_by_top_k(self, hidden, targets), "float32")
+        return self.training_loss(hidden, targets, weights), ops.sum(weights * hits)
 
     def total_nll(
         self, hidden: Tensor, targets: Tensor, weights: Tensor | None = None, training: bool | None = False

@@ -1,0 +1,108 @@
+"""The accuracy in training comes from the pass of the loss, and is that of the most probable words."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_adaptive.layers import AdaptiveSoftmax, WordEmbedding
+from keras_adaptive.ops import long_rows
+from tests.support.backends import MODES, gradient_function, numpy, runner
+
+SIZE, DIM, ROWS = 20, 8, 16
+CUTOFFS = 5, 9, 15
+BITS = 2.0 ** np.arange(ROWS, dtype="float32")  # weights from whose sum the hit of each row can be read
+KINDS = {
+    "reduced": {"factor": 2},
+    "one table": {"factor": None, "use_bias": True},
+    "no cutoffs": {"cutoffs": ()},
+    "float16": {"factor": 2, "dtype": "mixed_float16"},
+}
+CASES = [(kind, MODES[0]) for kind in KINDS] + [("reduced", mode) for mode in MODES[1:]]
+
+
+def made(cutoffs=CUTOFFS, **options):
+    keras.utils.set_random_seed(3)
+    layer = AdaptiveSoftmax(SIZE, cutoffs, **options)
+    layer.build((None, DIM))
+    for variable in layer.trainable_variables:
+        variable.assign(ops.convert_to_tensor(np.random.default_rng(4).normal(size=variable.shape).astype("float32")))
+    if cutoffs:  # so that the words of the tails are as good as those of the head
+        layer.class_table.assign(3 * layer.class_table)
+        for table in layer.tables[1:]:
+            table.assign(3 * table)
+    return layer
+
+
+def hits(layer, hidden, targets, mode=MODES[0]):
+    """The hits (sets, rows) of several sets of targets, bool, by `loss_and_hits`."""
+    run, found = runner(lambda *arrays: layer.loss_and_hits(*arrays), mode), []
+    for one in targets:
+        loss, total = run(hidden, one, BITS)
+        tolerance = 1e-5 if layer.compute_dtype == "float32" else 1e-2
+        np.testing.assert_allclose(loss, numpy(layer.total_nll(hidden, one, BITS)), rtol=tolerance)
+        found.append((int(total) >> np.arange(ROWS)) & 1 == 1)
+    return found
+
+
+@pytest.mark.parametrize("kind, mode", CASES)
+def test_hits_are_the_most_probable_words(kind, mode):
+    """Best words of every band, second best ones, which another band may beat, and unknown ones."""
+    layer, random = made(**KINDS[kind]), np.random.default_rng(5)
+    hidden = (3 * random.normal(size=(ROWS, DIM))).astype("float32")
+    order = numpy(layer.top_k(hidden, 2)[1])
+    if kind == "reduced":
+        assert set(np.searchsorted(CUTOFFS, order[:, 0], "right")) == {0, 1, 2, 3}
+    mixed = np.where(np.arange(ROWS) % 3 == 0, -1, order[:, 0])
+    expected = [np.ones(ROWS, bool), np.zeros(ROWS, bool), mixed >= 0]
+    np.testing.assert_array_equal(hits(layer, hidden, [*order.T, mixed.astype("int32")], mode), expected)
+
+
+@pytest.mark.parametrize("class_logit, best", [(0.0, 0), (1.0, 5)])
+def test_of_equally_probable_words_the_first_is_the_best(class_logit, best):
+    """Tails of one word are as probable as their columns: all words before the last tail, or those of two tails."""
+    layer = made((5, 6, 7), factor=2)
+    for variable in layer.trainable_variables:
+        variable.assign(ops.zeros(variable.shape))
+    layer.class_table.assign(ops.full(layer.class_table.shape, class_logit / DIM))
+    hidden, every = np.ones((ROWS, DIM), "float32"), np.arange(ROWS, dtype="int32")
+    assert numpy(layer.top_k(hidden[:1], 7)[1])[0].tolist() == [*range(best, 7), *range(best)]
+    np.testing.assert_array_equal(hits(layer, hidden, [every]), [every == best])
+
+
+def test_nothing_is_best_where_probabilities_are_not_numbers():
+    layer = made(factor=2)
+    hidden = np.full((ROWS, DIM), np.nan, "float32")
+    targets = ops.convert_to_tensor(np.arange(ROWS, dtype="int32"))
+    assert not numpy(layer.loss_and_hits(ops.convert_to_tensor(hidden), targets, ops.convert_to_tensor(BITS))[1])
+
+
+def test_tails_are_computed_only_for_rows_that_need_them(monkeypatch):
+    """Where the head decides, no row is left; accuracy once cost a second pass over all rows."""
+    layer, hidden = made(factor=2), np.random.default_rng(5).normal(size=(ROWS, DIM)).astype("float32")
+    layer.class_table.assign(ops.full(layer.class_table.shape, -9.0))
+    hidden = np.abs(hidden)
+    monkeypatch.setattr(long_rows, "top_k", None)  # a pass of its own would need it
+    monkeypatch.setattr("keras_adaptive.layers.outputs.output.top_k", None)
+    monkeypatch.setattr("keras_adaptive.layers.outputs.adaptive_softmax.top_k", None)
+    passed = []
+
+    def update_rows(function, active, inputs, outputs, columns):
+        passed.append(bool(numpy(ops.any(active))))
+        return outputs
+
+    monkeypatch.setattr("keras_adaptive.layers.outputs.hits.update_rows", update_rows)
+    targets = ops.convert_to_tensor(np.arange(ROWS, dtype="int32") % 5)
+    layer.loss_and_hits(ops.convert_to_tensor(hidden), targets, ops.convert_to_tensor(BITS))
+    assert passed == [False, False, False]
+
+
+def test_hits_change_no_gradient():
+    layer = made(factor=2)
+    targets, weights = (ops.convert_to_tensor(a) for a in (np.arange(ROWS, dtype="int32"), np.ones(ROWS, "float32")))
+    hidden = np.random.default_rng(5).normal(size=(ROWS, DIM)).astype("float32")
+    alone = gradient_function(lambda x: layer.total_nll(x, targets, weights))(hidden)
+    both = gradient_function(lambda x: sum(layer.loss_and_hits(x, targets, weights)))(hidden)
+    np.testing.assert_array_equal(alone, both)
+    tied = WordEmbedding(SIZE, DIM)
+    assert AdaptiveSoftmax(SIZE, CUTOFFS, tied_to=tied).loss_and_hits(hidden, targets, weights)[1] >= 0
