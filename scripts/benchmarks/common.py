@@ -35,8 +35,10 @@ MODEL_FLAGS = {
     "num_heads": (flags.DEFINE_integer, "Number of attention heads."),
 }
 PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "torch", "triton", "numpy")
-# Variables that affect the speed.
-ENVIRONMENT = ("XLA_FLAGS", "MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "TF_ENABLE_ONEDNN_OPTS")
+# Variables that affect the speed; without those of threads a program uses all cores.
+THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+MEMORY = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_")
+ENVIRONMENT = ("XLA_FLAGS", "TF_ENABLE_ONEDNN_OPTS", *MEMORY, *THREADS)
 SETTLE = 0.25  # seconds between two calls on a CPU, after which the threads of the first call are idle
 
 flags.disclaim_key_flags()  # the flags defined here belong to the benchmark, whose --help shows them

@@ -9,12 +9,12 @@ A system is a flagfile of trainers.train and has the name of the file. --common 
 system whose name begins with "bpe" reads --subword_dir. Every system and seed has a run folder in --output_dir. The
 same command resumes after it was stopped, and trains only missing runs.
 
-comparison.json contains the machine with its commit, and the table: means over the seeds and standard deviations. Its
-`validations` are the perplexities per token of all validations, which are printed if there are more than two. The
-pictures of trainers.analyze are in the same folder. Perplexities are per word, in blocks of the length of training.
-`known` is the perplexity of the test words except those that are `<unk>` to models of words, since models of sub-words
-spell them. `rare` is the loss of words with fewer than 10 occurrences in the training text. `seconds` include
-validations.
+comparison.json contains the machine with its commit and threads, and the table: the figures of every seed, with means
+and standard deviations. Its `validations` are the perplexities per token of all validations, whose means are printed if
+there are more than two. The pictures of trainers.analyze are in the same folder. Perplexities are per word, in blocks
+of the length of training. `known` is the perplexity of the test words except those that are `<unk>` to models of words,
+since models of sub-words spell them. `rare` is the loss of words with fewer than 10 occurrences in the training text.
+`seconds` include validations.
 """
 
 import json
@@ -152,14 +152,17 @@ def row(runs):
         "seconds": [run["seconds"] for run in runs],
         "rare": [rare_loss(run["by_frequency"]) for run in runs],
     }
-    figures = {
-        name: {"mean": statistics.mean(numbers), "std": statistics.stdev(numbers) if len(runs) > 1 else None}
-        for name, numbers in values.items()
-    }
+    figures = {name: of_seeds(numbers) for name, numbers in values.items()}
     losses = [{record["update"]: record["loss"] for record in run["validations"]} for run in runs]
     updates = sorted(set(losses[0]).intersection(*losses))
-    validations = {update: statistics.mean(perplexity(run[update]) for run in losses) for update in updates}
+    validations = {update: of_seeds([perplexity(run[update]) for run in losses]) for update in updates}
     return {"seeds": len(runs), "parameters": runs[0]["parameters"], **figures, "validations": validations}
+
+
+def of_seeds(numbers):
+    """Returns the figure of a system: its mean, its standard deviation and the values in the order of the seeds."""
+    deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
+    return {"mean": statistics.mean(numbers), "std": deviation, "runs": numbers}
 
 
 def rare_loss(bins):
@@ -189,7 +192,7 @@ def print_validations(table):
         print("\n    update", *(f"{name:>{width}}" for name in table))
         for update in updates:
             values = (figures["validations"].get(update) for figures in table.values())
-            print(f"{update:10,}", *(" " * width if value is None else f"{value:{width},.2f}" for value in values))
+            print(f"{update:10,}", *(f"{value['mean']:{width},.2f}" if value else " " * width for value in values))
 
 
 if __name__ == "__main__":

@@ -62,7 +62,8 @@ def test_systems_are_trained_and_compared_per_word(text, monkeypatch, forks):
     runs = {run["name"]: run for run in json.loads((text / "runs/analysis.json").read_text())["runs"]}
     for name in ("adp_t", "bpe_t"):
         assert table[name]["seeds"] == 1
-        assert table[name]["test"] == {"mean": pytest.approx(runs[f"{name}_1"]["perplexity"]["test"]), "std": None}
+        value = pytest.approx(runs[f"{name}_1"]["perplexity"]["test"])
+        assert table[name]["test"] == {"mean": value, "std": None, "runs": [value]}
     assert runs["bpe_t_1"]["words"] == runs["adp_t_1"]["words"]
     assert runs["bpe_t_1"]["settings"]["input"] == "word"
 
@@ -162,12 +163,19 @@ def test_figures_are_means_over_seeds_and_rare_words_are_weighted(capsys):
     assert table["a"] == {
         "seeds": 2,
         "parameters": 5,
-        "valid": {"mean": 4.0, "std": pytest.approx(math.sqrt(2))},
-        "test": {"mean": 4.25, "std": pytest.approx(math.sqrt(0.125))},
-        "known": {"mean": 3.0, "std": 0.0},
-        "seconds": {"mean": 7, "std": 0.0},
-        "rare": {"mean": 8.0, "std": 0.0},
-        "validations": {10: pytest.approx(4.0), 20: pytest.approx(2.0), 30: pytest.approx(4 / 3)},  # of both seeds
+        "valid": {"mean": 4.0, "std": pytest.approx(math.sqrt(2)), "runs": [3.0, 5.0]},
+        "test": {"mean": 4.25, "std": pytest.approx(math.sqrt(0.125)), "runs": [4.0, 4.5]},
+        "known": {"mean": 3.0, "std": 0.0, "runs": [3.0, 3.0]},
+        "seconds": {"mean": 7, "std": 0.0, "runs": [7, 7]},
+        "rare": {"mean": 8.0, "std": 0.0, "runs": [8.0, 8.0]},
+        "validations": {
+            update: {
+                "mean": pytest.approx(4 / k),
+                "std": pytest.approx(2**0.5 / k),
+                "runs": pytest.approx([3 / k, 5 / k]),
+            }
+            for k, update in enumerate((10, 20, 30), 1)
+        },
     }
     compare.print_table(table)
     header, best, other = capsys.readouterr().out.splitlines()[1:]
