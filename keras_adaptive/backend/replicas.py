@@ -66,16 +66,28 @@ def gather_over_replicas(tensor):
 
 
 def check_summed_by_keras(name):
-    """Raises a ValueError if Keras' own steps would train each replica alone, as several processes do under torch.
+    """Raises a ValueError if Keras' own steps do not join the replicas, as with several processes.
+
+    Under torch they train each process alone, and under TensorFlow they fail at the logs.
 
     Args:
         name: The part of the model that relies on these steps, for the message.
     """
-    if keras.config.backend() == "torch" and replica_count() > 1:
+    if (processes := _UNJOINED[keras.config.backend()]()) > 1:
         raise ValueError(
             f"{name} cannot be trained or evaluated by several processes, which Keras does not synchronize under "
-            f"torch: use a `WordModel` or a `LanguageModel`. Received: {replica_count()} processes."
+            f"{keras.config.backend()}: use a `WordModel` or a `LanguageModel`. Received: {processes} processes."
         )
+
+
+def _replicas_of_workers():
+    import tensorflow as tf
+
+    strategy = tf.distribute.get_strategy()
+    return strategy.num_replicas_in_sync if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) else 1
+
+
+_UNJOINED = {"torch": lambda: replica_count(), "tensorflow": _replicas_of_workers, "jax": lambda: 1}
 
 
 def replica_index():

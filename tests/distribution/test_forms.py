@@ -1,4 +1,4 @@
-"""A `WordModel` with every output on several devices, and under TensorFlow a functional model, against one device."""
+"""A `WordModel` and a functional model with every output on several devices, against one device."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from tests.support.processes import forked
 # Strategy, processes, devices of each, and forms; a functional model is refused where replicas are processes.
 STRATEGY, PROCESSES, DEVICES, *FORMS = {
     "tensorflow": ("mirrored", 1, 2, "functional", "word_model"),
-    "jax": ("data_parallel", 1, 2, "word_model"),
+    "jax": ("data_parallel", 1, 2, "functional", "word_model"),
     "torch": ("ddp", 2, 1, "word_model"),
 }[BACKEND]
 

@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_adaptive.backend.checks import check_same_shape
 from keras_adaptive.backend.recording import recording
+from keras_adaptive.backend.replicas import check_summed_by_keras
 from keras_adaptive.deprecation import old_arguments, old_methods
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.hits import hits_by_top_k
@@ -112,6 +113,7 @@ class Output(keras.layers.Layer):
             return keras.KerasTensor(hidden.shape, hidden.dtype)
         if targets is None:
             return keras.KerasTensor((*hidden.shape[:-1], self.vocabulary_size), "float32")
+        check_summed_by_keras("An output layer that adds its loss")
         return keras.KerasTensor(hidden.shape, self.compute_dtype)
 
     def attach(self, hidden: Tensor) -> None:
