@@ -3,6 +3,7 @@
     python -m scripts.benchmarks.step --backend=torch --results=scripts/results/benchmarks/step_torch.json
     python -m scripts.benchmarks.step --backend=jax
     python -m scripts.benchmarks.step --backend=torch --dtype=mixed_bfloat16
+    python -m scripts.benchmarks.step --backend=torch --optimizer=muon
 
 The default is the paper's WikiText-103 model, scaled to fit two cores: its vocabulary and cutoffs, 8 blocks with
 dimensions of 512 and 2,048 and 8 heads, and 8 × 128 tokens drawn by Zipf's law. Both models train without dropout on
@@ -39,6 +40,7 @@ def define_flags():
     flags.DEFINE_integer("length", 128, "Number of tokens in a block.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 8, "Number of blocks in an update.", lower_bound=1)
     flags.DEFINE_bool("tie_words", True, "Tie words and projections, as in ADP-T; one of the peers always does.")
+    flags.DEFINE_enum("optimizer", "nag", ["nag", "muon"], "Muon updates the matrices of the body, Adam the rest.")
     flags.DEFINE_bool("peers", True, "Time the peer too.")
     flags.DEFINE_bool("compiled", False, "Time the peer compiled by `torch.compile`, too, which needs a C++ compiler.")
     flags.DEFINE_integer("product_size", 0, "Also time square matrix products, and report the share of their speed.")
@@ -47,9 +49,11 @@ def define_flags():
 
 def our_model(dtype):
     from keras_adaptive.optimizers import NAG
+    from trainers.parts import muon
 
     model = common.build(tie_words=FLAGS.tie_words, tie_projections=FLAGS.tie_words, dtype=dtype)
-    model.compile(NAG(1e-3, momentum=0.99, global_clipnorm=0.1))
+    nag = NAG(1e-3, momentum=0.99, global_clipnorm=0.1)
+    model.compile(muon(max_rate=1e-3, clip_norm=0.1) if FLAGS.optimizer == "muon" else nag)
     return model
 
 
@@ -121,10 +125,23 @@ def timed(step):
     return turn
 
 
-def peer_turn(options, sizes, tokens, targets):
-    """Returns `fit_turn` for the peer, with Nesterov's method and clipping of PyTorch, and its parameters.
+def peer_optimizers(model, name):
+    """Returns the optimizers of the peer: one of PyTorch's Nesterov method, or its Muon for the body and its Adam."""
+    import torch
 
-    Options: whether its words are `tied`, whether it is `compiled`, and whether it computes in `bfloat16`.
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    if name == "nag":
+        return [torch.optim.SGD(weights, lr=1e-3, momentum=0.99, nesterov=True, fused=True)]
+    body = [weight for weight in model.blocks.parameters() if weight.ndim == 2]
+    rest = [weight for weight in weights if all(weight is not other for other in body)]
+    return [torch.optim.Muon(body, lr=1e-3, weight_decay=0, ns_steps=3), torch.optim.Adam(rest, lr=1e-3, fused=True)]
+
+
+def peer_turn(options, sizes, tokens, targets):
+    """Returns `fit_turn` for the peer, with an optimizer and the clipping of PyTorch, and its parameters.
+
+    Options: its `optimizer`, whether its words are `tied`, whether it is `compiled`, and whether it computes in
+    `bfloat16`.
     """
     import torch
 
@@ -135,7 +152,7 @@ def peer_turn(options, sizes, tokens, targets):
     model = (model.tie() if options.get("tied") else model).to(device)
     model.output_dtype = torch.bfloat16 if options.get("bfloat16") else torch.float32
     forward = torch.compile(model) if options.get("compiled") else model
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.99, nesterov=True, fused=True)
+    optimizers = peer_optimizers(model, options["optimizer"])
     tokens, targets = (torch.from_numpy(array).to(device).long() for array in (tokens, targets))
     weights = torch.ones(targets.shape, device=device)
 
@@ -144,10 +161,11 @@ def peer_turn(options, sizes, tokens, targets):
         for _ in range(UPDATES):
             with torch.autocast(device, torch.bfloat16, enabled=options.get("bfloat16", False)):
                 loss = forward(tokens, targets, weights) / targets.numel()
-            optimizer.zero_grad()
+            model.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-            optimizer.step()
+            for optimizer in optimizers:
+                optimizer.step()
             loss.item()
             common.wait()
             times.append(time.perf_counter())
@@ -176,7 +194,7 @@ def main():
         chosen = {"compiled": FLAGS.compiled, "bfloat16": FLAGS.dtype != "float32"}
         more = {f"torch_lm, {name}, freed memory kept": ({name: True}, True) for name, on in chosen.items() if on}
         for name, (options, keep) in {**PEERS, **more}.items():
-            given = options, sizes, tokens, targets
+            given = {**options, "optimizer": FLAGS.optimizer}, sizes, tokens, targets
             turns[name], parameters[name] = in_own_process(peer_turn, *given, keep_freed_memory=keep)
     shapes = products(tokens, targets)
     if FLAGS.parts:
@@ -186,7 +204,7 @@ def main():
     facts = state(models["ours"], losses["ours"]) | share(seconds["ours"], shapes)
     results = report_speeds(seconds, parameters, dict.fromkeys(parameters, tokens.size))
     parts = {name: common.spread(times) for name, times in seconds.items() if name not in parameters}
-    names = "backend", "dtype", *common.MODEL_FLAGS, "length", "batch_size", "tie_words"
+    names = "backend", "dtype", *common.MODEL_FLAGS, "length", "batch_size", "tie_words", "optimizer"
     common.save(names, candidates=results, parts=parts, facts=facts)
 
 
