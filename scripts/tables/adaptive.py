@@ -20,6 +20,15 @@ PARTS = "input and body", "word loss", "matrix products"
 PEER = {"torch_lm": "speed ÷ the peer's"}
 FLOAT32 = {"ours in float32": "speed ÷ our float32 step"}
 BOTH_PEERS = PEER | {"torch_lm, freed memory kept": "÷ the peer's that keeps memory"}
+ALL_PEERS = BOTH_PEERS | {
+    "torch_lm, tied, freed memory kept": "÷ the tied peer's",
+    "torch_lm, compiled, freed memory kept": "÷ the compiled peer's",
+}
+EVALUATION_PEERS = {
+    "torch_lm": "speed ÷ the peer's",
+    "torch_lm, no fast path": "÷ the peer's without the fast path",
+    "torch_lm, no fast path, freed memory kept": "÷ the same, keeping memory",
+}
 
 
 def against_a_plain_softmax():
@@ -74,27 +83,31 @@ def step_ratios():
 
 
 def books_best():
-    runs = {
-        "plain PyTorch, Adam": _peers("1"),
-        "`books_best`": _books_best("comparison"),
-        "plain PyTorch, Adam; AVX2": _peers("avx2_1", "avx2_2"),
-        "`books_best` in float32; AVX2": _books_best("comparison_avx2"),
-        "`books_best` in float32, but shallow; AVX2": _books_best("shallow_avx2"),
-    }
-    return table(" | parameters | updates | valid perplexity", [[name, *row] for name, row in runs.items()])
+    run, peer = read("books_best/comparison")["systems"]["books_best"], read("books_best/torch_lm_1")
+    (updates,) = run["validations"]
+    rows = [
+        ["plain PyTorch, Adam", f"{peer['parameters']:,}", f"{peer['updates']:,}", f"{peer['valid_perplexity']:.1f}"],
+        ["`books_best`", f"{run['parameters']:,}", f"{int(updates):,}", mean(run["valid"])],
+    ]
+    return table(" | parameters | updates | valid perplexity", rows)
 
 
-def _peers(*names):
-    """Returns the cells of the peer, as the mean of several runs."""
-    peers = [read(f"books_best/torch_lm_{name}") for name in names]
-    values = [peer["valid_perplexity"] for peer in peers]
-    valid = {"mean": statistics.mean(values), "std": statistics.stdev(values) if values[1:] else None}
-    return f"{peers[0]['parameters']:,}", f"{peers[0]['updates']:,}", mean(valid)
+def optimizers():
+    rows, names = [], {"adam": "Adam, rate 3e-3", "muon": "Muon for the body, rate 1.2e-2"}
+    for key, name in names.items():
+        system = read("optimizers/comparison")["systems"][key]
+        cells = [" and ".join(f"{value:.1f}" for value in figure["runs"]) for figure in system["validations"].values()]
+        rows.append([name, *cells, f"{system['seconds']['mean']:.0f}"])
+    updates = read("optimizers/comparison")["systems"]["adam"]["validations"]
+    return table(f" | {' | '.join(f'after {update} updates' for update in updates)} | seconds", rows)
 
 
-def _books_best(name):
-    run = read(f"books_best/{name}")["systems"]["books_best"]
-    return f"{run['parameters']:,}", *(f"{int(updates):,}" for updates in run["validations"]), mean(run["valid"])
+def precision():
+    rows, dtypes = [], ("float32", "mixed_bfloat16", "mixed_float16")
+    for backend, label in BACKENDS.items():
+        systems = read(f"precision/{backend}")["systems"]
+        rows.append([label, *(f"{systems[dtype]['valid']['mean']:.2f}" if dtype in systems else "" for dtype in dtypes)])
+    return table(f" | {' | '.join(dtypes)}", rows)
 
 
 def preparation():
@@ -265,7 +278,7 @@ def step():
 
 
 def step_avx2():
-    return _steps("_avx2", PEER)
+    return _steps("_avx2", ALL_PEERS)
 
 
 def step_bfloat16():
@@ -301,12 +314,11 @@ def cnn_step():
 def evaluation():
     rows = []
     for label, result in benchmark("evaluation"):
-        ours, peer = (result["candidates"][name] for name in ("ours", "torch_lm"))
-        speeds = [f"{run['tokens_per_second']:,.0f}" for run in (ours, peer)]
-        times = [spread(run["seconds"]) for run in (ours, peer)]
-        ratio = ours["tokens_per_second"] / peer["tokens_per_second"]
-        rows.append([label, speeds[0], f"{ratio:.2f}", f"{times[0]} ms", f"{times[1]} ms"])
-    return table("ours on | tokens/s | speed ÷ the peer's | time of the split | the peer's", rows)
+        ours, *peers = (result["candidates"][name] for name in ("ours", *EVALUATION_PEERS))
+        speeds = [ours["tokens_per_second"] / peer["tokens_per_second"] for peer in peers]
+        row = [label, f"{ours['tokens_per_second']:,.0f}", f"{spread(ours['seconds'])} ms"]
+        rows.append(row + [f"{speed:.2f}" for speed in speeds])
+    return table(f"ours on | tokens/s | time of the split | {' | '.join(EVALUATION_PEERS.values())}", rows)
 
 
 def cold_start():

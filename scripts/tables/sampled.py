@@ -21,6 +21,14 @@ def sampled_loss_sizes():
     return table(header, rows)
 
 
+def sampled_books():
+    rows, names = [], {"lstm_512": "importance sampling", "lstm_512_nce": "NCE"}
+    for key, name in names.items():
+        validations = read("sampled/comparison")["systems"][key]["validations"]
+        rows.append([name, *(" and ".join(f"{value:.1f}" for value in figure["runs"]) for figure in validations.values())])
+    return table(f" | {' | '.join(f'after {int(update):,} updates' for update in validations)}", rows)
+
+
 def recommender():
     rows = []
     for label, result in benchmark("recommender"):
