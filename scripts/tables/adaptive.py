@@ -1,7 +1,5 @@
 """Tables of the adaptive softmax, its Transformer, and what surrounds them; a function for each."""
 
-import statistics
-
 from scripts.tables.results import (
     BACKENDS,
     BENCHMARKS,
@@ -106,7 +104,9 @@ def precision():
     rows, dtypes = [], ("float32", "mixed_bfloat16", "mixed_float16")
     for backend, label in BACKENDS.items():
         systems = read(f"precision/{backend}")["systems"]
-        rows.append([label, *(f"{systems[dtype]['valid']['mean']:.2f}" if dtype in systems else "" for dtype in dtypes)])
+        rows.append(
+            [label, *(f"{systems[dtype]['valid']['mean']:.2f}" if dtype in systems else "" for dtype in dtypes)]
+        )
     return table(f" | {' | '.join(dtypes)}", rows)
 
 

@@ -25,7 +25,9 @@ def sampled_books():
     rows, names = [], {"lstm_512": "importance sampling", "lstm_512_nce": "NCE"}
     for key, name in names.items():
         validations = read("sampled/comparison")["systems"][key]["validations"]
-        rows.append([name, *(" and ".join(f"{value:.1f}" for value in figure["runs"]) for figure in validations.values())])
+        rows.append(
+            [name, *(" and ".join(f"{value:.1f}" for value in figure["runs"]) for figure in validations.values())]
+        )
     return table(f" | {' | '.join(f'after {int(update):,} updates' for update in validations)}", rows)
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
-from keras_adaptive.ops.bands import band_boundaries, band_dimensions, check_ids
+from keras_adaptive.ops.bands import band_boundaries, band_dimensions, check_ids, count_outside
 
 
 @given(st.integers(1, 1000), st.sets(st.integers(1, 999), max_size=6))
@@ -96,3 +96,9 @@ def test_ids_are_returned_as_int32():
 def test_ids_outside_the_vocabulary(ids, message):
     with pytest.raises(ValueError, match=message):
         check_ids(ids, 10, "targets")
+
+
+def test_ids_outside_the_vocabulary_count_if_they_have_a_weight():
+    ids, weights = np.array([-1, 5, 7, 4, 6], "int32"), np.array([0.5, 1.0, 0.0, 2.0, 3.0], "float32")
+    assert float(count_outside(ids, 5, weights)) == 3.0
+    assert float(count_outside(ids, 5)) == 4.0

@@ -58,16 +58,42 @@ def test_hits_are_the_most_probable_words(kind, mode):
     np.testing.assert_array_equal(hits(layer, hidden, [*order.T, mixed.astype("int32")], mode), expected)
 
 
-@pytest.mark.parametrize("class_logit, best", [(0.0, 0), (1.0, 5)])
-def test_of_equally_probable_words_the_first_is_the_best(class_logit, best):
-    """Tails of one word are as probable as their columns: all words before the last tail, or those of two tails."""
-    layer = made((5, 6, 7), factor=2)
+@pytest.mark.parametrize(
+    "cutoffs, class_logit, best",
+    [
+        ((5, 6, 7), 0.0, range(7)),
+        ((5, 6, 7), 1.0, (5, 6)),
+        ((5, 18, 19), 0.0, (*range(5), 18, 19)),
+        ((5, 18, 19), 1.0, (18, 19)),
+    ],
+)
+def test_of_equally_probable_words_the_first_is_the_best(cutoffs, class_logit, best):
+    """Tails of one word are as probable as their columns: they tie with the head, or with one another."""
+    layer = made(cutoffs, factor=2)
     for variable in layer.trainable_variables:
         variable.assign(ops.zeros(variable.shape))
     layer.class_table.assign(ops.full(layer.class_table.shape, class_logit / DIM))
-    hidden, every = np.ones((ROWS, DIM), "float32"), np.arange(ROWS, dtype="int32")
-    assert numpy(layer.top_k(hidden[:1], 7)[1])[0].tolist() == [*range(best, 7), *range(best)]
-    np.testing.assert_array_equal(hits(layer, hidden, [every]), [every == best])
+    hidden = np.ones((ROWS, DIM), "float32")
+    assert numpy(layer.top_k(hidden[:1], len(best))[1])[0].tolist() == list(best)
+    targets = np.arange(4, 4 + ROWS, dtype="int32")
+    targets[:2] = 0, 1
+    np.testing.assert_array_equal(hits(layer, hidden, [targets]), [targets == best[0]])
+
+
+def test_a_tail_is_compared_row_by_row():
+    """Its column is more probable than any word in every row, and a word of it in a single row."""
+    layer = made((5, 9), factor=2)
+    for variable in layer.trainable_variables:
+        variable.assign(ops.zeros(variable.shape))
+    layer.class_table.assign(3 * np.eye(1, DIM, dtype="float32").repeat(2, axis=0))
+    layer.tables[-1].assign(ops.convert_to_tensor(np.eye(SIZE - 9, layer.tables[-1].shape[1], dtype="float32") * 9))
+    layer.projections[-1].assign(np.eye(DIM, layer.tables[-1].shape[1], k=-1, dtype="float32"))
+    layer.tables[0].assign(np.eye(5, DIM, dtype="float32") * 2)
+    hidden = np.ones((ROWS, DIM), "float32") * (np.arange(DIM) == 0)
+    hidden[3, 1] = 1.0
+    best = numpy(layer.top_k(hidden, 1)[1])[:, 0]
+    assert best[3] >= 9 and (np.delete(best, 3) == 0).all()
+    np.testing.assert_array_equal(hits(layer, hidden, [np.zeros(ROWS, "int32")])[0], best == 0)
 
 
 def test_nothing_is_best_where_probabilities_are_not_numbers():

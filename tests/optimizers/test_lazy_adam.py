@@ -1,0 +1,29 @@
+import inspect
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_adaptive.optimizers import AveragedSGD, L2Adam, LazyAdam
+from tests.support.backends import numpy
+
+
+def test_rows_that_were_not_read_keep_weights_and_moments():
+    """A row counts as read if one of its numbers has a gradient; all of its numbers then take the step of Adam."""
+    rng, optimizer, rate = np.random.default_rng(1), LazyAdam(beta_1=0.8, beta_2=0.9, epsilon=1e-6), 0.1
+    optimizer.build([keras.Variable(np.zeros((3, 2), "float32"))])
+    optimizer.iterations.assign(4)
+    gradient, first, second = rng.normal(size=(3, 3, 2)).astype("float32")
+    gradient[0], gradient[1, 0], second = 0, 0, np.square(second)
+    tensor, *slots = (ops.convert_to_tensor(array) for array in (gradient, first, second))
+    change, moments = optimizer.row_changes(tensor, slots, rate)
+    new_first, new_second = 0.8 * first + 0.2 * gradient, 0.9 * second + 0.1 * gradient**2
+    expected = -rate * np.sqrt(1 - 0.9**5) / (1 - 0.8**5) * new_first / (np.sqrt(new_second) + 1e-6)
+    for found, exact in zip((change, *moments), (expected, new_first - first, new_second - second), strict=True):
+        np.testing.assert_allclose(numpy(found), exact * [[0], [1], [1]], rtol=1e-5, atol=1e-7)
+
+
+def test_defaults():
+    defaults = lambda kind: {k: p.default for k, p in inspect.signature(kind).parameters.items()}  # noqa: E731
+    assert defaults(L2Adam)["learning_rate"] == 0.001
+    assert [defaults(AveragedSGD)[name] for name in ("learning_rate", "l2", "patience")] == [0.01, 0.0, 5]
