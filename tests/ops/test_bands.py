@@ -99,6 +99,6 @@ def test_ids_outside_the_vocabulary(ids, message):
 
 
 def test_ids_outside_the_vocabulary_count_if_they_have_a_weight():
-    ids, weights = np.array([-1, 5, 7, 4, 6], "int32"), np.array([0.5, 1.0, 0.0, 2.0, 3.0], "float32")
+    ids, weights = np.array([-1, 5, 7, 4, 6], "int32"), np.array([0.5, 1.0, 0.0, 2.0, 1.0], "float32")
     assert float(count_outside(ids, 5, weights)) == 3.0
     assert float(count_outside(ids, 5)) == 4.0
