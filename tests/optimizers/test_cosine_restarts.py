@@ -1,4 +1,5 @@
 import math
+import re
 
 import keras
 import numpy as np
@@ -140,5 +141,15 @@ def test_an_optimizer_takes_the_schedule_and_its_copy():
     ],
 )
 def test_bad_arguments_are_named(changed, named):
-    with pytest.raises(ValueError, match=named):
+    (received,) = (f"Received: .*{name}={value}" for name, value in changed.items())
+    with pytest.raises(ValueError, match=f"^(?=`).*{named}" if named[0] == "`" else named) as refused:
         CosineRestarts(**{"max_rate": 1.0, "period": 10, **changed})
+    assert re.search(received, str(refused.value))
+
+
+def test_boundaries_are_allowed():
+    """A warm-up of a single update from 0, a period of one update that never grows, and no decay."""
+    schedule = CosineRestarts(2.0, 1, warmup=1, warmup_rate=0, min_rate=2.0)
+    assert [schedule(update) for update in range(4)] == [0.0, 2.0, 2.0, 2.0]
+    config = CosineRestarts(1.0, 10).get_config()
+    assert (config["warmup_rate"], config["period_mult"]) == (1e-7, 1)
