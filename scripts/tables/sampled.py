@@ -31,6 +31,18 @@ def sampled_books():
     return table(f" | {' | '.join(f'after {int(update):,} updates' for update in validations)}", rows)
 
 
+def ensembles():
+    rows, results = [], read("ensembles/books")
+    for name, splits in results["alone"].items():
+        rows.append([name, *(f"{splits[split]:.1f}" for split in ("valid", "test")), ""])
+    for name, splits in results["mixtures"].items():
+        for kind in ("equal", "optimal"):
+            cells = [f"{splits[split][kind]['perplexity'][split]:.1f}" for split in ("valid", "test")]
+            weights = ", ".join(f"{weight:.2f}" for weight in splits["test"][kind]["weights"])
+            rows.append([f"{name}, {kind}", *cells, weights])
+    return table(" | valid | test | weights", rows)
+
+
 def recommender():
     rows = []
     for label, result in benchmark("recommender"):
