@@ -33,6 +33,7 @@ def against_a_plain_softmax():
     systems, steps = read("comparison/comparison"), read("comparison/steps_torch")["candidates"]
     loss = candidates(read(f"{BENCHMARKS}loss_torch_full")["cases"][0])
     memory = {name: f"{mebibytes:,.0f} MiB" for name, (_, mebibytes) in loss.items() if mebibytes}
+    _, adaptive = candidates(read(f"{BENCHMARKS}loss_torch_50000")["cases"][0])["ours"]
     plain, ours = "SM-T", "ADP-T"
     seconds = [steps[name]["seconds"]["median"] for name in (plain, ours)]
     return table(
@@ -45,10 +46,10 @@ def against_a_plain_softmax():
                 *(f"{systems[name]['valid']:.1f}" for name in (plain, ours)),
             ],
             [
-                "memory of a plain softmax's loss: 2,048 tokens, 50,000 words, dimension 1,024",
+                "memory of the loss of 2,048 tokens, 50,000 words, dimension 1,024",
                 f"{memory['torch cross_entropy']} (`cross_entropy`), {memory['torch linear_cross_entropy']} "
-                "(`linear_cross_entropy`)",
-                f"{memory['ours']} (`cutoffs=()`)",
+                f"(`linear_cross_entropy`), {memory['ours']} (ours, `cutoffs=()`)",
+                f"{adaptive:,.0f} MiB (`cutoffs=(4_000, 16_000)`)",
             ],
         ],
     )
@@ -238,15 +239,15 @@ def word_loss():
 
 
 def plain_softmax():
-    rows = []
+    rows, names = [], ("cross_entropy", "linear_cross_entropy", "linear_cross_entropy, tuned")
     for label, result in benchmark("loss", "_full"):
         times = candidates(result["cases"][0])
-        peers = [times[f"torch {name}"] for name in ("cross_entropy", "linear_cross_entropy")]
-        ours, floor = times["ours"], times["floor"][0]
-        ratios = [f"{ours[0] / seconds:.2f}" for seconds in (peers[0][0], peers[1][0], floor)]
+        ours, *peers = (times[name] for name in ("ours", *(f"torch {name}" for name in names)))
+        ratios = [f"{ours[0] / seconds:.2f}" for seconds, _ in (*peers, times["floor"])]
         rows.append([label, *ratios, *(f"{memory:.0f} MiB" for _, memory in (ours, *peers))])
-    header = "ours on | ÷ `cross_entropy` | ÷ `linear_cross_entropy` | ÷ floor | memory"
-    return table(f"{header} | of `cross_entropy` | of `linear_cross_entropy`", rows)
+    labels = "`cross_entropy`", "`linear_cross_entropy`", "the same, tuned"
+    header = f"ours on | ÷ {' | ÷ '.join(labels)} | ÷ floor | memory | of {' | of '.join(labels)}"
+    return table(header, rows)
 
 
 def loss_rows():
@@ -281,6 +282,16 @@ def step_avx2():
     return _steps("_avx2", ALL_PEERS)
 
 
+def muon_step():
+    result = read(f"{BENCHMARKS}books_step_torch_muon")["candidates"]
+    ours = result["ours"]["seconds"]
+    rows = [
+        [name, f"{spread(run['seconds'])} ms", f"{run['seconds']['median'] / ours['median']:.2f}"]
+        for name, run in result.items()
+    ]
+    return table(" | an update | ÷ ours", rows)
+
+
 def step_bfloat16():
     return _steps("_bfloat16", FLOAT32)
 
@@ -293,10 +304,11 @@ def _steps(suffix, others):
     rows = []
     for name, model in (("step", "WikiText-103, scaled"), ("books_step", "books")):
         for label, result in benchmark(name, suffix):
-            ours, *times = (result["candidates"][key]["seconds"]["median"] for key in ("ours", *others))
+            times = {key: run["seconds"]["median"] for key, run in result["candidates"].items()}
+            ours = times["ours"]
             body, loss, floor = (result["parts"][part]["median"] for part in PARTS)
             speed = f"{result['candidates']['ours']['tokens_per_second']:,.0f}"
-            ratios = [f"{time / ours:.2f}" for time in times]
+            ratios = [f"{times[key] / ours:.2f}" if key in times else "" for key in others]
             parts = map(milliseconds, (ours, body, loss))
             rows.append([f"{model}, {label}", speed, *ratios, *parts, f"{ours / floor:.2f}"])
     header = f"model, backend | tokens/s | {' | '.join(others.values())} | an update | gradients of input and body"
