@@ -70,6 +70,14 @@ def books():
     return table(" | parameters | tokens/s | tokens seen | valid perplexity", rows)
 
 
+def quickstart():
+    """Returns what the quick start prints, as a sentence."""
+    result = read("quickstart/evaluation")
+    printed = f"valid perplexity {result['perplexity']:.2f} per word ({result['loss']:.4f} nats)"
+    python = result["machine"]["versions"]["python"]
+    return f"With the documentation of Python {python} it printed `{printed}`, as `lm.perplexity` does for this text.\n"
+
+
 def step_ratios():
     """Returns a sentence with the speeds of the steps, relative to the peer with the same memory options."""
     ratios = {}
@@ -102,13 +110,8 @@ def optimizers():
 
 
 def precision():
-    rows, dtypes = [], ("float32", "mixed_bfloat16", "mixed_float16")
-    for backend, label in BACKENDS.items():
-        systems = read(f"precision/{backend}")["systems"]
-        rows.append(
-            [label, *(f"{systems[dtype]['valid']['mean']:.2f}" if dtype in systems else "" for dtype in dtypes)]
-        )
-    return table(f" | {' | '.join(dtypes)}", rows)
+    systems = read("precision/comparison")["systems"]
+    return table(" | ".join(systems), [[f"{system['valid']['mean']:.2f}" for system in systems.values()]])
 
 
 def preparation():

@@ -2,7 +2,7 @@
 
 import math
 
-from scripts.tables.results import BENCHMARKS, benchmark, candidates, milliseconds, read, spread, table
+from scripts.tables.results import benchmark, candidates, milliseconds, read, spread, table
 
 
 def _recurrent(unit, names, score):
@@ -39,9 +39,7 @@ def search():
 
 def recurrent_step():
     rows = []
-    results = [*benchmark("recurrent_step")]
-    results.insert(1, ("torch, 3 layers", read(f"{BENCHMARKS}recurrent_step_3_layers_torch")))
-    for label, result in results:
+    for label, result in benchmark("recurrent_step"):
         names = "awd_lstm", "awd_qrnn", "torch_awd_lstm", "torch_awd_lstm, freed memory kept"
         lstm, qrnn, peer, keeping = (result["candidates"][name]["seconds"] for name in names)
         pairs = (lstm, qrnn), (peer, lstm), (keeping, lstm)

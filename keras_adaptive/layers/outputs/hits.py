@@ -43,16 +43,16 @@ def hits_of_bands(terms, bests):
     for tail, term in enumerate(terms[1:]):
         x, table, bias = (None if part is None else ops.stop_gradient(part) for part in (term.x, term.table, term.bias))
 
-        def unless_beaten(x, column, log_probs, first, hits, table=table, bias=bias):
+        def unless_beaten(x, column, log_probs, comes_first, hits, table=table, bias=bias):
             logits = ops.cast(ops.matmul(x, ops.transpose(ops.cast(table, x.dtype))), "float32")
             best = ops.max(ops.log_softmax(logits if bias is None else logits + bias), axis=1) + column
-            return [ops.where((best > log_probs) | (best == log_probs) & first, 0.0, hits)]
+            return [ops.where((best > log_probs) | (best == log_probs) & comes_first, 0.0, hits)]
 
         column = ops.stop_gradient(head.extra_log_probs[:, tail])
-        first = sum(ops.cast(later.targets >= 0, "int32") for later in terms[tail + 2 :]) if terms[tail + 2 :] else 0
-        first = ops.broadcast_to(first, ops.shape(column)) > 0
+        targets_after = sum(ops.cast(later.targets >= 0, "int32") for later in terms[tail + 2 :])
+        comes_first = ops.broadcast_to(targets_after, ops.shape(column)) > 0
         active = (hits > 0) & (term.targets < 0) & (column >= log_probs)
-        inputs = [x, column, log_probs, first, hits]
+        inputs = [x, column, log_probs, comes_first, hits]
         (hits,) = update_rows(unless_beaten, active, inputs, [hits], table.shape[0])
     return hits
 
