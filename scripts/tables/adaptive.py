@@ -109,11 +109,6 @@ def optimizers():
     return table(f" | {' | '.join(f'after {update} updates' for update in updates)} | seconds", rows)
 
 
-def precision():
-    systems = read("precision/comparison")["systems"]
-    return table(" | ".join(systems), [[f"{system['valid']['mean']:.2f}" for system in systems.values()]])
-
-
 def preparation():
     results = read(f"{BENCHMARKS}preparation")
     rows = []
