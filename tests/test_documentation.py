@@ -20,7 +20,7 @@ from trainers.parts import PARTS
 
 TESTED = {
     "README.md": 4,
-    "docs/layers.md": 3,
+    "docs/layers.md": 4,
     "docs/from_dense.md": 3,
     "docs/cutoffs.md": 1,
     "docs/surprisal.md": 1,
@@ -79,17 +79,19 @@ def test_the_surprisal_of_words(tmp_path, monkeypatch):
     assert [row["word"] for row in names["after"]] == "the cat sat </s>".split() and names["total"] > 0
 
 
-def test_the_word_model(tmp_path, monkeypatch):
-    assert run("docs/layers.md", 0, tmp_path, monkeypatch)["log_probs"].shape == (1, 16, 5)
+def test_the_word_model_and_a_subclassed_model(tmp_path, monkeypatch):
+    names = run("docs/layers.md", 0, tmp_path, monkeypatch)
+    assert names["log_probs"].shape == (1, 16, 5)
+    assert len(run("docs/layers.md", 1, tmp_path, monkeypatch, names)["model"].history.history["loss"]) == 1
 
 
 def test_words_read_by_their_bytes(tmp_path, monkeypatch):
-    names = run("docs/layers.md", 1, tmp_path, monkeypatch)
+    names = run("docs/layers.md", 2, tmp_path, monkeypatch)
     assert names["vector"].shape == (1, 64) and len(names["nearest"]) == 2
 
 
 def test_the_loss_alone(tmp_path, monkeypatch):
-    names = run("docs/layers.md", 2, tmp_path, monkeypatch)
+    names = run("docs/layers.md", 3, tmp_path, monkeypatch)
     logits = keras.ops.matmul(names["hidden"], keras.ops.transpose(names["table"]))
     loss = keras.losses.sparse_categorical_crossentropy(names["targets"], logits, from_logits=True)
     assert float(names["loss"]) == pytest.approx(float(keras.ops.mean(loss)), rel=1e-5)
