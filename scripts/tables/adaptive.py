@@ -105,6 +105,11 @@ def optimizers():
         system = read("optimizers/comparison")["systems"][key]
         cells = [" and ".join(f"{value:.1f}" for value in figure["runs"]) for figure in system["validations"].values()]
         rows.append([name, *cells, f"{system['seconds']['mean']:.0f}"])
+    for rate in ("1e-3", "3e-3", "6e-3"):
+        peer = read(f"optimizers/torch_lm_{rate}")
+        rows.append(
+            [f"plain PyTorch, Adam, rate {rate}", "", f"{peer['valid_perplexity']:.1f}", f"{peer['seconds']:.0f}"]
+        )
     updates = read("optimizers/comparison")["systems"]["adam"]["validations"]
     return table(f" | {' | '.join(f'after {update} updates' for update in updates)} | seconds", rows)
 
