@@ -67,10 +67,21 @@ def test_eight_clients_at_once(port):
         assert [one.result() for one in together] == 2 * alone
 
 
-def test_words_are_sent_as_they_are_written(port, page):
-    with asked(port, "generate", run="words", length=500, seed=1, alternatives=0) as answer:
-        json.loads(answer.readline())
-        assert page.turns.requests == 1  # most are still to come
+def test_words_are_sent_as_they_are_written(port, page, monkeypatch):
+    """The second word is written only after the first has arrived."""
+    arrived, waited = threading.Event(), []
+
+    def words(*_, **__):
+        yield {"token": "a"}
+        waited.append(arrived.wait(20))
+        yield {"token": "b"}
+
+    monkeypatch.setattr(page.runs["words"], "generate", words)
+    with asked(port, "generate", run="words") as answer:
+        first = json.loads(answer.readline())
+        arrived.set()
+        second = json.loads(answer.readline())
+    assert (first["token"], second["token"], waited) == ("a", "b", [True])
 
 
 @pytest.mark.parametrize("route", ["generate", "score"])
