@@ -80,16 +80,6 @@ def check_summed_by_keras(name):
         )
 
 
-def _replicas_of_workers():
-    import tensorflow as tf
-
-    strategy = tf.distribute.get_strategy()
-    return strategy.num_replicas_in_sync if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) else 1
-
-
-_UNJOINED = {"torch": lambda: replica_count(), "tensorflow": _replicas_of_workers, "jax": lambda: 1}
-
-
 def replica_index():
     """Returns the index of this replica: the integer 0 if there is one replica, else an integer or a scalar tensor."""
     return _INDICES[keras.config.backend()]()
@@ -194,6 +184,13 @@ def _tensorflow_count():
     return 1 if context is None else context.num_replicas_in_sync
 
 
+def _replicas_of_workers():
+    import tensorflow as tf
+
+    strategy = tf.distribute.get_strategy()
+    return strategy.num_replicas_in_sync if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) else 1
+
+
 def _jax_index():
     import jax
 
@@ -272,3 +269,4 @@ _SUMS = {"tensorflow": _tensorflow_sum, "jax": _jax_sum, "torch": _torch_sum}
 _GATHERS = {"tensorflow": _tensorflow_gather, "jax": _jax_gather, "torch": _torch_gather}
 _INDICES = {"tensorflow": _tensorflow_index, "jax": _jax_index, "torch": _torch_index}
 _COUNTS = {"tensorflow": _tensorflow_count, "jax": _jax_count, "torch": _torch_count}
+_UNJOINED = {"tensorflow": _replicas_of_workers, "jax": lambda: 1, "torch": lambda: replica_count()}

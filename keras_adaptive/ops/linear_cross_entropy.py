@@ -17,13 +17,13 @@ from keras_adaptive.typing import Tensor
 
 
 class Best(NamedTuple):
-    """What a loss knows of the best class of each row; 0 for rows that the loss leaves out. Constants.
+    """The best class of each row, found in the pass of the loss: constants, 0 for rows that the loss leaves out.
 
     Attributes:
         nll: (rows,) float32, the losses.
         log_probs: (rows,) float32, the largest log-probability of a class of the table.
         hits: (rows,) float32, 1 if the target is the first class of the table with this log-probability.
-        extra_log_probs: (rows, extras) float32, those of the extra columns; `None` without extra logits.
+        extra_log_probs: (rows, extras) float32, the log-probabilities of the extra columns, or `None`.
     """
 
     nll: Tensor
@@ -80,7 +80,6 @@ def linear_cross_entropy(
     >>> round(float(loss), 3)  # 2 · log(100), since the third row has no target
     9.21
     """
-
     return cross_entropy_and_best(
         x, table, targets, weights, extra_logits, chunk_rows, bias, excluded=excluded, with_best=False
     )[0]
@@ -107,7 +106,7 @@ def cross_entropy_and_best(
 
     arguments, split, dtypes = _arguments(x, table, targets, weights, bias, extra_logits, excluded)
     total, *best = custom_vjp(forward, backward)(*arguments)
-    return total, Best(*best) if with_best else None
+    return total, Best(*map(ops.stop_gradient, best)) if with_best else None
 
 
 def sliced_cross_entropy(terms, table, boundaries, weights, bias=None, with_best=False):
@@ -157,7 +156,7 @@ def sliced_cross_entropy(terms, table, boundaries, weights, bias=None, with_best
     constants = {id(weights), *(id(tensors[1]) for tensors in rows)}
     dtypes = [None if id(tensor) in constants else _dtype(tensor) for tensor in flat]
     total, *bests = custom_vjp(forward, backward)(*flat)
-    bests = iter(bests)
+    bests = map(ops.stop_gradient, bests)
     sizes = [3 + (term["extra_logits"] is not None) for term in terms] if with_best else []
     return total, [Best(*itertools.islice(bests, size)) for size in sizes]
 

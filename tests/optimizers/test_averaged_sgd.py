@@ -26,6 +26,8 @@ def test_the_averages_are_the_mean_of_the_weights_since_they_began(begin):
 def test_the_config_is_complete():
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(AveragedSGD(0.1, l2=0.5, patience=1)))
     assert type(copy) is AveragedSGD and (copy.l2, copy.patience) == (0.5, 1)
+    config = AveragedSGD().get_config()
+    assert [float(config[name]) for name in ("learning_rate", "l2", "patience")] == [pytest.approx(0.01), 0.0, 5]
     assert AveragedSGD(l2=0.0).l2 == 0.0
 
 

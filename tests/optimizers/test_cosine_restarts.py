@@ -142,9 +142,9 @@ def test_an_optimizer_takes_the_schedule_and_its_copy():
 )
 def test_bad_arguments_are_named(changed, named):
     (received,) = (f"Received: .*{name}={value}" for name, value in changed.items())
-    with pytest.raises(ValueError, match=f"^(?=`).*{named}" if named[0] == "`" else named) as refused:
+    with pytest.raises(ValueError, match=named) as refused:
         CosineRestarts(**{"max_rate": 1.0, "period": 10, **changed})
-    assert re.search(received, str(refused.value))
+    assert str(refused.value).startswith("`") and re.search(received, str(refused.value))
 
 
 def test_boundaries_are_allowed():

@@ -39,3 +39,7 @@ def test_the_config_holds_the_penalty_and_epsilon(given, epsilon):
 def test_a_negative_penalty_is_refused():
     with pytest.raises(ValueError, match="`l2` must not be negative. Received: l2=-1"):
         L2Adam(l2=-1)
+
+
+def test_the_default_rate():
+    assert float(L2Adam().learning_rate) == pytest.approx(0.001)

@@ -1,10 +1,8 @@
-import inspect
-
 import keras
 import numpy as np
 from keras import ops
 
-from keras_adaptive.optimizers import AveragedSGD, L2Adam, LazyAdam
+from keras_adaptive.optimizers import LazyAdam
 from tests.support.backends import numpy
 
 
@@ -21,9 +19,3 @@ def test_rows_that_were_not_read_keep_weights_and_moments():
     expected = -rate * np.sqrt(1 - 0.9**5) / (1 - 0.8**5) * new_first / (np.sqrt(new_second) + 1e-6)
     for found, exact in zip((change, *moments), (expected, new_first - first, new_second - second), strict=True):
         np.testing.assert_allclose(numpy(found), exact * [[0], [1], [1]], rtol=1e-5, atol=1e-7)
-
-
-def test_defaults():
-    defaults = lambda kind: {k: p.default for k, p in inspect.signature(kind).parameters.items()}  # noqa: E731
-    assert defaults(L2Adam)["learning_rate"] == 0.001
-    assert [defaults(AveragedSGD)[name] for name in ("learning_rate", "l2", "patience")] == [0.01, 0.0, 5]

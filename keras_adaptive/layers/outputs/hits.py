@@ -32,14 +32,13 @@ def hits_of_bands(terms, bests):
         bests: List of the `Best` of each.
 
     Returns:
-        (rows,) float32: 1 if the target is the most probable word, of equally probable ones that with the smallest id,
-        and else 0.
+        (rows,) float32: 1 if the target is the most probable word, else 0. Among equally probable words, the one with
+        the smallest id counts as the most probable.
     """
     head, *tails = bests
-    log_probs = -ops.stop_gradient(sum(best.nll for best in bests))
-    hits = ops.stop_gradient(head.hits)
-    for best in tails:  # of equally probable words that of the head comes first
-        hits = hits + ops.stop_gradient(best.hits * ops.cast(head.log_probs < log_probs, "float32"))
+    log_probs = -sum(best.nll for best in bests)
+    above_head = ops.cast(head.log_probs < log_probs, "float32")  # a word of the head wins a tie, by its smaller id
+    hits = head.hits + sum(best.hits * above_head for best in tails)
     for tail, term in enumerate(terms[1:]):
         x, table, bias = (None if part is None else ops.stop_gradient(part) for part in (term.x, term.table, term.bias))
 
@@ -48,7 +47,7 @@ def hits_of_bands(terms, bests):
             best = ops.max(ops.log_softmax(logits if bias is None else logits + bias), axis=1) + column
             return [ops.where((best > log_probs) | (best == log_probs) & comes_first, 0.0, hits)]
 
-        column = ops.stop_gradient(head.extra_log_probs[:, tail])
+        column = head.extra_log_probs[:, tail]
         targets_after = sum(ops.cast(later.targets >= 0, "int32") for later in terms[tail + 2 :])
         comes_first = ops.broadcast_to(targets_after, ops.shape(column)) > 0
         active = (hits > 0) & (term.targets < 0) & (column >= log_probs)

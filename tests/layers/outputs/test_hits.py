@@ -6,7 +6,6 @@ import pytest
 from keras import ops
 
 from keras_adaptive.layers import AdaptiveSoftmax, WordEmbedding
-from keras_adaptive.ops import long_rows
 from tests.support.backends import MODES, gradient_function, numpy, runner
 
 SIZE, DIM, ROWS = 20, 8, 16
@@ -108,8 +107,7 @@ def test_tails_are_computed_only_for_rows_that_need_them(monkeypatch):
     layer, hidden = made(factor=2), np.random.default_rng(5).normal(size=(ROWS, DIM)).astype("float32")
     layer.class_table.assign(ops.full(layer.class_table.shape, -9.0))
     hidden = np.abs(hidden)
-    monkeypatch.setattr(long_rows, "top_k", None)  # a pass of its own would need it
-    monkeypatch.setattr("keras_adaptive.layers.outputs.output.top_k", None)
+    monkeypatch.setattr("keras_adaptive.layers.outputs.output.top_k", None)  # a pass of its own would need it
     monkeypatch.setattr("keras_adaptive.layers.outputs.adaptive_softmax.top_k", None)
     passed = []
 
@@ -130,5 +128,9 @@ def test_hits_change_no_gradient():
     alone = gradient_function(lambda x: layer.total_nll(x, targets, weights))(hidden)
     both = gradient_function(lambda x: sum(layer.loss_and_hits(x, targets, weights)))(hidden)
     np.testing.assert_array_equal(alone, both)
-    tied = WordEmbedding(SIZE, DIM)
-    assert AdaptiveSoftmax(SIZE, CUTOFFS, tied_to=tied).loss_and_hits(hidden, targets, weights)[1] >= 0
+
+
+def test_the_best_words_of_a_tied_table_are_hits():
+    layer, hidden = AdaptiveSoftmax(SIZE, CUTOFFS, tied_to=WordEmbedding(SIZE, DIM)), np.eye(ROWS, DIM, dtype="float32")
+    best, weights = layer.top_k(hidden, 1)[1][:, 0], ops.convert_to_tensor(BITS)
+    assert float(layer.loss_and_hits(ops.convert_to_tensor(hidden), best, weights)[1]) == BITS.sum()
