@@ -85,8 +85,8 @@ class WordModel(TrainingStep):
 
         Args:
             optimizer: Any Keras optimizer, as in `LanguageModel.compile`.
-            metrics: `["accuracy"]` or `None`. In training it is that of the same pass, dropout included; with a sampled
-                output, or one that reads characters, it costs a second pass.
+            metrics: `["accuracy"]` or `None`. In training, an `AdaptiveSoftmax` computes the accuracy in the pass of
+                the loss, with dropout. Other outputs need a second pass.
             micro_batches: Number of equal parts in which a batch is computed to save memory. Masked hidden states need
                 1 part.
             **kwargs: Other arguments of `keras.Model.compile`: `jit_compile`, `run_eagerly`, `steps_per_execution`.

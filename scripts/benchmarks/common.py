@@ -35,7 +35,7 @@ MODEL_FLAGS = {
     "num_heads": (flags.DEFINE_integer, "Number of attention heads."),
 }
 PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "torch", "triton", "numpy")
-# Variables that affect the speed; without those of threads a program uses all cores.
+# These variables affect the speed. A program uses all cores unless the variables of the threads limit it.
 THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 MEMORY = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_")
 ENVIRONMENT = ("XLA_FLAGS", "TF_ENABLE_ONEDNN_OPTS", *MEMORY, *THREADS)
