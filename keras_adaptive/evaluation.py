@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_adaptive.data import EOS, UNITS, UNK, ContextWindows, Corpus
 from keras_adaptive.data.batches.token_stream import cut, stream_bounds
-from keras_adaptive.data.text.characters import begins_character, is_white_space
+from keras_adaptive.data.codecs.characters import begins_character, is_white_space
 from keras_adaptive.deprecation import old_names as _old_names
 from keras_adaptive.metrics import (
     loss_by_bucket,

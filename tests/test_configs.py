@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.programs import call, parsed
 from trainers import train
-from trainers.experiment import Experiment
+from trainers.experiments.experiment import Experiment
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 FLAGFILES = sorted(CONFIGS.rglob("*.flags"))

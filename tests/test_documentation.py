@@ -16,7 +16,7 @@ from tests.support.pages import PAGES, ROOT, examples, run
 from tests.support.programs import parsed
 from tests.support.served import write_run
 from tests.support.tiny import language_model
-from trainers.parts import PARTS
+from trainers.experiments.parts import PARTS
 
 TESTED = {
     "README.md": 4,

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "keras_adaptive"
 # What each part of keras_adaptive may import of the others, in any line of any of its modules.
 GROUND = {"files", "special_words"}
 FOR_ALL = {"deprecation", "typing"}
-LEAVES = {"data", "metrics", "optimizers", "callbacks", "generation"}
+LEAVES = {"data", "metrics", "optimizers", "callbacks"}
 TOP = {"export", "distribution", "fairseq", "evaluation"}
 FLOORS = {"backend", "ops"}
 MAY_IMPORT = {
@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "backend": set(),
     "ops": {"backend"},
     "layers": FLOORS | GROUND,
-    "models": {"layers", "metrics", "generation"} | FLOORS | GROUND,
+    "models": {"layers", "metrics"} | FLOORS | GROUND,
     **{name: FLOORS | GROUND for name in LEAVES},
     "callbacks": {"metrics", "optimizers"} | FLOORS | GROUND,
     **{name: {"layers", "models"} | FLOORS | GROUND | LEAVES for name in TOP},

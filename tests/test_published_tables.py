@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.experiment import Experiment
+from trainers.experiments.experiment import Experiment
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 

@@ -6,8 +6,8 @@ import runpy
 import sys
 from pathlib import Path
 
-from trainers.command_line import HELP
-from trainers.flagfiles import RECIPES
+from trainers.experiments.flagfiles import RECIPES
+from trainers.support.command_line import HELP
 
 USAGE = """Large-vocabulary language models in Keras 3.
 
@@ -46,12 +46,8 @@ def version():
 
 def programs():
     """Returns the programs, `{name: first line of the docstring}`, without importing them."""
-    descriptions = {}
-    for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
-        source = path.read_text(encoding="utf-8")
-        if 'if __name__ == "__main__":' in source:
-            descriptions[path.stem] = ast.get_docstring(ast.parse(source)).splitlines()[0]
-    return descriptions
+    paths = sorted(Path(__file__).parent.glob("[!_]*.py"))
+    return {path.stem: ast.get_docstring(ast.parse(path.read_text("utf-8"))).splitlines()[0] for path in paths}
 
 
 if __name__ == "__main__":

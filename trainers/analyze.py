@@ -32,9 +32,9 @@ from keras_adaptive import evaluation
 from keras_adaptive.data import EOS, UNK
 from keras_adaptive.files import check_result, read_json_lines, write_json
 from keras_adaptive.metrics import perplexity
-from trainers import command_line
-from trainers.experiment import Experiment, plain
-from trainers.word_losses import Blocks, open_runs
+from trainers.experiments.experiment import Experiment, plain
+from trainers.experiments.word_losses import Blocks, open_runs
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 SPLITS = ("valid", "test")

@@ -15,8 +15,8 @@ from keras_adaptive.data import Vocabulary, load_corpus
 from keras_adaptive.fairseq import build_language_model, read_checkpoint
 from keras_adaptive.fairseq.options import resolve
 from keras_adaptive.files import complete_or_absent
-from trainers import command_line
-from trainers.run_folder import RunFolder
+from trainers.experiments.run_folder import RunFolder
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 

@@ -30,9 +30,10 @@ from keras_adaptive.evaluation import by_frequency, lengths
 from keras_adaptive.files import check_result, write_json
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.models.reading import reading_of, state_grows
-from trainers import command_line, ensembles
-from trainers.run_folder import RunFolder
-from trainers.word_losses import Blocks, open_runs
+from trainers.experiments import ensembles
+from trainers.experiments.run_folder import RunFolder
+from trainers.experiments.word_losses import Blocks, open_runs
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 RESULT = (

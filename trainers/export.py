@@ -10,7 +10,7 @@ import os
 
 from absl import flags
 
-from trainers import command_line
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 
@@ -30,7 +30,7 @@ def main():
     if importlib.util.find_spec("tensorflow") is None:
         raise ModuleNotFoundError('An export needs TensorFlow: pip install "keras_adaptive[tensorflow]".')
     from keras_adaptive.export import export_saved_model
-    from trainers.run_folder import RunFolder
+    from trainers.experiments.run_folder import RunFolder
 
     run = RunFolder(FLAGS.run_dir)
     model, codec = run.model(FLAGS.model), run.codec

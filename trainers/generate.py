@@ -12,8 +12,8 @@ from absl import flags
 
 from keras_adaptive.files import read_text_lines
 from keras_adaptive.text import TextModel
-from trainers import command_line
-from trainers.run_folder import RunFolder
+from trainers.experiments.run_folder import RunFolder
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 LONGEST_WORD = 1000  # characters

@@ -24,9 +24,9 @@ from keras_adaptive.files import check_result, read_text_lines, write_json
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.models.reading import reading_of
 from keras_adaptive.text.scoring import score_rows
-from trainers import command_line
-from trainers.progress import Progress
-from trainers.run_folder import RunFolder
+from trainers.experiments.run_folder import RunFolder
+from trainers.support import command_line
+from trainers.support.progress import Progress
 
 FLAGS = flags.FLAGS
 FREQUENT, RARE = 2, 1500  # occurrences before in the passage, and in the training text

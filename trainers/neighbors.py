@@ -9,8 +9,8 @@ python -m trainers.neighbors --run_dir=runs/cnn incerdible www.a.com 7546 townha
 from absl import flags
 
 from keras_adaptive.text import TextModel
-from trainers import command_line
-from trainers.run_folder import RunFolder
+from trainers.experiments.run_folder import RunFolder
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 

@@ -15,7 +15,7 @@ from absl import flags
 
 from keras_adaptive.data import draw_passages, load_corpus
 from keras_adaptive.files import check_result, write_text
-from trainers import command_line
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 

@@ -9,7 +9,7 @@
 If the run has not written a file, the program names the file and skips its picture.
 """
 
-from trainers import command_line
+from trainers.support import command_line
 
 
 def define_flags():

@@ -33,7 +33,7 @@ from keras_adaptive.data import (
 )
 from keras_adaptive.data.preparation.prepare import is_divided, is_free
 from keras_adaptive.data.sources.own_text import DIVISIONS
-from trainers import command_line
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 OF_OWN_TEXT = ("column", "split_by", "valid_fraction", "test_fraction", "seed")

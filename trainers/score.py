@@ -21,9 +21,9 @@ from absl import flags
 from keras_adaptive.files import json_text, read_text_lines
 from keras_adaptive.text import TextModel
 from keras_adaptive.text.surprisals import COLUMNS, surprisal_rows
-from trainers import command_line
-from trainers.progress import Progress
-from trainers.run_folder import RunFolder
+from trainers.experiments.run_folder import RunFolder
+from trainers.support import command_line
+from trainers.support.progress import Progress
 
 FLAGS = flags.FLAGS
 

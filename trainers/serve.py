@@ -17,8 +17,8 @@ from pathlib import Path
 
 from absl import flags
 
-from trainers import command_line
-from trainers.run_folder import RunFolder
+from trainers.experiments.run_folder import RunFolder
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 CONNECTIONS = 256  # at once

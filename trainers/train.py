@@ -46,11 +46,12 @@ from keras_adaptive.files import read_json_lines
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.models.transfer import transfer
 from keras_adaptive.optimizers import AveragedSGD
-from trainers import command_line, experiment, resume, summary
-from trainers.experiment import Experiment
-from trainers.hyperparameters import NUMBER
-from trainers.progress import TrainingLines
-from trainers.run_folder import RunFolder
+from trainers.experiments import experiment, resume, summary
+from trainers.experiments.experiment import Experiment
+from trainers.experiments.hyperparameters import NUMBER
+from trainers.experiments.run_folder import RunFolder
+from trainers.support import command_line
+from trainers.support.progress import TrainingLines
 
 FLAGS = flags.FLAGS
 

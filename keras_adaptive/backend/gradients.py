@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_adaptive.backend.rows import RowReader
+from keras_adaptive.backend.sparse.gradients import RowReader
 
 
 def value_and_gradients(function, arguments, trainable, others, tables=()):

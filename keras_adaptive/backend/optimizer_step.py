@@ -5,8 +5,8 @@ from keras import ops
 
 from keras_adaptive.backend.fused_adam import FusedAdam
 from keras_adaptive.backend.replicas import call_if
-from keras_adaptive.backend.row_updates import row_kind
-from keras_adaptive.backend.rows import RowGradient
+from keras_adaptive.backend.sparse.gradients import RowGradient
+from keras_adaptive.backend.sparse.optimizers import row_kind
 
 
 def apply_gradients(optimizer, gradients, trainable, finite):

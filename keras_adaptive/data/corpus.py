@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_adaptive.data.codecs.codec import load_subwords
+from keras_adaptive.data.codecs.subwords import Subwords, begins_word
+from keras_adaptive.data.codecs.vocabulary import Vocabulary
 from keras_adaptive.data.metadata import SPLITS, read_metadata
 from keras_adaptive.data.sharded_tokens import ShardedTokens
-from keras_adaptive.data.text.codec import load_subwords
-from keras_adaptive.data.text.subwords import Subwords, begins_word
-from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.special_words import EOS, UNK
 
 _CHUNK = 1 << 20  # bytes in memory at a time

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_adaptive.data.text.characters import UNITS
-from keras_adaptive.data.text.words import RULES, TOKENIZERS
+from keras_adaptive.data.codecs.characters import UNITS
+from keras_adaptive.data.codecs.words import RULES, TOKENIZERS
 from keras_adaptive.files import read_text, reading
 
 SPLITS = ("train", "valid", "test")

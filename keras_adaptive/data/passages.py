@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from keras_adaptive.data.codecs.vocabulary import Vocabulary
 from keras_adaptive.data.corpus import Corpus
-from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.special_words import EOS, SPECIAL_WORDS, UNK
 
 END_MARKS = (".", "!", "?")

@@ -1,5 +1,5 @@
-from keras_adaptive.data.text.subwords import Subwords, piece_bytes
-from keras_adaptive.data.text.vocabulary import Vocabulary
+from keras_adaptive.data.codecs.subwords import Subwords, piece_bytes
+from keras_adaptive.data.codecs.vocabulary import Vocabulary
 from keras_adaptive.special_words import SPECIAL_WORDS
 from keras_adaptive.typing import Tensor
 

@@ -1,8 +1,8 @@
 from collections.abc import Callable
 
-from keras_adaptive.data.text.characters import UNITS
-from keras_adaptive.data.text.subwords import Subwords, begins_word, piece_bytes
-from keras_adaptive.data.text.vocabulary import Vocabulary
+from keras_adaptive.data.codecs.characters import UNITS
+from keras_adaptive.data.codecs.subwords import Subwords, begins_word, piece_bytes
+from keras_adaptive.data.codecs.vocabulary import Vocabulary
 from keras_adaptive.deprecation import old_methods
 from keras_adaptive.export.graph_subwords import GraphSubwords
 from keras_adaptive.export.graph_words import graph_words

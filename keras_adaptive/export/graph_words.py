@@ -3,8 +3,8 @@
 import functools
 import re
 
-from keras_adaptive.data.text.characters import SYMBOLS
-from keras_adaptive.data.text.words import LETTER, TOKENIZERS, rule
+from keras_adaptive.data.codecs.characters import SYMBOLS
+from keras_adaptive.data.codecs.words import LETTER, TOKENIZERS, rule
 from keras_adaptive.typing import Tensor
 
 _BEFORE_WORD = "\x1f"  # this character is white space, so no word contains it

@@ -6,13 +6,12 @@ import keras_hub
 import numpy as np
 from keras import ops
 
-from keras_adaptive import generation
 from keras_adaptive.data import TextCodec
 from keras_adaptive.hub.backbone import AdaptiveBackbone
 from keras_adaptive.hub.preprocessor import AdaptiveCausalLMPreprocessor
 from keras_adaptive.hub.presets import CLASSES, from_safe_preset
 from keras_adaptive.hub.tokenizer import AdaptiveTokenizer
-from keras_adaptive.models import LanguageModel
+from keras_adaptive.models import LanguageModel, decoding
 from keras_adaptive.models.checked_data import check_class_weight, checked
 from keras_adaptive.models.reading import hidden_in_windows, reading_of
 from keras_adaptive.models.training_step import PARTS
@@ -188,9 +187,7 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         model = self.language_model
         reading = reading_of(model)
         prompts = tokens[:, :shortest]
-        hidden, state = generation.read_prompts(
-            model.compiled_next(), model.body.initial_state, prompts, length, reading
-        )
+        hidden, state = decoding.read_prompts(model.compiled_next(), model.body.initial_state, prompts, length, reading)
         numbers = {"token_ids": tokens, "padding_mask": inside, "index": np.int32(shortest)}
         return {**keras.tree.map_structure(ops.convert_to_tensor, numbers), "hidden": hidden, "state": state}
 
@@ -199,7 +196,7 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
 
         Args:
             inputs: Dict of `token_ids` and `padding_mask` (batch, length), the prompts; `index`, the number of tokens
-                of the shortest prompt; `hidden` and `state`, as `generation.read_prompts` returns them.
+                of the shortest prompt; `hidden` and `state`, as `decoding.read_prompts` returns them.
             stop_token_ids: Ids with which a row ends. Optional.
 
         Returns:
@@ -208,7 +205,7 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         given, model = inputs["padding_mask"], self.language_model
         length = inputs["token_ids"].shape[1]
         token_ids = self.sampler(
-            generation.next_word(model.next_log_probs, model.body.initial_state, length, reading_of(model)),
+            decoding.next_word(model.next_log_probs, model.body.initial_state, length, reading_of(model)),
             inputs["token_ids"],
             cache=inputs["state"],
             index=inputs["index"],

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_adaptive.data import Subwords, TextCodec
-from keras_adaptive.data.text.words import recorded
+from keras_adaptive.data.codecs.words import recorded
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.files import write_json
 from keras_adaptive.hub.backbone import AdaptiveBackbone

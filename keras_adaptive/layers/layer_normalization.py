@@ -1,6 +1,6 @@
 import keras
 
-from keras_adaptive.ops.layer_normalization import layer_normalization
+from keras_adaptive.ops.normalization import layer_normalization
 from keras_adaptive.typing import Tensor
 
 

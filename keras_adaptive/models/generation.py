@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_adaptive import generation
+from keras_adaptive.models import decoding
 from keras_adaptive.models.prediction import Prediction, round_up
 from keras_adaptive.models.reading import Reading, reading_of
 from keras_adaptive.models.steering import FORBIDDEN, best_allowed, draw_allowed
@@ -141,7 +141,7 @@ class Generation(Prediction):
             log_probs, *rest = next_log_probs(tokens, state)
             return log_probs + bias, *rest
 
-        return generation.by_sampler(sampler, step, self.body.initial_state, prompt, length, reading)
+        return decoding.by_sampler(sampler, step, self.body.initial_state, prompt, length, reading)
 
     def _stream(
         self,
@@ -194,7 +194,7 @@ class Generation(Prediction):
         step = self._compiled(("step", key, alternatives), step, [1])
         reading = reading or reading_of(self)
         capacity = reading.capacity(max(map(len, prompts)) + length)
-        return generation.stream(
+        return decoding.stream(
             read,
             lambda tokens, *arguments: step(tokens, *arguments, *options, *factors(tokens)),
             lambda: self.body.initial_state(len(prompts), capacity),

@@ -10,13 +10,13 @@ from keras_adaptive.backend.checks import check_equal, check_traced_together
 from keras_adaptive.backend.gradients import value_and_gradients
 from keras_adaptive.backend.optimizer_step import apply_gradients, inner_optimizer
 from keras_adaptive.backend.replicas import replica_count, sum_over_replicas
-from keras_adaptive.backend.rows import added
 from keras_adaptive.backend.run_step import run_step
+from keras_adaptive.backend.sparse.gradients import added
+from keras_adaptive.backend.sparse.tables import row_tables, summed_gradients
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.regularization.seeds import micro_batch
 from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.checked_data import CheckedData, check_data, checked, raise_if_outside
-from keras_adaptive.models.row_tables import row_tables, summed_gradients
 from keras_adaptive.ops.bands import count_outside
 from keras_adaptive.ops.global_norm import clip_factor, global_norm, scaled
 from keras_adaptive.ops.token_weights import token_weights

@@ -1,7 +1,7 @@
 """Tensor functions without weights, from which the layers are built."""
 
 from keras_adaptive.deprecation import old_names as _old_names
-from keras_adaptive.ops.context import context_product as context_product
+from keras_adaptive.ops.context.product import context_product as context_product
 from keras_adaptive.ops.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
 from keras_adaptive.ops.linear_cross_entropy import linear_nll as linear_nll
 from keras_adaptive.ops.recurrence import forget_mult as forget_mult

@@ -1,7 +1,7 @@
 import keras
 from keras import ops
 
-from keras_adaptive.backend.rows import RowGradient
+from keras_adaptive.backend.sparse.gradients import RowGradient
 
 LARGEST = 1e38  # about the largest float32
 

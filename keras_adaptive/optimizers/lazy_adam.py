@@ -2,7 +2,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.fused_adam import FusedAdam
-from keras_adaptive.backend.row_updates import RowUpdates
+from keras_adaptive.backend.sparse.optimizers import RowUpdates
 from keras_adaptive.typing import Tensor
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from keras_adaptive.data import TextCodec
-from keras_adaptive.data.text.subwords import begins_word
+from keras_adaptive.data.codecs.subwords import begins_word
 
 COLUMNS = ("sentence", "position", "word", "surprisal", "rank", "log_frequency")
 

@@ -30,7 +30,7 @@ def define_flags():
 def write_run(folder):
     """Writes the folder of a run that contains a model with random weights, and a text of one line."""
     from keras_adaptive.data import Vocabulary
-    from trainers.run_folder import RunFolder
+    from trainers.experiments.run_folder import RunFolder
 
     vocabulary = Vocabulary.from_counts({f"word{i}": 1 for i in range(FLAGS.vocabulary_size - 4)}, multiple_of=1)
     facts = {"size": len(vocabulary), "sha256": vocabulary.sha256}

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from trainers import command_line
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ flags.disclaim_key_flags()  # the flags defined here belong to the benchmark, wh
 
 
 def run(main, define_flags):
-    """Runs a benchmark like `trainers.command_line.run`, on --backend if it has that flag.
+    """Runs a benchmark like `trainers.support.command_line.run`, on --backend if it has that flag.
 
     It fails before the measurements if --results could not be written afterwards.
     """

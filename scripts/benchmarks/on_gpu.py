@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 from absl import flags
 
 from scripts.benchmarks import common
-from trainers import command_line
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 OPS = ("linear_cross_entropy", "sliced_cross_entropy", "causal_attention", "context", "recurrence")

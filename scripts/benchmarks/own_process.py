@@ -4,7 +4,7 @@ import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
 
-from trainers import command_line
+from trainers.support import command_line
 
 
 def in_own_process(make, *arguments, keep_freed_memory=False):

@@ -21,7 +21,7 @@ from pathlib import Path
 from absl import flags
 
 from scripts.benchmarks import common
-from trainers import command_line
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 

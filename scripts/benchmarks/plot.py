@@ -15,7 +15,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from trainers import command_line, plots
+from trainers import plots
+from trainers.support import command_line
 
 BACKENDS = {"tensorflow": ("TensorFlow", "o-"), "jax": ("JAX", "s--"), "torch": ("PyTorch", "^:")}
 CANDIDATES = {

@@ -19,7 +19,7 @@ import numpy as np
 from absl import flags
 
 from scripts.benchmarks import common
-from trainers import command_line
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 

@@ -18,7 +18,7 @@ from absl import flags
 
 from scripts.benchmarks import common, step, systems
 from scripts.benchmarks.own_process import in_own_process
-from trainers import command_line
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 QRNN = ("--body=qrnn", "--weight_dropout=0")  # configs/books_awd_qrnn.flags, except for the number of layers
@@ -35,7 +35,7 @@ def define_flags():
 
 
 def main():
-    from trainers.experiment import Experiment, row_length
+    from trainers.experiments.experiment import Experiment, row_length
 
     arguments = [f"--flagfile={FLAGS.system}", f"--data_dir={FLAGS.data_dir}", f"--dtype={FLAGS.dtype}"]
     arguments += [] if FLAGS.num_layers is None else [f"--num_layers={FLAGS.num_layers}"]
@@ -57,7 +57,7 @@ def peer_turn(arguments):
 
     from keras_adaptive.data import load_corpus
     from scripts.benchmarks.peers.torch_awd_lstm import AWDLSTM, Trainer
-    from trainers.experiment import Experiment
+    from trainers.experiments.experiment import Experiment
 
     experiment = Experiment.of_arguments(arguments)
     given, corpus = experiment.settings, load_corpus(experiment.settings["data_dir"])

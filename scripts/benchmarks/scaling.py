@@ -44,7 +44,8 @@ def replica():
     make_devices(1 if FLAGS.strategy in PER_PROCESS else FLAGS.replica_of)
     from keras_adaptive import distribution
     from keras_adaptive.backend.replicas import sum_over_replicas
-    from keras_adaptive.models import row_tables, training_step
+    from keras_adaptive.backend.sparse import tables
+    from keras_adaptive.models import training_step
 
     strategy = distribution.start(FLAGS.strategy)
     summed = {}
@@ -57,7 +58,7 @@ def replica():
     with strategy.scope():
         turns, models = {}, []
         for name, function in (("update", counting), ("without sums", lambda tensors: tensors)):
-            training_step.sum_over_replicas = row_tables.sum_over_replicas = function
+            training_step.sum_over_replicas = tables.sum_over_replicas = function
             models.append(new_model())
             turns[name] = updates(models[-1], strategy)
             turns[name]()  # traces and compiles with this function

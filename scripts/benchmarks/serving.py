@@ -18,7 +18,7 @@ import numpy as np
 from absl import flags, logging
 
 from scripts.benchmarks import common
-from trainers import command_line
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 

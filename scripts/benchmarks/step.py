@@ -49,7 +49,7 @@ def define_flags():
 
 def our_model(dtype):
     from keras_adaptive.optimizers import NAG
-    from trainers.parts import muon
+    from trainers.experiments.parts import muon
 
     model = common.build(tie_words=FLAGS.tie_words, tie_projections=FLAGS.tie_words, dtype=dtype)
     nag = NAG(1e-3, momentum=0.99, global_clipnorm=0.1)

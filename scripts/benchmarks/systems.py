@@ -15,7 +15,7 @@ from absl import flags
 from scripts.benchmarks import common
 from scripts.benchmarks.step import fit_turn, report_speeds
 from scripts.experiments import systems
-from trainers import command_line
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 
@@ -29,7 +29,7 @@ def define_flags():
 
 
 def main():
-    from trainers.experiment import Experiment, row_length
+    from trainers.experiments.experiment import Experiment, row_length
 
     shared = [f"--flagfile={FLAGS.common}"] if FLAGS.common else []
     turns, parameters, settings = {}, {}, {}

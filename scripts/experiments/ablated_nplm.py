@@ -14,8 +14,9 @@ import keras
 from absl import flags
 
 from keras_adaptive.layers import NPLMDecoder
-from trainers import command_line, train
-from trainers.parts import PARTS, nplm
+from trainers import train
+from trainers.experiments.parts import PARTS, nplm
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 CHOICES = ("residual", "norm")

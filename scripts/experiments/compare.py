@@ -30,9 +30,9 @@ from keras_adaptive.files import read_json_lines, write_json
 from keras_adaptive.metrics import perplexity
 from scripts.benchmarks.common import machine
 from scripts.experiments import systems
-from trainers import command_line
-from trainers.experiment import Experiment
-from trainers.run_folder import RunFolder
+from trainers.experiments.experiment import Experiment
+from trainers.experiments.run_folder import RunFolder
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 ROOT = Path(__file__).parents[2]

@@ -24,7 +24,7 @@ from absl import flags
 
 from keras_adaptive.files import read_json_lines
 from scripts.benchmarks import common
-from trainers import command_line
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 MODEL = (

@@ -27,10 +27,10 @@ from keras_adaptive import evaluation
 from keras_adaptive.data import EOS, SPECIAL_WORDS, SPLITS, load_corpus
 from keras_adaptive.files import complete_or_absent, reading
 from keras_adaptive.metrics import perplexity
-from trainers import command_line
-from trainers.progress import Progress
-from trainers.run_folder import RunFolder
-from trainers.word_losses import WordLosses, ngram_file, of_ngrams, write_losses
+from trainers.experiments.run_folder import RunFolder
+from trainers.experiments.word_losses import WordLosses, ngram_file, of_ngrams, write_losses
+from trainers.support import command_line
+from trainers.support.progress import Progress
 
 FLAGS = flags.FLAGS
 CHUNK = 1 << 20  # number of tokens in memory at a time

@@ -29,9 +29,10 @@ from absl import flags
 from keras_adaptive.files import write_json
 from keras_adaptive.metrics import perplexity
 from scripts.benchmarks import common
-from trainers import command_line, train
-from trainers.experiment import NOT_COMPARED, Experiment, row_length
-from trainers.run_folder import RunFolder
+from trainers import train
+from trainers.experiments.experiment import NOT_COMPARED, Experiment, row_length
+from trainers.experiments.run_folder import RunFolder
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 SPACE = [

@@ -14,7 +14,7 @@ from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
 from keras_adaptive.files import reading
-from trainers.hyperparameters import HYPERPARAMETERS
+from trainers.experiments.hyperparameters import HYPERPARAMETERS
 
 DISTRIBUTIONS = {float: FloatDistribution, int: IntDistribution}
 FILE = "study.db"

@@ -13,10 +13,10 @@ from keras_adaptive.data import Vocabulary
 from tests.support.browser import EXAMPLE
 from tests.support.tiny import WORDS, language_model, system
 from trainers import serve
+from trainers.experiments.run_folder import RunFolder
 from trainers.page.app import Page
 from trainers.page.bodies import Limits
 from trainers.page.served_run import ServedRun
-from trainers.run_folder import RunFolder
 
 COUNTS = [0] * 4 + [5000, 900, 800, 700, 90, 80, 70, 60, 9, 8, 7, 6, 5, 4, 3, 2]
 CURVE = [{"update": 10, "loss": 3.0, "tokens": 80}, {"update": 20, "loss": 2.5, "tokens": 160}]

@@ -97,7 +97,7 @@ def test_a_training_stopped_in_a_validation_of_averages_ends_the_same(tmp_path):
                 raise Killed
 
         callbacks = [averaging, kept, keras.callbacks.LambdaCallback(on_test_batch_end=stop)]
-        if kept.step:  # as `trainers.resume` does
+        if kept.step:  # as `trainers.experiments.resume` does
             callbacks = keras.callbacks.CallbackList(callbacks, model=model)
             callbacks.on_train_begin()
             found = model.evaluate(X, 2 * X, batch_size=2, callbacks=callbacks, verbose=0, return_dict=True)

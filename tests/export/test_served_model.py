@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import EOS, TOKENIZERS, Subwords, TextCodec, Vocabulary, detokenize_subwords
-from keras_adaptive.data.text.subwords import piece_bytes
+from keras_adaptive.data.codecs.subwords import piece_bytes
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.saved_model import in_dtype, with_output_for_inference
 from keras_adaptive.export.served_model import ServedModel

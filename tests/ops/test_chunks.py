@@ -13,7 +13,7 @@ from keras import ops
 from keras_adaptive.backend.compiled import compiled
 from keras_adaptive.layers import CharCNN, CharLSTMSoftmax
 from keras_adaptive.ops import chunks, context_product, linear_cross_entropy
-from keras_adaptive.ops.causal_attention import causal_attention
+from keras_adaptive.ops.attention import causal_attention
 from keras_adaptive.ops.chunks import default_chunk_rows, tail_chunk_rows
 from tests.support.backends import BACKEND, value_and_gradients, weight_gradients
 from tests.support.chunks import pretend_accelerator

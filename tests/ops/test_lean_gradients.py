@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_adaptive.ops.layer_normalization import layer_normalization
+from keras_adaptive.ops.normalization import layer_normalization
 from keras_adaptive.ops.relu import relu
 from tests.support.backends import MODES, value_and_gradients
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from absl import flags
 
-from trainers import flagfiles
+from trainers.experiments import flagfiles
 
 ROOT = Path(__file__).parents[2]
 REFUSED = (ValueError, OSError, FloatingPointError, flags.Error)  # what `command_line` prints in one line

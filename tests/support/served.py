@@ -6,7 +6,7 @@ import threading
 from keras_adaptive.data import Subwords, Vocabulary
 from tests.support.tiny import WORDS, language_model, system
 from trainers import serve
-from trainers.run_folder import RunFolder
+from trainers.experiments.run_folder import RunFolder
 
 ADDRESS = "http://localhost:8000"
 COUNTS = [*(0 for _ in range(4)), *(1000 - 60 * number for number in range(16))]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import TextCodec, Vocabulary, prepare
-from keras_adaptive.data.text.lines import split_lines
+from keras_adaptive.data.codecs.lines import split_lines
 from keras_adaptive.evaluation import lengths
 from keras_adaptive.export import GraphText
 from keras_adaptive.files import read_text_lines

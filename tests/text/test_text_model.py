@@ -9,7 +9,7 @@ import pytest
 
 import keras_adaptive
 from keras_adaptive.data import EOS, SPECIAL_WORDS, Subwords, TextCodec, Vocabulary
-from keras_adaptive.data.text.characters import SYMBOLS
+from keras_adaptive.data.codecs.characters import SYMBOLS
 from keras_adaptive.models import LanguageModel, Reading
 from keras_adaptive.text import TextModel, nearest, scoring
 from tests.support.tiny import WORDS, language_model, system

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainers.run_folder import RunFolder
+from trainers.experiments.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from tests.support.programs import call
 from tests.support.text import write_zipf
 from tests.support.weights import randomize
 from trainers import analyze
+from trainers.experiments.run_folder import RunFolder
+from trainers.experiments.word_losses import Run, WordLosses, ngram_file, of_ngrams, open_runs, write_losses
 from trainers.plots import analysis as plots
-from trainers.run_folder import RunFolder
-from trainers.word_losses import Run, WordLosses, ngram_file, of_ngrams, open_runs, write_losses
 
 LINE = 8  # tokens
 LOG = [

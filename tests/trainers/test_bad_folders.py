@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import Vocabulary
-from keras_adaptive.data.text.subwords import Subwords
+from keras_adaptive.data.codecs.subwords import Subwords
 from keras_adaptive.files import complete_or_absent, write_json
 from tests.support.programs import ROOT, refused
 from trainers import convert, prepare
-from trainers.word_losses import WordLosses, write_losses
+from trainers.experiments.word_losses import WordLosses, write_losses
 
 NO_FOLDER = {
     "an empty name": "",

@@ -11,9 +11,10 @@ from tests.support.programs import refused
 from tests.support.quickstart import SHRUNK
 from tests.support.text import write_zipf
 from tests.support.tiny import language_model
-from trainers import analyze, command_line, evaluate, generate, plot, prepare, score, train
-from trainers.experiment import Experiment
-from trainers.run_folder import RunFolder
+from trainers import analyze, evaluate, generate, plot, prepare, score, train
+from trainers.experiments.experiment import Experiment
+from trainers.experiments.run_folder import RunFolder
+from trainers.support import command_line
 
 HUGE = b"9" * 30
 RECURRENT = ["--body=lstm", "--num_layers=1"]

@@ -12,7 +12,7 @@ from keras_adaptive.evaluation import lengths
 from tests.support.programs import call
 from tests.support.quickstart import SHRUNK
 from trainers import evaluate, generate, prepare, score, train
-from trainers.run_folder import RunFolder
+from trainers.experiments.run_folder import RunFolder
 
 LINE = "the naïve  cat, "
 

@@ -16,7 +16,7 @@ from keras_adaptive.data import prepare as prepare_text
 from keras_adaptive.evaluation import word_losses
 from tests.support.programs import call
 from trainers import convert, evaluate, generate, prepare, score
-from trainers.run_folder import RunFolder
+from trainers.experiments.run_folder import RunFolder
 
 torch = pytest.importorskip("torch")
 

@@ -7,8 +7,8 @@ import pytest
 from absl import flags
 
 from tests.support.programs import ROOT, parsed
-from trainers import experiment, flagfiles
-from trainers.run_folder import RunFolder
+from trainers.experiments import experiment, flagfiles
+from trainers.experiments.run_folder import RunFolder
 
 PROGRAMS = sorted(
     path.stem for path in (ROOT / "trainers").glob("[!_]*.py") if 'if __name__ == "__main__":' in path.read_text()

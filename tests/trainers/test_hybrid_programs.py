@@ -9,9 +9,9 @@ from keras_adaptive.data import EOS, load_corpus, prepare
 from tests.support.programs import call
 from tests.support.text import write_zipf
 from trainers import evaluate, generate, train
-from trainers.experiment import Experiment
-from trainers.run_folder import RunFolder
-from trainers.summary import stand_in
+from trainers.experiments.experiment import Experiment
+from trainers.experiments.run_folder import RunFolder
+from trainers.experiments.summary import stand_in
 
 WORDS = ["--input=word", "--output=adaptive", "--cutoffs=10,20", "--use_bias", "--dim=8", "--ffn_dim=8"]
 TRAINING = ["--length=8", "--batch_size=2", "--updates=4", "--evaluate_every=2", "--notensorboard"]

@@ -11,7 +11,7 @@ from keras_adaptive.data import EOS, Vocabulary, draw_passages, load_corpus, pre
 from tests.support.programs import call, refused
 from tests.support.tiny import WORDS, language_model
 from trainers import last_words, passages
-from trainers.run_folder import RunFolder
+from trainers.experiments.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("models_read_once")
 COUNTS = [9, 0, 9, 9, *range(1506, 1494, -1), *[4] * 4]

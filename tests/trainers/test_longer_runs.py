@@ -12,8 +12,8 @@ from tests.support.programs import REFUSED, call
 from tests.support.quickstart import SHRUNK
 from tests.support.text import write_zipf
 from trainers import evaluate, train
-from trainers.experiment import Experiment
-from trainers.run_folder import RunFolder
+from trainers.experiments.experiment import Experiment
+from trainers.experiments.run_folder import RunFolder
 
 TIMES = ("seconds", "tokens_per_second", "hours_left")
 

@@ -7,7 +7,7 @@ from keras_adaptive.text import TextModel
 from tests.support.programs import call, refused
 from tests.support.tiny import WORDS, language_model, system
 from trainers import neighbors
-from trainers.run_folder import RunFolder
+from trainers.experiments.run_folder import RunFolder
 
 
 @pytest.fixture

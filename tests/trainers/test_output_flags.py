@@ -3,8 +3,8 @@
 import pytest
 
 from keras_adaptive.layers import CharCNNSoftmax, CharLSTMSoftmax
-from trainers import summary
-from trainers.experiment import Experiment
+from trainers.experiments import summary
+from trainers.experiments.experiment import Experiment
 
 
 def test_outputs_of_characters_are_those_of_the_settings():

@@ -23,8 +23,8 @@ from tests.support.programs import ask, call
 from tests.support.quickstart import SHRUNK
 from tests.support.text import write_zipf
 from trainers import evaluate, generate, score, train
-from trainers.experiment import Experiment
-from trainers.run_folder import RunFolder
+from trainers.experiments.experiment import Experiment
+from trainers.experiments.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("models_read_once")
@@ -388,6 +388,6 @@ def test_the_command_line_tells_of_bad_input_in_one_line(tmp_path):
     assert missing.returncode == 1
     assert missing.stderr.splitlines()[-1].startswith(f"score: {tmp_path}/nothing holds no run")
     assert "Traceback" not in missing.stderr
-    program = "from trainers import command_line; command_line.run(print, lambda: None)"  # which needs no Keras
+    program = "from trainers.support import command_line; command_line.run(print, lambda: None)"  # which needs no Keras
     unknown = run("-c", program, "--no_such_flag=1")
     assert unknown.returncode == 1 and "no_such_flag" in unknown.stderr and "Traceback" not in unknown.stderr

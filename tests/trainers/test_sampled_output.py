@@ -12,8 +12,9 @@ from keras_adaptive.layers import SampledSoftmax
 from keras_adaptive.models import read_language_model
 from keras_adaptive.ops.chunks import default_chunk_rows
 from tests.support.programs import call
-from trainers import evaluate, summary, train
-from trainers.experiment import Experiment
+from trainers import evaluate, train
+from trainers.experiments import summary
+from trainers.experiments.experiment import Experiment
 
 SIZES = ["--body=lstm", "--num_layers=1", "--dim=8", "--batching=streams", "--bptt=5", "--batch_size=4"]
 SAMPLED = ["--input=word", "--output=sampled", "--num_samples=6"]

@@ -16,8 +16,8 @@ from tests.support.programs import call
 from tests.support.text import write_zipf
 from tests.support.toy_body import ToyBody
 from trainers import analyze, evaluate, generate, train
-from trainers.parts import PARTS, Part
-from trainers.run_folder import RunFolder
+from trainers.experiments.parts import PARTS, Part
+from trainers.experiments.run_folder import RunFolder
 
 ROWS = 4
 MODEL = ["--input=word", "--output=softmax", "--notie_words", "--body=toy", "--dim=8", "--dropout=0.3"]

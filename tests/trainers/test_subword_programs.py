@@ -13,7 +13,7 @@ from keras_adaptive.data import UNK, detokenize_subwords, load_corpus, prepare
 from tests.support.programs import call
 from tests.support.quickstart import SHRUNK
 from trainers import evaluate, generate, score, train
-from trainers.run_folder import RunFolder
+from trainers.experiments.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("models_read_once")
 WORDS = ["the", "them", "there", "cat's", "don't", "naïve", "12", "...", "<unk>", "other", "mother"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from trainers import summary
-from trainers.experiment import Experiment
+from trainers.experiments import summary
+from trainers.experiments.experiment import Experiment
 
 TINY = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--length=8", "--batch_size=4"]
 
@@ -26,7 +26,7 @@ def test_cutoffs_that_do_not_fit_are_the_best_ones(monkeypatch, given, expected)
         received.append((len(counts), dim, kwargs))
         return 2, 7
 
-    monkeypatch.setattr("trainers.experiment.best_cutoffs", best)
+    monkeypatch.setattr("trainers.experiments.experiment.best_cutoffs", best)
     chosen = Experiment.of_arguments([*TINY, f"--cutoffs={given}", "--input_dim=32"])
     assert chosen.fitted(vocabulary).settings == {**chosen.settings, "cutoffs": expected}
     assert (chosen.fitted(vocabulary) is chosen) == (given == "5,39") == (not received)

@@ -12,7 +12,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from keras_adaptive.files import json_text
-from trainers.page import bodies, words
+from trainers.page import bodies, comparison
 from trainers.page.guard import Guard, answer, refuse
 from trainers.page.served_run import summed
 from trainers.page.turns import Turns
@@ -95,7 +95,7 @@ class Page:
         runs = [self._run(name) for name in values["runs"]]
         with self.turns.place():
             records = [await self._all(request, run.score(values["text"], self.limits.words)) for run in runs]
-            table = await self.turns.run(words.compare, runs, values["text"], records)
+            table = await self.turns.run(comparison.compare, runs, values["text"], records)
         return answer({"runs": values["runs"], **table})
 
     async def generate(self, request):

@@ -10,13 +10,13 @@ import numpy as np
 from starlette.exceptions import HTTPException
 
 from keras_adaptive.data import EOS, TOKENIZERS, UNK
-from keras_adaptive.data.text.lines import split_lines
+from keras_adaptive.data.codecs.lines import split_lines
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.text import TextModel
-from trainers import summary
+from trainers.experiments import summary
+from trainers.experiments.run_folder import RunFolder
 from trainers.page.example import example
 from trainers.page.learning import Learning
-from trainers.run_folder import RunFolder
 
 LINES = 4  # scored in a turn
 ALTERNATIVES = 10  # computed at least, so that few functions are compiled

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from keras_adaptive.data.codecs.characters import UNITS
+from keras_adaptive.data.codecs.vocabulary import Vocabulary
+from keras_adaptive.data.codecs.words import RULES, TOKENIZERS, recorded
 from keras_adaptive.data.corpus import SPLITS, Corpus
 from keras_adaptive.data.preparation import workers
 from keras_adaptive.data.preparation.cautions import warn_about_words
 from keras_adaptive.data.preparation.text_parts import parts, text_size
 from keras_adaptive.data.preparation.token_files import write_subword_corpus, write_word_corpus
 from keras_adaptive.data.preparation.word_index import index_words
-from keras_adaptive.data.text.characters import UNITS
-from keras_adaptive.data.text.vocabulary import Vocabulary
-from keras_adaptive.data.text.words import RULES, TOKENIZERS, recorded
 from keras_adaptive.files import check_new_folder, complete_or_absent, flush, workspace, writing
 
 _PART = 1 << 26  # number of bytes of text per shard of tokens

@@ -2,7 +2,7 @@ import codecs
 import os
 import re
 
-from keras_adaptive.data.text.lines import split_lines
+from keras_adaptive.data.codecs.lines import split_lines
 
 _CHUNK = 1 << 20  # bytes of text in memory at a time
 _RETURNS = re.compile(rb"(?<!\r)\r+(?=\n)")  # the look-behind makes its time linear

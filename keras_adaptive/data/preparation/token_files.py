@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_adaptive.data.codecs.subwords import Subwords
+from keras_adaptive.data.codecs.vocabulary import Vocabulary
 from keras_adaptive.data.metadata import SPLITS
 from keras_adaptive.data.preparation.word_index import read_distinct, read_numbers
-from keras_adaptive.data.text.subwords import Subwords
-from keras_adaptive.data.text.vocabulary import Vocabulary
 from keras_adaptive.special_words import EOS, UNK
 
 

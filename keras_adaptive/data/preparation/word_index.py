@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_adaptive.data.codecs.words import TOKENIZERS
 from keras_adaptive.data.preparation.text_parts import read_words
-from keras_adaptive.data.text.words import TOKENIZERS
 from keras_adaptive.files import writing
 
 LONGEST_WORD = 1 << 16  # largest number of bytes in a word; longer ones are data, which takes sub-words hours to cut

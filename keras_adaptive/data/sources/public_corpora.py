@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from keras_adaptive.data.codecs.vocabulary import Vocabulary
 from keras_adaptive.data.corpus import SPLITS, Corpus
 from keras_adaptive.data.preparation.prepare import check_units, find_text, is_free, prepare
 from keras_adaptive.data.sources.archives import check_sum, unpack
 from keras_adaptive.data.sources.downloads import download
-from keras_adaptive.data.text.vocabulary import Vocabulary
 
 # Upper bounds of the bytes of a text per published unit.
 _BYTES = {"bytes": 1, "tokens": 16, "lines": 1000, "million_words": 8_000_000}

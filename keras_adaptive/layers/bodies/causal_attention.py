@@ -8,7 +8,7 @@ from keras_adaptive.layers.bodies.mixer import Mixer
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
-from keras_adaptive.ops.causal_attention import block_size, causal_attention
+from keras_adaptive.ops.attention import block_size, causal_attention
 from keras_adaptive.typing import Shape, Tensor
 
 

@@ -10,7 +10,7 @@ from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.layer_normalization import LayerNormalization
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
-from keras_adaptive.ops.context import context_product
+from keras_adaptive.ops.context.product import context_product
 from keras_adaptive.typing import Shape, Tensor
 
 AGGREGATES = ("kernel", "average")

@@ -4,7 +4,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_adaptive.backend.rows import take_rows
+from keras_adaptive.backend.sparse.gradients import take_rows
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.regularization.embedding_dropout import EmbeddingDropout
 from keras_adaptive.typing import Shape, Tensor

@@ -10,11 +10,11 @@ from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.hits import Term, hits_of_bands
 from keras_adaptive.layers.outputs.tied_output import TiedOutput
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
+from keras_adaptive.ops.active_rows import update_rows
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions, cutoff_tuple
 from keras_adaptive.ops.chunks import default_chunk_rows, tail_chunk_rows
 from keras_adaptive.ops.linear_cross_entropy import cross_entropy_and_best, linear_nll, sliced_cross_entropy
 from keras_adaptive.ops.long_rows import count_before, draw, pick, top_k
-from keras_adaptive.ops.update_rows import update_rows
 from keras_adaptive.typing import Shape, Tensor
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_adaptive.backend.rows import take_rows
+from keras_adaptive.backend.sparse.gradients import take_rows
 from keras_adaptive.layers.inputs.char_cnn import FILTERS, LOOKUP_ROWS, CharCNN
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax
 from keras_adaptive.layers.outputs.sampled_softmax import SampledSoftmax

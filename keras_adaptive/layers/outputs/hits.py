@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_adaptive.ops.update_rows import update_rows
+from keras_adaptive.ops.active_rows import update_rows
 from keras_adaptive.ops.word_ids import word_ids
 
 

@@ -12,9 +12,9 @@ from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.hits import hits_by_top_k
 from keras_adaptive.layers.outputs.losses import mean_loss
 from keras_adaptive.layers.outputs.model_checks import register
+from keras_adaptive.ops.active_rows import update_rows
 from keras_adaptive.ops.long_rows import alternatives, draw, draw_best, tempered, top_k
 from keras_adaptive.ops.token_weights import token_weights
-from keras_adaptive.ops.update_rows import update_rows
 from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
 

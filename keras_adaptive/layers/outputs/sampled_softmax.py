@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_adaptive.backend.rows import take_rows
+from keras_adaptive.backend.sparse.gradients import take_rows
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax
 from keras_adaptive.layers.regularization.seeds import SharedSeedGenerator

@@ -18,7 +18,7 @@ from absl import flags
 from torch import nn
 
 from scripts.benchmarks import common
-from trainers import command_line
+from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 BODY = ("num_blocks", "dim", "ffn_dim", "num_heads")

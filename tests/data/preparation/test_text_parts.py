@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_adaptive.data import TOKENIZERS
+from keras_adaptive.data.codecs.lines import split_lines
 from keras_adaptive.data.preparation import text_parts
-from keras_adaptive.data.text.lines import split_lines
 
 MARKS = [" ", "  ", "\n", "\n\n", "\r\n", "\r\r\n", "\r", "\t", "\x0b", "\x0c", "\x85", "\u2028"]
 PIECES = ["the", "naïve", "日本語", "x" * 9, "3.14", "don't", "....", *MARKS]

@@ -8,8 +8,8 @@ from keras_adaptive.data import prepare
 from scripts.experiments import ablated_nplm
 from scripts.experiments.ablated_nplm import AblatedNPLM
 from tests.support.programs import call
-from trainers.parts import PARTS
-from trainers.run_folder import RunFolder
+from trainers.experiments.parts import PARTS
+from trainers.experiments.run_folder import RunFolder
 
 SIZES = {"num_layers": 3, "ffn_dim": 8, "num_local": 2, "num_global": 1, "global_window": 3}
 

@@ -10,7 +10,7 @@ from scripts.experiments import compare, systems
 from scripts.experiments.compare import TRIAL_UPDATES
 from tests.support.programs import call, parsed
 from trainers import train
-from trainers.experiment import Experiment
+from trainers.experiments.experiment import Experiment
 
 FLAGFILES = {
     "common": """# What all systems share

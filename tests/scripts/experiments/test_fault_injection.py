@@ -7,7 +7,7 @@ import pytest
 
 from scripts.experiments import fault_injection
 from tests.support.programs import parsed
-from trainers.experiment import Experiment
+from trainers.experiments.experiment import Experiment
 
 
 @pytest.fixture

@@ -1,0 +1,119 @@
+"""Attention in blocks against the dense formula with a mask, of which it computes only what is seen."""
+
+import functools
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_adaptive.ops import attention as module
+from keras_adaptive.ops.attention import causal_attention
+from tests.support import oracle
+from tests.support.backends import MODES, gradient_function, largest_array, runner, value_and_gradients
+from tests.support.chunks import set_chunk_sizes
+
+# Tokens and windows: blocks that divide the length or not, a window of one, of the whole text, and beyond it.
+CASES = [(6, 3), (7, 4), (5, 1), (5, 5), (3, 6)]
+WHOLE = [(2, None), (3, None), (7, None)]  # without a window: one block, two blocks, and three with a shorter one
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    set_chunk_sizes(monkeypatch, queries=2, window_queries=2)
+    monkeypatch.setattr(module, "MOST_BLOCKS", 3)
+
+
+def arguments(steps, length=None):
+    """Queries, keys and values of two texts and two heads."""
+    random = np.random.default_rng(0)
+    return [random.normal(size=(2, size, 2, 3)).astype("float32") for size in (steps, length or steps, length or steps)]
+
+
+@pytest.mark.parametrize(
+    "steps, window, mode",
+    [*((*case, MODES[0]) for case in [*CASES, *WHOLE]), *((7, window, m) for m in MODES[1:] for window in (4, None))],
+)
+def test_values_and_gradients_are_those_of_the_dense_masked_form(steps, window, mode):
+    given, weights = arguments(steps), np.random.default_rng(1).normal(size=(2, steps, 2, 3)).astype("float32")
+    found = value_and_gradients(
+        lambda *qkv: ops.sum(ops.multiply(causal_attention(*qkv, window=window), weights)), given, mode
+    )
+    formula = lambda *qkv: np.sum(weights * oracle.windowed_attention(*qkv, window or steps))  # noqa: E731
+    np.testing.assert_allclose(found[0], formula(*given), rtol=1e-5)
+    for gradient, expected in zip(found[1], oracle.gradients(formula, given), strict=True):
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=2e-6 * max(np.abs(expected).max(), 1))
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_queries_after_other_tokens_see_the_keys_that_are_given_before_them(steps):
+    """After two tokens the window of four reaches before the text, after five it does not."""
+    (query, key, value), window = arguments(10), 4
+    expected = oracle.windowed_attention(query, key, value, window)
+    run = runner(lambda *given: causal_attention(*given[:3], given[3], window=window))
+    for position in (2, 5):
+        end = position + steps
+        front = np.full((2, max(window - 1 - position, 0), 2, 3), 7, "float32")  # before the text: never seen
+        seen = [np.concatenate([front, one[:, max(position - window + 1, 0) : end]], 1) for one in (key, value)]
+        found = run(query[:, position:end], *seen, np.int32(position))
+        np.testing.assert_allclose(found, expected[:, position:end], atol=1e-6)
+
+
+@pytest.mark.parametrize("drop", [None, lambda probabilities: probabilities], ids=["", "dropout"])
+def test_a_changed_token_changes_exactly_the_queries_that_see_it(drop):
+    steps, window = 9, 3
+    query, key, value = arguments(steps)
+    run = runner(lambda *given: causal_attention(*given, drop=drop, window=window))
+    before = run(query, key, value)
+    for token in range(steps):
+        changed = [array.copy() for array in (key, value)]
+        for array in changed:
+            array[:, token] += 1.0
+        difference = np.abs(run(query, *changed) - before).max(axis=(0, 2, 3))
+        seen = (np.arange(steps) >= token) & (np.arange(steps) < token + window)
+        assert not difference[~seen].any() and difference[seen].min() > 1e-3
+
+
+def test_gradients_do_not_leave_the_window():
+    steps, window, token = 9, 3, 6
+    gradients = gradient_function(lambda *given: ops.sum(causal_attention(*given, window=window)[:, token] ** 2))
+    _, of_keys, of_values = gradients(*arguments(steps))
+    for gradient in (of_keys, of_values):
+        reached = np.abs(gradient).max(axis=(0, 2, 3)) > 0
+        assert np.flatnonzero(reached).tolist() == [4, 5, 6]
+
+
+def test_time_and_memory_are_linear_in_the_length(monkeypatch):
+    set_chunk_sizes(monkeypatch, window_queries=4)
+    attend = lambda *given: ops.sum(causal_attention(*given, drop=lambda p: p, window=3))  # noqa: E731
+    small, large = (largest_array(attend, *(array[:1] for array in arguments(steps))) for steps in (32, 128))
+    assert small < large <= 4.5 * small < 2 * 128 * 128
+
+
+def test_dropout_falls_on_the_probabilities_that_are_seen():
+    kept = []
+
+    def drop(probabilities):
+        kept.append(tuple(probabilities.shape))
+        return 0.5 * probabilities
+
+    given = arguments(7)
+    halved = runner(functools.partial(causal_attention, drop=drop, window=3))(*given)
+    np.testing.assert_allclose(halved, 0.5 * oracle.windowed_attention(*given, 3), atol=1e-6)
+    assert kept[0] == (2 * 4, 2, 2, 4)  # batch and blocks, heads, queries, keys
+
+
+@pytest.mark.parametrize("short_keys", [0, 512])
+def test_bfloat16_is_near_float32(short_keys, monkeypatch):
+    """By torch's fused kernel, and by the separate products that are faster for a few keys."""
+    set_chunk_sizes(monkeypatch, short_keys=short_keys)
+    given, weights = arguments(6), np.random.default_rng(1).normal(size=(2, 6, 2, 3)).astype("float32")
+
+    def total(*qkv):
+        mixed = causal_attention(*(ops.cast(array, "bfloat16") for array in qkv))
+        return ops.sum(ops.multiply(ops.cast(mixed, "float32"), weights))
+
+    value, gradients = value_and_gradients(total, given)
+    formula = lambda *qkv: np.sum(weights * oracle.windowed_attention(*qkv, 6))  # noqa: E731
+    np.testing.assert_allclose(value, formula(*given), rtol=2e-2)
+    for gradient, expected in zip(gradients, oracle.gradients(formula, given), strict=True):
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=2e-2 * max(np.abs(expected).max(), 1))

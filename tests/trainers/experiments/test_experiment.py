@@ -1,0 +1,400 @@
+"""Parts, flags and experiments: one table, which flags, runs and models agree with."""
+
+import inspect
+import json
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from absl import flags
+
+from keras_adaptive.backend.unallocated import unallocated
+from keras_adaptive.data import prepare
+from keras_adaptive.layers import AdaptiveEmbedding, CharCNN, WordEmbedding
+from keras_adaptive.ops.chunks import default_chunk_rows
+from keras_adaptive.optimizers import NAG, AveragedSGD, L2Adam
+from tests.support.programs import call
+from trainers import evaluate, generate, score, train
+from trainers.experiments import experiment, summary
+from trainers.experiments.experiment import Experiment
+from trainers.experiments.hyperparameters import GENERAL, HYPERPARAMETERS
+from trainers.experiments.parts import PARTS, ROLES
+from trainers.experiments.run_folder import RunFolder
+
+FLAGS_OF_0_1 = Path(__file__).with_name("flags_of_0_1.txt")  # of a run of version 0.1
+DEFAULTS_OF_0_1 = {
+    **{"input": "adaptive", "output": "adaptive", "batching": "blocks", "optimizer": "nag", "dtype": "float32"},
+    **{"data_dir": None, "input_dim": 0, "output_dim": 0, "highways": 1, "filters": "128,256,384,512,512,512,512"},
+    **{"dim": 256, "num_blocks": 4, "num_heads": 8, "ffn_dim": 1024, "cutoffs": "4000,16000", "factor": 4},
+    **{"tie_words": True, "tie_projections": True, "dropout": 0.1, "attention_dropout": 0.0, "relu_dropout": 0.0},
+    **{"tail_dropout": 0.0, "input_dropout": 0.0, "length": 128, "batch_size": 32, "micro_batches": 1},
+    **{"momentum": 0.99, "clip_norm": 0.1, "max_rate": 1.0, "min_rate": 1e-5, "warmup": 0, "warmup_rate": 1e-7},
+    **{"period": 0, "period_mult": 1.0, "shrink": 1.0, "updates": 1000, "evaluate_every": 100, "seed": 1},
+}
+PARTS_OF_ALL = [(role, name) for role, parts in PARTS.items() for name in parts]
+TINY = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--length=8", "--batch_size=4"]
+LENGTHS = ["--updates=6", "--evaluate_every=3", "--notensorboard"]
+PLAIN = ["--input=word", "--output=softmax", "--notie_words", "--optimizer=adam", "--max_rate=1e-3"]
+
+
+def defined():
+    values = flags.FlagValues()
+    experiment.define_flags(values)
+    return values
+
+
+def words(size):
+    return summary.stand_in(size)
+
+
+def test_the_flags_of_0_1_keep_their_names_and_defaults():
+    values = defined()
+    for name, default in DEFAULTS_OF_0_1.items():
+        assert values[name].help
+        found = values[name].default
+        assert (experiment.plain(found) if isinstance(found, list) else found) == default
+        assert type(found) is not int or type(default) is int
+    lines = FLAGS_OF_0_1.read_text().splitlines()
+    assert {line[2:].split("=")[0] for line in lines} == set(DEFAULTS_OF_0_1)
+
+
+@pytest.mark.parametrize("role, name", PARTS_OF_ALL)
+def test_what_a_part_takes_are_keywords_of_what_makes_it(role, name):
+    part = PARTS[role][name]
+    keywords = inspect.signature(part.make).parameters
+    for argument in [*part.takes.split(), *part.offered.split()]:
+        assert keywords[argument].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    assert set(part.takes.split()) <= set(HYPERPARAMETERS)
+
+
+def test_every_hyper_parameter_has_a_taker_and_one_meaning():
+    taken = {name for role, part in PARTS_OF_ALL for name in PARTS[role][part].takes.split()}
+    assert taken == set(HYPERPARAMETERS)
+    assert not set(HYPERPARAMETERS) & set(GENERAL)
+    assert list(ROLES) == list(PARTS) and all(default in PARTS[role] for role, (default, _) in ROLES.items())
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (
+            ["--input=word", "--output=softmax", "--tail_dropout=0.2"],
+            r"--tail_dropout belongs to --output=adaptive\. Received: --output=softmax\. Omit --tail_dropout",
+        ),
+        (
+            ["--input=word", "--output=softmax", "--cutoffs=10,20"],
+            "--cutoffs belongs to --input=adaptive and --output=adaptive. Received: --input=word --output=softmax",
+        ),
+        (["--optimizer=adam", "--momentum=0.99"], "--momentum belongs to --optimizer=nag. Received: --optimizer=adam"),
+        (["--weight_dropout=0.5"], r"--weight_dropout belongs to --body=lstm\|qrnn. Received: --body=transformer"),
+        (["--body=lstm", "--zoneout=0.1"], "--zoneout belongs to --body=qrnn. Received: --body=lstm"),
+        (["--body=lstm", "--hidden_dropout=1"], "hidden_dropout"),
+        (["--body=qrnn", "--window=3"], "window"),
+        (["--body=qrnn", "--temporal_penalty=-1"], "temporal_penalty"),
+        (
+            ["--notie_words", "--tie_projections"],
+            "--tie_projections is not used with --input=adaptive --output=adaptive --tie_words=False. Omit",
+        ),
+        (["--notie_words", "--notie_projections"], "--tie_projections is not used with"),
+        (
+            ["--input=word", "--tie_projections"],
+            "--tie_projections is not used with --input=word --output=adaptive --tie_words=True. Omit",
+        ),
+        (["--input=word", "--factor=4"], "--factor is not used with"),
+        (["--highways=1"], "--highways belongs to --input=char_cnn and --output=char_cnn. Received: --input=adaptive"),
+        (["--output_units=8"], "--output_units belongs to --output=char_lstm. Received: --output=adaptive"),
+        (["--cutoffs=a,b"], "must be comma-separated integers"),
+        (["--dim=3"], "dim"),
+        (["--no_such_flag=1"], "no_such_flag"),
+        (["--dropout=1.0"], "dropout"),
+        (["--tail_dropout=1"], "tail_dropout"),
+        (["--clip_norm=inf"], "clip_norm=inf: must be a finite number"),
+        (["--max_rate=-inf"], "max_rate=-inf: must be a finite number"),
+        (["--dropout=nan"], "dropout=nan: must be a finite number"),
+        (["word"], r"must be flags, --name=value. Received: \['word'\]"),
+    ],
+)
+def test_a_flag_that_no_chosen_part_takes_is_refused_even_with_its_default(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Experiment.of_arguments(arguments)
+
+
+def test_a_factor_of_0_is_no_reduction_of_an_untied_output():
+    bands = ["--output=adaptive", "--cutoffs=10,20", "--factor=0"]
+    chosen = Experiment.of_arguments([*TINY, "--input=word", "--notie_words", "--input_dim=8", *bands])
+    model = chosen.model(words(40))
+    assert model.word_output.factor is None
+    assert [tuple(table.shape) for table in model.word_output.tables] == [(40, 16)]
+    with pytest.raises(ValueError, match="--factor=0 .no reduction. belongs to --input=word.*--input=adaptive"):
+        Experiment.of_arguments([*TINY, *bands]).model(words(40))
+
+
+@pytest.mark.parametrize("optimizer", ["nag", "adam"])
+def test_a_bound_that_stops_all_learning_is_refused(optimizer):
+    chosen = Experiment.of_arguments([f"--optimizer={optimizer}", "--clip_norm=1e-30"])
+    with pytest.raises(ValueError, match="--clip_norm must be 0 for no clipping, or at least 1e-06"):
+        chosen.optimizer()
+
+
+def test_the_rate_steps_down_after_given_updates():
+    arguments = ["--schedule=step_decay", "--max_rate=0.002", "--updates=500"]
+    schedule = Experiment.of_arguments([*arguments, "--decay_at=300,400"]).schedule()
+    assert [schedule(done) for done in (0, 299, 300, 399, 400, 499)] == [0.002, 0.002, 2e-4, 2e-4, 2e-5, 2e-5]
+    assert Experiment.of_arguments(arguments).schedule()(499) == 0.002
+    halved = Experiment.of_arguments([*arguments, "--decay_at=1", "--decay_factor=2"]).schedule()
+    assert (halved(0), halved(1)) == (0.002, 0.001)
+
+
+@pytest.mark.parametrize("places", ["0,10", "20,10", "10,10"])
+def test_steps_out_of_order_are_refused(places):
+    chosen = Experiment.of_arguments(["--schedule=step_decay", f"--decay_at={places}"])
+    with pytest.raises(ValueError, match=f"--decay_at must be strictly increasing .* Received: --decay_at={places}."):
+        chosen.schedule()
+
+
+def test_the_optimizers_of_recurrent_models_take_a_penalty():
+    adam = ["--optimizer=adam", "--clip_norm=0.25", "--weight_decay=1.2e-6"]
+    assert Experiment.of_arguments(adam[:2]).optimizer().__class__ is keras.optimizers.Adam().__class__
+    chosen = Experiment.of_arguments(adam).optimizer()
+    assert (type(chosen), chosen.l2, chosen.global_clipnorm) == (L2Adam, 1.2e-6, 0.25)
+    averaged = ["--optimizer=averaged_sgd", "--max_rate=30", "--weight_decay=1.2e-6", "--average_after=3"]
+    chosen = Experiment.of_arguments(averaged).optimizer()
+    assert (type(chosen), chosen.l2, chosen.patience) == (AveragedSGD, 1.2e-6, 3)
+
+
+def test_muon_updates_the_matrices_of_the_body_and_adam_the_rest():
+    chosen = Experiment.of_arguments([*TINY, "--cutoffs=20", "--optimizer=muon", "--max_rate=0.01"])
+    model, optimizer = chosen.model(words(40)), chosen.optimizer()
+    optimizer.build(model.trainable_variables)
+    moments = zip(model.trainable_variables, optimizer.adam_velocities, strict=True)
+    by_muon = [id(variable) for variable, velocity in moments if velocity is None]
+    assert by_muon and by_muon == [id(each) for each in model.body.trainable_variables if len(each.shape) == 2]
+
+
+@pytest.mark.parametrize("warmup", [6, 7])
+def test_a_warm_up_that_never_ends_is_refused(warmup):
+    chosen = Experiment.of_arguments(["--updates=6", "--evaluate_every=6", f"--warmup={warmup}"])
+    with pytest.raises(ValueError, match=f"--warmup must be below --updates.* Received: --warmup={warmup} --updates=6"):
+        chosen.schedule()
+
+
+def test_a_flag_of_a_flagfile_counts_as_given(tmp_path):
+    (tmp_path / "bands.flags").write_text("--cutoffs=10,20\n")
+    (tmp_path / "plain.flags").write_text("--flagfile=bands.flags\n--input=word\n--output=softmax\n")
+    with pytest.raises(ValueError, match="--cutoffs belongs to"):
+        Experiment.of_arguments([f"--flagfile={tmp_path}/plain.flags"])
+
+
+def test_several_experiments_live_in_one_process():
+    sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1"]
+    adaptive = Experiment.of_arguments([*sizes, "--cutoffs=20", "--output_dim=0"])
+    plain = Experiment.of_arguments([*sizes, *PLAIN, "--input_dim=4", "--output_dim=4"])
+    characters = ["--input=char_cnn", "--notie_words", "--filters=2,3", "--char_dim=5", "--word_markers"]
+    spelled = Experiment.of_arguments([*sizes, "--cutoffs=20", *characters])
+    models = [one.model(words(40)) for one in (adaptive, plain, spelled)]
+    assert [type(model.word_input) for model in models] == [AdaptiveEmbedding, WordEmbedding, CharCNN]
+    assert models[0].word_output.tied_to is models[0].word_input and models[1].word_output.tied_to is None
+    assert models[0].word_output.boundaries == (0, 20, 40) and models[1].word_output.boundaries == (0, 40)
+    assert [model.word_input.output_dim for model in models] == [16, 4, 16]
+    assert models[1].word_output.tables[0].shape == (40, 4)
+    assert models[2].word_input.filters == (2, 3) and models[2].word_input.table.shape == (259, 5)
+    assert isinstance(adaptive.optimizer(), NAG) and isinstance(plain.optimizer(), keras.optimizers.Adam)
+    assert [one.schedule()(0) for one in (adaptive, plain)] == [1.0, 1e-3]
+
+
+def test_recurrent_bodies_are_those_of_the_settings():
+    shared = ["--cutoffs=20", "--dim=16", "--num_layers=2", "--units=12", "--activation_penalty=2"]
+    shared += ["--vector_dropout=0.1", "--hidden_dropout=0.2", "--output_dropout=0.3", "--weight_dropout=0.5"]
+    lstm, qrnn = (
+        Experiment.of_arguments([*shared, *own]).model(words(40)).body.get_config()
+        for own in (
+            ["--body=lstm", "--projection_dim=8", "--novariational_dropout"],
+            ["--body=qrnn", "--window=2", "--zoneout=0.4"],
+        )
+    )
+    for config in (lstm, qrnn):
+        assert (config["num_layers"], config["units"], config["output_dim"]) == (2, 12, 16)
+        assert config["dropout"] == (0.1, 0.2, 0.3) and config["weight_dropout"] == 0.5
+        assert (config["activation_penalty"], config["temporal_penalty"]) == (2.0, 0.0)
+    assert (lstm["variational"], qrnn["variational"]) == (False, True)
+    assert lstm["projection_dim"] == 8 and (qrnn["window"], qrnn["zoneout"]) == (2, 0.4)
+    plain = Experiment.of_arguments(["--body=lstm", "--cutoffs=20", "--units=12"]).model(words(40)).body
+    assert plain.projection_dim is None and plain.dropout == (0.0, 0.0, 0.0)
+
+
+def test_batches_are_those_of_the_settings():
+    tokens = np.array([7, 8, 2, 9, 2] * 8)
+    settings = ["--length=4", "--batch_size=2", "--seed=5"]
+    blocks = Experiment.of_arguments(settings).batches(tokens)
+    sentences = Experiment.of_arguments([*settings, "--batching=sentences"]).batches(tokens, shuffle=False)
+    assert (blocks.length, blocks.batch_size, blocks.seed, blocks.shuffle) == (4, 2, 5, True)
+    assert (sentences.tokens_per_batch, sentences.max_length, sentences.shuffle) == (8, 4, False)
+
+
+def test_the_first_cycle_takes_what_the_warm_up_leaves():
+    schedule = Experiment.of_arguments(["--updates=100", "--warmup=20"]).schedule()
+    assert (schedule.period, schedule.warmup) == (80, 20)
+    assert Experiment.of_arguments(["--period=30"]).schedule().period == 30
+
+
+class Run:
+    """A run folder of which only flags.txt is asked."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def flags(self):
+        return dict(line.removeprefix("--").split("=", 1) for line in self.text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        PLAIN,
+        ["--input=char_cnn", "--notie_words", "--filters=1,2"],
+        ["--input=word"],
+        ["--input=word", "--notie_words", "--factor=2"],
+        ["--notie_projections"],
+    ],
+    ids=str,
+)
+def test_a_run_holds_what_its_parts_take_and_gives_the_experiment_again(arguments):
+    chosen = Experiment.of_arguments([*arguments, "--data_dir=/data", "--dim=32", "--min_rate=0.0001"])
+    text = chosen.flags_text()
+    assert Experiment.of_run(Run(text)) == chosen
+    assert Experiment.of_arguments(text.splitlines()) == chosen  # nothing in it that no part takes
+    assert ("--momentum=" in text) == ("--optimizer=nag" in text)
+    assert ("--filters=" in text) == ("--input=char_cnn" in text)
+    assert ("--tie_projections=" in text) == ("--input=adaptive" in text and "--tie_words=True" in text)
+
+
+@pytest.mark.parametrize("arguments", [["--notie_words"], ["--input=word"]], ids=str)
+def test_a_run_may_hold_settings_that_its_ties_leave_unused(arguments):
+    chosen = Experiment.of_arguments(arguments)
+    old = Experiment.of_run(Run(chosen.flags_text() + "--factor=4\n--tie_projections=True\n"))
+    assert old == chosen and not chosen.differences(old)
+    sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs=10,20"]
+    assert Experiment.of_arguments([*arguments, *sizes]).model(words(40)).word_output.tie_projections
+
+
+def test_a_run_of_0_1_is_read_without_what_its_parts_do_not_take():
+    old = Experiment.of_run(Run(FLAGS_OF_0_1.read_text()))
+    assert old == Experiment.of_arguments([*TINY, *LENGTHS[:2], *PLAIN, "--data_dir=/data/corpus"])
+    assert "cutoffs" not in old.settings and "momentum" not in old.settings
+    assert old.parts["body"] == "transformer" and old.parts["schedule"] == "cosine_restarts"
+
+
+def test_experiments_differ_in_what_decides_a_run():
+    one = Experiment.of_arguments(["--data_dir=a", "--dim=32", "--micro_batches=2"])
+    other = Experiment.of_arguments(["--data_dir=b", "--dim=64", "--optimizer=adam", "--vocabulary_size=8"])
+    assert one.differences(other) == {"dim": (32, 64), "optimizer": ("nag", "adam")}
+
+
+def test_the_vocabulary_of_a_recipe_is_compared():
+    sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs=20"]
+    assert Experiment.of_arguments([*sizes, "--vocabulary_size=40"]).model(words(40)).vocabulary_size == 40
+    with pytest.raises(ValueError, match="needs a vocabulary of 1,000 ids, but the corpus has 40: .*vocabulary_size=0"):
+        Experiment.of_arguments([*sizes, "--vocabulary_size=1000"]).model(words(40))
+
+
+def test_words_that_cannot_be_tied_are_refused_with_help():
+    with pytest.raises(ValueError, match="pass --notie_words. Received: --input=char_cnn --output=adaptive"):
+        Experiment.of_arguments(["--input=char_cnn", "--cutoffs=20"]).model(words(40))
+
+
+def test_tied_words_of_one_table_and_biases():
+    sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--use_bias", "--input=word"]
+    adaptive = Experiment.of_arguments([*sizes, "--cutoffs=10,20"]).model(words(40))
+    plain = Experiment.of_arguments([*sizes, "--output=softmax"]).model(words(40))
+    for model in (adaptive, plain):
+        assert model.word_output.tied_to is model.word_input
+        assert summary.parameters(model)["words in"] == 40 * 16
+    assert summary.parameters(adaptive)["words out"] == 40 + 2 * 16 + 2  # biases, class vectors and their biases
+    assert summary.parameters(plain)["words out"] == 40
+    assert adaptive.word_output.logits_in_training(64) == 20 * default_chunk_rows(64, 20, 16)
+
+
+@pytest.mark.parametrize("optimizer, slots", [("nag", 1), ("adam", 2), ("averaged_sgd", 1)])
+def test_the_memory_of_an_optimizer_is_counted_from_its_variables(optimizer, slots):
+    sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs=20", f"--optimizer={optimizer}"]
+    chosen = Experiment.of_arguments(sizes)
+    made = chosen.optimizer()
+    model = unallocated(lambda: chosen.model(words(40)))
+    found = summary.memory(model, made, tokens=64, length=8, micro_batches=2)
+    assert found["optimizer"] == slots * found["weights"]
+    assert found["gradients"] == 2 * found["weights"] == 8 * model.count_params()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    random = np.random.default_rng(1)
+    for split in ("train", "valid", "test"):
+        lines = [" ".join(f"w{r}" for r in row) for row in random.zipf(1.3, (30, 7)) % 40]
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
+    return prepare(folder, folder / "corpus", min_count=1).data_dir
+
+
+@pytest.fixture(scope="module")
+def old_run(corpus, tmp_path_factory):
+    """A finished run whose flags.txt is one of version 0.1."""
+    run_dir = tmp_path_factory.mktemp("runs") / "old"
+    call(train, *TINY, *LENGTHS, *PLAIN, f"--data_dir={corpus}", f"--run_dir={run_dir}")
+    text = FLAGS_OF_0_1.read_text().replace("/data/corpus", str(corpus))
+    assert Run(text).flags().keys() - RunFolder(run_dir).flags().keys()  # settings that no part takes
+    (run_dir / "flags.txt").write_text(text)
+    return run_dir
+
+
+def test_a_run_of_0_1_is_evaluated_scored_and_continued_from(old_run, tmp_path, capsys):
+    call(evaluate, f"--run_dir={old_run}")
+    result = json.loads((old_run / "evaluation_valid.json").read_text())
+    assert (result["block"], result["context"], result["tokens"], result["blocks_of"]) == (4, 4, 30 * 8, "tokens")
+    (tmp_path / "lines.txt").write_text("w1 w2\n")
+    capsys.readouterr()
+    call(score, f"--run_dir={old_run}", "--format=json", f"--input={tmp_path}/lines.txt")
+    assert json.loads(capsys.readouterr().out)["tokens"] == ["w1", "w2", "</s>"]
+    call(generate, f"--run_dir={old_run}", "--prompt=w1", "--length=3", "--seed=1")
+    assert capsys.readouterr().out.startswith("w1")
+
+
+def test_a_stopped_run_of_0_1_continues_by_the_same_command(old_run, corpus, tmp_path, capsys):
+    run_dir = shutil.copytree(old_run, tmp_path / "run")
+    (run_dir / "checkpoints" / "update_0000000006.npz").unlink()
+    command = [*TINY, *LENGTHS, *PLAIN, f"--data_dir={corpus}", f"--run_dir={run_dir}"]
+    call(train, *command)
+    assert "update 3 of 6" in capsys.readouterr().out
+    checkpoints = [folder / "checkpoints" / "update_0000000006.npz" for folder in (old_run, run_dir)]
+    with np.load(checkpoints[0]) as whole, np.load(checkpoints[1]) as continued:
+        assert whole.files == continued.files
+        for name in set(whole.files) - {"state"}:
+            np.testing.assert_array_equal(whole[name], continued[name])
+    with pytest.raises(ValueError, match=r"other flags: --dropout=0.2 \(was 0.1\)"):
+        call(train, *command, "--dropout=0.2")
+
+
+def test_a_new_run_holds_the_settings_of_its_parts_only(corpus, tmp_path):
+    call(train, *TINY, *LENGTHS, *PLAIN, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run")
+    found = set(RunFolder(tmp_path / "run").flags())
+    assert not found & {"cutoffs", "factor", "momentum", "filters", "highways", "tail_dropout", "tie_projections"}
+    assert {"input", "body", "schedule", "dim", "data_dir", "seed"} <= found
+
+
+def test_a_recipe_of_another_corpus_leaves_no_run(corpus, tmp_path):
+    with pytest.raises(ValueError, match="needs a vocabulary of 267,744 ids"):
+        call(train, *TINY, *PLAIN, "--vocabulary_size=267744", f"--data_dir={corpus}", f"--run_dir={tmp_path}/run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_does_without_tensorboard(corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(train.importlib.util, "find_spec", lambda name: None)
+    command = [*TINY, "--updates=2", "--evaluate_every=2", *PLAIN, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
+    with pytest.raises(ValueError, match="--tensorboard needs a package: pip install tensorboard"):
+        call(train, *command, "--tensorboard")
+    assert not (tmp_path / "run").exists()
+    call(train, *command)
+    assert "tensorboard is not installed" in capsys.readouterr().err
+    assert (tmp_path / "run" / "best.keras").exists() and not (tmp_path / "run" / "tensorboard").exists()
