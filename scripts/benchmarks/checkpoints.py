@@ -18,9 +18,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
-    sizes = {"vocabulary_size": 50_000, "cutoffs": ["4000", "16000"]}
-    body = {"num_blocks": 4, "dim": 256, "ffn_dim": 1024, "num_heads": 8}
-    common.define_flags(10, **sizes, **body)
+    common.define_flags(10, **{**common.BOOKS, "vocabulary_size": 50_000})
     flags.DEFINE_integer("rows", 16, "Number of blocks in an update.", lower_bound=1)
     flags.DEFINE_integer("length", 128, "Number of tokens in a block.", lower_bound=1)
     flags.DEFINE_integer("updates", 5, "Number of updates in a turn.", lower_bound=1)
@@ -58,10 +56,9 @@ def candidates(folder):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         functions, parameters = candidates(folder)
-        seconds = common.time_interleaved(functions, FLAGS.repeats)
-    times = {name: common.spread(values) for name, values in seconds.items()}
-    rows = [[name, *(f"{1e3 * time[key]:.0f}" for key in ("median", "low", "high"))] for name, time in times.items()]
-    common.print_table([f"{FLAGS.backend}, {parameters:,} parameters", "ms", "least", "most"], rows)
+        times = common.times_of(functions)
+    print(f"{FLAGS.backend}, {parameters:,} parameters")
+    common.print_times(times)
     names = ("backend", *common.MODEL_FLAGS, "rows", "length", "updates")
     common.save(names, {"parameters": parameters}, candidates=times)
 

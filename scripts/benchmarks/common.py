@@ -1,13 +1,11 @@
-"""Common functions of the benchmarks: flags, the model, interleaved timing, peak memory, tables and result files.
+"""Common functions of the benchmarks: flags, the model, interleaved timing, tables and result files.
 
 A result file belongs to a commit. `run` and `save` therefore refuse to write one into the repository while the working
 tree has changes. Result files that are not committed yet are ignored.
 """
 
-import ctypes
 import gc
 import importlib.metadata
-import itertools
 import os
 import platform
 import re
@@ -15,7 +13,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from absl import flags
@@ -39,7 +39,30 @@ PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "torch", "
 THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 MEMORY = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_")
 ENVIRONMENT = ("XLA_FLAGS", "TF_ENABLE_ONEDNN_OPTS", *MEMORY, *THREADS)
+WIKITEXT103 = dict(  # the paper's model, scaled to fit two cores
+    vocabulary_size=267_744, cutoffs=["20000", "60000"], num_blocks=8, dim=512, ffn_dim=2048, num_heads=8
+)
+BOOKS = dict(  # the model of the README
+    vocabulary_size=49_456, cutoffs=["4000", "16000"], num_blocks=4, dim=256, ffn_dim=1024, num_heads=8
+)
 SETTLE = 0.25  # seconds between two calls on a CPU, after which the threads of the first call are idle
+
+
+class Case(NamedTuple):
+    """What a benchmark measures with a value of --case.
+
+    Attributes:
+        function: Function without arguments that measures, prints and saves.
+        defaults: Defaults of flags that differ from those of the program.
+        required: Names of flags that must be given.
+        backends: Backends that it runs on.
+    """
+
+    function: Callable
+    defaults: dict = {}
+    required: tuple[str, ...] = ()
+    backends: tuple[str, ...] = BACKENDS
+
 
 flags.disclaim_key_flags()  # the flags defined here belong to the benchmark, whose --help shows them
 
@@ -74,6 +97,29 @@ def define_model_flags(**defaults):
         define(name, default, help, **({} if define is flags.DEFINE_list else {"lower_bound": 1}))
 
 
+def define_case(cases):
+    """Defines --case for `{name: Case}`, the first of which is the default."""
+    flags.DEFINE_enum("case", next(iter(cases)), list(cases), "What to measure.")
+
+
+def run_case(cases):
+    """Runs --case.
+
+    Raises:
+        ValueError: If a flag is missing, or the case does not run on --backend.
+    """
+    case = cases[FLAGS.case]
+    for name in case.required:
+        if not FLAGS[name].value:
+            raise ValueError(f"--case={FLAGS.case} needs --{name}.")
+    if FLAGS.backend not in case.backends:
+        only = " or ".join(case.backends)
+        raise ValueError(f"--case={FLAGS.case} needs --backend={only}. Received: {FLAGS.backend}.")
+    for name, value in case.defaults.items():
+        FLAGS.set_default(name, value)
+    case.function()
+
+
 def cutoffs():
     """Returns --cutoffs as integers."""
     return tuple(int(cutoff) for cutoff in FLAGS.cutoffs)
@@ -88,6 +134,30 @@ def build(**arguments):
     keras.utils.set_random_seed(1)
     sizes = {name: FLAGS[name].value for name in ("dim", "num_blocks", "num_heads", "ffn_dim")}
     return transformer_lm(FLAGS.vocabulary_size, **{**sizes, "cutoffs": cutoffs(), **arguments})
+
+
+def give_tails_their_share(model, random):
+    """Sets the columns of the tails along the mean hidden state, so that each has its probability of --tail_shares."""
+    from keras import ops
+
+    hidden = ops.convert_to_numpy(model(log_uniform(random, (256, 20), FLAGS.vocabulary_size))[:, -1])
+    logits = hidden @ ops.convert_to_numpy(model.word_output.tables[0]).T
+    shares = np.array([float(share) for share in FLAGS.tail_shares])
+    goals = np.log(np.exp(logits).sum(-1)).mean() + np.log(shares / (1 - shares.sum()))
+    mean = hidden.mean(0)
+    model.word_output.class_table.assign(np.outer(goals, mean / (mean @ mean)))
+
+
+def zipf(shape):
+    """Returns ids by Zipf's law, p ∝ 1/(rank + 2.7)."""
+    probabilities = 1.0 / (np.arange(FLAGS.vocabulary_size) + 2.7)
+    chosen = np.random.default_rng(0).choice(FLAGS.vocabulary_size, shape, p=probabilities / probabilities.sum())
+    return chosen.astype("int32")
+
+
+def log_uniform(random, shape, count):
+    """Returns ids from 0 to `count` - 1 whose logarithms are uniform, as words by Zipf's law are."""
+    return np.exp(random.random(shape) * np.log(count)).astype("int32") - 1
 
 
 def time_interleaved(candidates, repeats, warmup=2, timed=False):
@@ -123,6 +193,30 @@ def time_interleaved(candidates, repeats, warmup=2, timed=False):
     return seconds
 
 
+def times_of(candidates, warmup=2, timed=False, of=1):
+    """Times functions in --repeats turns, and returns `{name: spread}` of the seconds of one of `of` equal parts."""
+    seconds = time_interleaved(candidates, FLAGS.repeats, warmup, timed)
+    return {name: spread([turn / of for turn in turns]) for name, turns in seconds.items()}
+
+
+def print_times(candidates, digits=0, **columns):
+    """Prints a table of times in ms, each relative to the first.
+
+    Args:
+        candidates: `{name: figures}`, which are a `spread` or have one as `seconds`.
+        digits: Number of decimals.
+        columns: Further columns, `{header: {name: cell}}`.
+    """
+    times = {name: figures.get("seconds", figures) for name, figures in candidates.items()}
+    first = next(iter(times))
+    rows = [
+        [name, *milliseconds(time, digits), f"{time['median'] / times[first]['median']:.2f}"]
+        + [cells.get(name, "") for cells in columns.values()]
+        for name, time in times.items()
+    ]
+    print_table(["", "ms", "span", f"÷ {first}", *columns], rows)
+
+
 def compiled_step(function, variables, *arguments):
     """Returns a function that calls `function(*arguments)`, compiled as in training, and waits for its results.
 
@@ -147,48 +241,6 @@ def compiled_step(function, variables, *arguments):
         return result
 
     return run
-
-
-def matrix_products(shapes, dtype):
-    """Returns a function that computes products x·kernel and their gradients, compiled as in training.
-
-    Every product is its own upstream gradient, so that it is computed in spite of optimizing compilers.
-
-    Args:
-        shapes: List of pairs of shapes: x (…, rows, inner) and its kernel (…, inner, columns).
-        dtype: Dtype policy, whose compute dtype all tensors have.
-    """
-    import keras
-    from keras import ops
-
-    random, dtype = np.random.default_rng(0), keras.dtype_policies.get(dtype).compute_dtype
-    normal = lambda shape: random.standard_normal(shape, "float32")  # noqa: E731
-    factors = [[keras.Variable(normal(shape), dtype=dtype, trainable=False) for shape in pair] for pair in shapes]
-
-    def gradients(x, kernel):
-        product = ops.matmul(x, kernel)
-        return ops.matmul(product, ops.swapaxes(kernel, -1, -2)), ops.matmul(ops.swapaxes(x, -1, -2), product)
-
-    def function():
-        return [gradients(*map(ops.convert_to_tensor, pair)) for pair in factors]
-
-    return compiled_step(function, [variable for pair in factors for variable in pair])
-
-
-def band_counts(ids):
-    """Returns a list with the number of ids in every band of --cutoffs."""
-    return np.histogram(ids, (0, *cutoffs(), FLAGS.vocabulary_size))[0].tolist()
-
-
-def loss_products(targets, dim, factor=4):
-    """Returns the shapes, for `matrix_products`, of the products of an adaptive softmax with the given targets."""
-    edges, counts = (0, *cutoffs(), FLAGS.vocabulary_size), band_counts(targets)
-    shapes = [((targets.size, dim), (dim, edges[1]))]
-    for band, (low, high) in enumerate(itertools.pairwise(edges)):
-        if band and counts[band]:
-            narrow = dim // factor**band
-            shapes += [((counts[band], dim), (dim, narrow)), ((counts[band], narrow), (narrow, high - low))]
-    return shapes
 
 
 def torch_device():
@@ -223,79 +275,6 @@ def milliseconds(seconds, digits=0):
     """Returns two cells of a table: the median of `spread` and its span."""
     low, median, high = (f"{1e3 * seconds[key]:.{digits}f}" for key in ("low", "median", "high"))
     return median, f"{low}–{high}"
-
-
-def number_of_process(program, arguments, **environment):
-    """Runs a benchmark in a separate process, and returns the integer that it prints last.
-
-    The process returns freed memory to Linux, as glibc does by default, so that it can measure its memory.
-
-    Args:
-        program: Name of the module in `scripts.benchmarks`.
-        arguments: Flags of the benchmark.
-        environment: Additional environment variables.
-    """
-    command = [sys.executable, "-m", f"scripts.benchmarks.{program}", *arguments]
-    environment = {**os.environ, "MALLOC_PERTURB_": "0", **environment}  # the default of glibc, see keep_freed_memory
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    return int(done.stdout.split()[-1])
-
-
-def peak_bytes(function):
-    """Returns the number of bytes by which the resident memory rises while `function` runs. It needs Linux.
-
-    The result of `function` is included. Call `function` once before, so that compilers and thread pools have allocated
-    their memory.
-    """
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current level
-    before = status("VmRSS")
-    result = function()
-    peak = status("VmHWM")
-    del result
-    return peak - before
-
-
-def device_peak_bytes(function, library):
-    """Returns the number of bytes by which the memory of a GPU rises while `function` runs, or `None` if unknown.
-
-    The result of `function` is included, and under PyTorch what its first call allocates is not. The peak of JAX cannot
-    be reset and is known only if it exceeds all earlier ones: measure first calls, and smaller cases first. `library`
-    is the one that computes: "torch" or "jax".
-    """
-    gc.collect()
-    if library == "torch":
-        import torch
-
-        if not torch.cuda.is_available():
-            return None
-        function()
-        wait()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        result = function()
-        wait()
-        peak = torch.cuda.max_memory_allocated()
-    elif library == "jax":
-        import jax
-
-        memory = lambda: jax.local_devices()[0].memory_stats()  # noqa: E731
-        if not (old := memory()):  # a CPU
-            return None
-        before, result = old["bytes_in_use"], function()
-        peak = memory()["peak_bytes_in_use"]
-        peak = None if peak == old["peak_bytes_in_use"] else peak
-    else:
-        return None
-    del result
-    return peak and peak - before
-
-
-def status(field, process="self"):
-    """Returns a size of a process in bytes, on Linux: VmRSS is its resident memory, and VmHWM is the peak."""
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 def machine(device=None):
@@ -364,6 +343,7 @@ def save(names, settings=None, **figures):
     if not FLAGS.results:
         return
     check_results()
+    names = [*(["case"] if "case" in FLAGS else []), *names]
     settings = {**(settings or {}), **{name: FLAGS[name].value for name in names}}
     write_json(FLAGS.results, {"machine": machine(), "settings": settings, **figures})
     print(f"Written to {FLAGS.results}", flush=True)

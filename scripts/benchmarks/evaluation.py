@@ -18,7 +18,7 @@ from absl import flags
 
 from scripts.benchmarks import common
 from scripts.benchmarks.own_process import in_own_process
-from scripts.benchmarks.step import report_speeds
+from scripts.benchmarks.step import measure, timed
 
 FLAGS = flags.FLAGS
 SETTINGS = ("backend", *common.MODEL_FLAGS, "block", "batch_size", "tokens")
@@ -31,8 +31,7 @@ PEERS = {  # whether the peer takes PyTorch's fast path, and keeps freed memory
 
 
 def define_flags():
-    body = {"num_blocks": 4, "dim": 256, "ffn_dim": 1024, "num_heads": 8}
-    common.define_flags(9, vocabulary_size=49_456, cutoffs=["4000", "16000"], **body)
+    common.define_flags(9, **common.BOOKS)
     flags.DEFINE_integer("block", 512, "Number of tokens in a block.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 16, "Number of blocks at a time.", lower_bound=1)
     flags.DEFINE_integer("tokens", 32_768, "Number of tokens in the split.", lower_bound=2)
@@ -99,22 +98,19 @@ def weights_for_peer(model):
 
 
 def main():
-    probabilities = 1.0 / (np.arange(FLAGS.vocabulary_size) + 2.7)
-    random = np.random.default_rng(0)
-    tokens = random.choice(FLAGS.vocabulary_size, FLAGS.tokens, p=probabilities / probabilities.sum()).astype("int32")
-    model = common.build()
+    model, tokens = common.build(), common.zipf(FLAGS.tokens)
     body = FLAGS.num_blocks, FLAGS.dim, FLAGS.ffn_dim, FLAGS.num_heads
     sizes = FLAGS.vocabulary_size, list(common.cutoffs()), *body, 0.0, FLAGS.block
-    turns, parameters = {"ours": ours(model, tokens)}, {"ours": model.count_params()}
+    models = {"ours": (ours(model, tokens), model.count_params())}
     given = sizes, weights_for_peer(model), tokens, FLAGS.batch_size
     for name, (fast_path, keep) in PEERS.items():
-        turns[name], parameters[name] = in_own_process(peer, *given, fast_path, keep_freed_memory=keep)
-    losses = turns["ours"]()
-    difference = max(np.abs(losses - turns[name]()).max() for name in PEERS)
+        models[name] = in_own_process(peer, *given, fast_path, keep_freed_memory=keep)
+    losses = {name: evaluate() for name, (evaluate, _) in models.items()}
+    difference = max(np.abs(losses["ours"] - losses[name]).max() for name in PEERS)
     if not difference <= TOLERANCE:
         raise ArithmeticError(f"The losses of a token differ by up to {difference:.1e}; nothing was timed.")
-    seconds = common.time_interleaved(turns, FLAGS.repeats)
-    results = report_speeds(seconds, parameters, dict.fromkeys(turns, FLAGS.tokens))
+    turns = {name: (timed(evaluate), parameters) for name, (evaluate, parameters) in models.items()}
+    results, _ = measure(turns, dict.fromkeys(turns, FLAGS.tokens))
     common.save(SETTINGS, largest_difference=float(difference), candidates=results)
 
 

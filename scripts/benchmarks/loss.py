@@ -1,19 +1,28 @@
-"""Measures the word loss against PyTorch's losses and against the matrix products that every exact loss needs.
+"""Measures word losses and their gradients: the exact ones against PyTorch's, the sampled ones against TensorFlow's.
 
     python -m scripts.benchmarks.loss --backend=torch --results=scripts/results/loss_torch.json
     python -m scripts.benchmarks.loss --backend=jax --dtype=mixed_bfloat16
     python -m scripts.benchmarks.loss --backend=torch --vocabulary_size=50000 --cutoffs=       # the plain softmax
     python -m scripts.benchmarks.loss --backend=torch --rows=512,1024,2048,4096,8192,16384
     python -m scripts.benchmarks.loss --backend=torch --tail_shares=0,0.1,0.3,1
+    python -m scripts.benchmarks.loss --case=sampled --backend=jax
+    python -m scripts.benchmarks.loss --case=sampled --backend=torch --vocabulary_sizes=100000,800000,3000000 \\
+        --nopeer --nomemory --dim=256
 
-A step computes the loss and its gradients with respect to the hidden states and all weights. The loss, the peers and
-the floor are timed in turns in one process, after their values have been compared. The peers are PyTorch in float32.
-With --peer_dtype=bfloat16 they cast hidden states and weights as mixed precision does, and Cut Cross-Entropy and Liger
-take part, too, if they are installed and there is a GPU. A peer that cannot run is listed with the reason. The floor
-consists of three matrix products per band and per projection, on the rows of the band, on --backend and in --dtype.
-Memory is the peak of the resident memory of a separate process minus the final gradients. It is the median over the
-repeats, because memory is freed at different moments of a step. On a GPU it is the peak of the memory of the GPU.
-TensorFlow is measured with TF_ENABLE_ONEDNN_OPTS=0, because its oneDNN kernels never free memory.
+All candidates are timed in turns in one process, after their values have been compared. Memory is the peak of the
+resident memory of a separate process, as the median over the repeats, because memory is freed at different moments of a
+step. On a GPU it is the peak of the memory of the GPU. TensorFlow is measured with TF_ENABLE_ONEDNN_OPTS=0, because its
+oneDNN kernels never free memory.
+
+- `exact`: a step computes the loss and its gradients with respect to the hidden states and all weights. The peers are
+  PyTorch in float32. With --peer_dtype=bfloat16 they cast hidden states and weights as mixed precision does, and Cut
+  Cross-Entropy and Liger take part, too, if they are installed and there is a GPU. A peer that cannot run is listed
+  with the reason. The floor consists of the three matrix products per band and per projection that every exact loss
+  needs, on the rows of the band, on --backend and in --dtype. The memory excludes the final gradients.
+- `sampled`: an update draws the noise, computes the loss and its gradients, including those of the hidden states, and
+  changes the rows of the table and the biases by Adagrad. This package takes a step of `WordModel.fit`. The peer is
+  `tf.nn.sampled_softmax_loss` with TensorFlow's sparse Adagrad, for all backends. All sizes are timed in turns. The
+  memory excludes what is held between updates: table, accumulators and batch.
 """
 
 import functools
@@ -21,20 +30,53 @@ import functools
 import numpy as np
 from absl import flags
 
-from scripts.benchmarks import common
+from scripts.benchmarks import common, memory, products
 
 FLAGS = flags.FLAGS
+EXACT = ("backend", "dtype", "peer_dtype", "vocabulary_size", "cutoffs", "factor", "dim")
+SAMPLED = ("backend", "dim", "rows", "num_samples")
+RATE, SEED = 0.2, 1  # of the sampled loss
 
 
 def define_flags():
     common.define_flags(7, vocabulary_size=267_744, cutoffs=["20000", "60000"], dim=1024)
+    common.define_case(CASES)
+    memory.define_flags()
     flags.DEFINE_string("dtype", "float32", "Keras dtype policy of this package and of the floor.")
     flags.DEFINE_enum("peer_dtype", "float32", ["float32", "bfloat16"], "Dtype of the products of the peers.")
     flags.DEFINE_integer("factor", 4, "Ratio of the dimensions of two successive bands.", lower_bound=1)
-    flags.DEFINE_list("rows", ["2048"], "Numbers of hidden states.")
+    flags.DEFINE_list("rows", ["2048"], "Numbers of hidden states; of the sampled loss the number, 2560 by default.")
     flags.DEFINE_list("tail_shares", [], "Shares of targets in the tails; by default by Zipf's law.")
-    flags.DEFINE_bool("memory", True, "Also measure memory. It needs Linux.")
-    flags.DEFINE_string("memory_of", None, "Print the memory of this candidate, in bytes, and nothing else.")
+    flags.DEFINE_list("vocabulary_sizes", ["793471"], "Numbers of words of the sampled loss.")
+    flags.DEFINE_integer("num_samples", 8_192, "Number of noise words per update of the sampled loss.", lower_bound=1)
+    flags.DEFINE_bool("peer", True, "Also time TensorFlow's sampled loss, which doubles the memory.")
+
+
+def exact():
+    shares = [float(share) for share in FLAGS.tail_shares] or [None]
+    if FLAGS.memory_of:
+        case = make_case(int(FLAGS.rows[0]), shares[0])
+        step, _ = exact_candidates(*case)[FLAGS.memory_of]()
+        memory.print_peak(step, bytes_of_gradients(case))
+        return
+    cases = []
+    for rows in map(int, FLAGS.rows):
+        for share in shares:
+            cases.append(measure(rows, share))
+            in_bands = " / ".join(f"{100 * share:.1f}" for share in cases[-1]["shares"])
+            print(f"\n{rows} rows, {in_bands} % of the targets in each band")
+            print_candidates(cases[-1]["candidates"], digits=1)
+            for name, reason in cases[-1]["missing"].items():
+                print(f"{name} is missing: {reason}")
+    common.save(EXACT, cases=cases)
+
+
+def exact_candidates(hidden, targets, weights):
+    """Returns `{name: function that returns (step, values)}`: a step, and loss and gradient of the hidden states."""
+    from scripts.benchmarks.peers import torch_losses
+
+    case = hidden, targets, weights
+    return {"ours": lambda: ours(*case), **torch_losses.candidates(*case)}
 
 
 def zipf_targets(rows, edges, tail_share, seed=0):
@@ -46,6 +88,24 @@ def zipf_targets(rows, edges, tail_share, seed=0):
         for part, share in parts:
             weights[part] *= share / weights[part].sum()
     return random.choice(edges[-1], size=rows, p=weights / weights.sum()).astype("int32")
+
+
+def make_case(rows, tail_share):
+    """Returns the arguments of a candidate: hidden states, targets and weights."""
+    random = np.random.default_rng(1)
+    weights = make_weights(random)
+    hidden = random.standard_normal((rows, FLAGS.dim)).astype("float32")
+    return hidden, zipf_targets(rows, (0, *common.cutoffs(), FLAGS.vocabulary_size), tail_share), weights
+
+
+def make_weights(random):
+    """Returns tables, projections of the tails and class table, of the scale that trained models have."""
+    edges = (0, *common.cutoffs(), FLAGS.vocabulary_size)
+    dims = [FLAGS.dim // FLAGS.factor**band for band in range(len(edges) - 1)]
+    normal = lambda *shape, scale: (scale * random.standard_normal(shape)).astype("float32")  # noqa: E731
+    tables = [normal(high - low, dim, scale=dim**-0.5) for low, high, dim in zip(edges, edges[1:], dims)]
+    projections = [normal(FLAGS.dim, dim, scale=FLAGS.dim**-0.5) for dim in dims[1:]]
+    return [*tables, *projections, *([normal(len(dims) - 1, FLAGS.dim, scale=0.02)] if common.cutoffs() else [])]
 
 
 def ours(hidden, targets, weights):
@@ -86,120 +146,7 @@ def ours(hidden, targets, weights):
 
 def floor(targets):
     """Returns three matrix products for every band and projection, in our dtype."""
-    return common.matrix_products(common.loss_products(targets, FLAGS.dim, FLAGS.factor), FLAGS.dtype)
-
-
-def torch_adaptive(hidden, targets, weights):
-    """Returns `torch.nn.AdaptiveLogSoftmaxWithLoss` with the same weights."""
-    import torch
-
-    count = len(common.cutoffs()) + 1
-    module = torch.nn.AdaptiveLogSoftmaxWithLoss(FLAGS.dim, FLAGS.vocabulary_size, list(common.cutoffs()), FLAGS.factor)
-    tables, projections, (class_table,) = weights[:count], weights[count : 2 * count - 1], weights[2 * count - 1 :]
-    with torch.no_grad():
-        module.head.weight.copy_(torch.from_numpy(np.concatenate([tables[0], class_table])))
-        for tail, table, projection in zip(module.tail, tables[1:], projections, strict=True):
-            tail[0].weight.copy_(torch.from_numpy(projection.T))
-            tail[1].weight.copy_(torch.from_numpy(table))
-    module.to(common.torch_device())
-    weights = dict(module.named_parameters())
-
-    def loss(x, targets):
-        narrowed = {name: narrow(weight) for name, weight in weights.items()}
-        return -torch.func.functional_call(module, narrowed, (x, targets)).output.float().sum()
-
-    return torch_step(list(weights.values()), hidden, targets, loss)
-
-
-def narrow(tensor):
-    """Returns a tensor of PyTorch in --peer_dtype."""
-    return tensor.bfloat16() if FLAGS.peer_dtype == "bfloat16" else tensor
-
-
-def torch_full(hidden, targets, weights, loss):
-    """Returns a plain softmax by one of PyTorch's functions of hidden states, table and targets."""
-    import torch
-
-    table = torch.nn.Parameter(torch.from_numpy(weights[0].copy()).to(common.torch_device()))
-    return torch_step([table], hidden, targets, lambda x, t: loss(x, narrow(table), t))
-
-
-def torch_step(parameters, hidden, targets, loss):
-    """Returns `(step, values)` of a loss of PyTorch."""
-    import torch
-
-    device = common.torch_device()
-    x = torch.from_numpy(hidden).to(device).requires_grad_()
-    targets = torch.from_numpy(targets).to(device).long()
-
-    def step():
-        value = loss(narrow(x), targets)
-        return value.detach(), torch.autograd.grad(value, [x, *parameters], allow_unused=True)
-
-    def values():
-        loss, gradients = step()
-        return [np.asarray(tensor.float().cpu(), "float64") for tensor in (loss, gradients[0])]
-
-    return step, values
-
-
-def peers(hidden, targets, weights):
-    """Returns `{name: function that returns (step, values)}` of the losses of PyTorch and of kernels for it."""
-    import torch
-
-    if common.cutoffs():
-        return {"torch adaptive": lambda: torch_adaptive(hidden, targets, weights)}
-    losses = {
-        "torch cross_entropy": plain_loss,
-        "torch linear_cross_entropy": chunked_loss,
-        "torch linear_cross_entropy, tuned": tuned_loss,
-    }
-    if torch.cuda.is_available() and FLAGS.peer_dtype == "bfloat16":
-        losses |= KERNELS
-    return {name: lambda loss=loss: torch_full(hidden, targets, weights, loss()) for name, loss in losses.items()}
-
-
-def plain_loss():
-    from torch.nn.functional import cross_entropy
-
-    return lambda x, table, targets: cross_entropy((x @ table.T).float(), targets, reduction="sum")
-
-
-def chunked_loss(**options):
-    from torch.nn import LinearCrossEntropyOptions
-    from torch.nn.functional import linear_cross_entropy
-
-    return functools.partial(linear_cross_entropy, reduction="sum", options=LinearCrossEntropyOptions(**options))
-
-
-def tuned_loss():
-    return chunked_loss(batch_chunk_size=512, chunking_method=None, acc_policy="compact")
-
-
-def cut_loss():
-    from cut_cross_entropy import linear_cross_entropy
-
-    return functools.partial(linear_cross_entropy, reduction="sum")
-
-
-def liger_loss():
-    import torch
-    from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
-
-    return functools.partial(liger_fused_linear_cross_entropy, reduction="sum", accum_dtype=torch.float32)
-
-
-KERNELS = {"Cut Cross-Entropy": cut_loss, "Liger": liger_loss}
-
-
-def make_weights(random):
-    """Returns tables, projections of the tails and class table, of the scale that trained models have."""
-    edges = (0, *common.cutoffs(), FLAGS.vocabulary_size)
-    dims = [FLAGS.dim // FLAGS.factor**band for band in range(len(edges) - 1)]
-    normal = lambda *shape, scale: (scale * random.standard_normal(shape)).astype("float32")  # noqa: E731
-    tables = [normal(high - low, dim, scale=dim**-0.5) for low, high, dim in zip(edges, edges[1:], dims)]
-    projections = [normal(FLAGS.dim, dim, scale=FLAGS.dim**-0.5) for dim in dims[1:]]
-    return [*tables, *projections, *([normal(len(dims) - 1, FLAGS.dim, scale=0.02)] if common.cutoffs() else [])]
+    return products.gradients(products.of_loss(targets, FLAGS.dim, FLAGS.factor), FLAGS.dtype)
 
 
 def compare(name, actual, expected):
@@ -211,22 +158,16 @@ def compare(name, actual, expected):
             raise ArithmeticError(f"{name}: the {what} is off by {error:.1e} of its size; nothing was timed.")
 
 
-def make_case(rows, tail_share):
-    """Returns the arguments of a candidate: hidden states, targets and weights."""
-    random = np.random.default_rng(1)
-    weights = make_weights(random)
-    hidden = random.standard_normal((rows, FLAGS.dim)).astype("float32")
-    return hidden, zipf_targets(rows, (0, *common.cutoffs(), FLAGS.vocabulary_size), tail_share), weights
-
-
 def measure(rows, tail_share):
     """Measures one case: compares values, times in turns, and memory."""
+    from scripts.benchmarks.peers.torch_losses import KERNELS
+
     case = make_case(rows, tail_share)
     candidates, memory_of, missing, expected = {}, {}, {}, None
-    for name, make in {"ours": lambda: ours(*case), **peers(*case)}.items():
+    for name, make in exact_candidates(*case).items():
         try:
             step, values = make()
-            memory_of[name] = memory(name, step, case, tail_share) if FLAGS.memory else None
+            memory_of[name] = exact_memory(name, step, case, tail_share) if FLAGS.memory else None
             actual = values()
             expected = actual if expected is None else expected
             compare(name, expected, actual)
@@ -235,23 +176,25 @@ def measure(rows, tail_share):
             if name == "ours" or isinstance(error, ArithmeticError) and name not in KERNELS:
                 raise
             missing[name] = common.last_line(error)
-    seconds = common.time_interleaved({**candidates, "floor": floor(case[1])}, FLAGS.repeats)
+    times = common.times_of({**candidates, "floor": floor(case[1])})
     edges, targets = (0, *common.cutoffs(), FLAGS.vocabulary_size), case[1]
     shares = [float(np.mean((targets >= low) & (targets < high))) for low, high in zip(edges, edges[1:])]
-    figures = {name: {"seconds": common.spread(times)} for name, times in seconds.items()}
+    figures = {name: {"seconds": seconds} for name, seconds in times.items()}
     for name in filter(memory_of.get, candidates):
         figures[name]["mebibytes"] = memory_of[name] / 2**20
     return {"rows": rows, "tail_share": tail_share, "shares": shares, "candidates": figures, "missing": missing}
 
 
-def memory(name, step, case, tail_share):
+def exact_memory(name, step, case, tail_share):
     """Returns the bytes of a candidate on the GPU, or of a separate process, beyond gradients; `None` if unknown."""
     from keras_adaptive.backend.accelerator import on_accelerator
 
-    if not on_accelerator():
-        return memory_of_process(name, len(case[0]), tail_share)
-    peak = common.device_peak_bytes(step, FLAGS.backend if name == "ours" else "torch")
-    return peak and peak - bytes_of_gradients(case)
+    if on_accelerator():
+        peak = memory.device_peak_bytes(step, FLAGS.backend if name == "ours" else "torch")
+        return peak and peak - bytes_of_gradients(case)
+    shares = "" if tail_share is None else tail_share
+    plain = {"TF_ENABLE_ONEDNN_OPTS": "0"} if name == "ours" else {}
+    return memory.of_process("loss", name, plain, rows=len(case[0]), tail_shares=shares)
 
 
 def bytes_of_gradients(case):
@@ -259,55 +202,112 @@ def bytes_of_gradients(case):
     return hidden.nbytes + sum(weight.nbytes for weight in weights)
 
 
-def memory_of_process(name, rows, tail_share):
-    """Returns the bytes of a candidate in a separate process."""
-    flags = [
-        f"--{flag}={FLAGS[flag].value}" for flag in ("backend", "dtype", "vocabulary_size", "factor", "dim", "repeats")
-    ]
-    flags += [f"--cutoffs={','.join(FLAGS.cutoffs)}", f"--rows={rows}", f"--memory_of={name}"]
-    flags += [] if tail_share is None else [f"--tail_shares={tail_share}"]
-    plain = {"TF_ENABLE_ONEDNN_OPTS": "0"} if name == "ours" and FLAGS.backend == "tensorflow" else {}
-    return common.number_of_process("loss", flags, **plain)
+def sampled():
+    sizes = list(map(int, FLAGS.vocabulary_sizes))
+    if FLAGS.memory_of:
+        memory.print_peak(sampled_updates(sizes[0])[FLAGS.memory_of])
+        return
+    turns = {(size, name): update for size in sizes for name, update in sampled_updates(size).items()}
+    times = common.times_of(turns)
+    del turns  # with the memory of all models
+    cases = {size: {"vocabulary_size": size, "candidates": {}} for size in sizes}
+    for (size, name), seconds in times.items():
+        cases[size]["candidates"][name] = figures = {"seconds": seconds}
+        if FLAGS.memory:
+            given = {"vocabulary_sizes": size, "peer": name != "ours"}
+            figures["mebibytes"] = memory.of_process("loss", name, {"TF_ENABLE_ONEDNN_OPTS": "0"}, **given) / 2**20
+    for size, case in cases.items():
+        print(f"\n{size:,} words × {FLAGS.dim}, {FLAGS.rows[0]} targets, {FLAGS.num_samples} noise words")
+        print_candidates(case["candidates"], digits=0)
+    common.save(SAMPLED, cases=list(cases.values()))
 
 
-def print_memory(name, case):
-    """Prints the peak memory of a step, without the gradients of the hidden states and the weights."""
-    step, _ = ours(*case) if name == "ours" else peers(*case)[name]()
-    step()
-    peaks = [common.peak_bytes(step) for _ in range(FLAGS.repeats)]
-    print(int(np.median(peaks)) - bytes_of_gradients(case))
+def sampled_updates(vocabulary_size):
+    """Returns `{name: update}` of this package and of TensorFlow, after their losses have been compared."""
+    batch, model = make_batch(vocabulary_size), make_model(vocabulary_size)
+    updates = {"ours": functools.partial(model.train_on_batch, *batch)}
+    if FLAGS.peer:
+        peer = make_peer(model)
+        compare_losses(model, peer, batch)
+        updates["tensorflow"] = functools.partial(peer.update, *batch)
+    return updates
 
 
-def report(case):
-    """Prints a case as a table."""
-    shares = " / ".join(f"{100 * share:.1f}" for share in case["shares"])
-    print(f"\n{case['rows']} rows, {shares} % of the targets in each band")
-    print_candidates(case["candidates"], digits=1)
-    for name, reason in case["missing"].items():
-        print(f"{name} is missing: {reason}")
+def make_batch(vocabulary_size):
+    """Returns hidden states and ids that are log-uniform, as words by Zipf's law are."""
+    random, rows = np.random.default_rng(1), int(FLAGS.rows[0])
+    hidden = random.standard_normal((rows, FLAGS.dim)).astype("float32")
+    ids = np.exp(random.random(rows) * np.log(vocabulary_size)).astype("int32")
+    return hidden, np.minimum(ids, vocabulary_size - 1)
+
+
+def make_model(vocabulary_size):
+    """Returns a `WordModel` of hidden states, to which it adds a vector, so that their gradient is needed."""
+    import keras
+
+    from keras_adaptive.layers import SampledSoftmax
+    from keras_adaptive.models import WordModel
+
+    class Shifted(keras.layers.Layer):
+        def build(self, shape):
+            self.shift = self.add_weight(shape=shape[-1:], initializer="zeros")
+
+        def call(self, hidden):
+            return hidden + self.shift
+
+    hidden = keras.Input((FLAGS.dim,))
+    softmax = SampledSoftmax(vocabulary_size, FLAGS.num_samples, seed=SEED)
+    model = WordModel(hidden, Shifted()(hidden), word_output=softmax)
+    model.compile(keras.optimizers.Adagrad(RATE, initial_accumulator_value=1.0, epsilon=0.0))
+    return model
+
+
+def make_peer(model):
+    """Returns TensorFlow's updates from the same weights."""
+    import keras
+
+    from scripts.benchmarks.peers.tensorflow_sampled_softmax import Trainer
+
+    return Trainer(keras.ops.convert_to_numpy(model.word_output.tables[0].value), FLAGS.num_samples, RATE)
+
+
+def compare_losses(model, peer, batch):
+    """Raises if the first loss of the model differs from TensorFlow's of the same noise. Takes a step of the model."""
+    import keras
+
+    expected = float(peer.loss(*batch, noise_of(model.word_output, batch[1])))
+    actual = float(keras.ops.convert_to_numpy(model.train_on_batch(*batch, return_dict=True)["loss"]))
+    if not abs(actual - expected) <= 1e-4 * abs(expected):
+        raise ArithmeticError(f"The losses of the same noise are {actual} and {expected}; nothing was timed.")
+
+
+def noise_of(softmax, targets):
+    """Returns the noise of the next update in the form of TensorFlow's `sampled_values`."""
+    import keras
+
+    from keras_adaptive.ops.sampling import draw_noise
+
+    seed = keras.random.SeedGenerator(SEED)  # as the layer's, which it leaves as it is
+    noise = draw_noise(softmax._distribution, FLAGS.num_samples, softmax._candidates, seed)
+    counts = [noise.expected_counts(softmax._distribution.probabilities(ids)) for ids in (targets, noise.ids)]
+    ids, of_targets, of_noise = (keras.ops.convert_to_numpy(array) for array in (noise.ids, *counts))
+    return ids.astype("int64"), of_targets[:, None], of_noise
 
 
 def print_candidates(candidates, digits):
-    """Prints a table of the times and the memory of candidates, relative to ours."""
-    reference, rows = candidates["ours"]["seconds"]["median"], []
-    for name, figures in candidates.items():
-        seconds, memory = figures["seconds"], figures.get("mebibytes")
-        memory = "" if memory is None else f"{memory:.0f}"
-        rows.append([name, *common.milliseconds(seconds, digits), f"{reference / seconds['median']:.3f}", memory])
-    common.print_table(["", "ms", "span", "ours / it", "MiB"], rows)
+    """Prints a table of the times and the memory of candidates."""
+    memory = {name: f"{figures['mebibytes']:.0f}" for name, figures in candidates.items() if "mebibytes" in figures}
+    common.print_times(candidates, digits, MiB=memory)
+
+
+CASES = {
+    "exact": common.Case(exact),
+    "sampled": common.Case(sampled, {"dim": 512, "rows": ["2560"]}),
+}
 
 
 def main():
-    shares = [float(share) for share in FLAGS.tail_shares] or [None]
-    if FLAGS.memory_of:
-        print_memory(FLAGS.memory_of, make_case(int(FLAGS.rows[0]), shares[0]))
-        return
-    cases = []
-    for rows in map(int, FLAGS.rows):
-        for share in shares:
-            cases.append(measure(rows, share))
-            report(cases[-1])
-    common.save(("backend", "dtype", "peer_dtype", "vocabulary_size", "cutoffs", "factor", "dim"), cases=cases)
+    common.run_case(CASES)
 
 
 if __name__ == "__main__":

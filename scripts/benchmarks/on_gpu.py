@@ -25,10 +25,10 @@ from scripts.benchmarks import common
 from trainers.support import command_line
 
 FLAGS = flags.FLAGS
-OPS = ("linear_cross_entropy", "sliced_cross_entropy", "causal_attention", "context", "recurrence")
+OPS = ("linear_cross_entropy", "sliced_cross_entropy", "attention", "recurrence")
 LAYERS = ("outputs/test_adaptive_softmax", "bodies/test_bodies")
 TESTS = [*(f"tests/ops/test_{name}.py" for name in OPS), *(f"tests/layers/{name}.py" for name in LAYERS)]
-TESTS += ["tests/optimizers/test_nag.py", "tests/models/test_training.py"]
+TESTS += ["tests/ops/context/test_context.py", "tests/optimizers/test_nag.py", "tests/models/test_training.py"]
 # The model of Baevski & Auli 2019 on WikiText-103, configs/wikitext103_adp_t.flags.
 WORDS = ["--vocabulary_size=267744", "--cutoffs=20000,60000", "--dim=1024"]
 MODEL = [*WORDS, "--num_blocks=16", "--ffn_dim=4096", "--num_heads=8"]
@@ -36,15 +36,16 @@ TRAINING = [*MODEL, "--length=512", "--batch_size=32", "--product_size=8192", "-
 BFLOAT16, FLOAT16, ROWS = "--dtype=mixed_bfloat16", "--dtype=mixed_float16", "--rows=8192,16384"
 NARROW = [BFLOAT16, "--peer_dtype=bfloat16"]
 PLAIN = [*WORDS, "--cutoffs=", "--rows=8192", *NARROW]
-WORD = [*MODEL, "--lengths=128", "--nouncached", "--repeats=50"]
+WORD = ["--case=cache", *MODEL, "--lengths=128", "--nouncached", "--repeats=50"]
 
 TINY_WORDS = ["--vocabulary_size=2000", "--cutoffs=200", "--dim=32", "--repeats=1"]
 TINY_MODEL = [*TINY_WORDS, "--num_blocks=1", "--ffn_dim=32", "--num_heads=2"]
 TINY_TRAINING = [*TINY_MODEL, "--length=8", "--batch_size=2", "--product_size=16", "--nopeers", "--noparts"]
 TINY_LOSS = [*TINY_WORDS, "--rows=32", "--nomemory"]
 TINY_PLAIN = [*TINY_LOSS, "--vocabulary_size=300", "--cutoffs=", *NARROW]
-TINY_WORD = [*TINY_MODEL, "--lengths=3", "--nouncached"]
-TINY_LSTM = ["--batch_size=2", "--length=3", "--input_dim=4", "--units=5", "--repeats=1"]
+TINY_WORD = ["--case=cache", *TINY_MODEL, "--lengths=3", "--nouncached"]
+LSTM = ["--case=recurrence"]
+TINY_LSTM = [*LSTM, "--batch_size=2", "--length=3", "--input_dim=4", "--units=5", "--repeats=1"]
 
 
 class Part(NamedTuple):
@@ -71,9 +72,9 @@ PARTS = {  # the most important first, in case the time is up before the end
     "plain softmax of 50000 words": Part("loss", (40, 30), [*PLAIN, "--vocabulary_size=50000"], TINY_PLAIN),
     "plain softmax of 267744 words": Part("loss", (50, 45), [*PLAIN, "--repeats=3"], TINY_PLAIN),
     "training in float16": Part("step", (40, 70), [*TRAINING, FLOAT16], [*TINY_TRAINING, FLOAT16]),
-    "word of 1 row": Part("cache", (30, 45), WORD, TINY_WORD),
-    "word of 32 rows": Part("cache", (30, 45), [*WORD, "--batch_size=32"], [*TINY_WORD, "--batch_size=2"]),
-    "recurrence": Part("recurrence", (25, 30), [], TINY_LSTM, exact=True),
+    "word of 1 row": Part("generation", (30, 45), WORD, TINY_WORD),
+    "word of 32 rows": Part("generation", (30, 45), [*WORD, "--batch_size=32"], [*TINY_WORD, "--batch_size=2"]),
+    "recurrence": Part("layers", (25, 30), LSTM, TINY_LSTM, exact=True),
 }
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from scripts.benchmarks import common
+from scripts.benchmarks import common, memory
 from trainers.support import command_line
 
 FLAGS = flags.FLAGS
@@ -69,7 +69,7 @@ class Watch(threading.Thread):
                     for process in tasks.read_text().split():
                         # A forked process has the command line of its parent until it runs its program.
                         if Path(f"/proc/{process}/cmdline").read_bytes() != parent:
-                            self.peak = max(self.peak, common.status("VmHWM", process))
+                            self.peak = max(self.peak, memory.status("VmHWM", process))
                 except (OSError, StopIteration):  # the process has ended
                     continue
 
@@ -81,7 +81,7 @@ def time_preparation(texts, data_dir, processes):
     how = {"subwords": FLAGS.subwords, "processes": processes}
     with Watch() as others:
         start = time.perf_counter()
-        peak = common.peak_bytes(lambda: prepare(texts, data_dir, **how))
+        peak = memory.peak_bytes(lambda: prepare(texts, data_dir, **how))
         seconds = time.perf_counter() - start
     corpus = load_corpus(data_dir)
     start = time.perf_counter()

@@ -61,17 +61,12 @@ def of_keras():
 
 def main():
     random = np.random.default_rng(1)
-    draw = lambda *shape: np.exp(random.random(shape) * np.log(FLAGS.items)).astype("int32") - 1  # noqa: E731
-    batches = itertools.repeat((draw(FLAGS.batch_size, FLAGS.history), draw(FLAGS.batch_size)))
+    shapes = (FLAGS.batch_size, FLAGS.history), FLAGS.batch_size
+    batches = itertools.repeat(tuple(common.log_uniform(random, shape, FLAGS.items) for shape in shapes))
     turns = {name: fit_turn(make(), batches) for name, make in CANDIDATES.items()}
-    times = common.time_interleaved(turns, FLAGS.repeats, warmup=1, timed=True)
-    seconds = {name: common.spread(some) for name, some in times.items()}
-    reference = seconds["ours"]["median"]
-    lines = [
-        [name, f"{1e3 * times['median']:,.0f}", f"{times['median'] / reference:.1f}"] for name, times in seconds.items()
-    ]
-    common.print_table(["", "ms", "time / ours"], lines)
-    common.save(SETTINGS, candidates={name: {"seconds": times} for name, times in seconds.items()})
+    candidates = {name: {"seconds": times} for name, times in common.times_of(turns, warmup=1, timed=True).items()}
+    common.print_times(candidates)
+    common.save(SETTINGS, candidates=candidates)
 
 
 CANDIDATES = {"ours": ours, "keras": of_keras}

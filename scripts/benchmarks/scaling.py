@@ -26,9 +26,7 @@ MIB = 2**20
 
 
 def define_flags():
-    sizes = {"vocabulary_size": 49_456, "cutoffs": ["4000", "16000"]}
-    body = {"num_blocks": 4, "dim": 256, "ffn_dim": 1024, "num_heads": 8}
-    common.define_flags(5, **sizes, **body)
+    common.define_flags(5, **common.BOOKS)
     flags.DEFINE_string(
         "strategy", None, "Strategy of trainers.train; by default the strategy of the backend for one machine."
     )
@@ -64,10 +62,9 @@ def replica():
             turns[name]()  # traces and compiles with this function
         if FLAGS.strategy != "model_parallel" and sum(summed.values()) < held(models[0].trainable_variables):
             raise RuntimeError("The sums of gradients were not counted: they are made by another function.")
-        seconds = common.time_interleaved(turns, FLAGS.repeats, warmup=1, timed=True)
         figures = {
             "replicas": strategy.replicas,
-            "seconds": {name: common.spread(values) for name, values in seconds.items()},
+            "seconds": common.times_of(turns, warmup=1, timed=True),
             "summed_bytes": by_compiler(models[0]) if FLAGS.strategy == "model_parallel" else sum(summed.values()),
             "state_bytes_of_a_device": held([*models[0].trainable_variables, *models[0].optimizer.variables]),
             "table_bytes_of_a_device": held(models[0].word_output.tables),

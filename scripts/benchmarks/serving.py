@@ -1,18 +1,37 @@
-"""Times requests to SavedModels of a large vocabulary: next words and scores, against a full softmax.
+"""Times answers to requests: of SavedModels, of the page's server, and of a program that starts anew.
 
-    python -m scripts.benchmarks.serving --results=scripts/results/benchmarks/serving.json
+    python -m scripts.benchmarks.serving --backend=tensorflow --results=scripts/results/benchmarks/serving.json
+    python -m scripts.benchmarks.serving --case=page --backend=torch --run_dir=runs/books --text=data/books/valid.txt
+    python -m scripts.benchmarks.serving --case=cold_start --backend=torch
 
-Two models with the same decoder are exported: one with tied adaptive input and softmax, and one with a full softmax
-tied to a single table. Their signatures are timed in turns in one process, with a client that sends one request at a
-time. The next words are first compared with all log-probabilities. The program also times a plain export of the first
-model, which returns all log-probabilities of all positions; the client takes the best words of the last position.
-Requests contain text and answers contain words, so that the times include everything except the network. The weights
-are random, but the tails have about the probability of their words in English text. Each request has a different text.
+- `saved_model`: two models with the same decoder are exported: one with tied adaptive input and softmax, and one with a
+  full softmax tied to a single table. Their signatures are timed in turns in one process, with a client that sends one
+  request at a time. The next words are first compared with all log-probabilities. A plain export of the first model is
+  timed, too; it returns all log-probabilities of all positions, and the client takes the best words of the last one.
+  Requests contain text and answers contain words, so that the times include everything except the network. The weights
+  are random, but the tails have about the probability of their words in English text. Each request has a different
+  text.
+- `page`: the server of the page is a process of its own and begins with the usual warm-up. Each request is for other
+  words of the text. The seconds include HTTP and JSON, up to the last byte of a score and up to the first word of a
+  continuation; the browser needs some milliseconds more to draw. `clients` send such requests together, and every
+  answer must be without an error.
+- `cold_start`: `trainers.score` of a line of six words, against the import of Keras and its backend. Processes are
+  timed in turns, from their start to their end. The run has the model of the README with random weights: tied words,
+  49,456 words, 4 blocks of 256/1,024 with 8 heads. JAX keeps no compiled programs for later processes.
 """
 
+import contextlib
+import http.client
 import itertools
+import json
 import os
+import re
+import subprocess
+import sys
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 from absl import flags, logging
@@ -21,36 +40,41 @@ from scripts.benchmarks import common
 from trainers.support import command_line
 
 FLAGS = flags.FLAGS
+LINE = "word9 word99 word999 word9999 word40000 unknown\n"
 
 
 def define_flags():
-    body = {"num_blocks": 8, "dim": 512, "ffn_dim": 2048, "num_heads": 8}
-    common.define_model_flags(vocabulary_size=267_744, cutoffs=["20000", "60000"], **body)
+    common.define_flags(100, **common.WIKITEXT103)
+    common.define_case(CASES)
     flags.DEFINE_list("tail_shares", ["0.115", "0.145"], "Probability of each tail.")
     flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Data type of weights and matrix products.")
     flags.DEFINE_list("batch_sizes", ["1", "32"], "Numbers of lines in a request.")
-    flags.DEFINE_integer("words", 20, "Number of words in a line.", lower_bound=1)
+    flags.DEFINE_integer("words", 20, "Number of words in a line or request.", lower_bound=1)
     flags.DEFINE_integer("k", 10, "Number of next words to request.", lower_bound=1)
-    flags.DEFINE_integer("repeats", 100, "Number of timed requests of each kind.", lower_bound=1)
-    command_line.define_path("results", None, "JSON file to write. It needs a clean working tree.")
+    command_line.define_path("run_dir", None, "Folder of a trained run, for the page.")
+    command_line.define_path("text", None, "UTF-8 text file whose words are asked for, for the page.")
+    flags.DEFINE_integer("clients", 8, "Clients of the page at once.", lower_bound=1)
 
 
-def adaptive_model(random):
+def saved_model():
+    logging.set_verbosity(logging.ERROR)  # TensorFlow reports where it writes
+    from keras_adaptive.data import Vocabulary
+
+    vocabulary = Vocabulary.from_counts({f"w{i}": FLAGS.vocabulary_size - i for i in range(FLAGS.vocabulary_size - 4)})
+    with tempfile.TemporaryDirectory() as folder:
+        loaded = signatures(folder, vocabulary)
+        tails = check(loaded, vocabulary)
+        print(f"{' / '.join(f'{100 * share:.1f}' for share in tails)} % of the probability in the tails")
+        requests = itertools.product(("next_words", "score"), map(int, FLAGS.batch_sizes))
+        cases = [measure(loaded, vocabulary, signature, batch_size) for signature, batch_size in requests]
+    names = ("backend", *common.MODEL_FLAGS, "dtype", "words", "k")
+    common.save(names, probability_of_tails=tails, cases=cases)
+
+
+def adaptive_model():
     model = common.build()
-    give_tails_their_share(model, random)
+    common.give_tails_their_share(model, np.random.default_rng(0))
     return model
-
-
-def give_tails_their_share(model, random):
-    """Sets the columns of the tails along the mean hidden state, so that each tail has its share of probability."""
-    from keras import ops
-
-    hidden = ops.convert_to_numpy(model(ranks(random, 256, FLAGS.vocabulary_size))[:, -1])
-    logits = hidden @ ops.convert_to_numpy(model.word_output.tables[0]).T
-    shares = np.array([float(share) for share in FLAGS.tail_shares])
-    goals = np.log(np.exp(logits).sum(-1)).mean() + np.log(shares / (1 - shares.sum()))
-    mean = hidden.mean(0)
-    model.word_output.class_table.assign(np.outer(goals, mean / (mean @ mean)))
 
 
 def signatures(folder, vocabulary):
@@ -61,7 +85,7 @@ def signatures(folder, vocabulary):
 
     loaded = {}
     for name, make in (
-        ("adaptive", lambda: adaptive_model(np.random.default_rng(0))),
+        ("adaptive", adaptive_model),
         ("full softmax", lambda: common.build(cutoffs=())),
     ):
         path = f"{folder}/{name.split()[0]}/1"
@@ -70,18 +94,14 @@ def signatures(folder, vocabulary):
     return loaded
 
 
-def ranks(random, batch_size, vocabulary_size):
-    """Returns the ranks of the words of lines (batch_size, words), by Zipf's law."""
-    return np.exp(random.random((batch_size, FLAGS.words)) * np.log(vocabulary_size)).astype("int32") - 1
-
-
 def texts(vocabulary, batch_size):
     """Yields endless batches of lines."""
     import tensorflow as tf
 
     random, words = np.random.default_rng(batch_size), np.array(vocabulary.words[4:])
     while True:
-        yield tf.constant([" ".join(line) for line in words[ranks(random, batch_size, len(words))]])
+        ids = common.log_uniform(random, (batch_size, FLAGS.words), len(words))
+        yield tf.constant([" ".join(line) for line in words[ids]])
 
 
 def check(loaded, vocabulary):
@@ -101,7 +121,7 @@ def check(loaded, vocabulary):
 
 
 def measure(loaded, vocabulary, signature, batch_size):
-    """Returns the latencies of a signature of all candidates, timed in turns."""
+    """Times a signature of all candidates in turns, prints and returns their latencies."""
     import tensorflow as tf
 
     batches = texts(vocabulary, batch_size)
@@ -126,37 +146,112 @@ def measure(loaded, vocabulary, signature, batch_size):
             "p99": float(np.quantile(times, 0.99)),
             "requests_per_second": len(times) / sum(times),
         }
+    print(f"\n{signature}, {batch_size} lines of {FLAGS.words} words", flush=True)
+    p99 = {name: f"{1e3 * figures['p99']:.1f}" for name, figures in case["candidates"].items()}
+    rates = {name: f"{figures['requests_per_second']:.1f}" for name, figures in case["candidates"].items()}
+    common.print_times(case["candidates"], 1, **{"p99 ms": p99, "requests/s": rates})
     return case
 
 
-def report(case):
-    print(f"\n{case['signature']}, {case['batch_size']} lines of {FLAGS.words} words", flush=True)
-    full = case["candidates"]["full softmax"]["median"]
-    rows = []
-    for name, time in case["candidates"].items():
-        times = f"{1e3 * time['median']:.1f}", f"{1e3 * time['p99']:.1f}"
-        rows.append([name, f"{time['requests_per_second']:.1f}", *times, f"{full / time['median']:.2f}"])
-    common.print_table(["", "requests/s", "p50 ms", "p99 ms", "times as fast"], rows)
+def page():
+    run_dir = os.path.abspath(FLAGS.run_dir)
+    name, texts = os.path.basename(run_dir), passages(FLAGS.text, FLAGS.words)
+    requests = {
+        "score": lambda: {"run": name, "text": next(texts)},
+        "generate": lambda: {"run": name, "prompt": next(texts), "length": 1, "temperature": 0.8},
+    }
+    with server(run_dir) as (port, ready), ThreadPoolExecutor(FLAGS.clients) as clients:
+        alone = {route: [ask(port, route, body()) for _ in range(FLAGS.repeats)] for route, body in requests.items()}
+        bodies = [requests["score"]() for _ in range(FLAGS.repeats * FLAGS.clients)]
+        start = time.perf_counter()
+        together = list(clients.map(lambda body: ask(port, "score", body), bodies))
+        rate = len(bodies) / (time.perf_counter() - start)
+    kinds = {**alone, f"{FLAGS.clients} clients": together}
+    figures = {kind: common.spread(seconds) for kind, seconds in kinds.items()}
+    common.print_times(figures)
+    print(f"ready after {ready:.1f} s; {rate:.1f} answers a second for {FLAGS.clients} clients")
+    figures = {"seconds": figures, "ready_seconds": ready, "answers_per_second": rate}
+    common.save(("backend", "words", "clients", "repeats"), {"run": name}, **figures)
+
+
+@contextlib.contextmanager
+def server(run_dir):
+    """Starts the server, and yields its port and the seconds until it was ready."""
+    command = [sys.executable, "-m", "trainers.serve", f"--run_dir={run_dir}", "--port=0"]
+    start = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=common.ROOT) as process:
+        try:
+            found = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
+            if not found:
+                raise ValueError(f"trainers.serve cannot serve --run_dir={run_dir}: its message stands above.")
+            yield int(found[1]), time.perf_counter() - start
+        finally:
+            process.terminate()
+
+
+def ask(port, route, body):
+    """Returns the seconds until the answer to a score, or until the first word of a continuation."""
+    start = time.perf_counter()
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=600)) as connection:
+        connection.request("POST", f"/api/{route}", json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        first = answer.read() if route == "score" else answer.readline()
+        seconds = time.perf_counter() - start
+        rest = answer.read()
+    if answer.status != 200 or b'{"error"' in rest:
+        raise ValueError(f"The server answered {answer.status}: {(first + rest)[:200]!r}.")
+    return seconds
+
+
+def passages(path, words):
+    """Yields passages of some words of a text, again and again from its beginning."""
+    split = Path(path).read_text(encoding="utf-8")[: 10**6].split()
+    if len(split) < words:
+        raise ValueError(f"--text must have at least {words} words. Received: {path} with {len(split)}.")
+    while True:
+        for start in range(0, len(split) - words + 1, words):
+            yield " ".join(split[start : start + words])
+
+
+def cold_start():
+    with tempfile.TemporaryDirectory() as folder:
+        write_run(folder)
+        score = "-m", "trainers.score", f"--run_dir={folder}", f"--input={folder}/line.txt"
+        turns = {"import keras": lambda: python("-c", "import keras"), "score": lambda: python(*score)}
+        candidates = common.times_of(turns, warmup=1)
+    common.print_times(candidates)
+    common.save(("backend", *common.MODEL_FLAGS), candidates=candidates)
+
+
+def write_run(folder):
+    """Writes the folder of a run that contains a model with random weights, and a text of one line."""
+    from keras_adaptive.data import Vocabulary
+    from trainers.experiments.run_folder import RunFolder
+
+    vocabulary = Vocabulary.from_counts({f"word{i}": 1 for i in range(FLAGS.vocabulary_size - 4)}, multiple_of=1)
+    facts = {"size": len(vocabulary), "sha256": vocabulary.sha256}
+    metadata = {"source": "random", "tokenizer": "whitespace", "unit": "word", "vocabulary": facts}
+    RunFolder(folder).write("--length=512\n", vocabulary, metadata)
+    common.build().save(Path(folder, "best.keras"))
+    Path(folder, "line.txt").write_text(LINE)
+
+
+def python(*arguments):
+    """Runs Python with arguments in a new process, which must succeed."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    subprocess.run([sys.executable, *arguments], check=True, env=environment, cwd=common.ROOT, capture_output=True)
+
+
+CASES = {
+    "saved_model": common.Case(saved_model, backends=("tensorflow",)),
+    "page": common.Case(page, {"words": 50, "repeats": 20}, required=("run_dir", "text")),
+    "cold_start": common.Case(cold_start, {**common.BOOKS, "repeats": 5}),
+}
 
 
 def main():
-    logging.set_verbosity(logging.ERROR)  # TensorFlow reports where it writes
-    from keras_adaptive.data import Vocabulary
-
-    vocabulary = Vocabulary.from_counts({f"w{i}": FLAGS.vocabulary_size - i for i in range(FLAGS.vocabulary_size - 4)})
-    with tempfile.TemporaryDirectory() as folder:
-        loaded = signatures(folder, vocabulary)
-        tails = check(loaded, vocabulary)
-        shares = " / ".join(f"{100 * share:.1f}" for share in tails)
-        print(f"{shares} % of the probability in the tails")
-        cases = []
-        for signature, batch_size in itertools.product(("next_words", "score"), map(int, FLAGS.batch_sizes)):
-            cases.append(measure(loaded, vocabulary, signature, batch_size))
-            report(cases[-1])
-    names = (*common.MODEL_FLAGS, "dtype", "words", "k")
-    common.save(names, {"backend": "tensorflow"}, probability_of_tails=tails, cases=cases)
+    common.run_case(CASES)
 
 
 if __name__ == "__main__":
-    os.environ["KERAS_BACKEND"] = "tensorflow"  # before Keras is imported
     common.run(main, define_flags)

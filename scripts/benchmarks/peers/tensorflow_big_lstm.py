@@ -1,7 +1,7 @@
 """Projected LSTM with a sampled softmax, as a user writes it with Keras on TensorFlow, for comparison.
 
 The program uses Keras' `Embedding`, its `RNN` over a cell with a projection, `tf.nn.sampled_softmax_loss`, and
-TensorFlow's Adagrad, which updates only the rows in `tf.IndexedSlices`. `scripts.benchmarks.big_lstm_step` times it.
+TensorFlow's Adagrad, which updates only the rows in `tf.IndexedSlices`. `scripts.benchmarks.step` times it.
 """
 
 import keras

@@ -1,7 +1,7 @@
 """Sampled softmax, as a TensorFlow user writes it without this package, for comparison.
 
 The program uses `tf.nn.sampled_softmax_loss` on a table and biases, whose gradients are `tf.IndexedSlices`, and
-TensorFlow's Adagrad, which updates only their rows. `scripts.benchmarks.sampled_loss` times it.
+TensorFlow's Adagrad, which updates only their rows. `scripts.benchmarks.loss` times it.
 """
 
 import tensorflow as tf

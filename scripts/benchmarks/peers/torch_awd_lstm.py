@@ -2,7 +2,7 @@
 
 The program uses layers of `torch.nn.LSTM` whose recurrent weights are dropped before every pass, locked dropout, AR and
 TAR, and `torch.nn.AdaptiveLogSoftmaxWithLoss`, which shares no weights with the embedding. Adam and clipping are
-PyTorch's. `scripts.benchmarks.recurrent_step` times it.
+PyTorch's. `scripts.benchmarks.step` times it.
 """
 
 import itertools

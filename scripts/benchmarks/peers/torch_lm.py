@@ -120,6 +120,51 @@ class TransformerLM(nn.Module):
         return {name: weight.to(self.output_dtype) for name, weight in weights.items()}
 
 
+class Trainer:
+    """Trains a new model, an update at a time, with an optimizer and the clipping of PyTorch.
+
+    Args:
+        sizes: Arguments of `TransformerLM`.
+        optimizer: "nag", Nesterov's method; or "muon", Muon for the matrices of the blocks and Adam for the rest.
+        tied: Whether the words are tied.
+        compiled: Whether `torch.compile` compiles the model.
+        bfloat16: Whether it computes in bfloat16.
+    """
+
+    def __init__(self, sizes, optimizer="nag", tied=False, compiled=False, bfloat16=False):
+        model = TransformerLM(*sizes)
+        self.model = (model.tie() if tied else model).to(common.torch_device())
+        self.model.output_dtype = torch.bfloat16 if bfloat16 else torch.float32
+        self.forward = torch.compile(self.model) if compiled else self.model
+        self.weights = [weight for weight in self.model.parameters() if weight.requires_grad]
+        self.optimizers = self.nag() if optimizer == "nag" else self.muon()
+        self.bfloat16 = bfloat16
+
+    def nag(self):
+        return [torch.optim.SGD(self.weights, lr=1e-3, momentum=0.99, nesterov=True, fused=True)]
+
+    def muon(self):
+        body = [weight for weight in self.model.blocks.parameters() if weight.ndim == 2]
+        rest = [weight for weight in self.weights if all(weight is not matrix for matrix in body)]
+        muon = torch.optim.Muon(body, lr=1e-3, weight_decay=0, ns_steps=3)
+        return [muon, torch.optim.Adam(rest, lr=1e-3, fused=True)]
+
+    def count_params(self):
+        return sum(weight.numel() for weight in self.weights)
+
+    def update(self, tokens, targets):
+        """Takes one step on ids (batch, length), and returns the mean loss before it."""
+        weights = torch.ones(targets.shape, device=targets.device)
+        with torch.autocast(targets.device.type, torch.bfloat16, enabled=self.bfloat16):
+            loss = self.forward(tokens, targets, weights) / targets.numel()
+        self.model.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 0.1)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return loss.item()
+
+
 def to_device(batch, device):
     inputs, targets, weights = (torch.from_numpy(np.ascontiguousarray(array)) for array in batch)
     return inputs.long().to(device), targets.long().to(device), weights.to(device)

@@ -2,62 +2,55 @@
 
 import importlib
 import json
-import shutil
+import re
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from scripts.benchmarks import cold_start, common, evaluation
+from scripts.benchmarks import common, evaluation, memory
 from tests.support import programs
 from tests.support.backends import BACKEND
 from tests.support.programs import call
-from trainers import score
 
 WORDS = ["--vocabulary_size=2000", "--cutoffs=200"]
 BODY = ["--dim=32", "--num_blocks=1", "--ffn_dim=32", "--num_heads=2"]
-PROGRAMS = {
+PROGRAMS = {  # of a benchmark, or of one of its cases
     "loss": [*WORDS, "--dim=32", "--rows=48", "--repeats=1", "--nomemory"],
     "loss, one band": ["--vocabulary_size=300", "--cutoffs=", "--dim=32", "--rows=48", "--repeats=1", "--nomemory"],
+    "loss --case=sampled": [
+        *("--vocabulary_sizes=900,2000", "--dim=8", "--rows=12", "--num_samples=20", "--repeats=1", "--nomemory"),
+    ],
     "step": [*WORDS, *BODY, "--length=16", "--batch_size=2", "--repeats=1", "--dtype=mixed_bfloat16"],
-    "cache": [*WORDS, *BODY, "--lengths=4", "--repeats=1"],
     "scaling": [*WORDS, *BODY, "--devices=2", "--length=8", "--rows=1", "--updates=1", "--repeats=1"],
     "generation": [*WORDS, "--tail_shares=0.26", "--dim=64", "--batch_sizes=3", "--k=5", "--repeats=1"],
-    "concatenation": [
+    "generation --case=cache": [*WORDS, *BODY, "--lengths=4", "--repeats=1"],
+    "generation --case=word": [*WORDS, *BODY, "--tail_shares=0.26", "--words=2", "--repeats=1"],
+    "generation --case=bodies": [
+        *(*BODY, "--words=2", "--num_local=2", "--num_global=1", "--global_window=3", "--lengths=4,9", "--repeats=1"),
+    ],
+    "layers": [
         *("--batch_size=2", "--length=9", "--dim=4", "--num_local=3", "--num_global=2", "--global_window=4"),
         *("--repeats=1", "--nomemory"),
     ],
-    "recurrence": ["--batch_size=2", "--length=3", "--input_dim=4", "--units=5", "--repeats=1"],
-    "sampled_loss": [
-        "--vocabulary_sizes=900,2000",
-        "--dim=8",
-        "--rows=12",
-        "--num_samples=20",
-        "--repeats=1",
-        "--nomemory",
-    ],
+    "layers --case=recurrence": ["--batch_size=2", "--length=3", "--input_dim=4", "--units=5", "--repeats=1"],
     "recommender": ["--items=50", "--dim=4", "--batch_size=8", "--num_samples=9", "--repeats=1"],
-    "generated_word": [
-        *BODY,
-        "--words=2",
-        "--num_local=2",
-        "--num_global=1",
-        "--global_window=3",
-        "--lengths=4,9",
-        "--repeats=1",
-    ],
-    "sampled_word": [*WORDS, *BODY, "--tail_shares=0.26", "--words=2", "--repeats=1"],
     "evaluation": [*WORDS, *BODY, "--block=16", "--batch_size=2", "--tokens=100", "--repeats=1"],
     "checkpoints": [*WORDS, *BODY, "--length=8", "--rows=2", "--updates=1", "--repeats=1"],
 }
 if BACKEND != "torch":  # torch runs all of them, and the peers, which are torch's
-    REST = ("cache", "concatenation", "recurrence", "recommender", "generated_word", "sampled_word", "checkpoints")
-    PROGRAMS = {name: arguments for name, arguments in PROGRAMS.items() if name not in REST}
+    SHORT = ("loss", "loss, one band", "loss --case=sampled", "step", "scaling", "generation", "evaluation")
+    PROGRAMS = {name: PROGRAMS[name] for name in SHORT}
     PROGRAMS["step"].append("--nopeers")
 if BACKEND == "tensorflow":  # of the peer
-    sizes = ["--dim=4", "--units=6", "--rows=3", "--length=4", "--num_samples=9"]
-    PROGRAMS["big_lstm_step"] = ["--vocabulary_size=50", *sizes, "--repeats=1"]
+    sizes = ["--dim=4", "--units=6", "--batch_size=3", "--length=4", "--num_samples=9"]
+    PROGRAMS["step --case=big_lstm"] = ["--vocabulary_size=50", *sizes, "--repeats=1"]
+
+
+def module_of(program):
+    """Returns the name of the module of a row of the table."""
+    return f"scripts.benchmarks.{program.split(',')[0].split()[0]}"
 
 
 @pytest.mark.filterwarnings("default")  # the peers' own are not ours
@@ -67,8 +60,8 @@ def test_it_runs_and_writes_its_figures(program, tmp_path, monkeypatch, forks):
     monkeypatch.setattr(common, "SETTLE", 0)
     if BACKEND != "torch":
         monkeypatch.setattr(evaluation, "PEERS", dict(list(evaluation.PEERS.items())[:1]))
-    script = importlib.import_module(f"scripts.benchmarks.{program.split(',')[0]}")
-    call(script, f"--backend={BACKEND}", f"--results={tmp_path / 'results.json'}", *PROGRAMS[program])
+    script, case = importlib.import_module(module_of(program)), re.findall(r"--case=\w+", program)
+    call(script, *case, f"--backend={BACKEND}", f"--results={tmp_path / 'results.json'}", *PROGRAMS[program])
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["settings"]["backend"] == BACKEND and results["machine"]["versions"]["keras"]
     for case in results.get("cases", [results]):
@@ -78,33 +71,15 @@ def test_it_runs_and_writes_its_figures(program, tmp_path, monkeypatch, forks):
             assert 0 < time["low"] <= time["median"] <= time["high"]
 
 
-def test_a_cold_start_scores_a_line(tmp_path, monkeypatch, capsys):
-    """In this process; only the benchmark starts new ones."""
-    commands, run = [], tmp_path / "run"
-
-    def python(*arguments):
-        commands.append(arguments)
-        if arguments[0] == "-m":
-            shutil.copytree(arguments[2].split("=")[1], run, dirs_exist_ok=True)
-
-    monkeypatch.setattr(common, "SETTLE", 0)
-    monkeypatch.setattr(cold_start, "python", python)
-    call(cold_start, f"--backend={BACKEND}", *WORDS, *BODY, "--repeats=1", f"--results={tmp_path / 'results.json'}")
-    assert set(json.loads((tmp_path / "results.json").read_text())["candidates"]) == {"import keras", "score"}
-    assert commands[0] == ("-c", "import keras") and commands[1][:2] == ("-m", "trainers.score")
-    call(score, f"--run_dir={run}", f"--input={run / 'line.txt'}")
-    assert "7 tokens, perplexity" in capsys.readouterr().out
-
-
 def test_each_is_a_program_that_chooses_its_backend_itself():
     """Nothing that one imports at its top imports Keras."""
-    modules = sorted({f"scripts.benchmarks.{program.split(',')[0]}" for program in PROGRAMS})
+    modules = sorted({module_of(program) for program in PROGRAMS})
     code = f"import {', '.join(modules)}; scripts.benchmarks.common.choose_backend({BACKEND!r})"
     done = programs.run("-c", code, KERAS_BACKEND="torch" if BACKEND == "jax" else "jax")
     assert done.returncode == 0, done.stderr
     for module in modules:
         done = programs.run("-m", module, "--helpshort")
-        (arguments, *_) = (PROGRAMS[one] for one in PROGRAMS if module.split(".")[-1] == one.split(",")[0])
+        arguments = [flag for program in PROGRAMS if module_of(program) == module for flag in PROGRAMS[program]]
         for flag in ("--backend", *arguments):
             if not flag.startswith("--no"):
                 assert f"{flag.split('=')[0]}:" in done.stdout, done.stderr
@@ -172,5 +147,5 @@ def test_the_functions_own_seconds():
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read as Linux tells it")
 def test_peak_bytes_sees_what_is_held_for_a_moment():
     size = 64 * 2**20
-    peak = common.peak_bytes(lambda: np.ones(size, "uint8").sum())
+    peak = memory.peak_bytes(lambda: np.ones(size, "uint8").sum())
     assert 0.9 * size < peak < 1.5 * size
