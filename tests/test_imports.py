@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_adaptive"
 
 # What each part of keras_adaptive may import of the others, in any line of any of its modules.
-GROUND = {"files", "special_words"}
+GROUND = {"fields", "files", "special_words"}
 FOR_ALL = {"deprecation", "typing"}
 LEAVES = {"data", "metrics", "optimizers", "callbacks"}
 TOP = {"export", "distribution", "fairseq", "evaluation"}

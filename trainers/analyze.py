@@ -35,6 +35,7 @@ from keras_adaptive.metrics import perplexity
 from trainers.experiments.experiment import Experiment, plain
 from trainers.experiments.word_losses import Blocks, open_runs
 from trainers.support import command_line
+from trainers.support.tables import aligned
 
 FLAGS = flags.FLAGS
 SPLITS = ("valid", "test")
@@ -205,8 +206,7 @@ def table(analysis):
         settings = [run["settings"].get(name) or "–" for name in analysis["differing"]]
         numbers = ["–" if run[name] is None else f"{run[name]:,.0f}" for name in ("parameters", "tokens", "seconds")]
         rows.append([run["name"], *settings, *numbers, *(f"{run[measure][part]:,.{digits}f}" for part in SPLITS)])
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    return aligned(rows)
 
 
 def integers(name):

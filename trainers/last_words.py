@@ -27,6 +27,7 @@ from keras_adaptive.text.scoring import score_rows
 from trainers.experiments.run_folder import RunFolder
 from trainers.support import command_line
 from trainers.support.progress import Progress
+from trainers.support.tables import aligned
 
 FLAGS = flags.FLAGS
 FREQUENT, RARE = 2, 1500  # occurrences before in the passage, and in the training text
@@ -174,8 +175,7 @@ def table(results):
     for result in results:
         cells = [shown(result["accuracy"].get(name), result["passages"].get(name)) for name in names]
         rows.append([result["run"], *cells, f"{result['perplexity']:.2f}"])
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return aligned(rows, str.ljust)
 
 
 def shown(accuracy, passages):

@@ -11,6 +11,7 @@ from absl import flags
 from keras_adaptive.text import TextModel
 from trainers.experiments.run_folder import RunFolder
 from trainers.support import command_line
+from trainers.support.tables import aligned
 
 FLAGS = flags.FLAGS
 
@@ -33,8 +34,7 @@ def table(words, neighbors, vocabulary):
     for word, pairs in zip(words, neighbors):
         shown = [f"{neighbor} {cosine:.3f}" for neighbor, cosine in pairs]  # a small vocabulary has fewer
         rows.append([f"{word} (known)" if word in vocabulary else word, *shown, *[""] * (FLAGS.k - len(shown))])
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return aligned(rows, str.ljust)
 
 
 if __name__ == "__main__":

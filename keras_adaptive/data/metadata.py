@@ -4,46 +4,17 @@ import json
 import os
 import re
 import reprlib
-from typing import NamedTuple
 
 import numpy as np
 
 from keras_adaptive.data.codecs.characters import UNITS
 from keras_adaptive.data.codecs.words import RULES, TOKENIZERS
+from keras_adaptive.fields import TEXT, Field, number, one_of, or_null, whole
 from keras_adaptive.files import read_text, reading
 
 SPLITS = ("train", "valid", "test")
 DTYPES = ("uint16", "int32")  # types of token ids that `prepare` writes
-_MOST = 2**53  # larger counts are not exact in JSON
 _MOST_BYTES = 1 << 20  # largest number of bytes of text per token, far more than words and their spaces have
-
-
-class Field(NamedTuple):
-    """Condition on a field.
-
-    Args:
-        expected: Description of the condition, for the message.
-        holds: Function that returns whether a value satisfies the condition.
-    """
-
-    expected: str
-    holds: object
-
-
-def one_of(*values):
-    return Field(f"one of {', '.join(values)}", lambda value: isinstance(value, str) and value in values)
-
-
-def _is_count(value):
-    return type(value) is int and 0 <= value <= _MOST
-
-
-def _is_positive(value):
-    return _is_count(value) and value > 0
-
-
-def _is_share(value):
-    return type(value) in (int, float) and 0 <= value <= 1
 
 
 def _is_file_name(value):
@@ -54,10 +25,7 @@ def _is_hexadecimal(digits):
     return lambda value: isinstance(value, str) and re.fullmatch(f"[0-9a-f]{{{digits}}}", value)
 
 
-COUNT = Field("an integer of at least 0", _is_count)
-POSITIVE = Field("an integer of at least 1", _is_positive)
-SHARE = Field("a number from 0 to 1", _is_share)
-TEXT = Field("a string", lambda value: isinstance(value, str))
+COUNT, POSITIVE, SHARE = whole(0), whole(1), number(0, 1)
 FILE = Field("the name of a file in the folder of the corpus", _is_file_name)
 SHA256 = Field("64 hexadecimal digits", _is_hexadecimal(64))
 CRC32 = Field("8 hexadecimal digits", _is_hexadecimal(8))
@@ -69,7 +37,7 @@ RUN = {
     "tokenizer": one_of(*TOKENIZERS),
     "unit": one_of("word", "sub-word", *UNITS.values()),
 }  # fields of a converted run
-MIN_COUNT = Field("an integer of at least 0, or null", lambda value: value is None or _is_count(value))
+MIN_COUNT = or_null(COUNT)
 VOCABULARY = {"size": COUNT, "sha256": SHA256}
 SPLIT = {"tokens": COUNT, "lines": COUNT, "unknown": COUNT, "unknown_share": SHARE, "sha256": SHA256}
 SIZES = ("bytes", "text_bytes")  # of the file, and of its text with one byte for each end of a line
@@ -156,8 +124,8 @@ def _check_shards(path, name, split, metadata):
         if kind not in ("tokens", "words") or kind == "words" and metadata["unit"] != "sub-word":
             raise _wrong(path, place, kind, "tokens, or words in a corpus of sub-words")
         _check(path, place, shards, SHARDS)
-        for number, shard in enumerate(shards):
-            _check(path, f"{place}.{number}", shard, SHARD)
+        for index, shard in enumerate(shards):
+            _check(path, f"{place}.{index}", shard, SHARD)
         itemsize = np.dtype((metadata if kind == "tokens" else metadata["words"])["dtype"]).itemsize
         size = sum(shard["bytes"] for shard in shards)
         if size != split[kind] * itemsize:

@@ -1,12 +1,12 @@
 """Translates the options of a checkpoint to a model, and refuses options that are not supported."""
 
 import ast
-import math
 import re
 import reprlib
 from functools import partial
 
 from keras_adaptive.fairseq.harmless import DATA, EVALUATION, OPTIMIZATION, TRAINING
+from keras_adaptive.fields import TEXT, Field, number, whole
 from keras_adaptive.layers import (
     AdaptiveEmbedding,
     AdaptiveSoftmax,
@@ -130,30 +130,25 @@ def resolve(checkpoint):
 def _check_types(options):
     """Raises a ValueError if an option is not of the type that fairseq writes."""
     for name, default in DEFAULTS.items():
-        expected, holds = _expected(name, default)
-        if options[name] is not None and not holds(options[name]):
+        field = _field(name, default)
+        if options[name] is not None and not field.holds(options[name]):
             received = _short(options[name])
-            raise ValueError(f"The option {name} of the checkpoint must be {expected}. Received: {received}.")
+            raise ValueError(f"The option {name} of the checkpoint must be {field.expected}. Received: {received}.")
 
 
-def _expected(name, default):
-    """Returns a description of the values of an option, and a function that tells whether a value is allowed."""
+def _field(name, default):
+    """Returns the `Field` of an option."""
     if name in NUMBERS_OR_TEXT:
-        return "numbers, or a string of them", lambda value: isinstance(value, (int, str, list, tuple))
+        return Field("numbers, or a string of them", lambda value: isinstance(value, (int, str, list, tuple)))
     if isinstance(default, str):
-        return "a string", lambda value: isinstance(value, str)
+        return TEXT
     if isinstance(default, bool):
-        return "true or false", lambda value: isinstance(value, (bool, int))
+        return Field("true or false", lambda value: isinstance(value, (bool, int)))
     if name in FACTORS:
-        return "a number of at least 1", lambda value: _is_number(value) and 1 <= value <= LARGEST
+        return number(1, LARGEST)
     if isinstance(default, float):
-        return "a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1
-    least = int(name != "char_embedder_highway_layers")
-    return f"a whole number from {least} to {LARGEST}", lambda value: type(value) is int and least <= value <= LARGEST
-
-
-def _is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return number(0, 1)
+    return whole(int(name != "char_embedder_highway_layers"), LARGEST)
 
 
 def _refuse(checkpoint, options):

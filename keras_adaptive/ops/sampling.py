@@ -14,6 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_adaptive.backend.compiled import constant
+from keras_adaptive.backend.first_of_runs import first_of_runs
 from keras_adaptive.typing import Tensor
 
 PIECES = 1024  # number of pieces of a log-uniform distribution, a power of two
@@ -183,7 +184,7 @@ def first_different(candidates, num_samples):
     count = candidates.shape[0]
     order = ops.argsort(candidates)  # stable
     in_order = ops.take(candidates, order)
-    first = ops.concatenate([in_order[:1] == in_order[:1], in_order[1:] != in_order[:-1]])
+    first = first_of_runs(in_order)
     new = ops.scatter_update(ops.zeros(count, "int32"), order[:, None], ops.cast(first, "int32"))
     different = ops.cumsum(new)  # the number of different words up to each try
     tries = ops.minimum(ops.sum(ops.cast(different < num_samples, "int32")) + 1, count)

@@ -21,6 +21,7 @@ import numpy as np
 from absl import flags
 
 from trainers.support import command_line
+from trainers.support.tables import aligned
 
 FLAGS = flags.FLAGS
 ROOT = Path(__file__).parents[2]
@@ -351,11 +352,7 @@ def save(names, settings=None, **figures):
 
 def print_table(header, rows):
     """Prints a table. The first column is aligned to the left, and the others to the right."""
-    rows = [[str(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))
-        print("  ".join([row[0].ljust(widths[0]), *cells]), flush=True)
+    print(*aligned([header, *rows]), sep="\n", flush=True)
 
 
 def last_line(error):

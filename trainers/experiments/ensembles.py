@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from keras_adaptive.metrics import mixture_nll, mixture_weights, perplexity
+from trainers.support.tables import aligned
 
 DECIDES = "valid"  # split on which the weights are optimized
 
@@ -78,5 +79,4 @@ def table(names, members, means):
     rows = [["", "weight", *splits]]
     for name, weight, result in zip(*columns):
         rows.append([name, weight, *(f"{result['perplexity'][split]:,.2f}" for split in splits)])
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    return aligned(rows)

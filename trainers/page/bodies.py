@@ -3,17 +3,17 @@
 import asyncio
 import json
 import reprlib
-from collections.abc import Callable
 from typing import NamedTuple
 
 from starlette.exceptions import HTTPException
+
+from keras_adaptive.fields import Field, number, or_null, whole
 
 SECONDS = 20  # that a client may take to send a body
 TOKEN = 1000  # characters of a token or a word, at most
 WORDS = 100  # words of a request for neighbors, at most
 MOST = 100  # alternatives or neighbors of a word, at most
 LARGEST_SEED = 2**53 - 1  # which JavaScript holds exactly
-NUMBERS = (int, float)
 
 
 class Limits(NamedTuple):
@@ -30,30 +30,10 @@ class Limits(NamedTuple):
     length: int = 500
 
 
-class Field(NamedTuple):
-    """Specification of a field of a body.
-
-    Args:
-        expected: The words of the message.
-        holds: Function that returns whether a value is valid.
-        default: Value where the field is missing; by default the field is required.
-    """
-
-    expected: str
-    holds: Callable
-    default: object = ...
-
-
 def text_of(most, least=1):
     """Returns the field of a text."""
     what = f"a text of {least:,} to {most:,} characters"
     return Field(what, lambda value: isinstance(value, str) and least <= len(value) <= most)
-
-
-def whole(least, most, default):
-    """Returns the field of a whole number."""
-    holds = lambda value: type(value) is int and least <= value <= most  # noqa: E731
-    return Field(f"a whole number from {least:,} to {most:,}", holds, default)
 
 
 def list_of(what, most, default=..., least=0):
@@ -63,18 +43,13 @@ def list_of(what, most, default=..., least=0):
     return Field(f"a list of {least:,} to {most:,} {what}, each of up to {TOKEN:,} characters", holds, default)
 
 
-def or_null(field):
-    """Returns the field whose value may be missing or null."""
-    return Field(f"{field.expected}, or null", lambda value: value is None or field.holds(value), None)
-
-
 RUN = Field("the name of a run", lambda value: isinstance(value, str))
 RUNS = Field(
     "the names of two runs",
     lambda value: isinstance(value, list) and len(value) == 2 and all(isinstance(name, str) for name in value),
 )
-TEMPERATURE = Field("a number from 0 to 100", lambda value: type(value) in NUMBERS and 0 <= value <= 100, 1.0)
-TOP_P = Field("a number above 0, at most 1", lambda value: type(value) in NUMBERS and 0 < value <= 1)
+TEMPERATURE = number(0, 100, 1.0)
+TOP_P = Field("a number above 0, at most 1", lambda value: number(0, 1).holds(value) and value > 0)
 ALTERNATIVES = whole(0, MOST, 10)
 
 

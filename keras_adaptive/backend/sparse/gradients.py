@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_adaptive.backend.first_of_runs import first_of_runs
 from keras_adaptive.backend.replicas import gather_over_replicas
 
 _READER = contextvars.ContextVar("reader", default=None)  # one per thread, because a thread may be a replica
@@ -128,7 +129,7 @@ def _sum_sorted(ids, values):
     """Sums rows with static shapes: n rows yield n rows, of which the last ones may be padding."""
     order = ops.argsort(ids)
     in_order = ops.take(ids, order)
-    first = ops.concatenate([in_order[:1] == in_order[:1], in_order[1:] != in_order[:-1]])
+    first = first_of_runs(in_order)
     places = ops.cumsum(ops.cast(first, "int32")) - 1
     count = ids.shape[0]
     sums = ops.segment_sum(ops.take(values, order, axis=0), places, num_segments=count, sorted=True)

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_adaptive.backend.checks import check_number_of_layers
 from keras_adaptive.backend.compiled import compiled, constant
+from keras_adaptive.backend.first_of_runs import first_of_runs
 from keras_adaptive.deprecation import old_arguments, old_methods
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.inputs.input import Input
@@ -160,8 +161,7 @@ class CharCNN(Input):
     def call(self, ids: Tensor) -> Tensor:
         flat = ops.copy(ops.reshape(ids, [-1]))  # torch warns of a search for the ids of a column
         in_order = ops.sort(flat)
-        first = ops.concatenate([in_order[:1] == in_order[:1], in_order[1:] != in_order[:-1]])
-        inside = first & (in_order >= 0)
+        inside = first_of_runs(in_order) & (in_order >= 0)
         characters = ops.take(self._characters, ops.where(inside, in_order, 0), axis=0)
         vectors = self.embed_bytes(ops.cast(characters, "int32"), in_order, inside)
         vectors = ops.take(vectors, ops.searchsorted(in_order, flat), axis=0)
