@@ -13,13 +13,30 @@ the global blocks is still added to every layer, since it is no residual connect
 import keras
 from absl import flags
 
-from keras_adaptive.layers import NPLMDecoder
+from keras_adaptive.layers import ContextConcatenation, NPLMDecoder, TransformerBlock
+from keras_adaptive.layers.regularization.seeded_dropout import drop_in_training
 from trainers import train
 from trainers.experiments.parts import PARTS, nplm
 from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 CHOICES = ("residual", "norm")
+
+
+class ConcatenationWithoutResidual(ContextConcatenation):
+    """A `ContextConcatenation` without the sum of its blocks in the output."""
+
+    def mix(self, x, state=None, training=False):
+        branch, _, global_sum, state = self._branches(x, state)
+        return self.norm(drop_in_training(self._drop, branch, training)), global_sum, state
+
+
+class BlockWithoutResidual(TransformerBlock):
+    """A feed-forward `TransformerBlock` without its input in the output."""
+
+    def _feed_forward(self, x, training):
+        inner = drop_in_training(self._drop_activation, self.ffn_in(x), training)
+        return self.ffn_norm(drop_in_training(self._drop, self.ffn_out(inner), training))
 
 
 @keras.saving.register_keras_serializable(package="scripts")
@@ -30,8 +47,8 @@ class AblatedNPLM(NPLMDecoder):
         super().__init__(num_layers, ffn_dim, **kwargs)
         self.without = without
         if without == "residual":
-            for layer in (self.concatenation, *self.blocks):
-                layer._add = lambda x, branch: branch
+            self.concatenation = ConcatenationWithoutResidual.from_config(self.concatenation.get_config())
+            self.blocks = [BlockWithoutResidual.from_config(block.get_config()) for block in self.blocks]
         else:
             self.concatenation.norm = None
             for block in self.blocks:

@@ -148,6 +148,12 @@ class ContextConcatenation(Mixer):
             `(y, global_sum, state)`: the outputs (batch, steps, dim), the sum of the global blocks (batch, steps, dim)
             or `None` without global blocks, and the state after these tokens, or `None` if `state` is `None`.
         """
+        branch, total, global_sum, state = self._branches(x, state)
+        y = total + drop_in_training(self._drop, branch, training)
+        return y if self.norm is None else self.norm(y), global_sum, state
+
+    def _branches(self, x, state):
+        """Returns the layer over the concatenation, the sum of all blocks, the sum of the global ones and the state."""
         x, before = ops.cast(x, self.compute_dtype), 0
         if state is not None:
             before, steps = self._tokens_before, ops.shape(x)[1]
@@ -159,11 +165,7 @@ class ContextConcatenation(Mixer):
         )
         branch = ops.relu(branch)
         branch = branch if self.out is None else self.out(branch)
-        y = self._add(total, drop_in_training(self._drop, branch, training))
-        return y if self.norm is None else self.norm(y), global_sum[0] if global_sum else None, state
-
-    def _add(self, x, branch):
-        return x + branch
+        return branch, total, global_sum[0] if global_sum else None, state
 
     @property
     def _tokens_before(self):

@@ -132,15 +132,12 @@ class TransformerBlock(keras.layers.Layer):
         return self._feed_forward(x, training), state
 
     def _add_mixed(self, x, mixed, training):
-        return self._norm_after(self.attention_norm, self._add(x, drop_in_training(self._drop, mixed, training)))
+        return self._norm_after(self.attention_norm, x + drop_in_training(self._drop, mixed, training))
 
     def _feed_forward(self, x, training):
         inner = self.ffn_in(self._norm_before(self.ffn_norm, x))  # (batch, length, ffn_dim)
         branch = self.ffn_out(drop_in_training(self._drop_activation, inner, training))
-        return self._norm_after(self.ffn_norm, self._add(x, drop_in_training(self._drop, branch, training)))
-
-    def _add(self, x, branch):
-        return x + branch
+        return self._norm_after(self.ffn_norm, x + drop_in_training(self._drop, branch, training))
 
     def _norm_before(self, norm, x):
         return norm(x) if self.normalize_first else x
