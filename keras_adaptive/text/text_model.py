@@ -250,7 +250,7 @@ class TextModel:
 
     def stream(
         self,
-        prompt: str = "",
+        prompt: str | list[str] = "",
         length: int = 50,
         temperature: float = 1.0,
         *,
@@ -261,23 +261,36 @@ class TextModel:
         forbid: Iterable[str] = FORBIDDEN,
         repetition_penalty: float = 1.0,
         prefix: Iterable[str] = (),
-    ) -> Iterator[tuple[str, str]]:
+        alternatives: int = 0,
+    ) -> Iterator[tuple]:
         """Yields the continuation of a prompt one token at a time, as it is drawn: `(token, text)`.
 
         The texts, joined, are what `generate` returns. The text of a character whose bytes are divided among tokens
         comes with the last of them; what is left of a character at the end comes with the token "".
 
         Args:
-            prompt, length, temperature, top_k, top_p, seed, stop, forbid, repetition_penalty: As in `generate`.
+            prompt: A string, or the list of its tokens.
+            length, temperature, top_k, top_p, seed, stop, forbid, repetition_penalty: As in `generate`.
             prefix: Tokens that follow the prompt and were generated before. The texts continue theirs.
+            alternatives: Number of the most probable words to yield with every token. The tuples are then `(token,
+                text, log_prob, alternatives)`: the log-probability of the token, in nats and without the temperature,
+                and the words as `[(word, probability), …]`.
         """
         prefix = list(prefix)
         if unknown := self.vocabulary.unknown(prefix):
-            raise ValueError(f"`prefix` must hold tokens of the vocabulary. Received: {unknown[0]!r}.")
+            raise ValueError(f"`prefix` must hold tokens of the vocabulary. Received: {unknown[0][:80]!r}.")
         ids = self._prompts([[*self._tokens(prompt), *prefix]])
         how = self._how(top_p, stop, forbid, repetition_penalty)
-        new = self.model.stream(ids, length, temperature, top_k, seed, **how)
-        return self._pieces(prefix, (self.vocabulary.words[row[0]] for row in new), ends_line(prompt))
+        new = self.model.stream(ids, length, temperature, top_k, seed, alternatives=alternatives, **how)
+        return self._pieces(prefix, map(self._step, new), ends_line(prompt))
+
+    def _step(self, step):
+        """Returns the token of a step of the model's `stream`, with its log-probability and alternatives if it has."""
+        if not isinstance(step, tuple):
+            return (self.vocabulary.words[step[0]],)
+        (id, log_prob, best_log_probs, best) = (array[0] for array in step)
+        pairs = zip(self.codec.decode(best), np.exp(best_log_probs.astype("float64")).tolist())
+        return self.vocabulary.words[id], float(log_prob), list(pairs)
 
     def neighbors(self, word: str | Iterable[str], k: int = 3) -> list:
         """Returns the words of the vocabulary whose vectors are nearest to that of a word, and their cosines.
@@ -331,8 +344,8 @@ class TextModel:
         return [*self._tokens(as_text(text).removesuffix("\n")), *["</s>"] * end]
 
     def _tokens(self, text):
-        """Returns the tokens of a text, with a `</s>` for each line break."""
-        return self.codec.tokenize(as_text(text))
+        """Returns the tokens of a text, with a `</s>` for each line break. A list of tokens is returned unchanged."""
+        return text if isinstance(text, list) else self.codec.tokenize(as_text(text))
 
     def _ids_of(self, words, name):
         """Returns the ids of words of the vocabulary."""
@@ -342,21 +355,22 @@ class TextModel:
                 raise ValueError(f"`{name}` must hold words of the vocabulary, or pieces of words. Received: {word!r}.")
         return self.codec.encode(words)
 
-    def _pieces(self, prefix, tokens, begins_line):
-        """Yields pairs of a token and its text, for tokens that follow those of a prefix."""
+    def _pieces(self, prefix, steps, begins_line):
+        """Yields the steps that follow a prefix, with the text of each after its token."""
         read = []
 
-        def remember():
-            for token in itertools.chain(prefix, tokens):
-                read.append(token)
-                yield token
+        def tokens():
+            for step in itertools.chain(zip(prefix), steps):
+                read.append(step)
+                yield step[0]
 
-        for number, text in enumerate(self.codec.detokenize(remember(), begins_line), 1):
+        for number, text in enumerate(self.codec.detokenize(tokens(), begins_line), 1):
             if number > len(read):
                 if text:
-                    yield "", text
+                    yield "", text, *((0.0, []) if read[-1][1:] else ())
             elif number > len(prefix):
-                yield read[-1], text
+                token, *more = read[-1]
+                yield token, text, *more
 
 
 def as_list(texts: str | Iterable[str]) -> list[str]:
@@ -364,9 +378,9 @@ def as_list(texts: str | Iterable[str]) -> list[str]:
     return [texts] if isinstance(texts, str) else list(texts)
 
 
-def ends_line(text: str) -> bool:
-    """Returns whether what follows a text begins a line."""
-    return not text or text.endswith("\n")
+def ends_line(text: str | list[str]) -> bool:
+    """Returns whether what follows a text, or a list of tokens, begins a line."""
+    return not text or text[-1] in ("\n", "</s>")
 
 
 def as_text(text: str) -> str:

@@ -31,8 +31,9 @@ def compare(runs, text, records):
     words = []
     for number, line in enumerate(runs[0].lines_of(text)):
         chunks = chunks_of(line, codecs)
-        columns = [bits_of(codec, chunks, own[number]["log_probs"]) for codec, own in zip(codecs, records)]
-        unknown = [any(codec.vocabulary.unknown(codec.tokenize_part(chunk)) for codec in codecs) for chunk in chunks]
+        tokens = [list(map(codec.tokenize_part, chunks)) for codec in codecs]
+        columns = [bits_of(parts, own[number]["log_probs"]) for parts, own in zip(tokens, records)]
+        unknown = [any(codec.vocabulary.unknown(part) for codec, part in zip(codecs, parts)) for parts in zip(*tokens)]
         words += [
             {"text": chunk.strip(), "bits": list(bits), "count": count and count(chunk), "unknown": is_unknown}
             for chunk, bits, is_unknown in zip(chunks, zip(*columns), unknown)
@@ -55,11 +56,11 @@ def chunks_of(line, codecs):
     return CHUNK.findall(line)
 
 
-def bits_of(codec, chunks, log_probs):
-    """Returns the bits of each chunk and, last, of the end of the line with all that is in no chunk."""
+def bits_of(chunks, log_probs):
+    """Returns the bits of each chunk of tokens and, last, of the end of the line with all that is in no chunk."""
     bits, sums, start = [-value / math.log(2) for value in log_probs], [], 0
     for chunk in chunks:
-        stop = start + len(codec.tokenize_part(chunk))
+        stop = start + len(chunk)
         sums.append(sum(bits[start:stop]))
         start = stop
     return [*sums, sum(bits[start:])]

@@ -6,10 +6,9 @@ import math
 import os
 from pathlib import Path
 
-import numpy as np
 from starlette.exceptions import HTTPException
 
-from keras_adaptive.data import EOS, TOKENIZERS, UNK
+from keras_adaptive.data import TOKENIZERS
 from keras_adaptive.data.codecs.lines import split_lines
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.text import TextModel
@@ -141,8 +140,10 @@ class ServedRun:
 
     def lines_of(self, text):
         """Returns the lines of a text, as trainers.score reads them from a file."""
-        text = text if self.codec.keeps_mark else text.removeprefix("\ufeff")
-        return split_lines(text.removesuffix("\n"))
+        return split_lines(self._without_mark(text).removesuffix("\n"))
+
+    def _without_mark(self, text):
+        return text if self.codec.keeps_mark else text.removeprefix("\ufeff")
 
     def score(self, text, most, alternatives=ALTERNATIVES):
         """Yields the record of each line, with the `pieces` to print.
@@ -155,12 +156,13 @@ class ServedRun:
         Raises:
             HTTPException: If the text is too long.
         """
-        lines = self.lines_of(text)
-        check_size("The text", text, sum(len(self.codec.tokenize(line)) + 1 for line in lines), most)
+        lines = [[*self.codec.tokenize(line), "</s>"] for line in self.lines_of(text)]
+        check_size("The text", text, sum(map(len, lines)), most)
         computed = min(max(alternatives, ALTERNATIVES), len(self.codec.vocabulary))
         for start in range(0, len(lines), LINES):
-            for record in self.text_model.score(lines[start : start + LINES], alternatives=computed):
-                record["pieces"] = list(self._pieces(record["tokens"]))
+            for record in self.text_model.score_tokens(lines[start : start + LINES], computed):
+                texts = self.codec.detokenize(record["tokens"], begins_line=True)
+                record["pieces"] = [text for text, _ in zip(texts, record["tokens"])]
                 record["alternatives"] = [pairs[:alternatives] for pairs in record["alternatives"]]
                 yield record
 
@@ -173,35 +175,21 @@ class ServedRun:
             length: Number of tokens to generate.
             most: Number of words that the prompt may have.
             alternatives: Number of the most probable tokens to name.
-            **how: The arguments of `LanguageModel.stream`.
+            **how: The arguments of `TextModel.stream`.
 
         Raises:
             HTTPException: If the prompt is too long.
             ValueError: If a token of the prefix is unknown.
         """
-        lines = [self.codec.tokenize(line) for line in self.lines_of(f"{prompt}\n")]
-        begun = [token for line in lines for token in ("</s>", *line)][1:] + prefix
-        check_size("The prompt", prompt, len(begun), most)
-        if unknown := self.codec.vocabulary.unknown(prefix):
-            raise ValueError(f"`prefix` must hold tokens of the vocabulary. Received: {unknown[0][:80]!r}.")
-        ids = [np.concatenate([[EOS], self.codec.encode(begun)]).astype("int32")]
-        room = -(-(len(ids[0]) + length) // CAPACITY) * CAPACITY - len(ids[0])
+        tokens = self.codec.tokenize(self._without_mark(prompt))
+        read = len(tokens) + len(prefix) + 1  # with the `</s>` before the prompt
+        check_size("The prompt", prompt, read - 1, most)
+        room = -(-(read + length) // CAPACITY) * CAPACITY - read
         computed = min(max(alternatives, ALTERNATIVES), len(self.codec.vocabulary))
-        stream = self.model.stream(ids, max(room, length), alternatives=computed, forbid=[UNK], **how)
-        words, made = self.codec.vocabulary.words, []
-        texts = self.codec.detokenize(itertools.chain(begun, (made.pop() for _ in itertools.count())))
-        for _ in begun:
-            next(texts)
-        for number, (new, log_probs, best_log_probs, best) in enumerate(itertools.islice(stream, length)):
-            made.append(words[new[0]])
-            text = next(texts)
-            pairs = zip(best[0, :alternatives], np.exp(best_log_probs[0].astype("float64")).tolist())
-            yield {
-                "token": words[new[0]],
-                "text": text if begun or number else text.removeprefix(" "),
-                "probability": float(np.exp(log_probs[0])),
-                "alternatives": [[words[id], round(value, 6)] for id, value in pairs],
-            }
+        stream = self.text_model.stream(tokens, max(room, length), prefix=prefix, alternatives=computed, **how)
+        for token, text, log_prob, pairs in itertools.islice(stream, length):
+            best = [[word, round(probability, 6)] for word, probability in pairs[:alternatives]]
+            yield {"token": token, "text": text, "probability": math.exp(log_prob), "alternatives": best}
 
     def neighbors(self, names, k):
         """Yields the nearest tokens of each string, as the API returns them; none if a string has no vector."""
@@ -231,12 +219,6 @@ class ServedRun:
         for temperature in (0.8, 1.0):
             list(self.generate("", prompt, 1, math.inf, ALTERNATIVES, temperature=temperature))
         list(self.neighbors(self.codec.vocabulary.words[-1:], 1))
-
-    def _pieces(self, tokens):
-        """Yields what to print for each token of a line."""
-        texts = self.codec.detokenize(tokens)
-        for number, _ in enumerate(tokens):
-            yield next(texts) if number else next(texts).removeprefix(" ")
 
 
 def summed(records):
