@@ -130,6 +130,7 @@ ONCE = [
     "trainers/test_empty_paths.py",
     "trainers/experiments/test_experiment.py",
     "trainers/test_hybrid_programs.py",
+    "trainers/test_kneser_ney.py",
     "trainers/test_last_words.py",
     "trainers/test_longer_runs.py",
     "trainers/test_output_flags.py",

@@ -11,7 +11,7 @@ The program prints a table of the runs, the best first, and writes analysis.json
 - validations.png: the loss of each validation during training.
 - perplexity.png: the perplexity of each run; perplexity_by_FLAG.png, if the runs differ only in the value of one flag.
 - gain_over_NAME.png, with --baseline: the gain in log-probability of the other runs over the baseline, such as a
-  Kneser-Ney model of scripts.experiments.kneser_ney, in 25 buckets of equal size, with the rarest words on the right.
+  Kneser-Ney model of trainers.kneser_ney, in 25 buckets of equal size, with the rarest words on the right.
 - probability_by_position.png: the probability of the correct word by its position after *The*, or of the correct
   character by its position in the word; probability_by_length.png: the same for words of each length, for characters
   only.
@@ -32,7 +32,6 @@ from keras_adaptive import evaluation
 from keras_adaptive.data import EOS, UNK
 from keras_adaptive.files import check_result, read_json_lines, write_json
 from keras_adaptive.metrics import perplexity
-from trainers.experiments.experiment import Experiment, plain
 from trainers.experiments.word_losses import Blocks, open_runs
 from trainers.support import command_line
 from trainers.support.tables import aligned
@@ -41,7 +40,6 @@ FLAGS = flags.FLAGS
 SPLITS = ("valid", "test")
 EDGES = [0, *(10**power for power in range(9))]  # the same for all runs; empty bins are omitted
 PERPLEXITY, BITS = {"name": "perplexity", "digits": 2}, {"name": "bits", "digits": 4}  # for words, for characters
-RECIPE = ("unit", "tokenizer", "min_count")  # settings that define the words of a corpus
 
 
 def define_flags():
@@ -57,43 +55,9 @@ def define_flags():
     command_line.define_path("output_dir", "runs/analysis", "Folder for analysis.json and the pictures.")
 
 
-def settings_of(run):
-    """Returns the settings of a run, except for --data_dir, and of its corpus; an empty dict for an n-gram model.
-
-    Only settings that the chosen parts take are included, with their defaults, because versions write different flags.
-    """
-    if run.folder.is_ngram:
-        return {}
-    settings = run.flags
-    if not run.folder.is_converted:
-        experiment = Experiment.of_run(run.folder)
-        settings = {name: plain(value) for name, value in {**experiment.parts, **experiment.settings}.items()}
-    recipe = {name: str(run.corpus.metadata.get(name)) for name in RECIPE}
-    return {name: value for name, value in settings.items() if name != "data_dir"} | recipe
-
-
-def windows(run, lengths, contexts):
-    """Returns the pairs (length, context) with which a run is evaluated; an empty list for an n-gram model."""
-    if run.folder.is_ngram:
-        return []
-    pairs = []
-    for length in lengths or [run.folder.length]:
-        quarters = sorted({length * part // 4 for part in range(4)})
-        pairs += [(length, context) for context in contexts or quarters if 0 <= context < length]
-    if not pairs:
-        raise ValueError(
-            f"--contexts must contain a number that is at least 0 and below the length of a window. Received: "
-            f"{contexts} for windows of {lengths or [run.folder.length]} tokens of {run.folder.path}. Pass 0 too, or "
-            "longer --lengths."
-        )
-    return pairs
-
-
 def of_training(run):
-    """Returns the `Blocks` that match the training of a run; None for an n-gram model."""
-    if run.folder.is_ngram:
-        return None
-    return Blocks("streams" if run.folder.of_streams else "tokens", run.folder.length, 0, FLAGS.batch_size)
+    """Returns the `Blocks` that match the training of a `RunFolder`."""
+    return Blocks("streams" if run.of_streams else "tokens", run.length, 0, FLAGS.batch_size)
 
 
 def window(length, context):
@@ -103,7 +67,7 @@ def window(length, context):
 
 def analyze(run, split, pairs):
     """Returns the figures of one run, in the form of analysis.json."""
-    blocks = of_training(run)
+    blocks = run.blocks(of_training)
     losses = run.losses([(part, blocks) for part in SPLITS] + [(split, window(*pair)) for pair in pairs])
     plain = {part: losses[part, blocks] for part in SPLITS}
     nll, words, parameters = plain[split]
@@ -112,7 +76,7 @@ def analyze(run, split, pairs):
         "name": run.name,
         "path": str(run.folder.path),
         "unit": run.corpus.metadata["unit"] if evaluation.is_character_level(run.corpus) else "word",
-        "settings": settings_of(run),
+        "settings": run.settings(),
         "parameters": int(parameters),
         **training(run.folder.path / "log.jsonl"),
         "words": {part: len(losses.nll) for part, losses in plain.items()},
@@ -232,7 +196,7 @@ def main(*paths):
     from trainers.plots.analysis import draw_analysis  # fails before the work begins if matplotlib is missing
 
     runs = open_runs(paths)
-    pairs = [windows(run, integers("lengths"), integers("contexts")) for run in runs]
+    pairs = [run.windows(integers("lengths"), integers("contexts")) for run in runs]
     baseline = FLAGS.baseline and check_baseline(runs)
     folder = Path(FLAGS.output_dir)
     folder.mkdir(parents=True, exist_ok=True)  # fails before the work begins if the path is a file

@@ -14,7 +14,7 @@ parallel.
 Several runs are evaluated separately and as an ensemble, whose probabilities are the mean of theirs: with equal
 weights, and with the weights that are best for the validation text, found by expectation maximization. The runs must
 have the same vocabulary and the same text. Their folders keep their losses (losses_*.npz), so that another ensemble
-evaluates only new runs. A folder of scripts.experiments.kneser_ney can be a member.
+evaluates only new runs. A folder of trainers.kneser_ney can be a member.
 
 python -m trainers.evaluate --run_dir=runs/quickstart --split=valid
 python -m trainers.evaluate --run_dir=runs/wikitext103 --split=test --blocks_of=lines --block=512 --context=2560
@@ -148,8 +148,7 @@ def evaluate_together():
         raise ValueError("--within_vocabulary supports a single run. Received: several. Omit --within_vocabulary.")
     runs = open_runs(FLAGS.run_dir, data_dir=FLAGS.data_dir, model=FLAGS.model)
     ensembles.check_one_vocabulary(runs)
-    folders = [run.folder for run in runs]
-    blocks = [None if one.is_ngram else blocks_for(one, one.structure(FLAGS.model)) for one in folders]
+    blocks = [run.blocks(lambda folder: blocks_for(folder, folder.structure(FLAGS.model))) for run in runs]
     check_result(FLAGS.output, ("unit", "members", "equal"))
     splits = list(dict.fromkeys([ensembles.DECIDES, FLAGS.split]))
     of_runs = [run.losses([(split, how) for split in splits]) for run, how in zip(runs, blocks)]

@@ -18,7 +18,7 @@ from tests.support.text import write_zipf
 from tests.support.weights import randomize
 from trainers import analyze
 from trainers.experiments.run_folder import RunFolder
-from trainers.experiments.word_losses import Run, WordLosses, ngram_file, of_ngrams, open_runs, write_losses
+from trainers.experiments.word_losses import Run, WordLosses, open_runs, write_ngrams
 from trainers.plots import analysis as plots
 
 LINE = 8  # tokens
@@ -229,8 +229,8 @@ def test_the_time_is_that_of_every_fit(tmp_path):
 
 def test_contexts_are_quarters_of_the_length_of_training(corpus, tmp_path):
     run = Run(make_run(tmp_path / "run", corpus), "run")
-    assert analyze.windows(run, [], []) == [(8, 0), (8, 2), (8, 4), (8, 6)]
-    assert analyze.windows(run, [16, 4], [0, 8]) == [(16, 0), (16, 8), (4, 0)]
+    assert run.windows([], []) == [(8, 0), (8, 2), (8, 4), (8, 6)]
+    assert run.windows([16, 4], [0, 8]) == [(16, 0), (16, 8), (4, 0)]
 
 
 def test_kept_losses_are_the_fresh_ones(analysed, monkeypatch):
@@ -283,7 +283,7 @@ def test_an_ngram_model_is_a_baseline(corpus, tmp_path, evaluations):
     words = np.asarray(corpus.tokens("valid"))
     for split in ("valid", "test"):
         losses = WordLosses(np.full(len(words), 2.5), words, 1000)
-        write_losses(ngram_file(ngrams, split), of_ngrams(corpus, split), losses)
+        write_ngrams(ngrams, corpus, split, losses)
     analysis = analysis_of(tmp_path / "out", "--contexts=0", f"--baseline={tmp_path}/out/../kn5", run, ngrams)
     assert analysis["baseline"] == "kn5" and analysis["differing"] == []
     result, other = named(analysis, "run"), named(analysis, "kn5")

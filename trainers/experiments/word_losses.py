@@ -10,8 +10,11 @@ import numpy as np
 from keras_adaptive import evaluation
 from keras_adaptive.files import commit, partial, reading, writing
 from keras_adaptive.models import Reading
+from trainers.experiments.experiment import Experiment, plain
 from trainers.experiments.run_folder import RunFolder
 from trainers.support.progress import Progress
+
+RECIPE = ("unit", "tokenizer", "min_count")  # settings that define the words of a corpus
 
 
 class WordLosses(NamedTuple):
@@ -68,50 +71,113 @@ class Blocks(NamedTuple):
         return evaluation.word_losses(model, corpus, split, self.size, self.context, self.batch_size, **how)
 
 
-class Run:
-    """A run whose folder keeps the losses of a model.
+class Scored:
+    """A folder that keeps the losses of a model.
 
     Args:
         path: Path of the folder.
-        name: Name of the run.
+        name: Name of the model.
         data_dir: Another corpus with the same vocabulary. Optional.
+    """
+
+    def __init__(self, path, name, data_dir=None):
+        self.folder = RunFolder(path)
+        self.name = name
+        self.corpus = self.folder.corpus(data_dir)
+
+    def texts(self):
+        """Returns the digest of the text of each split."""
+        return {split: facts["sha256"] for split, facts in self.corpus.metadata["splits"].items()}
+
+
+class NGrams(Scored):
+    """The folder of an n-gram model, which keeps nothing but the losses. It has no settings, windows and blocks."""
+
+    def settings(self):
+        return {}
+
+    def windows(self, lengths, contexts):
+        return []
+
+    def blocks(self, choose):
+        return None
+
+    def losses(self, wanted):
+        return {pair: self._of_split(pair[0]) for pair in wanted}
+
+    def _of_split(self, split):
+        path = _ngram_file(self.folder.path, split)
+        if (kept := read_losses(path, _of_text(self.corpus, split))) is None:
+            raise ValueError(
+                f"{path} is missing or contains the losses of another text: make the folder again with "
+                "`python -m trainers.kneser_ney`."
+            )
+        return kept
+
+
+class Run(Scored):
+    """A run whose folder keeps the losses of a model.
+
+    Args:
+        path, name, data_dir: As in `Scored`.
         model: Model of the run, "best" or "last".
     """
 
     def __init__(self, path, name, data_dir=None, model="best"):
-        self.folder = RunFolder(path)
-        self.name = name
+        super().__init__(path, name, data_dir)
         self.flags = self.folder.flags()
-        self.corpus = self.folder.corpus(data_dir)
         self.model = model
-        if not self.folder.is_ngram:
-            self.model_file = self.folder.model_file(model)
+        self.model_file = self.folder.model_file(model)
 
     @functools.cached_property
     def model_digest(self):
         with open(self.model_file, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
-    def texts(self):
-        """Returns the digest of the text of each split."""
-        return {split: facts["sha256"] for split, facts in self.corpus.metadata["splits"].items()}
+    def settings(self):
+        """Returns the settings of the run, except for --data_dir, and of its corpus.
+
+        Only settings that the chosen parts take are included, with their defaults, because versions write different
+        flags.
+        """
+        settings = self.flags
+        if not self.folder.is_converted:
+            experiment = Experiment.of_run(self.folder)
+            settings = {name: plain(value) for name, value in {**experiment.parts, **experiment.settings}.items()}
+        recipe = {name: str(self.corpus.metadata.get(name)) for name in RECIPE}
+        return {name: value for name, value in settings.items() if name != "data_dir"} | recipe
+
+    def windows(self, lengths, contexts):
+        """Returns the pairs (length, context) with which the run is evaluated."""
+        pairs, lengths = [], lengths or [self.folder.length]
+        for length in lengths:
+            quarters = sorted({length * part // 4 for part in range(4)})
+            pairs += [(length, context) for context in contexts or quarters if 0 <= context < length]
+        if not pairs:
+            raise ValueError(
+                f"--contexts must contain a number that is at least 0 and below the length of a window. Received: "
+                f"{contexts} for windows of {lengths} tokens of {self.folder.path}. Pass 0 too, or longer --lengths."
+            )
+        return pairs
+
+    def blocks(self, choose):
+        """Returns the `Blocks` that a function chooses for the `RunFolder`."""
+        return choose(self.folder)
 
     def losses(self, wanted):
         """Returns the losses of splits, from the folder or by the model, which is loaded only if it is needed.
 
         Args:
-            wanted: List of pairs `(split, blocks)` of a split and its `Blocks`. The losses of an n-gram model do not
-                depend on the blocks.
+            wanted: List of pairs `(split, blocks)` of a split and its `Blocks`, which are `None` for an n-gram model.
 
         Returns:
             Dict from each of these pairs to its `WordLosses`.
         """
         model = functools.cache(lambda: self.folder.model(self.model))
         inference = functools.cache(lambda: model().for_inference())
-        get = self._of_ngrams if self.folder.is_ngram else functools.partial(self._of_model, model, inference)
-        return {pair: get(*pair) for pair in dict.fromkeys(wanted)}
+        return {pair: self._of_blocks(model, inference, *pair) for pair in dict.fromkeys(wanted)}
 
-    def _of_model(self, model, inference, split, blocks):
+    def _of_blocks(self, model, inference, split, blocks):
         last = "_of_last" if self.model == "last" else ""
         path = self.folder.path / f"losses_{split}_{blocks.name}{last}.npz"
         of = f"model {self.model_digest}, text {self.texts()[split]}"
@@ -123,23 +189,17 @@ class Run:
         write_losses(path, of, losses)
         return losses
 
-    def _of_ngrams(self, split, blocks):
-        path = ngram_file(self.folder.path, split)
-        if (kept := read_losses(path, of_ngrams(self.corpus, split))) is None:
-            raise ValueError(
-                f"{path} is missing or contains the losses of another text: make the folder again with "
-                "`python -m scripts.experiments.kneser_ney`."
-            )
-        return kept
+
+def write_ngrams(folder, corpus, split, losses):
+    """Writes the `WordLosses` of an n-gram model for a split of a corpus."""
+    write_losses(_ngram_file(folder, split), _of_text(corpus, split), losses)
 
 
-def ngram_file(folder, split):
-    """Returns the path of the losses of an n-gram model."""
+def _ngram_file(folder, split):
     return Path(folder, f"losses_{split}.npz")
 
 
-def of_ngrams(corpus, split):
-    """Returns a text that identifies the split to which losses of an n-gram model belong."""
+def _of_text(corpus, split):
     return f"text {corpus.metadata['splits'][split]['sha256']}"
 
 
@@ -163,12 +223,12 @@ def write_losses(path, of, losses):
         commit(path)
 
 
-def open_runs(paths, **kwargs):
-    """Opens the `Run` of each folder, and checks that all runs have the same text.
+def open_runs(paths, data_dir=None, model="best"):
+    """Opens the `Run` or the `NGrams` of each folder, and checks that all runs have the same text.
 
     Args:
         paths: Paths of the folders.
-        **kwargs: Other arguments of `Run`.
+        data_dir, model: Arguments of `Run`.
     """
     folders = [Path(path).resolve() for path in paths]
     bases = [folder.name for folder in folders]
@@ -176,7 +236,9 @@ def open_runs(paths, **kwargs):
     for path, folder in zip(paths, folders):
         if folders.count(folder) > 1:
             raise ValueError(f"{path} is given twice: name each run once.")
-        runs.append(Run(path, folder.name if bases.count(folder.name) == 1 else str(path), **kwargs))
+        name = folder.name if bases.count(folder.name) == 1 else str(path)
+        is_ngram = RunFolder(path).is_ngram
+        runs.append(NGrams(path, name, data_dir) if is_ngram else Run(path, name, data_dir, model))
         if runs[-1].texts() != runs[0].texts():
             raise ValueError(f"{path} has another text than {paths[0]}: only runs of the same corpus can be compared.")
     return runs

@@ -16,7 +16,7 @@ from tests.support.toy_body import ToyBody
 from trainers import evaluate, generate, train
 from trainers.experiments import ensembles
 from trainers.experiments.run_folder import RunFolder
-from trainers.experiments.word_losses import WordLosses, ngram_file, of_ngrams, write_losses
+from trainers.experiments.word_losses import WordLosses, write_losses, write_ngrams
 
 LENGTH = 8
 
@@ -41,7 +41,7 @@ def make_folder(path, corpus, flags):
 def make_ngrams(path, corpus, seed):
     make_folder(path, corpus, "--order=5")
     for split in ("valid", "test"):
-        write_losses(ngram_file(path, split), of_ngrams(corpus, split), WordLosses(*made_up(corpus, split, seed), 7))
+        write_ngrams(path, corpus, split, WordLosses(*made_up(corpus, split, seed), 7))
     return path
 
 
@@ -191,10 +191,10 @@ def test_bad_flags_and_folders_are_refused_in_one_line(folders, corpus, tmp_path
     training = [f"--data_dir={corpus.data_dir}", "--length=8", "--cutoffs=4", "--warmup=0"]
     refused(train, f"--run_dir={ngrams}", *training, match="holds an n-gram model, not a training run")
     output = f"--output={tmp_path}/new.json"
-    losses = ngram_file(ngrams, "valid")
+    losses = ngrams / "losses_valid.npz"
     nll, words = made_up(corpus, "valid", 3)
     for bad in (nll[1:], nll * np.nan, np.stack([nll, nll])):
-        write_losses(losses, of_ngrams(corpus, "valid"), WordLosses(bad, words, 7))
+        write_ngrams(ngrams, corpus, "valid", WordLosses(bad, words, 7))
         refused(evaluate, f"--run_dir={run},{ngrams}", output, match="valid.npz .* a finite loss for each")
     losses.write_bytes(losses.read_bytes()[:100])
     refused(evaluate, f"--run_dir={run},{ngrams}", output, match="losses_valid.npz is not a file of")

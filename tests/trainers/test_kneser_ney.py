@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import Vocabulary, prepare
-from scripts.experiments import kneser_ney
 from tests.support.programs import call, refused
-from trainers import evaluate
+from trainers import evaluate, kneser_ney
 
 TEXTS = {"train": "a b a\nc a\n", "valid": "a b c\n\nb x\n", "test": "a\n"}  # c and x are rare or new: <unk>
 ARPA = r"""

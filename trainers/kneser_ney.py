@@ -1,8 +1,7 @@
 """Estimates a modified Kneser-Ney model of a corpus with KenLM, and keeps its losses in a folder like a run.
 
     pip install kenlm
-    lmplz=$(scripts/experiments/lmplz.sh)
-    python -m scripts.experiments.kneser_ney --data_dir=data/mine --lmplz=$lmplz --run_dir=runs/kn5
+    python -m trainers.kneser_ney --data_dir=data/mine --lmplz=kenlm/build/bin/lmplz --run_dir=runs/kn5
     python -m trainers.evaluate --run_dir=runs/a,runs/b,runs/kn5 --split=test --output=runs/ensemble.json
     python -m trainers.analyze --baseline=runs/kn5 runs/a runs/b runs/kn5
 
@@ -28,7 +27,7 @@ from keras_adaptive.data import EOS, SPECIAL_WORDS, SPLITS, load_corpus
 from keras_adaptive.files import complete_or_absent, reading
 from keras_adaptive.metrics import perplexity
 from trainers.experiments.run_folder import RunFolder
-from trainers.experiments.word_losses import WordLosses, ngram_file, of_ngrams, write_losses
+from trainers.experiments.word_losses import WordLosses, write_ngrams
 from trainers.support import command_line
 from trainers.support.progress import Progress
 
@@ -41,7 +40,7 @@ def define_flags():
     command_line.define_path("data_dir", None, "Corpus of words or sub-words.", required=True)
     command_line.define_path("run_dir", None, "Folder to write.", required=True)
     flags.DEFINE_integer("order", 5, "Number of words in the longest n-grams.", 2, 6)
-    command_line.define_path("lmplz", "lmplz", "Estimator of KenLM, which scripts/experiments/lmplz.sh builds.")
+    command_line.define_path("lmplz", "lmplz", "Estimator of KenLM, built from its source.")
     command_line.define_path("arpa", None, "File of an existing model in the ARPA format. Optional.")
     flags.DEFINE_string("memory", "2G", "Memory for the estimation, in the format of `lmplz -S`.")
 
@@ -64,7 +63,7 @@ def main():
         for split in ("valid", "test"):
             nll = losses(model, corpus, split, names, unseen)
             nll, words = evaluation.sum_by_word(nll, corpus, split)
-            write_losses(ngram_file(folder, split), of_ngrams(corpus, split), WordLosses(nll, words, ngrams))
+            write_ngrams(folder, corpus, split, WordLosses(nll, words, ngrams))
             print(
                 f"{split} perplexity {perplexity(nll.mean()):.2f} per word ({nll.mean():.4f} nats): {len(nll):,} words"
             )
@@ -123,8 +122,8 @@ def estimate(corpus, names, folder):
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     except OSError as error:
         raise ValueError(
-            f"--lmplz must be the estimator of KenLM ({error.strerror}: {FLAGS.lmplz}). Build it with "
-            "scripts/experiments/lmplz.sh, which prints its path."
+            f"--lmplz must be the estimator of KenLM ({error.strerror}: {FLAGS.lmplz}). Build it from "
+            "its source, and pass the path of build/bin/lmplz."
         ) from None
     if done.returncode:
         raise ValueError(f"{FLAGS.lmplz} failed: {done.stderr[-300:]}")
