@@ -19,7 +19,6 @@ RENAMED = {
     "data.join_pieces": "detokenize_subwords",
     "distribution.Strategy.largest": "all_reduce_max",
     "distribution.Strategy.part": "local_batch",
-    "evaluation.is_of_characters": "is_character_level",
     "evaluation.of_words": "sum_by_word",
     "export.GraphText.join": "detokenize",
     "layers.CharCNN.nearest": "neighbors",

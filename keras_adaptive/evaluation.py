@@ -5,9 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_adaptive.data import EOS, UNITS, UNK, ContextWindows, Corpus
+from keras_adaptive.data import EOS, UNK, ContextWindows, Corpus
 from keras_adaptive.data.batches.token_stream import cut, stream_bounds
-from keras_adaptive.data.codecs.characters import begins_character, is_white_space
 from keras_adaptive.deprecation import old_names as _old_names
 from keras_adaptive.metrics import (
     loss_by_bucket,
@@ -161,10 +160,10 @@ def lengths(corpus: Corpus, split: str) -> dict[str, int]:
     Returns:
         Dict with the numbers of `"byte"`, `"character"` and `"word"`, as far as they are known.
     """
-    facts, unit = corpus.metadata["splits"][split], corpus.metadata["unit"]
+    facts = corpus.metadata["splits"][split]
     size = facts.get("text_bytes", facts.get("bytes"))  # version 0.1 may lack both
     known = {} if size is None else {"byte": size}
-    if not is_character_level(corpus):
+    if not corpus.unit.is_character:
         return {**known, "word": len(corpus.words(split))}
     words, tokens = corpus.vocabulary.words, corpus.tokens(split)
     spaces = _white_space(corpus)
@@ -178,7 +177,7 @@ def lengths(corpus: Corpus, split: str) -> dict[str, int]:
     if corpus.metadata["tokenizer"] == "ptb_characters":  # the bytes of its files differ from the bytes of the text
         sizes = [1 if word == "</s>" else len(word.encode()) for word in words]
         known = {} if counts[UNK] else {"byte": int(counts @ sizes)}
-    begins = [unit == "character" or begins_character(word) for word in words]
+    begins = list(map(corpus.unit.begins_character, words))
     return {**known, "character": int(counts[begins].sum()), "word": int(number + counts[EOS])}
 
 
@@ -200,14 +199,9 @@ def by_bucket(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict]:
     return loss_by_bucket(nll, words, corpus.word_vocabulary.counts)
 
 
-def is_character_level(corpus: Corpus) -> bool:
-    """Returns whether the tokens of a corpus are characters or bytes, rather than words or sub-words."""
-    return corpus.metadata["unit"] in UNITS.values()
-
-
 def _white_space(corpus):
     """Returns whether each character or byte of the vocabulary separates words, a boolean array (vocabulary,)."""
-    return np.array([is_white_space(word, corpus.metadata["unit"]) for word in corpus.vocabulary.words])
+    return np.array(list(map(corpus.unit.is_white_space, corpus.vocabulary.words)))
 
 
 def by_position(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict]:
@@ -229,7 +223,7 @@ def by_position(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict
     Returns:
         The list of `probability_by_position` for the first 20 positions. It is empty if no word follows a *The*.
     """
-    if is_character_level(corpus):
+    if corpus.unit.is_character:
         spaces = _white_space(corpus)[words]
         return probability_by_position(nll[~spaces], positions_after(spaces)[~spaces], POSITIONS)
     vocabulary = corpus.word_vocabulary
@@ -255,7 +249,7 @@ def by_length(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict]:
         The list of `probability_by_length` for words of at most 12 letters. It is empty for a corpus of words or
         sub-words.
     """
-    if not is_character_level(corpus):
+    if not corpus.unit.is_character:
         return []
     letters = np.isin(corpus.vocabulary.words, list(string.ascii_letters))
     return probability_by_length(nll, _white_space(corpus)[words], letters[words], LETTERS)

@@ -75,7 +75,7 @@ def analyze(run, split, pairs):
     return {
         "name": run.name,
         "path": str(run.folder.path),
-        "unit": run.corpus.metadata["unit"] if evaluation.is_character_level(run.corpus) else "word",
+        "unit": run.corpus.unit if run.corpus.unit.is_character else "word",
         "settings": run.settings(),
         "parameters": int(parameters),
         **training(run.folder.path / "log.jsonl"),

@@ -168,7 +168,7 @@ def evaluate_together():
 
 def unit_of(corpus):
     """Returns the name of the unit of the perplexity of a corpus."""
-    return "word (of sub-words)" if corpus.metadata["unit"] == "sub-word" else corpus.metadata["unit"]
+    return "word (of sub-words)" if corpus.unit.is_piece else corpus.unit
 
 
 def blocks_for(run, model):

@@ -44,7 +44,7 @@ def main():
     run = RunFolder(FLAGS.run_dir)
     codec = run.codec
     prompts = read_prompts(codec.keeps_mark)
-    if codec.unit in ("word", "sub-word"):
+    if not codec.unit.is_character:
         check_words(prompts)
     unknown = dict.fromkeys(word for text in prompts for word in codec.vocabulary.unknown(codec.tokenize(text)))
     if unknown:

@@ -75,10 +75,10 @@ def main():
 
 def names_of(corpus):
     """Returns the words of the vocabulary as KenLM reads them. It reserves `<s>`, `</s>` and `<unk>`."""
-    if evaluation.is_character_level(corpus):
+    if corpus.unit.is_character:
         raise ValueError(
             f"{corpus.data_dir} must be a corpus of words or sub-words, since KenLM separates words by spaces. "
-            f"Received: a corpus of {corpus.metadata['unit']}s."
+            f"Received: a corpus of {corpus.unit}s."
         )
     names = [*(f"<{word}>" for word in SPECIAL_WORDS), *corpus.vocabulary.words[len(SPECIAL_WORDS) :]]
     bad = [name for name in names if NO_WORD.search(name)] + [name for name in names[:4] if name in corpus.vocabulary]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
-from keras_adaptive.data import EOS, SPECIAL_WORDS, TOKENIZERS, UNITS
+from keras_adaptive.data import EOS, SPECIAL_WORDS, TOKENIZERS
 from keras_adaptive.files import check_result, read_text_lines, write_json
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.models.reading import reading_of
@@ -95,8 +95,8 @@ def read_passages(run, lines):
         ValueError: If the tokens of the run are characters or bytes, a line has fewer than two words, or the vocabulary
             contains none of the last words.
     """
-    tokenizer, subwords, vocabulary = run.codec.tokenizer, run.codec.subwords, run.codec.vocabulary
-    if tokenizer in UNITS:
+    codec, tokenizer, vocabulary = run.codec, run.codec.tokenizer, run.codec.vocabulary
+    if codec.unit.is_character:
         raise ValueError(f"{run.path} must be a run of words or sub-words. Received: --unit={tokenizer}.")
     split = TOKENIZERS[tokenizer]
     ids, sizes, frequent = [], [], []
@@ -107,7 +107,7 @@ def read_passages(run, lines):
                 f"Line {number} of {FLAGS.passages} must have at least two words, so that others precede the last one. "
                 f"Received: {len(words)}."
             )
-        pieces = list(subwords.pieces(words)) if subwords else [[word] for word in words]
+        pieces = list(codec.cut(words))
         ids.append(vocabulary.encode([piece for word in pieces for piece in word]))
         sizes.append(len(pieces[-1]))
         frequent.append(words[:-1].count(words[-1]) >= FREQUENT)
@@ -117,7 +117,7 @@ def read_passages(run, lines):
             f"The vocabulary of {run.path} contains none of the last words of {FLAGS.passages}: pass passages that are "
             "tokenized like the text of the run."
         )
-    is_counted = subwords is None and vocabulary.counts.any()  # a run of sub-words has no counts of words
+    is_counted = not codec.unit.is_piece and vocabulary.counts.any()  # a run of sub-words has no counts of words
     rare = np.array([vocabulary.counts[tokens[-1]] < RARE for tokens in ids]) | outside if is_counted else None
     classes = {"all": np.full(len(ids), True), "context_frequent": np.array(frequent), "low_frequency": rare}
     return Passages(ids, np.array(sizes), outside, classes)

@@ -158,13 +158,13 @@ def prepare_source():
 
 def print_summary(corpus):
     metadata, size = corpus.metadata, len(corpus.vocabulary)
-    if metadata["unit"] != "sub-word":
+    if not corpus.unit.is_piece:
         columns = ["tokens", "lines"]
         least = f"with at least {metadata['min_count']} occurrences"
         if "max_words" in metadata:
             least += f", the {metadata['max_words']:,} most frequent ones"
         origin = f"from {FLAGS.dictionary}" if FLAGS.dictionary else least
-        print(f"{size:,} {metadata['unit']}s in the vocabulary, {origin}")
+        print(f"{size:,} {corpus.unit}s in the vocabulary, {origin}")
     else:
         columns = ["tokens", "words", "lines"]
         print(f"{size:,} pieces of words in the vocabulary, from {metadata['merges']['number']:,} merges")

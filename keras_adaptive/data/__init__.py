@@ -4,7 +4,6 @@ from keras_adaptive.data.batches.block_batches import BlockBatches as BlockBatch
 from keras_adaptive.data.batches.context_windows import ContextWindows as ContextWindows
 from keras_adaptive.data.batches.sentence_batches import SentenceBatches as SentenceBatches
 from keras_adaptive.data.batches.stream_batches import StreamBatches as StreamBatches
-from keras_adaptive.data.codecs.characters import UNITS as UNITS
 from keras_adaptive.data.codecs.characters import detokenize_characters as detokenize_characters
 from keras_adaptive.data.codecs.codec import TextCodec as TextCodec
 from keras_adaptive.data.codecs.codec import load_subwords as load_subwords
@@ -12,6 +11,7 @@ from keras_adaptive.data.codecs.codec import load_vocabulary as load_vocabulary
 from keras_adaptive.data.codecs.subwords import Subwords as Subwords
 from keras_adaptive.data.codecs.subwords import begins_word as begins_word
 from keras_adaptive.data.codecs.subwords import detokenize_subwords as detokenize_subwords
+from keras_adaptive.data.codecs.units import UNITS as UNITS
 from keras_adaptive.data.codecs.vocabulary import Vocabulary as Vocabulary
 from keras_adaptive.data.codecs.words import TOKENIZERS as TOKENIZERS
 from keras_adaptive.data.codecs.words import tokenize as tokenize

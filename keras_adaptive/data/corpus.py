@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from keras_adaptive.data.codecs.codec import load_subwords
-from keras_adaptive.data.codecs.subwords import Subwords, begins_word
+from keras_adaptive.data.codecs.subwords import Subwords
+from keras_adaptive.data.codecs.units import Unit
 from keras_adaptive.data.codecs.vocabulary import Vocabulary
 from keras_adaptive.data.metadata import SPLITS, read_metadata
 from keras_adaptive.data.sharded_tokens import ShardedTokens
@@ -74,6 +75,11 @@ class Corpus:
         self.metadata = self._read_metadata()
         self.vocabulary = self._read_vocabulary("vocabulary", "unknown")
 
+    @property
+    def unit(self) -> Unit:
+        """The `Unit` of the tokens, such as "word"."""
+        return self.metadata["unit"]
+
     def tokens(self, split: str) -> np.ndarray | ShardedTokens:
         """Returns the token ids of a split as one memory-mapped stream, in which `</s>` ends each line.
 
@@ -103,13 +109,13 @@ class Corpus:
         tokens = self.tokens(split)
         if self.merges_sha256 is None:
             return np.arange(len(tokens))
-        begins = np.array([begins_word(piece) for piece in self.vocabulary.words])
+        begins = np.array(list(map(self.unit.begins_word, self.vocabulary.words)))
         return np.flatnonzero(begins[tokens])
 
     @property
     def merges_sha256(self) -> str | None:
         """SHA-256 of the merges of sub-words; None for a corpus of words."""
-        return self.metadata["merges"]["sha256"] if self.metadata["unit"] == "sub-word" else None
+        return self.metadata["merges"]["sha256"] if self.unit.is_piece else None
 
     @functools.cached_property
     def word_vocabulary(self) -> Vocabulary:

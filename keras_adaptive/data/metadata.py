@@ -7,7 +7,7 @@ import reprlib
 
 import numpy as np
 
-from keras_adaptive.data.codecs.characters import UNITS
+from keras_adaptive.data.codecs.units import NAMES, units_of
 from keras_adaptive.data.codecs.words import RULES, TOKENIZERS
 from keras_adaptive.fields import TEXT, Field, number, one_of, or_null, whole
 from keras_adaptive.files import read_text, reading
@@ -35,7 +35,7 @@ SHARDS = Field("a list of at least one shard", lambda value: isinstance(value, l
 
 RUN = {
     "tokenizer": one_of(*TOKENIZERS),
-    "unit": one_of("word", "sub-word", *UNITS.values()),
+    "unit": one_of(*NAMES),
 }  # fields of a converted run
 MIN_COUNT = or_null(COUNT)
 VOCABULARY = {"size": COUNT, "sha256": SHA256}
@@ -66,7 +66,7 @@ def read_metadata(path: str | os.PathLike) -> dict:
             a unit and, unless version 0.1 wrote it, a vocabulary.
 
     Returns:
-        The contents, a dict. `tokenizer` is "words_1" if version 0.1 split the text into words.
+        The contents, a dict. `unit` is a `Unit`, and `tokenizer` is "words_1" if version 0.1 split the text into words.
 
     Raises:
         ValueError: If the file is not JSON, or a field is missing or differs from what `prepare` writes. The message
@@ -86,15 +86,16 @@ def read_metadata(path: str | os.PathLike) -> dict:
         _check(path, "rules", metadata["rules"], RULE)
     elif metadata["tokenizer"] == "words":
         metadata["tokenizer"] = "words_1"
-    unit = UNITS.get(metadata["tokenizer"])  # None for words and sub-words
-    if (metadata["unit"] in UNITS.values() or unit) and metadata["unit"] != unit:
-        raise _wrong(path, "unit", metadata["unit"], f"{unit or 'word or sub-word'}, according to `tokenizer`")
+    units = units_of(metadata["tokenizer"])
+    if metadata["unit"] not in units:
+        raise _wrong(path, "unit", metadata["unit"], f"{' or '.join(units)}, according to `tokenizer`")
+    metadata["unit"] = NAMES[metadata["unit"]]
     for name, fields in {"vocabulary": VOCABULARY, "merges": MERGES}.items():
         if name in metadata:
             _check(path, name, metadata[name], fields)
     if metadata.keys() & {"dtype", "splits"}:
         _check(path, "", metadata, CORPUS)
-        if metadata["unit"] == "sub-word":
+        if metadata["unit"].is_piece:
             _check(path, "", metadata, OF_SUBWORDS)
         for split in SPLITS:
             for name in filter(metadata["splits"][split].__contains__, SIZES):  # not written by earlier versions
@@ -121,7 +122,7 @@ def _check_shards(path, name, split, metadata):
     _check(path, f"{name}.shards", all_shards, {})
     for kind, shards in all_shards.items():
         place = f"{name}.shards.{kind}"
-        if kind not in ("tokens", "words") or kind == "words" and metadata["unit"] != "sub-word":
+        if kind not in ("tokens", "words") or kind == "words" and not metadata["unit"].is_piece:
             raise _wrong(path, place, kind, "tokens, or words in a corpus of sub-words")
         _check(path, place, shards, SHARDS)
         for index, shard in enumerate(shards):

@@ -52,10 +52,10 @@ def draw_passages(
     for name, value, lowest in (("count", count, 1), ("length", length, least), ("seed", seed, 0)):
         if value < lowest:
             raise ValueError(f"`{name}` must be at least {lowest}{' for a broad context' * broad}. Received: {value}")
-    if corpus.metadata["unit"] != "word":
+    if corpus.unit != "word":
         raise ValueError(
             f"Passages are drawn from a corpus of words. Received: {corpus.data_dir}, whose tokens are "
-            f"{corpus.metadata['unit']}s. Prepare the same text as words."
+            f"{corpus.unit}s. Prepare the same text as words."
         )
     corpus.verify(split)
     words = np.asarray(corpus.tokens(split))

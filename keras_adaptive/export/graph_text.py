@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
-from keras_adaptive.data.codecs.characters import UNITS
-from keras_adaptive.data.codecs.subwords import Subwords, begins_word, piece_bytes
+from keras_adaptive.data.codecs.subwords import Subwords
+from keras_adaptive.data.codecs.units import unit_of
 from keras_adaptive.data.codecs.vocabulary import Vocabulary
 from keras_adaptive.deprecation import old_methods
 from keras_adaptive.export.graph_subwords import GraphSubwords
@@ -39,17 +39,15 @@ class GraphText:
         self.tables = tf.Module()
         self._tokens = tf.constant(vocabulary.words)
         self._subwords, self._begins = None, None
-        of_units: dict[str, Callable[[str], bytes]] = {"character": str.encode, "byte": piece_bytes}
-        text_of = of_units.get(UNITS.get(tokenizer), lambda word: b" " + word.encode())
+        self._unit = unit_of(tokenizer, subwords is not None)
         if subwords is None:
             ids = tf.constant(vocabulary.encode(vocabulary.words), tf.int64)  # a published vocabulary may repeat words
             self.tables.ids = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(self._tokens, ids), -1)
         else:
-            text_of = piece_bytes
             self._subwords = GraphSubwords(subwords, vocabulary)
             self.tables.subwords = self._subwords.tables
-            self._begins = tf.constant([begins_word(piece) for piece in vocabulary.words])
-        texts = [text_of(word) for word in vocabulary.words]
+            self._begins = tf.constant(list(map(self._unit.begins_word, vocabulary.words)))
+        texts = list(map(self._unit.text, vocabulary.words))
         texts[EOS] = b"\n"
         self._texts = tf.constant(texts)
         self._longest = max(map(len, texts))
@@ -110,7 +108,7 @@ class GraphText:
         import tensorflow as tf
 
         text = tf.strings.reduce_join(tf.gather(self._texts, ids), axis=-1)
-        if UNITS.get(self.tokenizer) not in ("character", "byte"):
+        if not self._unit.is_character:
             text = tf.strings.regex_replace(text, "\n ", "\n")
             text = tf.where(begins_line, tf.strings.regex_replace(text, r"\A ", ""), text)
         return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")

@@ -137,7 +137,7 @@ class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
     @property
     def _before(self) -> str:
         """The space that precedes every word, the first one of a text too."""
-        return " " if self._codec.unit in ("word", "sub-word") else ""
+        return "" if self._codec.unit.is_character else " "
 
     def _ids(self, line: str | bytes) -> np.ndarray:
         line = line.decode("utf-8", "replace") if isinstance(line, bytes) else line

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from keras_adaptive.data import TextCodec
-from keras_adaptive.data.codecs.subwords import begins_word
+from keras_adaptive.data.codecs.units import Unit
 
 COLUMNS = ("sentence", "position", "word", "surprisal", "rank", "log_frequency")
 
@@ -28,17 +28,17 @@ def surprisal_rows(number: int, record: dict, codec: TextCodec) -> Iterator[tupl
         rank = frequency = None
         if len(places) == 1:
             rank = record["ranks"][places[0]]
-            count = int(counts[ids[places[0]]]) if codec.unit != "sub-word" else 0
+            count = int(counts[ids[places[0]]]) if not codec.unit.is_piece else 0
             frequency = round(math.log(count / total), 6) if count else None
         word = "".join(codec.detokenize([record["tokens"][place] for place in places], begins_line=True))
         yield number, position, word.replace("\n", "</s>"), round(surprisal, 6), rank, frequency
 
 
-def _words(tokens, unit):
+def _words(tokens: list[str], unit: Unit) -> list[list[int]]:
     """Returns the places of the tokens of each word, a list of lists."""
     words = []
     for place, token in enumerate(tokens):
-        if unit != "sub-word" or begins_word(token) or not words:
+        if unit.begins_word(token) or not words:
             words.append([])
         words[-1].append(place)
     return words

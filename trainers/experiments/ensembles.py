@@ -14,7 +14,7 @@ def check_one_vocabulary(runs):
     """Raises a ValueError unless the runs have the same vocabulary and the same unit."""
     first = runs[0]
     for run in runs[1:]:
-        units = [member.corpus.metadata["unit"] for member in (first, run)]
+        units = [member.corpus.unit for member in (first, run)]
         if units[0] != units[1]:
             raise ValueError(
                 f"{run.folder.path} is a run of {units[1]}s and {first.folder.path} is a run of {units[0]}s: the "

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from keras_adaptive.data import TOKENIZERS, UNITS
+from keras_adaptive.data import TOKENIZERS
 from keras_adaptive.metrics import loss_by_frequency, perplexity
 
 CHUNK = re.compile(r"(?:^\s++)?\S+\s*+")  # a word and the white space after it; before the first word, too
@@ -51,7 +51,7 @@ def compare(runs, text, records):
 def chunks_of(line, codecs):
     """Returns the words of a line by which runs are compared."""
     tokenizers = {codec.tokenizer for codec in codecs}
-    if len(tokenizers) == 1 and not tokenizers & UNITS.keys():
+    if len(tokenizers) == 1 and not codecs[0].unit.is_character:
         return TOKENIZERS[tokenizers.pop()](line)
     return CHUNK.findall(line)
 

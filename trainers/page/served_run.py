@@ -126,14 +126,11 @@ class ServedRun:
     @functools.cached_property
     def count_of(self):
         """Function from a piece of text to the occurrences of its rarest word in the training text, or None."""
-        if self.codec.unit == "word":
-            vocabulary = self.codec.vocabulary
-        elif self.codec.unit == "sub-word":
-            try:
-                vocabulary = self.folder.corpus().word_vocabulary
-            except (ValueError, OSError):  # the corpus may be elsewhere
-                return None
-        else:
+        if self.codec.unit.is_character:
+            return None
+        try:
+            vocabulary = self.folder.corpus().word_vocabulary if self.codec.unit.is_piece else self.codec.vocabulary
+        except (ValueError, OSError):  # the corpus may be elsewhere
             return None
         tokenize = TOKENIZERS[self.codec.tokenizer]
         return lambda text: min((int(vocabulary.counts[i]) for i in vocabulary.encode(tokenize(text))), default=0)

@@ -3,8 +3,6 @@
 import itertools
 from collections.abc import Iterable, Iterator
 
-from keras_adaptive.special_words import SPECIAL_WORDS
-
 
 def characters(text: str) -> list[str]:
     """Splits a line into its characters (Unicode code points), including spaces.
@@ -50,34 +48,6 @@ def detokenize_characters(tokens: Iterable[str]) -> Iterator[str]:
     return ("\n" if token == "</s>" else token for token in tokens)
 
 
-def is_white_space(token: str, unit: str) -> bool:
-    """Returns whether a token separates words. `</s>` does.
-
-    Args:
-        token: A character, or the symbol of a byte.
-        unit: "character" or "byte".
-    """
-    return token == "</s>" or (token.isspace() if unit == "character" else token in _WHITE_BYTES)
-
-
-def shown(token: str, unit: str) -> str:
-    """Returns a token as programs print it. Characters and bytes are quoted, so that spaces are visible.
-
-    Example:
-
-    >>> shown(" ", "character"), shown("Ġ", "byte"), shown("cat", "word")
-    ("' '", "b' '", 'cat')
-    """
-    if unit not in UNITS.values() or token in SPECIAL_WORDS:
-        return token
-    return repr(bytes([BYTES[token]]) if unit == "byte" and token in BYTES else token)
-
-
-def begins_character(symbol: str) -> bool:
-    """Returns whether the byte of a symbol is the first byte of a character in UTF-8."""
-    return not 0x80 <= BYTES.get(symbol, 0) < 0xC0
-
-
 def _symbols():
     """Returns GPT-2's symbol of each byte: itself for visible Latin-1 characters, U+0100, … for the others."""
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
@@ -87,6 +57,3 @@ def _symbols():
 
 SYMBOLS = _symbols()  # symbol of each byte
 BYTES = {symbol: SYMBOLS.index(symbol) for symbol in sorted(SYMBOLS)}
-_WHITE_BYTES = {SYMBOLS[byte] for byte in b" \t\r\x0b\x0c"}
-# Units of these tokenizers. All other tokenizers split lines into words.
-UNITS = {"characters": "character", "ptb_characters": "character", "bytes": "byte"}

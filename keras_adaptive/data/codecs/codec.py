@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keras_adaptive.data.codecs.characters import UNITS, detokenize_characters, shown
 from keras_adaptive.data.codecs.lines import split_lines
-from keras_adaptive.data.codecs.subwords import Subwords, begins_word, detokenize_subwords
+from keras_adaptive.data.codecs.subwords import Subwords
+from keras_adaptive.data.codecs.units import UNITS, unit_of
 from keras_adaptive.data.codecs.vocabulary import Vocabulary
 from keras_adaptive.data.codecs.words import TOKENIZERS
 from keras_adaptive.data.metadata import read_metadata
@@ -46,7 +46,7 @@ class TextCodec:
         self.vocabulary = vocabulary
         self.tokenizer = tokenizer
         self.subwords = subwords
-        self.unit = UNITS.get(tokenizer, "word") if subwords is None else "sub-word"
+        self.unit = unit_of(tokenizer, subwords is not None)
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> "TextCodec":
@@ -82,10 +82,11 @@ class TextCodec:
 
     def tokenize_part(self, text: str) -> list[str]:
         """Returns the tokens of a part of a line, in which no character is taken for the end of a line."""
-        words = TOKENIZERS[self.tokenizer](text)
-        if self.subwords is None:
-            return words
-        return [piece for pieces in self.subwords.pieces(words) for piece in pieces]
+        return [token for tokens in self.cut(TOKENIZERS[self.tokenizer](text)) for token in tokens]
+
+    def cut(self, words: Iterable[str]) -> Iterable[list[str]]:
+        """Yields the tokens of each word, character or byte that the tokenizer returns: its pieces, or itself."""
+        return ([word] for word in words) if self.subwords is None else self.subwords.pieces(words)
 
     def encode(self, tokens: Iterable[str], extra: Sequence[str] = ()) -> np.ndarray:
         """Returns the ids of tokens. Tokens outside the vocabulary get the id of `<unk>`.
@@ -111,30 +112,15 @@ class TextCodec:
         become U+FFFD. For sub-words and bytes, a further string follows the last token: U+FFFD for an incomplete
         character, or an empty string.
         """
-        if self.unit == "byte":
-            return detokenize_subwords(tokens)
-        if self.unit == "character":
-            return detokenize_characters(tokens)
-        if self.unit == "sub-word":
-            return _without_space_at_begin(detokenize_subwords(tokens), begins_line)
-        texts = ("\n" if word == "</s>" else f" {word}" for word in tokens)
-        return _without_space_at_begin(texts, begins_line)
+        return self.unit.detokenize(tokens, begins_line)
 
     def shown(self, token: str) -> str:
         """Returns a token as programs print it. Characters and bytes are quoted."""
-        return shown(token, self.unit)
+        return self.unit.shown(token)
 
     def count_words(self, tokens: Iterable[str]) -> int:
         """Returns the number of words in tokens. Each character or byte counts as a word."""
-        return sum(map(begins_word, tokens)) if self.unit == "sub-word" else len(list(tokens))
-
-
-def _without_space_at_begin(texts, begins_line):
-    """Yields texts without the space that begins a line."""
-    for text in texts:
-        yield text.removeprefix(" ") if begins_line else text
-        if text:
-            begins_line = text.endswith("\n")
+        return sum(map(self.unit.begins_word, tokens))
 
 
 def load_vocabulary(folder: str | os.PathLike, metadata: dict) -> Vocabulary:
@@ -183,7 +169,7 @@ def load_subwords(folder: str | os.PathLike, metadata: dict) -> Subwords | None:
     subwords = load_subwords("data/books_bpe", read_metadata("data/books_bpe/corpus.json"))
     ```
     """
-    if metadata["unit"] != "sub-word":
+    if not metadata["unit"].is_piece:
         return None
     path = Path(folder, "merges.txt")
     subwords = Subwords.load(path)

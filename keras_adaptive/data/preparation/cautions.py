@@ -3,7 +3,7 @@
 import re
 import warnings
 
-from keras_adaptive.data.codecs.characters import UNITS
+from keras_adaptive.data.codecs.units import UNITS
 
 LONGEST = 20  # letters of a word; more are a phrase in a language without spaces
 _WIDE = re.compile("[\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")  # of Chinese and Japanese

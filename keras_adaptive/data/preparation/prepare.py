@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_adaptive.data.codecs.characters import UNITS
+from keras_adaptive.data.codecs.units import UNITS, unit_of
 from keras_adaptive.data.codecs.vocabulary import Vocabulary
 from keras_adaptive.data.codecs.words import RULES, TOKENIZERS, recorded
 from keras_adaptive.data.corpus import SPLITS, Corpus
@@ -110,7 +110,7 @@ def prepare(
     texts = {split: find_text(folder, split) for split in SPLITS}
     recipe = {
         **recorded(tokenizer),
-        "unit": "sub-word" if subwords else UNITS.get(tokenizer, "word"),
+        "unit": unit_of(tokenizer, bool(subwords)),
         "min_count": min_count,
     }
     if subwords:
