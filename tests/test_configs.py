@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.programs import call, parsed
 from trainers import train
+from trainers.experiments import checks
 from trainers.experiments.experiment import Experiment
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -178,6 +179,6 @@ def test_every_recipe_can_be_tried_for_a_few_updates(flagfile, tmp_path, capsys)
         return
     with parsed(train, f"--flagfile={flagfile}", "--updates=20", "--notensorboard", f"--run_dir={tmp_path}"):
         chosen = Experiment.of_flags()
-        assert not train.check(chosen)
+        assert not checks.check_flags(chosen)
     assert "A trial: --updates=20 is below --evaluate_every=" in capsys.readouterr().out
     assert chosen.evaluate_every == 20 and 0 < chosen.schedule()(19) <= chosen.settings["max_rate"]

@@ -17,10 +17,10 @@ python -m trainers.train --flagfile=configs/quickstart.flags --data_dir=data/doc
 """
 
 import contextlib
-import importlib.util
 import math
 import os
 import sys
+from typing import Any, NamedTuple
 
 import keras
 from absl import flags
@@ -41,12 +41,12 @@ from keras_adaptive.callbacks import (
     TrainLog,
 )
 from keras_adaptive.callbacks.terminate_on_hang import end_at_once
-from keras_adaptive.data import load_corpus
+from keras_adaptive.data import Corpus, load_corpus
 from keras_adaptive.files import read_json_lines
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.models.transfer import transfer
 from keras_adaptive.optimizers import AveragedSGD
-from trainers.experiments import experiment, resume, summary
+from trainers.experiments import checks, experiment, resume, summary
 from trainers.experiments.experiment import Experiment
 from trainers.experiments.hyperparameters import NUMBER
 from trainers.experiments.run_folder import RunFolder
@@ -100,18 +100,40 @@ class Validation(keras.utils.PyDataset):
         return map(self.__getitem__, range(len(self)))
 
 
+class Training(NamedTuple):
+    """What `fit` trains on, and where.
+
+    Attributes:
+        experiment: The `Experiment`.
+        corpus: The `Corpus`.
+        run: The `RunFolder`.
+        strategy: The `distribution.Strategy`.
+        batches: Batches of the training text.
+        validation: The `Validation`.
+        board: Whether to write for TensorBoard.
+    """
+
+    experiment: Experiment
+    corpus: Corpus
+    run: RunFolder
+    strategy: distribution.Strategy
+    batches: Any
+    validation: Validation
+    board: bool
+
+
 def main():
     chosen = Experiment.of_flags()
     if FLAGS.summary:
         return summarize(chosen)
-    board, corpus = check(chosen), open_corpus(chosen)
+    board, corpus = checks.check_flags(chosen), open_corpus(chosen)
     chosen = fit_cutoffs(chosen, corpus.vocabulary)
     train = chosen.batches(corpus.tokens("train"))
     valid = chosen.batches(corpus.tokens("valid"), shuffle=False)
     several = FLAGS.strategy != "none" and distribution.launched_processes() > 1
     with TerminateOnHang(FLAGS.timeout if several else math.inf) as alive:
         strategy = start()
-        check_rows(strategy, chosen.settings, train.stream_rows)
+        checks.check_rows(strategy, chosen.settings, train.stream_rows)
         smaller = "pass smaller dimensions or fewer blocks; --summary prints the size of each part."
         check_memory(unallocated(lambda: chosen.model(corpus.vocabulary)), smaller)
         run = RunFolder(FLAGS.run_dir)
@@ -119,7 +141,8 @@ def main():
             model = new_model(chosen, corpus.vocabulary, train.stream_rows)
             if chosen.settings["init_from"] and not run.has_checkpoints:
                 start_from(RunFolder(chosen.settings["init_from"]), model, corpus.vocabulary, strategy)
-            updates = fit(chosen, corpus, model, run, strategy, train, Validation(valid, strategy), board, alive)
+            training = Training(chosen, corpus, run, strategy, train, Validation(valid, strategy), board)
+            updates = fit(training, model, alive)
     if strategy.process == 0:
         print_result(chosen, run, updates)
 
@@ -174,77 +197,6 @@ def fit_cutoffs(chosen, vocabulary):
     return fitted
 
 
-def check(chosen):
-    """Raises a ValueError if training with these flags is impossible, and returns whether to write for TensorBoard."""
-    if not FLAGS.run_dir:
-        raise ValueError("--run_dir is missing: pass the folder of the run.")
-    updates, every = chosen.settings["updates"], chosen.evaluate_every
-    if updates % every:
-        raise ValueError(
-            "--updates must be a multiple of --evaluate_every, since a run ends with a validation. "
-            f"Received: --updates={updates} --evaluate_every={every}."
-        )
-    patience = chosen.settings.get("average_after")
-    if patience is not None and 0 < FLAGS.patience <= patience + 1:
-        raise ValueError(
-            f"--patience must be 0 or above {patience + 1}, the value of --average_after plus 1: otherwise, training "
-            f"ends before averaging starts. Received: --patience={FLAGS.patience} --average_after={patience}."
-        )
-    check_reached(chosen)
-    if FLAGS.model_devices and FLAGS.strategy != "model_parallel":
-        raise ValueError("--model_devices belongs to --strategy=model_parallel: omit it, or choose that strategy.")
-    chosen.schedule()  # raises errors about learning rates before anything is written
-    installed = importlib.util.find_spec("tensorboard") is not None
-    if FLAGS.tensorboard and not installed:
-        raise ValueError("--tensorboard needs a package: pip install tensorboard, or pass --notensorboard.")
-    if FLAGS.tensorboard is None and not installed:
-        print("tensorboard is not installed: log.jsonl is the only log. pip install tensorboard", file=sys.stderr)
-    return installed if FLAGS.tensorboard is None else FLAGS.tensorboard
-
-
-def check_reached(chosen):
-    """Raises a ValueError if the learning rate is 0, or training ends before its flags take effect.
-
-    A trial, which ends before the first validation of the recipe, may end before the rest of it too.
-    """
-    settings = chosen.settings
-    updates, validations = settings["updates"], settings["updates"] // chosen.evaluate_every
-    if not settings["max_rate"]:
-        raise ValueError("--max_rate must be above 0: no weight would change. Received: --max_rate=0.")
-    if chosen.is_trial:
-        every = settings["evaluate_every"]
-        print(f"A trial: --updates={updates} is below --evaluate_every={every}, so it validates at its end", flush=True)
-        return
-    if (decay_at := settings.get("decay_at")) and decay_at[-1] >= updates:
-        raise ValueError(
-            "--decay_at must be below --updates: otherwise, the learning rate is never divided. "
-            f"Received: --decay_at={experiment.plain(decay_at)} --updates={updates}."
-        )
-    if settings.get("average_after", 0) >= validations:
-        raise ValueError(
-            f"--average_after must be below the number of validations ({validations}): pass more --updates or a "
-            f"smaller --evaluate_every, so that averaging starts. Received: --average_after="
-            f"{settings['average_after']}."
-        )
-
-
-def check_rows(strategy, settings, stream_rows):
-    """Checks that every micro-batch of every device has rows of the batch.
-
-    Padding may fill a batch, except for streams, where every row has a state.
-
-    Raises:
-        ValueError: If a micro-batch would hold only padding, or streams cannot be divided evenly.
-    """
-    rows, parts = settings["batch_size"], strategy.replicas * settings["micro_batches"]
-    if rows < parts or (stream_rows and rows % parts):
-        raise ValueError(
-            f"--batch_size must be {'a multiple of' if stream_rows else 'at least'} the number of replicas times "
-            f"--micro_batches. Received: --batch_size={rows} --micro_batches={settings['micro_batches']} "
-            f"--strategy={FLAGS.strategy} with {strategy.replicas} replicas."
-        )
-
-
 def make_repeatable(seed):
     """Seeds all random numbers, and fixes the order of sums in TensorFlow's graphs.
 
@@ -263,21 +215,10 @@ def new_model(chosen, vocabulary, stream_rows):
     make_repeatable(chosen.settings["seed"])
     model, optimizer = chosen.model(vocabulary), chosen.optimizer()
     if stream_rows:
-        check_carries_state(model.body, chosen.parts)
+        checks.check_carries_state(model.body, chosen.parts)
     micro_batches, clip_parts = chosen.settings["micro_batches"], chosen.clip_parts()
     model.compile(optimizer, micro_batches=micro_batches, stream_rows=stream_rows, clip_parts=clip_parts)
     return model
-
-
-def check_carries_state(body, parts):
-    """Raises a ValueError if the body cannot carry its state from batch to batch."""
-    try:
-        body.initial_state(1)
-    except ValueError as error:
-        raise ValueError(
-            "--batching={batching} needs a --body that carries its state from batch to batch. Received: --body={body}. "
-            "Choose another body, or --batching=blocks.".format(**parts)
-        ) from error
 
 
 def start_from(run, model, vocabulary, strategy):
@@ -290,14 +231,20 @@ def start_from(run, model, vocabulary, strategy):
         print(f"Starting from {run.path}, which has {known:,} of the {len(vocabulary):,} words{output}", flush=True)
 
 
-def fit(chosen, corpus, model, run, strategy, train, valid, board, alive):
+def fit(training, model, alive):
     """Trains to the last update, from the newest checkpoint of the run or from the start.
 
     Process 0 writes, and all processes resume from its checkpoint.
 
+    Args:
+        training: A `Training`.
+        model: The compiled model.
+        alive: The `TerminateOnHang`.
+
     Returns:
         The number of updates.
     """
+    chosen, corpus, run, strategy, train, valid, board = training
     settings, writes = chosen.settings, strategy.process == 0
     every, epochs = chosen.evaluate_every, settings["updates"] // chosen.evaluate_every
     path = run.path / "log.jsonl" if writes else os.devnull
@@ -314,7 +261,7 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board, alive):
             path.unlink(missing_ok=True)  # the updates in this log are lost
         if writes:
             run.lengthen(chosen)  # after `restore`: an error there must not change the run
-        check_same_checkpoint(strategy, backup)
+        checks.check_same_checkpoint(strategy, backup)
         strategy.synchronize(model)
         speed = Throughput(train.tokens_per_epoch / len(train), lambda: settings["updates"] - backup.update)
         rates = SGDR(chosen.schedule(), lambda: train.rate_factor(backup.update))
@@ -334,16 +281,6 @@ def fit(chosen, corpus, model, run, strategy, train, valid, board, alive):
             log.on_train_begin()  # completes the log if training was stopped after its last checkpoint
             log.on_train_end()
         return backup.update
-
-
-def check_same_checkpoint(strategy, backup):
-    """Waits for all processes, and raises a ValueError in all of them if they restored different checkpoints."""
-    least, most = -strategy.all_reduce_max(-backup.update), strategy.all_reduce_max(backup.update)
-    if least != most:
-        raise ValueError(
-            "The processes restored checkpoints of different updates: --run_dir must be on a shared file system. "
-            f"Received: updates {least} to {most}."
-        )
 
 
 def print_start(chosen, strategy, run, backup, model, train):

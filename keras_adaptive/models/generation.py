@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -69,7 +69,6 @@ class Generation(Prediction):
             Keskar et al., CTRL: A Conditional Transformer Language Model for Controllable Generation, 2019, section
             4.1, for the repetition penalty.
         """
-        steering = {"forbid": forbid, "repetition_penalty": repetition_penalty}
         _check_length(length)
         if sampler not in (None, *SAMPLERS):
             options = temperature, top_k, top_p, stop, repetition_penalty
@@ -80,7 +79,8 @@ class Generation(Prediction):
             top_k = 5 if sampler == "top_k" and top_k is None else top_k
             top_p = 0.1 if sampler == "top_p" and top_p is None else top_p
         prompts = self._prompts(prompt)
-        steps = list(self._stream(prompts, length, temperature, top_k, seed, top_p, stop, reading=reading, **steering))
+        choice = _Choice(temperature, top_k, top_p, forbid, repetition_penalty)
+        steps = list(self._stream(prompts, length, choice, seed, stop, reading=reading))
         starts = np.array(list(map(len, prompts))) - min(map(len, prompts))
         missing = max(starts) + length - len(steps)  # all rows may have ended
         words = np.pad(np.stack(steps, axis=1), [[0, 0], [0, missing]], constant_values=PAD)
@@ -117,8 +117,8 @@ class Generation(Prediction):
         """
         _check_length(length)
         prompts = self._prompts(prompt)
-        steering = {"forbid": forbid, "repetition_penalty": repetition_penalty}
-        return self._stream(prompts, length, temperature, top_k, seed, top_p, stop, alternatives, reading, **steering)
+        choice = _Choice(temperature, top_k, top_p, forbid, repetition_penalty)
+        return self._stream(prompts, length, choice, seed, stop, alternatives, reading)
 
     def _generate_by(self, sampler, prompt, length, options, bias, reading):
         if options != (1.0, None, None, None, 1.0):
@@ -143,44 +143,19 @@ class Generation(Prediction):
 
         return decoding.by_sampler(sampler, step, self.body.initial_state, prompt, length, reading)
 
-    def _stream(
-        self,
-        prompts,
-        length,
-        temperature,
-        top_k,
-        seed,
-        top_p,
-        stop,
-        alternatives=0,
-        reading=None,
-        forbid=(),
-        repetition_penalty=1.0,
-    ):
-        if not temperature >= 0 or (top_k is not None and top_k < 1):
-            raise ValueError(
-                "`temperature` must not be negative and `top_k` must be at least 1. "
-                f"Received: temperature={temperature}, top_k={top_k}."
-            )
-        if top_p is not None and not 0 < top_p <= 1:
-            raise ValueError(f"`top_p` must be above 0 and at most 1. Received: top_p={top_p}.")
-        if not 1 <= repetition_penalty < math.inf:
-            raise ValueError(
-                "`repetition_penalty` must be a finite number of at least 1. "
-                f"Received: repetition_penalty={repetition_penalty}."
-            )
+    def _stream(self, prompts, length, choice, seed, stop, alternatives=0, reading=None):
+        choice.check()
         stops = self._checked_ids(stop, "stop")
-        most = min(top_k or self.vocabulary_size, self.vocabulary_size)
-        options = [ops.convert_to_tensor(temperature, "float32"), ops.convert_to_tensor(most, "int32")]
-        options.append(ops.convert_to_tensor(1.0 if top_p is None else top_p, "float32"))
+        most = min(choice.top_k or self.vocabulary_size, self.vocabulary_size)
+        top_p = 1.0 if choice.top_p is None else choice.top_p
+        options = [ops.convert_to_tensor(choice.temperature, "float32"), ops.convert_to_tensor(most, "int32")]
+        options.append(ops.convert_to_tensor(top_p, "float32"))
         factors = lambda tokens: []  # noqa: E731
-        if len(forbid) or repetition_penalty != 1:
-            key, draw = self._steered_draw(temperature, top_k and most, top_p, len(forbid), repetition_penalty != 1)
-            options.append(ops.convert_to_tensor(self._bias(forbid)))
-            if repetition_penalty != 1:
-                factors = _Factors(prompts, self.vocabulary_size, repetition_penalty)
-        else:
-            key, draw = self._draw(temperature, top_k and most, top_p)
+        key, draw = self._draw(choice._replace(top_k=choice.top_k and most))
+        if choice.is_steered:
+            options.append(ops.convert_to_tensor(self._bias(choice.forbid)))
+        if choice.penalizes:
+            factors = _Factors(prompts, self.vocabulary_size, choice.repetition_penalty)
 
         def step(tokens, state, uniform, *options):
             hidden, state = self(tokens, state=state)
@@ -205,11 +180,14 @@ class Generation(Prediction):
             reading.begin,
         )
 
-    def _draw(self, temperature, top_k, top_p):
+    def _draw(self, choice):
         """Returns `(key, function)`, where `function(hidden, uniform, temperature, top_k, top_p)` draws ids.
 
         The numbers are arguments, so that one compiled function serves all values.
         """
+        if choice.is_steered:
+            return self._steered_draw(choice)
+        temperature, top_k, top_p, *_ = choice
         output = self.word_output
         if temperature == 0:
             return "greedy", lambda hidden, uniform, *_: output.sample_from_uniform(hidden, uniform, 0)
@@ -225,14 +203,15 @@ class Generation(Prediction):
             hidden, uniform, temperature
         )
 
-    def _steered_draw(self, temperature, top_k, top_p, forbidden, penalizes):
+    def _steered_draw(self, choice):
         """Returns `(key, function)` as `_draw`; the further arguments of the function change the log-probabilities.
 
         The function is `(hidden, uniform, temperature, top_k, top_p, bias, factors) → ids`, with `factors` only if
-        `penalizes`. `forbidden` is the number of forbidden words.
+        the choice `penalizes`.
         """
         output, size = self.word_output, self.vocabulary_size
-        first, most = (round_up(min(count + forbidden, size), size) for count in (1, top_k or size))
+        temperature, top_k, top_p, forbid, _ = choice
+        first, most = (round_up(min(count + len(forbid), size), size) for count in (1, top_k or size))
 
         def scores(hidden, bias, factors=1.0):
             return output.log_probs(hidden) * factors + bias
@@ -261,8 +240,8 @@ class Generation(Prediction):
         elif top_k is not None or top_p is not None:
             kind = best
         else:
-            kind = exact if temperature == 1 and not penalizes else every
-        return ("steered", kind.__name__, first, most, top_p is None, penalizes), kind
+            kind = exact if temperature == 1 and not choice.penalizes else every
+        return ("steered", kind.__name__, first, most, top_p is None, choice.penalizes), kind
 
     def _bias(self, forbid):
         """Returns what forbids words when it is added to log-probabilities: (vocabulary_size,) float32."""
@@ -286,6 +265,39 @@ class Generation(Prediction):
         if isinstance(prompt, list) and len({np.shape(row) for row in prompt}) > 1:
             return [self._ids([row], "prompt")[0] for row in prompt]
         return list(self._ids(prompt, "prompt"))
+
+
+class _Choice(NamedTuple):
+    """How the next word is chosen: arguments of `generate`."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    forbid: Sequence[int]
+    repetition_penalty: float
+
+    @property
+    def penalizes(self):
+        return self.repetition_penalty != 1
+
+    @property
+    def is_steered(self):
+        return bool(len(self.forbid)) or self.penalizes
+
+    def check(self):
+        """Raises a `ValueError` if a number is out of range."""
+        if not self.temperature >= 0 or (self.top_k is not None and self.top_k < 1):
+            raise ValueError(
+                "`temperature` must not be negative and `top_k` must be at least 1. "
+                f"Received: temperature={self.temperature}, top_k={self.top_k}."
+            )
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(f"`top_p` must be above 0 and at most 1. Received: top_p={self.top_p}.")
+        if not 1 <= self.repetition_penalty < math.inf:
+            raise ValueError(
+                "`repetition_penalty` must be a finite number of at least 1. "
+                f"Received: repetition_penalty={self.repetition_penalty}."
+            )
 
 
 class _Factors:

@@ -30,6 +30,7 @@ from keras_adaptive.files import write_json
 from keras_adaptive.metrics import perplexity
 from scripts.benchmarks import common
 from trainers import train
+from trainers.experiments import checks
 from trainers.experiments.experiment import NOT_COMPARED, Experiment, row_length
 from trainers.experiments.run_folder import RunFolder
 from trainers.support import command_line
@@ -109,7 +110,7 @@ def check(space):
     base = Experiment.of_flags()
     for end in ("low", "high"):
         with given(run_dir=FLAGS.output_dir, **{name: getattr(bounds, end) for name, bounds in space.items()}):
-            train.check(Experiment.of_flags())
+            checks.check_flags(Experiment.of_flags())
     return base
 
 

@@ -21,6 +21,7 @@ from tests.support.programs import call
 from tests.support.text import write_zipf
 from tests.support.tiny import language_model
 from trainers import train
+from trainers.experiments import checks
 
 # How 8 rows are divided: strategy, processes, devices of each, micro-batches of each, devices that share tables; and
 # whether float16 is tried, which is one program with JAX's other strategies.
@@ -313,4 +314,4 @@ def test_processes_that_do_not_see_the_same_folder():
         update = 7
 
     with pytest.raises(ValueError, match="--run_dir must be on a shared file system. Received: updates 0 to 7"):
-        train.check_same_checkpoint(Another(), Backup)
+        checks.check_same_checkpoint(Another(), Backup)

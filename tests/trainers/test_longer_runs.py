@@ -12,6 +12,7 @@ from tests.support.programs import REFUSED, call
 from tests.support.quickstart import SHRUNK
 from tests.support.text import write_zipf
 from trainers import evaluate, train
+from trainers.experiments import checks
 from trainers.experiments.experiment import Experiment
 from trainers.experiments.run_folder import RunFolder
 
@@ -115,11 +116,11 @@ def test_patience_that_ends_a_run_before_averages_is_refused(monkeypatch):
     chosen = Experiment.of_arguments(["--optimizer=averaged_sgd", "--evaluate_every=10", "--updates=90"])
     values = {"run_dir": "run", "model_devices": 0, "tensorboard": False}
     for patience in (0, 7, 6):
-        monkeypatch.setattr(train, "FLAGS", SimpleNamespace(patience=patience, **values))
+        monkeypatch.setattr(checks, "FLAGS", SimpleNamespace(patience=patience, **values))
         if patience != 6:
-            train.check(chosen)
+            checks.check_flags(chosen)
     with pytest.raises(ValueError, match="--patience must be 0 or above 6, .* --patience=6 --average_after=5"):
-        train.check(chosen)
+        checks.check_flags(chosen)
 
 
 def test_a_run_starts_from_another_on_other_words(whole, corpora, tmp_path, capsys):

@@ -16,6 +16,7 @@ from tests.support.programs import call
 from tests.support.text import write_zipf
 from tests.support.toy_body import ToyBody
 from trainers import analyze, evaluate, generate, train
+from trainers.experiments import checks
 from trainers.experiments.parts import PARTS, Part
 from trainers.experiments.run_folder import RunFolder
 
@@ -146,10 +147,10 @@ def test_streams_are_not_divided_among_replicas_in_part():
 
     settings = {"batch_size": 3, "micro_batches": 1}
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(train, "FLAGS", type("Flags", (), {"strategy": "ddp"}))
-        train.check_rows(Two, settings, None)
+        patched.setattr(checks, "FLAGS", type("Flags", (), {"strategy": "ddp"}))
+        checks.check_rows(Two, settings, None)
         with pytest.raises(ValueError, match="a multiple of .* --strategy=ddp with 2 replicas"):
-            train.check_rows(Two, settings, 3)
+            checks.check_rows(Two, settings, 3)
 
 
 def test_summary_counts_the_tokens_of_an_update(corpus, capsys):

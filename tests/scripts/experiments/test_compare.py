@@ -10,6 +10,7 @@ from scripts.experiments import compare, systems
 from scripts.experiments.compare import TRIAL_UPDATES
 from tests.support.programs import call, parsed
 from trainers import train
+from trainers.experiments import checks
 from trainers.experiments.experiment import Experiment
 
 FLAGFILES = {
@@ -124,7 +125,7 @@ def test_a_trial_needs_nothing_beyond_its_end(text, tmp_path, programs, flags, e
     trial, training = programs[:2]
     assert expected.items() <= trial.items() and not {"decay_at", "average_after"} & training.keys()
     with parsed(train, *(f"--{name}={value}" for name, value in trial.items() if name != "notensorboard")):
-        train.check(Experiment.of_flags())
+        checks.check_flags(Experiment.of_flags())
 
 
 def test_the_flags_of_the_system_say_how_long_it_trains(text, tmp_path, programs):

@@ -17,7 +17,7 @@ from keras_adaptive.ops.chunks import default_chunk_rows
 from keras_adaptive.optimizers import NAG, AveragedSGD, L2Adam
 from tests.support.programs import call
 from trainers import evaluate, generate, score, train
-from trainers.experiments import experiment, summary
+from trainers.experiments import checks, experiment, summary
 from trainers.experiments.experiment import Experiment
 from trainers.experiments.hyperparameters import GENERAL, HYPERPARAMETERS
 from trainers.experiments.parts import PARTS, ROLES
@@ -390,7 +390,7 @@ def test_a_recipe_of_another_corpus_leaves_no_run(corpus, tmp_path):
 
 
 def test_training_does_without_tensorboard(corpus, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(train.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: None)
     command = [*TINY, "--updates=2", "--evaluate_every=2", *PLAIN, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
     with pytest.raises(ValueError, match="--tensorboard needs a package: pip install tensorboard"):
         call(train, *command, "--tensorboard")
