@@ -99,10 +99,10 @@ def test_an_analysis_does_not_replace_pictures_of_others(places, monkeypatch):
 
 
 def test_results_of_benchmarks_do_not_replace_files_of_others(places):
-    from scripts.benchmarks import common, sampled_loss
+    from scripts.benchmarks import common, loss
 
     with (
-        parsed(sampled_loss, f"--results={places / 'other.json'}"),
+        parsed(loss, f"--results={places / 'other.json'}"),
         pytest.raises(ValueError, match="The file to write must be new"),
     ):
         common.check_results()
