@@ -8,7 +8,7 @@
 #   scripts/test.sh -m "not processes"               without the tests that start processes
 #
 # All stages but the environment run side by side, so that no core is idle while a test waits; their outputs are
-# shown one after the other. Tests that do not depend on the backend run on the first one only. The environment .venv-test is
+# shown one after the other. Tests marked by `once` run on the first backend only. The environment .venv-test is
 # made on the first call and kept until constraints.txt, setup.cfg, setup.py, pyproject.toml or the Python changes; so are the
 # programs that JAX compiles. VENV=FOLDER puts it elsewhere. The browser is Debian's chromium, which root gets by itself;
 # CHROMIUM=PATH names another one.

@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.parts import PARTS
 
+pytestmark = pytest.mark.once
+
 
 def public(part):
     """Yields (name, function) of what a part names: functions, constructors, methods and properties of the package."""

@@ -10,6 +10,8 @@ from trainers import train
 from trainers.experiments import checks
 from trainers.experiments.experiment import Experiment
 
+pytestmark = pytest.mark.once
+
 CONFIGS = Path(__file__).parents[1] / "configs"
 FLAGFILES = sorted(CONFIGS.rglob("*.flags"))
 EXACT = {

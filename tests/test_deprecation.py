@@ -14,6 +14,8 @@ import pytest
 from keras_adaptive import deprecation
 from keras_adaptive.deprecation import RENAMED
 
+pytestmark = pytest.mark.once
+
 FILE = Path(__file__).parent / "models" / "old_names.keras"  # saved before the renames
 
 

@@ -162,6 +162,7 @@ def blocks_of(example):
     return [re.sub(rf"\b({pattern})\b", lambda match: SIZES[match[0]], block) for block in BLOCK.findall(example.text)]
 
 
+@pytest.mark.once
 def test_a_wrong_example_fails():
     wrong = Docstring("keras_adaptive.layers", "", ">>> WordEmbedding(9, 4)(np.array([1])).shape\n(1, 5)")
     with pytest.raises(AssertionError, match=r"Expected:\s+\(1, 5\)"):
@@ -174,5 +175,6 @@ def test_shapes_are_found_on_every_backend():
         assert not ShapesAreTuples().check_output("(1, 3, 65)\n", f"{printed}\n", 0)
 
 
+@pytest.mark.once
 def test_examples_are_found():
     assert {example.module.split(".")[1] for example in ALL} >= set(PACKAGES)

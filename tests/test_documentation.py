@@ -18,6 +18,8 @@ from tests.support.served import write_run
 from tests.support.tiny import language_model
 from trainers.experiments.parts import PARTS
 
+pytestmark = pytest.mark.once
+
 TESTED = {
     "README.md": 4,
     "docs/layers.md": 4,

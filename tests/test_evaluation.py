@@ -6,6 +6,8 @@ import pytest
 from keras_adaptive.data import SPLITS, UNK, prepare
 from keras_adaptive.evaluation import by_length, by_position
 
+pytestmark = pytest.mark.once
+
 TEXT = "it naïve\nThe  on\n\nI\tsee\xa0it, "  # the last line ends, too
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from keras_adaptive.files import complete_or_absent, write_json
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def events(tmp_path, monkeypatch):

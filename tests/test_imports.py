@@ -120,6 +120,7 @@ def violations(source, name, is_package=False):
 
 
 @pytest.mark.parametrize("path", modules(), ids=name_of)
+@pytest.mark.once
 def test_imports_of_module(path):
     name = name_of(path)
     if (part := part_of(name)) is not None:
@@ -128,6 +129,7 @@ def test_imports_of_module(path):
     assert list(found) == []
 
 
+@pytest.mark.once
 def test_there_are_modules():
     assert PACKAGE / "__init__.py" in modules()
 
@@ -156,6 +158,7 @@ def test_there_are_modules():
         ("keras_adaptive.layers.inputs.char_cnn", "from keras_adaptive.layers.outputs import softmax"),
     ],
 )
+@pytest.mark.once
 def test_forbidden_imports_are_found(name, source):
     assert len(list(violations(source, name))) == 1
 
@@ -176,10 +179,12 @@ def test_forbidden_imports_are_found(name, source):
         ("keras_adaptive.hub.backbone", "import keras_hub"),
     ],
 )
+@pytest.mark.once
 def test_allowed_imports_pass(name, source):
     assert list(violations(source, name)) == []
 
 
+@pytest.mark.once
 def test_relative_imports_of_a_package_start_in_it():
     names = [imported for imported, _, _ in imports_of("from . import bands", "keras_adaptive.ops", True)]
     assert names == ["keras_adaptive.ops.bands"]
@@ -195,6 +200,7 @@ print(keras.backend.backend(), *sorted(set(sys.modules) & set(unwanted.split(","
 """
 
 
+@pytest.mark.processes
 def test_every_module_imports_without_what_it_does_not_need():
     backend = keras.backend.backend()
     unwanted = {"tensorflow", "tensorflow_text", "keras_hub", "keras_nlp"} - {backend}
@@ -210,12 +216,14 @@ def test_every_module_imports_without_what_it_does_not_need():
     assert done.stdout.split() == [backend]
 
 
+@pytest.mark.once
 def test_programs_in_the_wheel_need_nothing_outside_of_it():
     for path in (ROOT / "trainers").rglob("*.py"):
         imported = {name.split(".")[0] for name, *_ in imports_of(path.read_text(encoding="utf-8"), name_of(path))}
         assert not imported & {"scripts", "tests"}, path
 
 
+@pytest.mark.once
 def test_tests_share_what_is_in_support_only():
     for path in (ROOT / "tests").rglob("*.py"):
         imported = [name for name, *_ in imports_of(path.read_text(encoding="utf-8"), name_of(path))]

@@ -16,6 +16,8 @@ from keras_adaptive import layers, models
 from tests.support.parts import LATER, PARTS
 from tests.support.tiny import language_model
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize("name", PARTS)
 def test_every_part_is_in_the_namespace(name):
@@ -29,6 +31,7 @@ def test_a_name_that_is_not_there_is_said():
         _ = keras_adaptive.loda
 
 
+@pytest.mark.processes
 def test_importing_the_package_registers_every_class_and_no_more_than_it_must():
     """Keras finds the classes of a file by registration, so what registers them cannot wait for its first use."""
     program = "import keras_adaptive, sys; print(*sys.modules)"
@@ -51,6 +54,7 @@ def word_model():
 
 
 @pytest.mark.parametrize("make", [language_model, word_model])
+@pytest.mark.processes
 def test_a_file_says_what_to_import(make, tmp_path):
     """Keras' error prints the config of the file."""
     make().save(tmp_path / "model.keras")
@@ -68,6 +72,7 @@ HIDDEN = "import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, *
 
 
 @pytest.mark.parametrize("missing, chosen", [({"tensorflow"}, "jax"), ({"tensorflow", "jax"}, "torch")])
+@pytest.mark.processes
 def test_an_installed_backend_is_chosen_before_keras_is_imported(tmp_path, missing, chosen):
     """Keras itself would choose TensorFlow, and end in a traceback of 30 lines where it is not installed."""
     program = HIDDEN.format(missing) + "import keras_adaptive, keras; print(keras.config.backend())"
@@ -77,6 +82,7 @@ def test_an_installed_backend_is_chosen_before_keras_is_imported(tmp_path, missi
     assert done.stdout == f"{chosen}\n", done.stderr
 
 
+@pytest.mark.processes
 def test_without_a_backend_the_last_line_says_what_to_install(tmp_path):
     program = HIDDEN.format({"tensorflow", "jax", "torch"}) + "import keras_adaptive"
     environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}

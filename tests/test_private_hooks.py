@@ -208,16 +208,19 @@ def hooks_of(source):
         "hasattr(model, '_tracker')",
     ],
 )
+@pytest.mark.once
 def test_hooks_are_found(line):
     assert hooks_of(line) == {"_tracker"}
 
 
+@pytest.mark.once
 def test_what_is_asked_of_a_hook_is_found():
     assert hooks_of("x._tracker.stored_ids") == {"_tracker", "stored_ids"}
     assert hooks_of("x._inbound_nodes[0].outputs") == {"_inbound_nodes", "outputs"}
     assert hooks_of("self._ours_alone.public, x.public, f(public=1), getattr(x, 'public')") == set()
 
 
+@pytest.mark.once
 def test_no_other_hook_is_used():
     sources = [path.read_text(encoding="utf-8") for path in SOURCES]
     assert set().union(*map(hooks_of, sources)) - set(HOOKS) - OURS == set()
@@ -231,6 +234,7 @@ def test_a_tracker_replaces_a_layer():
     assert layer._layers == [new]
 
 
+@pytest.mark.once
 def test_clipping_uses_public_names_only():
     from keras_adaptive.models.training_step import TrainingStep
 

@@ -9,6 +9,8 @@ import pytest
 
 from trainers.experiments.experiment import Experiment
 
+pytestmark = pytest.mark.once
+
 CONFIGS = Path(__file__).parents[1] / "configs"
 
 # Merity et al. 2018, table 6. Its columns are the LSTM of PTB, the LSTM of enwik8 and the QRNN of WikiText-103.

@@ -19,6 +19,7 @@ def test_the_language_model(tmp_path, monkeypatch):
     check_best(run("README.md", 0, tmp_path, monkeypatch), (1, 5))
 
 
+@pytest.mark.once
 def test_the_recommender(tmp_path, monkeypatch):
     check_best(run("README.md", 1, tmp_path, monkeypatch), (3, 10))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PROCESSES
+pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path for folder in ("keras_adaptive", "trainers", "scripts") for path in (ROOT / folder).rglob("*.py"))
@@ -50,16 +50,22 @@ def test_the_backend_is_asked_for_in_few_places():
     assert asking == set(MAY_ASK_FOR_THE_BACKEND)
 
 
-def test_every_test_that_starts_processes_is_in_the_table():
+def test_every_test_that_starts_processes_is_marked():
     """As far as its own lines, or those of a function of its file, call for one."""
-    missing, tests = [], ROOT / "tests"
-    for path in sorted(tests.rglob("test_*.py")):
-        functions = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(node, "args")]
-        calls = {node.name: set(map(ast.unparse, called(node))) for node in functions}
+    missing = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        calls = {name: set(map(ast.unparse, called(node))) for name, node in functions.items()}
         starting = {name for name, names in calls.items() if names & STARTS_PROCESSES}
         starting |= {name for name, names in calls.items() if names & starting}
-        names = {f"{path.relative_to(tests).as_posix()}::{name}" for name in starting if name.startswith("test_")}
-        missing += [name for name in sorted(names) if not name.startswith(tuple(PROCESSES))]
+        if not any(isinstance(node, ast.Assign) and "mark.processes" in ast.unparse(node) for node in tree.body):
+            missing += [
+                f"{name(path)}::{test}"
+                for test in sorted(starting)
+                if test.startswith("test_")
+                and not any("mark.processes" in ast.unparse(mark) for mark in functions[test].decorator_list)
+            ]
     assert missing == []
 
 

@@ -147,6 +147,7 @@ def restored(folder, model=None):
     return path and float(model.get_weights()[0][0, 0])
 
 
+@pytest.mark.once
 def test_the_newest_are_kept(tmp_path):
     assert restored(tmp_path) is None
     for update in (1, 9, 10, 100):
@@ -155,6 +156,7 @@ def test_the_newest_are_kept(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["update_0000000010.npz", "update_0000000100.npz"]
 
 
+@pytest.mark.once
 def test_a_kill_at_any_step_of_a_checkpoint_costs_only_that(tmp_path, monkeypatch):
     """Ends a save at its first step, at its second and so on: each write of a file and each call of the system."""
     steps, limit = [0, 0], itertools.count(1)
@@ -194,6 +196,7 @@ def test_a_kill_at_any_step_of_a_checkpoint_costs_only_that(tmp_path, monkeypatc
     assert not [name for name in os.listdir(tmp_path / "1") if name.startswith("partial")]
 
 
+@pytest.mark.once
 def test_several_updates_per_execution_are_counted(tmp_path, monkeypatch):
     """Keras then calls the callback after the last update of each execution: here 2, 4, 6 and 7 of 7."""
     kept, saved = Backup(tmp_path, every=3), []
@@ -207,6 +210,7 @@ def test_several_updates_per_execution_are_counted(tmp_path, monkeypatch):
     assert saved[-1] == (7, 0) and kept.epoch == 1
 
 
+@pytest.mark.once
 def test_damage_anywhere_is_noticed(tmp_path):
     """A flipped bit of the newest checkpoint leads to the one before, or to a place in the file that says nothing."""
     save(tmp_path, 1)
@@ -226,6 +230,7 @@ def test_damage_anywhere_is_noticed(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0, 0.5, 0.99])
+@pytest.mark.once
 def test_a_truncated_checkpoint_is_reported_and_the_one_before_is_used(tmp_path, share):
     for update in (1, 2):
         save(tmp_path, update)
@@ -241,6 +246,7 @@ def test_a_truncated_checkpoint_is_reported_and_the_one_before_is_used(tmp_path,
         restored(tmp_path)
 
 
+@pytest.mark.once
 def test_a_full_disk_is_told_of_and_damages_nothing(tmp_path):
     save(tmp_path, 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -268,6 +274,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     assert restored(tmp_path) == 1
 
 
+@pytest.mark.once
 def test_an_error_of_writing_ends_training(tmp_path, monkeypatch):
     def fail(*args):
         raise PermissionError(13, "Permission denied")
@@ -278,6 +285,7 @@ def test_an_error_of_writing_ends_training(tmp_path, monkeypatch):
         one_weight().fit(zeros, zeros, batch_size=1, verbose=0, callbacks=[Backup(tmp_path, every=1)])
 
 
+@pytest.mark.once
 def test_weights_that_are_not_finite_are_not_kept(tmp_path):
     save(tmp_path, 1)
     with pytest.raises(FloatingPointError, match="not finite after update 2"):
@@ -290,6 +298,7 @@ def test_weights_that_are_not_finite_are_not_kept(tmp_path):
     assert restored(tmp_path) == 1
 
 
+@pytest.mark.once
 def test_checkpoints_of_another_training_are_not_mixed_in(tmp_path):
     save(tmp_path, 1)
     zeros = np.zeros((4, 1))
@@ -302,6 +311,7 @@ def test_checkpoints_of_another_training_are_not_mixed_in(tmp_path):
         Backup(tmp_path).restore(wide)
 
 
+@pytest.mark.once
 def test_a_metric_that_a_checkpoint_lacks_starts_from_zero(tmp_path):
     """As of an earlier version, whose models had fewer metrics."""
     save(tmp_path, 1)
@@ -349,6 +359,7 @@ def test_any_model_and_its_metrics_go_on(tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [{"every": 0}, {"keep": 0}])
+@pytest.mark.once
 def test_bad_arguments_are_named(tmp_path, arguments):
     (name,) = arguments
     with pytest.raises(ValueError, match=f"Received: .*{name}=0"):

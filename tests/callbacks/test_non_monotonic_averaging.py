@@ -61,6 +61,7 @@ def test_averages_are_validated_and_saved_and_the_weights_are_trained():
 
 
 @pytest.mark.parametrize("patience", [1, 2, 5])
+@pytest.mark.once
 def test_averaging_begins_as_in_the_published_code(patience):
     losses = np.random.default_rng(4).uniform(size=30) + np.linspace(1, 0, 30)
     model, averaging = one_weight(patience=patience), NonMonotonicAveraging()
@@ -127,6 +128,7 @@ def test_a_file_holds_the_averages_and_training_continues_from_the_weights(tmp_p
     assert later.trained[:2] == later.trained[2:]
 
 
+@pytest.mark.once
 def test_another_optimizer_is_refused():
     class Other(keras.optimizers.SGD):
         patience = 5

@@ -6,6 +6,8 @@ import pytest
 
 from keras_adaptive.callbacks import SaveModels
 
+pytestmark = pytest.mark.once
+
 
 def make_model():
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])

@@ -87,6 +87,7 @@ def test_every_update_uses_its_own_rate():
     assert history.history["learning_rate"] == [0.0, 0.125]
 
 
+@pytest.mark.once
 def test_a_loaded_model_goes_on_in_the_schedule(tmp_path):
     schedule = CosineRestarts(1.0, 4, warmup=3, period_mult=2, shrink=0.5)
     model = line()
@@ -117,6 +118,7 @@ def test_several_steps_per_execution_are_refused():
         model.fit(np.zeros((4, 1)), np.zeros((4, 1)), verbose=0, callbacks=[SGDR(lambda update: 0.1)])
 
 
+@pytest.mark.once
 def test_any_keras_schedule_will_do():
     trace = Trace()
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([1], [0.5, 0.25])
@@ -124,6 +126,7 @@ def test_any_keras_schedule_will_do():
     assert trace.logged == [0.5, 0.5, 0.25, 0.25]
 
 
+@pytest.mark.once
 def test_a_factor_multiplies_the_rate_of_its_update():
     """Here as an iterator, which every update asks once."""
     model, trace = line(), Trace()

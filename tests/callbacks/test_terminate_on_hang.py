@@ -9,6 +9,8 @@ import pytest
 from keras_adaptive.callbacks import TerminateOnHang
 from keras_adaptive.callbacks.terminate_on_hang import end_at_once
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def ended(monkeypatch):

@@ -3,6 +3,8 @@ import pytest
 
 from keras_adaptive.callbacks import TerminateOnNonFinite
 
+pytestmark = pytest.mark.once
+
 GOOD, NAN, OVERFLOW = ({"loss": loss, "gradient_norm": norm} for loss, norm in ((2, 3), (2, float("nan")), (2, 1e999)))
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from keras_adaptive.callbacks import Throughput, throughput
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def clock(monkeypatch):

@@ -79,6 +79,7 @@ def test_intervals_reach_over_epochs_and_validation(tmp_path, validation):
         assert epochs[0]["val_perplexity"] == pytest.approx(math.exp(7))
 
 
+@pytest.mark.once
 def test_values_of_other_callbacks_are_taken_and_what_is_not_finite_is_null(tmp_path):
     callbacks = [SGDR(lambda update: 0.5 / (update + 1)), Norm(), Throughput(10)]
     records = fit(tmp_path / "log", [1, np.nan, 1000], [1, 1, 1], every=1, callbacks=callbacks)
@@ -89,12 +90,14 @@ def test_values_of_other_callbacks_are_taken_and_what_is_not_finite_is_null(tmp_
     assert records[2]["tokens_per_second"] > 0
 
 
+@pytest.mark.once
 def test_a_loss_too_large_for_a_perplexity_is_still_a_loss(tmp_path):
     (record,) = fit(tmp_path / "log", [1000], [1], every=1)
     assert record["loss"] == 1000
     assert record["perplexity"] is None
 
 
+@pytest.mark.once
 def test_lines_are_there_while_training_goes_on_and_a_file_is_continued(tmp_path):
     path, seen = tmp_path / "log", []
     lines = keras.callbacks.LambdaCallback(
@@ -107,6 +110,7 @@ def test_lines_are_there_while_training_goes_on_and_a_file_is_continued(tmp_path
 
 @pytest.mark.parametrize("rest", [b'{"update": 2, "lo', b"\0" * 40, b'{"update": 2}', b"\n\0\0\n", b"[]\n"], ids=repr)
 @pytest.mark.parametrize("known", [False, True])
+@pytest.mark.once
 def test_what_a_power_loss_leaves_is_cut_off(tmp_path, rest, known):
     """Half a line or zeros, whether the checkpoint knows of it or not."""
     path = tmp_path / "log"
@@ -124,6 +128,7 @@ def test_what_a_power_loss_leaves_is_cut_off(tmp_path, rest, known):
     assert [record["update"] for record in fit(path, [1], [1], every=1)] == [1, 2, 1]
 
 
+@pytest.mark.once
 def test_sums_of_a_checkpoint_of_version_0_1_are_read(tmp_path):
     """They were of the loss and the tokens; the loss was that of the words."""
     log = TrainLog(tmp_path / "log", every=1)
@@ -132,6 +137,7 @@ def test_sums_of_a_checkpoint_of_version_0_1_are_read(tmp_path):
     assert log._interval.tolist() == [6, 6, 3] and log._seen.tolist() == [10, 10, 5]
 
 
+@pytest.mark.once
 def test_tensorboard_gets_the_same_numbers(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -145,6 +151,7 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
     assert "gradient_norm" not in events.Tags()["tensors"]
 
 
+@pytest.mark.once
 def test_a_full_disk_is_named(tmp_path):
     log = TrainLog("/dev/full", every=1)
     log.set_model(Tracked())
@@ -154,6 +161,7 @@ def test_a_full_disk_is_named(tmp_path):
         log.on_train_batch_end(0, {})
 
 
+@pytest.mark.once
 def test_evaluating_outside_fit_writes_nothing(tmp_path):
     model, path = Tracked(), tmp_path / "log"
     model.compile("sgd")
@@ -162,6 +170,7 @@ def test_evaluating_outside_fit_writes_nothing(tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.once
 def test_a_model_without_a_tracker_is_refused(tmp_path):
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
     model.compile("sgd", loss="mse")
@@ -169,6 +178,7 @@ def test_a_model_without_a_tracker_is_refused(tmp_path):
         model.fit(np.zeros((1, 1)), np.zeros((1, 1)), verbose=0, callbacks=[TrainLog(tmp_path / "log")])
 
 
+@pytest.mark.once
 def test_bad_interval_is_named(tmp_path):
     with pytest.raises(ValueError, match="every=0"):
         TrainLog(tmp_path / "log", every=0)

@@ -3,6 +3,8 @@ import pytest
 
 from keras_adaptive.data import Subwords, load_corpus, prepare
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def data_dir(tmp_path):

@@ -7,6 +7,8 @@ import pytest
 
 from keras_adaptive.data import best_cutoffs, cost_of_cutoffs, cutoffs
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("coverage", [0.0, 0.85])

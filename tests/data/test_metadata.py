@@ -10,6 +10,8 @@ import pytest
 from keras_adaptive.data import Subwords, Vocabulary, load_corpus, prepare, read_metadata
 from keras_adaptive.files import read_json_lines
 
+pytestmark = pytest.mark.once
+
 BIG = 10**30
 
 

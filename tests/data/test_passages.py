@@ -6,6 +6,8 @@ import pytest
 from keras_adaptive.data import Vocabulary, draw_passages, prepare
 from keras_adaptive.data.passages import ABBREVIATIONS, END_MARKS, GAP, is_broad, passage_bounds
 
+pytestmark = pytest.mark.once
+
 LENGTH = 100
 
 

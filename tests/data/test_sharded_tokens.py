@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from keras_adaptive.data import EOS, BlockBatches, ContextWindows, SentenceBatches, ShardedTokens, StreamBatches
 from keras_adaptive.data.batches import token_stream as stream
 
+pytestmark = pytest.mark.once
+
 SIZES = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 
 

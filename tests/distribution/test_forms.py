@@ -12,6 +12,8 @@ from tests.support import several_outputs
 from tests.support.backends import BACKEND
 from tests.support.processes import forked
 
+pytestmark = pytest.mark.processes
+
 # Strategy, processes, devices of each, and forms; a functional model is refused where replicas are processes.
 STRATEGY, PROCESSES, DEVICES, *FORMS = {
     "tensorflow": ("mirrored", 1, 2, "functional", "word_model"),

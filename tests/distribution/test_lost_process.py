@@ -18,6 +18,8 @@ from tests.support.programs import ROOT, run
 from tests.support.text import write_zipf
 from trainers import train
 
+pytestmark = pytest.mark.once
+
 LOST = [
     "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:5548: Connection reset by peer.",
     "[../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1",
@@ -74,6 +76,7 @@ def test_a_process_that_never_arrives_is_lost_too(strategy, expected, monkeypatc
 
 
 @pytest.mark.skipif(BACKEND != "torch", reason="launches a process of torch")
+@pytest.mark.processes
 def test_a_process_whose_other_is_never_started(tmp_path):
     """With a real process, by gloo."""
     write_zipf(tmp_path, words=80, lengths=(61, 11, 3))
@@ -92,6 +95,7 @@ LOSSES = {  # what happens to the second of two processes, the --timeout, and wh
 
 @pytest.mark.skipif(BACKEND != "torch", reason="launches processes of torch")
 @pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.processes
 def test_a_process_whose_other_is(name, tmp_path):
     """With real processes, by gloo."""
     sent, timeout, message = LOSSES[name]
@@ -131,6 +135,7 @@ ENDS = [("0", 0), ("1", 0), ("2", 0), ("75", 1), ("130", 1), ("134", 1), ("137",
 
 
 @pytest.mark.parametrize("statuses, again", [*ENDS, ("75 75", 1), ("1 137", 0)])
+@pytest.mark.processes
 def test_the_lines_for_slurm_run_the_same_command_again_where_it_may_succeed(tmp_path, statuses, again):
     """As the documentation gives them, with another `srun`, `scontrol` and `python`; one status per process."""
     (script,) = re.findall(

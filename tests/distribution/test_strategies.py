@@ -23,6 +23,8 @@ from tests.support.tiny import language_model
 from trainers import train
 from trainers.experiments import checks
 
+pytestmark = pytest.mark.processes
+
 # How 8 rows are divided: strategy, processes, devices of each, micro-batches of each, devices that share tables; and
 # whether float16 is tried, which is one program with JAX's other strategies.
 CASES = {
@@ -181,6 +183,7 @@ def strategy(replicas, processes=1, process=0):
     return distribution.Strategy(replicas, processes, process, own_rows=processes > 1)
 
 
+@pytest.mark.once
 def test_no_row_is_left_out_or_counted_twice():
     """Five rows for two processes of two replicas with two micro-batches each."""
     batch = tuple(np.arange(1, 11).reshape(5, 2) * scale for scale in (1, 10, 100.0))
@@ -200,6 +203,7 @@ def test_a_strategy_of_another_backend_is_named(name):
         distribution.start(name)
 
 
+@pytest.mark.once
 def test_an_unknown_strategy_is_named():
     with pytest.raises(ValueError, match="must be one of .*'none', 'mirrored'.* Received: 'mirored'"):
         distribution.start("mirored")
@@ -297,6 +301,7 @@ def test_a_table_that_would_not_be_divided_is_refused():
         strategy.synchronize(model)
 
 
+@pytest.mark.once
 def test_fewer_rows_than_parts_of_an_update(tmp_path, monkeypatch):
     monkeypatch.setattr(distribution, "start", lambda *flags: strategy(4))
     flags = ["--length=8", "--batch_size=4", "--micro_batches=2", f"--data_dir={text(tmp_path)}"]
@@ -305,6 +310,7 @@ def test_fewer_rows_than_parts_of_an_update(tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.once
 def test_processes_that_do_not_see_the_same_folder():
     class Another(distribution.Strategy):
         def all_reduce_max(self, number):

@@ -25,6 +25,8 @@ from tests.support.tiny import WORDS as TINY_WORDS
 from tests.support.tiny import language_model
 from tests.support.weights import randomize
 
+pytestmark = pytest.mark.processes
+
 SERVING = Path(__file__).parents[2] / "docs" / "serving.md"
 MAX_LENGTH = 80
 WORDS = ["the", "cat", "sat", "naïve", "!", *(f"w{i}" for i in range(1991))]

@@ -32,6 +32,7 @@ def ids(arrays):
     return (arrays[f"in/{name}"].astype("int32") for name in ("src_tokens", "targets"))
 
 
+@pytest.mark.once
 def test_the_padding_vector_is_no_zero(case):
     arrays, _, model = case
     padding = arrays[f"param/{CHARACTERS}"][0]
@@ -71,6 +72,7 @@ def test_gradients(case):
             assert not gradient[0].any()  # padding is not trained
 
 
+@pytest.mark.once
 def test_out_again_and_in_again(case, golden, tmp_path):
     torch = pytest.importorskip("torch")
     arrays, checkpoint, model = case
@@ -83,6 +85,7 @@ def test_out_again_and_in_again(case, golden, tmp_path):
     np.testing.assert_array_equal(again.log_probs(tokens[:1]), model.log_probs(tokens[:1]))
 
 
+@pytest.mark.once
 def test_saved_and_loaded(case, tmp_path):
     arrays, _, model = case
     model.save(tmp_path / "model.keras")
@@ -91,6 +94,7 @@ def test_saved_and_loaded(case, tmp_path):
     np.testing.assert_array_equal(runner(again.word_input)(tokens), runner(model.word_input)(tokens))
 
 
+@pytest.mark.once
 def test_a_model_of_ours_is_written_with_the_zeros_that_it_reads(case, golden):
     """Its own table keeps any numbers in the row of padding; fairseq would use them."""
     pytest.importorskip("torch")

@@ -10,6 +10,8 @@ import pytest
 
 from keras_adaptive import fairseq
 
+pytestmark = pytest.mark.once
+
 torch = pytest.importorskip("torch")
 
 HUGE = 10**30

@@ -82,6 +82,7 @@ def test_published_numbers(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [name for name in CHECKPOINTS if not name.startswith("version")])
+@pytest.mark.once
 def test_out_again_is_exact(name):
     state = fairseq.to_state_dict(load(name)[0])
     expected = torch.load(PUBLISHED / f"{name}.pt", weights_only=True)["model"]
@@ -104,6 +105,7 @@ MODELS = {  # that are not among the published ones
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.once
 def test_our_own_out_and_in_again(name, golden, reload):
     options = OPTIONS | MODELS[name]
     vocabulary = Vocabulary.load(golden.folder / "dict.txt")
@@ -115,6 +117,7 @@ def test_our_own_out_and_in_again(name, golden, reload):
     assert again.body.get_config() == model.body.get_config()
 
 
+@pytest.mark.once
 def test_old_files_name_shared_words_once(golden, reload):
     options = OPTIONS | {"adaptive_softmax_cutoff": None, "share_decoder_input_output_embed": True}
     given = fairseq.Checkpoint(options, None, "transformer_lm", {}, 3.0)
@@ -132,12 +135,14 @@ def test_the_file_is_needed_no_longer(read, reload):
     assert all(np.array_equal(*pair) for pair in zip(before, weights_of(model), strict=True))
 
 
+@pytest.mark.once
 def test_half_precision_is_read(read, reload):
     model = reload(read)
     read["model"] = {name: tensor.half() for name, tensor in read["model"].items()}
     assert 0 < largest_difference(reload(read), model) < 1e-3
 
 
+@pytest.mark.once
 def test_an_old_file_of_the_same_model(read, reload):
     """Of before 0.8: a namespace, fused projections, older names of norms and options, no final norm by its version."""
     model, options, old = reload(read), read["cfg"]["model"], dict(read["model"])
@@ -171,18 +176,21 @@ def test_an_old_file_of_the_same_model(read, reload):
         ({"adaptive_softmax_cutoff": "1000"}, "without tails is not supported: adaptive_softmax_cutoff=1000"),
     ],
 )
+@pytest.mark.once
 def test_options_that_are_not_supported_are_named(read, reload, options, message):
     read["cfg"]["model"] |= options
     with pytest.raises(ValueError, match=re.escape(message)):
         reload(read)
 
 
+@pytest.mark.once
 def test_an_option_of_the_task_is_named_too(read, reload):
     read["cfg"]["task"]["output_dictionary_size"] = 500
     with pytest.raises(ValueError, match="not supported: output_dictionary_size=500"):
         reload(read)
 
 
+@pytest.mark.once
 def test_wrong_tensors_are_listed_together(read, reload):
     weights = read["model"]
     del weights["decoder.layers.1.fc1.bias"], weights["decoder.adaptive_softmax.tail.0.2.weight"]
@@ -197,6 +205,7 @@ def test_wrong_tensors_are_listed_together(read, reload):
     )
 
 
+@pytest.mark.once
 def test_tied_tensors_that_differ_are_named(read, reload):
     name = "decoder.adaptive_softmax.tail.1.2.weight"
     read["model"][name] = read["model"][name] + 1
@@ -206,6 +215,7 @@ def test_tied_tensors_that_differ_are_named(read, reload):
         reload(read)
 
 
+@pytest.mark.once
 def test_a_dictionary_of_another_size(golden):
     with pytest.raises(ValueError, match="dictionary of 1,000 words, including the four .* Received: 120 words"):
         fairseq.load_language_model(golden.folder / "transformer_lm_fairseq.pt", PUBLISHED / "dict.txt")
@@ -230,6 +240,7 @@ SAVE = {
 
 
 @pytest.mark.parametrize("container", SAVE)
+@pytest.mark.once
 def test_code_in_a_file_does_not_run(read, tmp_path, golden, container):
     read["extra_state"] = {"meters": [Malicious(tmp_path / "made")]}
     SAVE[container](read, tmp_path / "model.pt")
@@ -251,12 +262,14 @@ def test_code_in_a_file_does_not_run(read, tmp_path, golden, container):
         ({"model": {"decoder.x": 3}, "args": argparse.Namespace()}, "holds int where there must be weights: decoder.x"),
     ],
 )
+@pytest.mark.once
 def test_other_files_of_torch(reload, contents, message):
     with pytest.raises(ValueError, match=message):
         reload(contents)
 
 
 @pytest.mark.parametrize("name", ["transformer_lm_fairseq.pt", "dict.txt"])
+@pytest.mark.once
 def test_a_damaged_file(tmp_path, golden, name):
     (tmp_path / "model.pt").write_bytes((golden.folder / name).read_bytes()[:5000])
     with pytest.raises(ValueError, match="model.pt is not a file of torch.save, or is damaged"):
@@ -264,6 +277,7 @@ def test_a_damaged_file(tmp_path, golden, name):
 
 
 @pytest.mark.parametrize("name, value", [("max_bytes", 20), ("word_markers", True)])
+@pytest.mark.once
 def test_spellings_that_fairseq_reads_in_another_way(name, value):
     words = ["<s>", "<pad>", "</s>", "<unk>", *map(str, range(16))]
     make_input = partial(CharCNN, words, 8, char_dim=4, filters=(3, 4), **{name: value})
@@ -273,18 +287,21 @@ def test_spellings_that_fairseq_reads_in_another_way(name, value):
         fairseq.to_state_dict(model)
 
 
+@pytest.mark.once
 def test_without_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ModuleNotFoundError, match="pip install torch"):
         load("bands")
 
 
+@pytest.mark.once
 def test_models_that_fairseq_does_not_have():
     model = transformer_lm(20, dim=8, num_blocks=1, num_heads=2, ffn_dim=12, cutoffs=(5,), first_position=0)
     with pytest.raises(ValueError, match="fairseq has no model with first_position=0"):
         fairseq.to_state_dict(model)
 
 
+@pytest.mark.once
 def test_bodies_that_fairseq_does_not_have():
     make_input, make_output = partial(WordEmbedding, 20, 8), partial(AdaptiveSoftmax, 20, cutoffs=())
     blocks = [TransformerBlock(12, ToyMixer()), TransformerBlock(12, CausalAttention(2))]
@@ -301,6 +318,7 @@ def test_bodies_that_fairseq_does_not_have():
     "cutoffs, use_bias, reason",
     [((), True, "use_bias=True"), ((5,), False, "tails that are slices of one table"), ((5,), True, "use_bias=True, ")],
 )
+@pytest.mark.once
 def test_outputs_that_fairseq_does_not_have(cutoffs, use_bias, reason):
     make_output = partial(AdaptiveSoftmax, 20, cutoffs, use_bias=use_bias)
     model = assemble(
@@ -313,6 +331,7 @@ def test_outputs_that_fairseq_does_not_have(cutoffs, use_bias, reason):
         fairseq.to_state_dict(model)
 
 
+@pytest.mark.once
 def test_the_words_of_char_cnn_are_those_of_the_dictionary():
     model, vocabulary = load("char_cnn")
     assert model.word_input.words == vocabulary.words and tuple(vocabulary.words[:4]) == SPECIAL_WORDS

@@ -8,6 +8,8 @@ import pytest
 from keras_adaptive import fairseq
 from keras_adaptive.fairseq.options import resolve
 
+pytestmark = pytest.mark.once
+
 torch = pytest.importorskip("torch")
 
 SHORTFORMER = {"tokens_from_prev": 12, "sliding_inf": -1}  # options of a fork with other positions

@@ -101,11 +101,13 @@ def test_the_scores_are_those_of_the_language_model():
         ({"scoring_mode": "loss"}, "needs `target_ids`"),
     ],
 )
+@pytest.mark.once
 def test_bad_scores(arguments, message):
     with pytest.raises(ValueError, match=message):
         task_of(language_model(), compile=False).score(np.array(ROWS), **arguments)
 
 
+@pytest.mark.once
 def test_bad_training():
     task = task_of(language_model())
     with pytest.raises(ValueError, match="`class_weight` is not available"):
@@ -119,6 +121,7 @@ def test_bad_training():
         task.generate(inputs_of([[2, 1], [1, 1]]), stop_token_ids=None)
 
 
+@pytest.mark.once
 def test_bad_methods():
     """Of Keras and KerasHub, which would do nothing to these layers, or half of what they say."""
     task = task_of(language_model(), compile=False)
@@ -129,6 +132,7 @@ def test_bad_methods():
         task.backbone.enable_lora(4)
 
 
+@pytest.mark.once
 def test_a_saved_task_goes_on_training(tmp_path):
     task = task_of(language_model(dropout=0.1))
     task.compile(keras.optimizers.Adam(1e-2), sampler=keras_hub.samplers.TopPSampler(p=0.5, seed=1), micro_batches=2)
@@ -141,6 +145,7 @@ def test_a_saved_task_goes_on_training(tmp_path):
     assert largest_difference(loaded.language_model, task.language_model) == 0
 
 
+@pytest.mark.once
 def test_a_preset_keeps_frozen_parts_frozen_and_leaves_out_the_optimizer(tmp_path):
     model = language_model()
     model.word_input.trainable = False
@@ -153,6 +158,7 @@ def test_a_preset_keeps_frozen_parts_frozen_and_leaves_out_the_optimizer(tmp_pat
     assert largest_difference(loaded, task) == 0
 
 
+@pytest.mark.once
 def test_the_dtype_of_a_preset(tmp_path):
     task = task_of(language_model())
     task.save_to_preset(str(tmp_path))
@@ -162,6 +168,7 @@ def test_the_dtype_of_a_preset(tmp_path):
         np.testing.assert_allclose(half.astype("float32"), full, rtol=1e-2)
 
 
+@pytest.mark.once
 def test_another_dtype_copies_the_model():
     model = language_model()
     assert AdaptiveBackbone(model, dtype="float32").language_model is model
@@ -169,6 +176,7 @@ def test_another_dtype_copies_the_model():
     assert isinstance(copy, LanguageModel) and copy.body.dtype_policy.name == "bfloat16" != model.body.dtype_policy.name
 
 
+@pytest.mark.once
 def test_a_task_of_a_run(tmp_path):
     model = language_model()
     AdaptiveTokenizer(TextCodec(WORDS)).save_assets(tmp_path)
@@ -181,12 +189,14 @@ def test_a_task_of_a_run(tmp_path):
     assert AdaptiveCausalLM.from_run(tmp_path, sequence_length=9).preprocessor.sequence_length == 9
 
 
+@pytest.mark.once
 def test_the_summary_counts_every_weight_once(capsys):
     task = task_of(language_model(), compile=False)
     task.summary(print_fn=print)
     assert f"{sum(weight.size for weight in weights_of(task)):,}" in capsys.readouterr().out
 
 
+@pytest.mark.once
 def test_keras_hub_that_is_missing(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("keras_adaptive.hub")]:
         monkeypatch.delitem(sys.modules, name)

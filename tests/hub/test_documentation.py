@@ -13,6 +13,8 @@ pytest.importorskip("keras_hub")
 
 from keras_adaptive.hub import AdaptiveCausalLM, AdaptiveTokenizer  # noqa: E402
 
+pytestmark = pytest.mark.once
+
 PAGE = Path(__file__).parents[2] / "docs/hub.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 

@@ -109,12 +109,14 @@ TEXTS = {
 
 @pytest.mark.parametrize("file", READERS)
 @pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.once
 def test_a_damaged_config_is_named(preset, file, kind):
     text, name = TEXTS[kind], READERS[file].__name__
     (preset / file).write_bytes(text if isinstance(text, bytes) else text.replace("%s", name).encode())
     refused(READERS[file], preset, f"{preset / file} is not the config of an {name}", "Put the right file back")
 
 
+@pytest.mark.once
 def test_what_is_no_file_is_named(preset):
     for file, reader in READERS.items():
         content = (preset / file).read_bytes()
@@ -153,6 +155,7 @@ def test_sizes_that_the_weights_do_not_have(preset, file, name, values):
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1.5, "x", None, True, [], {}, HUGE, 1e300, float("nan")], ids=str)
+@pytest.mark.once
 def test_lengths_of_rows(preset, value):
     for file in ("preprocessor.json", "task.json"):
         put(preset / file, sequence_length=value)
@@ -173,6 +176,7 @@ def test_sizes_are_refused_by_the_classes_of_keras_hub(preset):
         assert len(str(raised.value).splitlines()) == 1
 
 
+@pytest.mark.once
 def test_parts_of_other_classes(preset):
     other = {"class_name": "Tokenizer", "registered_name": "keras_hub>BytePairTokenizer", "config": {}}
     for file, name, value in [
@@ -201,6 +205,7 @@ WEIGHTS = {
 
 
 @pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.once
 def test_damaged_weights_are_named(preset, kind):
     path = preset / "model.weights.h5"
     change = WEIGHTS[kind]
@@ -230,22 +235,26 @@ def test_weights_of_another_model(task, preset):
         *((f"assets/tokenizer/{name}", AdaptiveCausalLM) for name in ("vocabulary.txt", "corpus.json", "merges.txt")),
     ],
 )
+@pytest.mark.once
 def test_a_missing_file_is_named(preset, file, cls):
     (preset / file).unlink()
     refused(cls, preset, str(preset), file.split("/")[-1])
 
 
+@pytest.mark.once
 def test_the_vocabulary_of_another_model(preset):
     other = AdaptiveTokenizer(TextCodec(Vocabulary.from_counts({"a": 3}, multiple_of=1)))
     other.save_to_preset(str(preset))
     refused(AdaptiveCausalLM, preset, str(preset), "20 words", "5")
 
 
+@pytest.mark.once
 def test_task_weights(preset):
     (preset / "task.weights.h5").write_bytes(b"")
     refused(AdaptiveCausalLM, preset, "task.weights.h5 belongs to another task")
 
 
+@pytest.mark.once
 def test_what_is_no_folder(saved, monkeypatch, tmp_path):
     monkeypatch.chdir(saved)
     for cls in READERS.values():
@@ -255,6 +264,7 @@ def test_what_is_no_folder(saved, monkeypatch, tmp_path):
     assert AdaptiveTokenizer.from_preset(saved)("w1").tolist() == [5] and os.getcwd() == str(saved)
 
 
+@pytest.mark.once
 def test_lengths_of_a_run(task, tmp_path):
     task.preprocessor.tokenizer.save_assets(tmp_path)
     task.language_model.save(tmp_path / "best.keras")
@@ -265,6 +275,7 @@ def test_lengths_of_a_run(task, tmp_path):
         AdaptiveCausalLM.from_run("")
 
 
+@pytest.mark.once
 def test_another_dtype_and_arguments_of_keras_hub(saved):
     backbone = AdaptiveBackbone.from_preset(str(saved), load_weights=False, dtype="bfloat16")
     assert {keras.backend.standardize_dtype(one.dtype) for one in backbone.trainable_variables} == {"bfloat16"}

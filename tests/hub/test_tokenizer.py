@@ -10,6 +10,8 @@ keras_hub = pytest.importorskip("keras_hub")
 
 from keras_adaptive.hub import AdaptiveTokenizer  # noqa: E402
 
+pytestmark = pytest.mark.once
+
 UNITS = [*TOKENIZERS, "sub-word"]
 
 

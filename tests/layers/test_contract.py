@@ -72,6 +72,7 @@ def test_keeps_the_contract(name, tmp_path):
     check_layer(make, inputs, tmp_path, *output_dtype)
 
 
+@pytest.mark.once
 def test_every_layer_is_here():
     contracts = {"Input", "Body", "Mixer", "Output"}
     bodies = {

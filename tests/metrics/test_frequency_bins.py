@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from keras_adaptive.metrics import frequency_bins
 from keras_adaptive.metrics.frequency_bins import loss_by_bucket, loss_by_frequency
 
+pytestmark = pytest.mark.once
+
 COUNTS = np.array([0, 1, 9, 10, 99, 100, 5000])
 
 

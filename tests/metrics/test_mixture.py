@@ -7,6 +7,8 @@ import pytest
 
 from keras_adaptive.metrics import mixture, mixture_nll, mixture_weights
 
+pytestmark = pytest.mark.once
+
 
 def losses(members, tokens, seed=0):
     return np.random.default_rng(seed).exponential(3.0, (members, tokens))

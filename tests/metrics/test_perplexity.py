@@ -11,6 +11,7 @@ from keras_adaptive.metrics import Perplexity, perplexity
     seed=st.integers(0, 10**6),
     cuts=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 7)), min_size=1, max_size=6),
 )
+@pytest.mark.once
 def test_uneven_batches_equal_one_big_batch(seed, cuts):
     """Batches of any number of rows and any length, padded differently, with and without weights."""
     rng = np.random.default_rng(seed)
@@ -40,6 +41,7 @@ def test_uniform_guesses_have_the_perplexity_of_the_vocabulary():
     assert float(metric.result()) == pytest.approx(267_744, rel=1e-5)
 
 
+@pytest.mark.once
 def test_it_is_a_keras_metric():
     metric = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(Perplexity("ppl")))
     assert isinstance(metric, Perplexity)
@@ -49,15 +51,18 @@ def test_it_is_a_keras_metric():
 @pytest.mark.parametrize(
     "loss, expected", [(0.0, 1.0), (np.float32(1.5), np.exp(1.5)), (1e4, np.inf), (np.inf, np.inf)]
 )
+@pytest.mark.once
 def test_the_perplexity_of_a_loss(loss, expected):
     assert perplexity(loss) == pytest.approx(expected)
 
 
+@pytest.mark.once
 def test_no_loss_has_no_perplexity():
     assert np.isnan(perplexity(float("nan")))
 
 
 @pytest.mark.parametrize("targets", [None, np.zeros((2, 3), "int32")])
+@pytest.mark.once
 def test_targets_and_outputs_of_a_model_are_refused(targets):
     with pytest.raises(ValueError, match=r"use a `WordModel`.* Received: numbers of axes \[(None|2), 3\]"):
         Perplexity().update_state(targets, np.zeros((2, 3, 4), "float32"))

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from keras_adaptive.metrics import positions_after, probability_by_length, probability_by_position
 
+pytestmark = pytest.mark.once
+
 
 def arrays(text):
     """Returns (losses, spaces, letters) of a text, whose character at place i has the probability 1 / (i + 1)."""

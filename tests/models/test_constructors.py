@@ -22,6 +22,7 @@ def toy_model(tied, dtype=None):
 
 
 @pytest.mark.parametrize("tied, dtype, policy", [(True, None, "float32"), (False, "mixed_bfloat16", "mixed_bfloat16")])
+@pytest.mark.once
 def test_parts_get_names_dtypes_and_the_tie(tied, dtype, policy):
     model = toy_model(tied, dtype)
     parts = [model.word_input, model.body, model.word_output]
@@ -45,12 +46,14 @@ def test_a_toy_body_makes_a_language_model(tmp_path):
     np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "model.keras").nll(tokens, targets), nll)
 
 
+@pytest.mark.once
 def test_the_transformer_has_the_dtype_throughout():
     body = transformer(num_blocks=2, dim=8, ffn_dim=12, num_heads=2, dtype="mixed_bfloat16", name="other")
     layers = [body, body.positions, *body.blocks, *(block.attention for block in body.blocks)]
     assert body.name == "other" and {layer.dtype_policy.name for layer in layers} == {"mixed_bfloat16"}
 
 
+@pytest.mark.once
 def test_hyper_parameters_of_the_language_model_reach_their_parts():
     rates = {
         "dropout": 0.1,
@@ -70,6 +73,7 @@ def test_hyper_parameters_of_the_language_model_reach_their_parts():
     assert found == tuple(rates.values()) and block.dropout == 0.1 and block.attention.num_heads == 4
 
 
+@pytest.mark.once
 def test_hyper_parameters_are_given_by_keyword():
     with pytest.raises(TypeError, match="positional argument"):
         transformer_lm(20, 8)

@@ -64,6 +64,7 @@ def test_greedy_words_are_the_best_of_the_mean(ensemble):
     np.testing.assert_array_equal(ensemble.generate(prompt, 3, seed=1), ensemble.generate(prompt, 3, seed=1))
 
 
+@pytest.mark.once
 def test_weights_are_equal_by_default_and_may_be_0(members):
     tokens, targets, _ = batch(2)
     nll = np.stack([model.nll(tokens, targets) for model in members]).astype("float64")
@@ -89,6 +90,7 @@ def test_the_state_is_that_of_all_members(ensemble, members):
     assert ensemble.for_inference().models == members
 
 
+@pytest.mark.once
 def test_members_of_other_vocabularies_are_refused(members):
     with pytest.raises(ValueError, match=r"must have one vocabulary. Received: `models\[0\]` with 20 .*`models\[1\]`"):
         Ensemble([members[0], recurrent(VOCABULARY + 1)])
@@ -100,6 +102,7 @@ def test_members_of_other_vocabularies_are_refused(members):
         Ensemble(members, [1.0])
 
 
+@pytest.mark.once
 def test_an_ensemble_is_not_trained(ensemble):
     with pytest.raises(NotImplementedError, match="compile and train its members"):
         ensemble.compile("adam")

@@ -54,6 +54,7 @@ def test_transformer_n_concatenates_before_the_first_block(keep_attention):
         ({"num_local": 2, "global_window": 3}, "num_global"),
     ],
 )
+@pytest.mark.once
 def test_what_makes_no_sense(arguments, message):
     with pytest.raises(ValueError, match=message):
         hybrid_transformer(**arguments, **SIZES)

@@ -56,6 +56,7 @@ def test_export_writes_what_predict_computes(model, tmp_path):
     np.testing.assert_allclose(np.asarray(loaded.serve(tokens)), model.predict(tokens, verbose=0), atol=5e-6)
 
 
+@pytest.mark.once
 def test_a_model_that_is_not_finite_is_not_exported(tmp_path):
     model = language_model()
     model.word_output.class_table.assign(np.nan * model.word_output.class_table.value)
@@ -99,6 +100,7 @@ def test_a_clone_of_a_compiled_model_is_compiled():
     assert clone.micro_batches == 2 and clone.optimizer.momentum == 0.9
 
 
+@pytest.mark.once
 def test_what_would_be_silently_wrong_is_refused(model):
     tokens, targets, _ = batch(2)
     with pytest.raises(NotImplementedError, match="cannot be quantized"):
@@ -138,17 +140,20 @@ def test_one_function_gives_any_number_of_alternatives(model):
 
 
 @pytest.mark.parametrize("name", ["generate", "stream"])
+@pytest.mark.once
 def test_no_words_to_add_are_refused(model, name):
     with pytest.raises(ValueError, match="`length`, the number of words to add, .* Received: length=0."):
         getattr(model, name)(batch(1)[0], length=0)
 
 
 @pytest.mark.parametrize("bad", [{"temperature": -0.1}, {"temperature": float("nan")}, {"top_k": 0}])
+@pytest.mark.once
 def test_bad_ways_to_draw_are_refused_at_once(model, bad):
     with pytest.raises(ValueError, match="`temperature` must not be negative and `top_k` must be at least 1"):
         model.generate(batch(1)[0], 2, **bad)
 
 
+@pytest.mark.once
 def test_prompts_are_checked_once(model, monkeypatch):
     from keras_adaptive.models import prediction
 

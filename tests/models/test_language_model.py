@@ -92,6 +92,7 @@ def test_prompts_of_different_lengths_are_continued_as_alone(model):
 
 
 @pytest.mark.parametrize("wrong", [np.s_[:2], np.s_[:, 1:]], ids=str)
+@pytest.mark.once
 def test_targets_of_another_shape_are_refused(model, wrong):
     tokens, targets, _ = batch(3)
     for method in (model.nll, model.score):
@@ -120,6 +121,7 @@ def test_score_gives_log_probabilities_and_ranks_in_any_segments(model):
 
 
 @pytest.mark.parametrize("segment", [0, -1])
+@pytest.mark.once
 def test_a_segment_without_tokens_is_refused(model, segment):
     tokens, targets, _ = batch(2)
     for call in (model.nll, model.score, lambda *given, segment: model.alternatives(*given, 2, segment=segment)):
@@ -142,6 +144,7 @@ def test_samplers_of_keras_hub(model):
     np.testing.assert_array_equal(top_p, greedy)
 
 
+@pytest.mark.once
 def test_samplers_have_names(model):
     prompt = batch(3)[0][:, :2]
     for name, others in (
@@ -200,12 +203,14 @@ def test_a_row_ends_with_its_stop_word(model):
         ({"sampler": "beam", "top_p": 0.5}, "leave out .* Received: 1.0, None, 0.5, None"),
     ],
 )
+@pytest.mark.once
 def test_bad_numbers_of_generation(model, arguments, message):
     with pytest.raises(ValueError, match=message):
         model.generate(batch(2)[0], **{"length": 2, **arguments})
 
 
 @pytest.mark.parametrize("prompt", [np.zeros((1, 0), "int32"), np.zeros(3, "int32")], ids=["empty", "flat"])
+@pytest.mark.once
 def test_bad_prompts(model, prompt):
     with pytest.raises(ValueError, match=r"`prompt` must have shape \(batch, length\) and not be empty. Received: "):
         model.generate(prompt, 2)

@@ -13,6 +13,8 @@ from keras_adaptive.data import SPECIAL_WORDS
 from keras_adaptive.models import read_language_model
 from tests.support.tiny import language_model, largest_difference
 
+pytestmark = pytest.mark.once
+
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"
 HUGE = 10**30
 

@@ -7,6 +7,8 @@ import pytest
 
 from keras_adaptive.models import transformer_lm
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize(
     "tied, parameters, of_the_softmax", [(True, 246_933_504, 44_015_616 + 2 * 1024), (False, 291_276_800, 44_345_344)]

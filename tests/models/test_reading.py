@@ -39,6 +39,7 @@ def expected_nll(model, ids, context=CONTEXT, window=LENGTH):
 
 
 @pytest.mark.parametrize("window, context", [(1, 0), (2, 1), (7, 3), (8, 0), (8, 4), (8, 7), (9, 5)])
+@pytest.mark.once
 def test_windows_score_every_token_once_and_never_exceed_the_window(window, context):
     reading = Reading(window, context)
     for length in range(1, 40):
@@ -50,6 +51,7 @@ def test_windows_score_every_token_once_and_never_exceed_the_window(window, cont
     np.testing.assert_array_equal(reading.begin(np.arange(9)), [reading.begin(place) for place in range(9)])
 
 
+@pytest.mark.once
 def test_a_text_as_a_whole_is_one_window():
     assert Reading().windows(5) == [(0, 0, 5)] and Reading().begin(10**6) == 0
     assert Reading().describe(10**6) == "as a whole"
@@ -64,6 +66,7 @@ def learned(length, parts):
     )
 
 
+@pytest.mark.once
 def test_the_default_is_the_trained_length_where_the_state_grows(model):
     recurrent = LanguageModel(model.word_input, ToyBody(8), model.word_output, trained_length=LENGTH)
     untrained, positions = language_model(), learned(10, model)
@@ -85,6 +88,7 @@ def test_the_default_is_the_trained_length_where_the_state_grows(model):
         ({"window": 4, "context": -1}, "`context` must be a whole number from 0 to 3"),
     ],
 )
+@pytest.mark.once
 def test_windows_out_of_range_are_refused(model, how, message):
     with pytest.raises(ValueError, match=message):
         reading_of(learned(10, model), **how)
@@ -126,6 +130,7 @@ def test_the_trained_length_is_kept_in_files_and_copies(model, tmp_path):
     assert model.for_inference().trained_length == LENGTH
 
 
+@pytest.mark.once
 def test_fit_remembers_its_longest_rows(ids):
     model = language_model()
     model.compile("sgd")

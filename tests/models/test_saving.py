@@ -73,6 +73,7 @@ def saved(tmp_path_factory):
 
 
 @pytest.mark.parametrize("backend", sorted({"tensorflow", "jax", "torch"} - {BACKEND}))
+@pytest.mark.processes
 def test_another_backend_says_the_same(saved, backend):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
@@ -118,6 +119,7 @@ def test_training_goes_on_where_it_was(tmp_path):
     assert largest_difference(model, loaded) < 1e-6
 
 
+@pytest.mark.once
 def test_a_copy_from_the_config_is_tied_too():
     model = language_model()
     copy = LanguageModel.from_config(model.get_config())
@@ -126,6 +128,7 @@ def test_a_copy_from_the_config_is_tied_too():
     json.dumps(model.get_config())
 
 
+@pytest.mark.once
 def test_weights_are_stored_once(tmp_path):
     model = language_model()
     model.save_weights(tmp_path / "model.weights.h5")
@@ -138,6 +141,7 @@ def test_weights_are_stored_once(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["word_input", "body", "word_output"])
+@pytest.mark.once
 def test_frozen_parts_stay_frozen_in_a_file(tmp_path, name):
     """Otherwise the optimizer, which has variables for what is trained, could not be loaded."""
     model = language_model()

@@ -89,6 +89,7 @@ def test_a_stop_word_of_a_longer_prompt_does_not_end_its_row(model):
     ],
     ids=str,
 )
+@pytest.mark.once
 def test_bad_numbers(model, how, message):
     with pytest.raises(ValueError, match=message):
         model.generate([[2, 5]], 2, **how)

@@ -138,11 +138,13 @@ def test_the_state_is_no_parameter_but_in_checkpoints_and_files(tmp_path):
 
 
 @pytest.mark.parametrize("rows, data", [(None, batches()), (ROWS, [(one[0][0], *one[1:]) for one in batches()])])
+@pytest.mark.once
 def test_streams_and_batches_belong_together(rows, data):
     with pytest.raises(ValueError, match=r"`compile\(stream_rows=…\)` and batches of .* belong together"):
         fitted(compiled("sgd", rows), data)
 
 
+@pytest.mark.once
 def test_a_batch_of_other_rows_is_refused():
     data = [((tokens[:2], begins[:2]), targets[:2], weights[:2]) for (tokens, begins), targets, weights in batches()]
     with pytest.raises(Exception, match=f"must be the number of rows of a batch over all.* stream_rows={ROWS}"):
@@ -158,11 +160,13 @@ def test_segments_of_any_length_give_the_losses_of_the_whole_text(still):
         np.testing.assert_allclose(found, whole, rtol=1e-5)
 
 
+@pytest.mark.once
 def test_a_state_of_another_batch_size_is_refused(still):
     with pytest.raises(ValueError, match="must have one row per row .* a state of 3 rows, a batch of 4. Pass `init"):
         still(text()[0], state=still.body.initial_state(3))
 
 
+@pytest.mark.processes
 def test_a_killed_training_resumes_bit_identically(tmp_path, forks):
     """Killed with SIGKILL in mid-stream, the state of the streams comes back with the weights."""
 
@@ -181,6 +185,7 @@ def test_a_killed_training_resumes_bit_identically(tmp_path, forks):
 
 
 @pytest.mark.parametrize("wrong", [np.s_[:2], np.s_[:, 1:]], ids=str)
+@pytest.mark.once
 def test_segments_whose_targets_have_another_shape_are_refused(wrong):
     tokens, targets = np.full((2, 3, 6), 5, "int32")
     with pytest.raises(ValueError, match=r"`targets` must have the shape \(3, 6\) of `tokens`. Received: "):

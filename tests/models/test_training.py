@@ -86,6 +86,7 @@ def test_a_frozen_body_is_left_alone():
     assert not any(map(np.array_equal, weights_of(model), trained))
 
 
+@pytest.mark.once
 def test_a_clip_that_clips_nothing_is_refused():
     model = language_model()
     model.body.trainable = False
@@ -128,6 +129,7 @@ def test_micro_batches_make_the_same_update():
     assert logs == pytest.approx(other, rel=1e-5)
 
 
+@pytest.mark.once
 def test_micro_batches_must_divide_every_batch():
     """The last one of an epoch too: no row is left out in silence."""
     with pytest.raises(Exception, match="`micro_batches` must divide the batch. Received: micro_batches=2"):
@@ -152,6 +154,7 @@ def test_a_batch_of_padding_changes_nothing():
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="the others have one way each, which every test here takes")
+@pytest.mark.graph_optimizer
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_graphs_make_the_same_update(jit_compile):
     data = batch(4)
@@ -241,6 +244,7 @@ def test_fit_takes_batches_from_a_generator():
 
 
 @pytest.mark.parametrize("name", ["loss", "metrics", "weighted_metrics"])
+@pytest.mark.once
 def test_loss_and_metrics_are_its_own(name):
     with pytest.raises(ValueError, match=f"leave out `{name}`"):
         language_model().compile("sgd", **{name: "mse"})
@@ -315,6 +319,7 @@ def test_the_loss_scale_of_the_optimizer_changes_nothing():
     assert logs == pytest.approx(other, rel=1e-5)
 
 
+@pytest.mark.once
 def test_an_optimizer_that_accumulates_is_refused():
     optimizer = keras.optimizers.SGD(0.5, gradient_accumulation_steps=4)
     with pytest.raises(ValueError, match="make the batch as large as the update, and pass `micro_batches`"):

@@ -22,6 +22,8 @@ from tests.support.tiny import language_model, system
 from tests.support.toy_body import ToyBody
 from tests.support.weights import embedding_weights, randomize, softmax_weights
 
+pytestmark = pytest.mark.once
+
 # 20 ids, of which 5 are in the head. In the new vocabulary w3 and w0 change places, and two words are new.
 WORDS = [f"w{number}" for number in range(16)]
 NEW_WORDS = ["w3", "new", "w1", "w2", "w0", *WORDS[4:14], "newer"]

@@ -23,6 +23,7 @@ def zipf(vocabulary_size, size, exponent=1.0):
     return RANDOM.choice(vocabulary_size, size, p=shares / shares.sum())
 
 
+@pytest.mark.once
 def test_what_is_unsorted():
     for vocabulary_size in (200, 10_000, 1_000_000):
         ids, mixed = zipf(vocabulary_size, 10_000), RANDOM.permutation(vocabulary_size)
@@ -32,6 +33,7 @@ def test_what_is_unsorted():
 
 
 @pytest.mark.parametrize("vocabulary_size", [5, 40, 500, 20_000, 1_000_000])
+@pytest.mark.once
 def test_what_is_not(vocabulary_size):
     """Sorted words, with or without four special ones before them, words of equal counts, periods, and little data."""
     for exponent in (0.5, 1.0, 1.5):
@@ -131,6 +133,7 @@ def test_tensors_are_arrays_too(make):
         check(make(), None, keras.ops.convert_to_tensor(UNSORTED))
 
 
+@pytest.mark.once
 def test_padding_does_not_count():
     """Neither by weights nor outside the vocabulary, wherever its id is."""
     padded, weights = np.concatenate([SORTED] * 8), np.ones((8 * ROWS, LENGTH), "float32")

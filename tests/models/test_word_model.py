@@ -259,6 +259,7 @@ def tensorflow_step(model, data):
 STEPS = {"jax": jax_step, "torch": torch_step, "tensorflow": tensorflow_step}
 
 
+@pytest.mark.once
 def test_the_summary_shows_the_output():
     printed, model = io.StringIO(), compile(word_model(), "sgd")
     layers, weights = len(model.layers), len(model.weights)
@@ -277,6 +278,7 @@ def test_the_summary_shows_the_output():
         ({"weighted_metrics": ["accuracy"]}, "leave out `weighted_metrics`"),
     ],
 )
+@pytest.mark.once
 def test_what_needs_all_probabilities_is_refused(kwargs, message):
     with pytest.raises(ValueError, match=message):
         word_model().compile(**{"optimizer": "sgd", **kwargs})
@@ -304,6 +306,7 @@ def test_targets_outside_the_vocabulary_are_counted():
     assert set(logs) - {"gradient_norm", "skipped"} == {"loss", "perplexity", "val_loss", "val_perplexity"}
 
 
+@pytest.mark.once
 def test_arguments_may_be_given_by_position_as_in_keras():
     tokens, targets, _ = batch(4)
     model, calls = compile(word_model(), "sgd"), []
@@ -318,6 +321,7 @@ def test_arguments_may_be_given_by_position_as_in_keras():
         model.fit(tokens, targets, 4, 1, 0, None, 0.0, None, True, {0: 1.0})
 
 
+@pytest.mark.once
 def test_class_weights_are_refused():
     tokens, targets, _ = batch(4)
     model = compile(word_model(), "sgd")

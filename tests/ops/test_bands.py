@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions, check_ids, count_outside
 
+pytestmark = pytest.mark.once
+
 
 @given(st.integers(1, 1000), st.sets(st.integers(1, 999), max_size=6))
 def test_bands_cut_the_vocabulary_into_parts(vocabulary_size, cutoffs):

@@ -31,6 +31,7 @@ def sizes(request, monkeypatch):
 @pytest.mark.parametrize("columns", [1, 5_000, 60_000, 1_000_000])
 @pytest.mark.parametrize("rows", [None, 1, 7, 1_000, 2_048, 16_384])
 @pytest.mark.parametrize("dim", [0, 64, 1_024, 8_192])
+@pytest.mark.once
 def test_default_chunks(sizes, rows, columns, dim):
     chunk = default_chunk_rows(rows, columns, dim)
     assert chunk % 8 == 0 and chunk <= sizes.max_rows
@@ -42,6 +43,7 @@ def test_default_chunks(sizes, rows, columns, dim):
         assert count * chunk - rows < 8 * count
 
 
+@pytest.mark.once
 def test_chunks_of_a_tail(sizes):
     """They follow the rows of the batch where a graph of TensorFlow does not know them, as in `fit`."""
     chunk_rows = compiled(lambda x: ops.convert_to_tensor(tail_chunk_rows(x, 10_000)), [])
@@ -52,6 +54,7 @@ def test_chunks_of_a_tail(sizes):
     assert found == (dict.fromkeys(found, most) if BACKEND == "torch" else by_rows)
 
 
+@pytest.mark.once
 def test_chunks_are_larger_on_an_accelerator():
     assert set(chunks.CPU) == {"tensorflow", "jax", "torch"}
     for on_cpu in chunks.CPU.values():
@@ -141,6 +144,7 @@ print("equal")
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="MirroredStrategy is TensorFlow's")
+@pytest.mark.processes
 def test_two_mirrored_devices_give_the_sums_of_one():
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-c", MIRRORED]

@@ -86,6 +86,7 @@ def test_a_table_whose_only_class_is_excluded_leaves_the_extra_logits(arrays):
     close(gradients, [0 * gradient for gradient in gradients], 1e-20)
 
 
+@pytest.mark.once
 def test_excluded_must_have_a_value_for_each_row(arrays):
     x, table, extra, bias = arrays
     with pytest.raises(ValueError, match=r"`excluded` must have .*rows=11,.* Received: shape=\(1,\)"):

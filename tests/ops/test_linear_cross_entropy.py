@@ -96,6 +96,7 @@ def test_a_bias_of_any_size_without_extra_logits(arrays, bias, chunk_rows):
             close(gradient, exact)
 
 
+@pytest.mark.once
 def test_a_bias_must_have_a_value_for_each_class(arrays, bias):
     x, table, _ = arrays
     with pytest.raises(ValueError, match=r"`bias` must have .*classes=7.* Received: shape=\(1,\)"):

@@ -70,6 +70,7 @@ def test_unigram_candidates_have_the_probabilities_of_the_counts():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
+@pytest.mark.once
 def test_the_cells_of_an_alias_table_add_up(size):
     for seed in range(20):
         random = np.random.default_rng(seed)

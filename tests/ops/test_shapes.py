@@ -56,6 +56,7 @@ CASES = [(name, argument) for name, (_, arguments) in CALLS.items() for argument
 
 
 @pytest.mark.parametrize("name, argument", CASES)
+@pytest.mark.once
 def test_arguments_that_do_not_fit(name, argument):
     function, arguments = CALLS[name]
     more = {"num_local": 2} if name == "context_product" else {}
@@ -82,6 +83,7 @@ BAD_VALUES = [
 
 @pytest.mark.parametrize("values, message", BAD_VALUES)
 @pytest.mark.parametrize("function", [sampled_cross_entropy, noise_contrastive_loss])
+@pytest.mark.once
 def test_noise_that_is_none(function, values, message):
     vectors = floats(len(values[0]) + 2, 4)
     with pytest.raises(ValueError, match=message):

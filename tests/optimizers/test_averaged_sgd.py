@@ -23,6 +23,7 @@ def test_the_averages_are_the_mean_of_the_weights_since_they_began(begin):
         np.testing.assert_allclose(optimizer.averages[0].numpy(), expected, rtol=1e-5)
 
 
+@pytest.mark.once
 def test_the_config_is_complete():
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(AveragedSGD(0.1, l2=0.5, patience=1)))
     assert type(copy) is AveragedSGD and (copy.l2, copy.patience) == (0.5, 1)
@@ -32,6 +33,7 @@ def test_the_config_is_complete():
 
 
 @pytest.mark.parametrize("arguments", [{"l2": -1}, {"patience": 0}])
+@pytest.mark.once
 def test_bad_arguments_are_refused(arguments):
     with pytest.raises(ValueError, match="`l2` must not be negative and `patience` must be at least 1. Received: "):
         AveragedSGD(**arguments)

@@ -51,11 +51,13 @@ def published(golden, setting):
     )
 
 
+@pytest.mark.once
 def test_every_published_setting_is_tested(golden):
     assert sorted(golden("cosine_restarts").config["configs"]) == sorted(SETTINGS)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.once
 def test_integers_give_the_published_rates_in_float64(golden, setting):
     schedule, updates, rates = published(golden, setting)
     assert max(abs(schedule(int(t)) - rate) for t, rate in zip(updates, rates, strict=True)) < 1e-10
@@ -78,6 +80,7 @@ def test_tensors_give_the_published_rates_in_float32(golden, setting):
     shrink=st.floats(0.1, 1.0),
     t=st.integers(0, 10**7),
 )
+@pytest.mark.once
 def test_any_update_agrees_with_walking_through_the_cycles(period, period_mult, warmup, shrink, t):
     rates = {"min_rate": 0.25, "warmup_rate": 0.5, "shrink": shrink}
     schedule = CosineRestarts(2.0, period, warmup=warmup, period_mult=period_mult, **rates)
@@ -95,6 +98,7 @@ def test_any_update_agrees_with_walking_through_the_cycles(period, period_mult, 
 
 
 @pytest.mark.parametrize("period, period_mult", [(18_000, 2), (125, 5), (1000, 10), (243, 3)])
+@pytest.mark.once
 def test_every_restart_falls_on_its_update(period, period_mult):
     schedule = CosineRestarts(1.0, period, warmup=16, period_mult=period_mult, shrink=0.5)
     restart = 16
@@ -108,6 +112,7 @@ def test_every_restart_falls_on_its_update(period, period_mult):
         restart += period * period_mult**cycle
 
 
+@pytest.mark.once
 def test_integers_stay_exact_where_float32_does_not():
     period = 2**25 + 1
     expected = (1 + math.cos(math.pi * 2**24 / (2 * period))) / 2
@@ -140,6 +145,7 @@ def test_an_optimizer_takes_the_schedule_and_its_copy():
         ({"shrink": 1.1}, "shrink=1.1"),
     ],
 )
+@pytest.mark.once
 def test_bad_arguments_are_named(changed, named):
     (received,) = (f"Received: .*{name}={value}" for name, value in changed.items())
     with pytest.raises(ValueError, match=named) as refused:
@@ -147,6 +153,7 @@ def test_bad_arguments_are_named(changed, named):
     assert str(refused.value).startswith("`") and re.search(received, str(refused.value))
 
 
+@pytest.mark.once
 def test_boundaries_are_allowed():
     """A warm-up of a single update from 0, a period of one update that never grows, and no decay."""
     schedule = CosineRestarts(2.0, 1, warmup=1, warmup_rate=0, min_rate=2.0)

@@ -36,6 +36,7 @@ def published_form(gradients, rates, momentum):
     return p
 
 
+@pytest.mark.once
 def test_every_published_run_is_tested(golden):
     assert sorted(golden("nag").config["runs"]) == sorted(RUNS)
 
@@ -193,6 +194,7 @@ def test_a_saved_model_goes_on_as_if_never_saved(tmp_path):
 
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.0, 1.5])
+@pytest.mark.once
 def test_bad_momentum_is_named(momentum):
     with pytest.raises(ValueError, match=f"momentum={momentum}"):
         NAG(momentum=momentum)

@@ -5,6 +5,10 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "scripts" / "results"
 EXCEPTIONS = {

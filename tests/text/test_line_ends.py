@@ -14,6 +14,8 @@ from keras_adaptive.text import TextBatches, TextModel, text_dataset
 from tests.support.tiny import language_model
 from trainers.page.served_run import ServedRun
 
+pytestmark = pytest.mark.once
+
 # What other programs take for the end of a line: Windows, old Macs, a double conversion, and Python's `splitlines`.
 TEXT = "the cat sat\r\nthe\rdog \r ran\r\n\r\n\r\r\na\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\r\nthe end"
 LINES = ["the cat sat", "the\rdog \r ran", "", "", "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g", "the end"]

@@ -39,6 +39,7 @@ def assert_equal(batches, expected):
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.once
 def test_lines_make_the_batches_of_their_corpus_in_every_epoch(corpus, shuffle):
     how = {"length": 7, "batch_size": 4, "seed": 3, "shuffle": shuffle}
     expected = BlockBatches(corpus.tokens("train"), **how)
@@ -50,6 +51,7 @@ def test_lines_make_the_batches_of_their_corpus_in_every_epoch(corpus, shuffle):
         assert_equal(found, list(expected.batches(start, start + len(expected))))
 
 
+@pytest.mark.once
 def test_fit_asks_for_every_batch_in_its_order():
     asked = []
 
@@ -83,6 +85,7 @@ def test_graphs_make_the_batches_of_the_corpus(corpus):
     assert sorted(map(tuple, epochs[0])) == sorted(map(tuple, rows))
 
 
+@pytest.mark.once
 def test_sizes_that_are_not_positive_are_refused():
     with pytest.raises(ValueError, match="`length` and `batch_size` must be positive. Received: 0 and 4"):
         text_dataset(None, None, 0, 4)

@@ -1,7 +1,13 @@
 """What the tests of several programs share."""
 
+import keras
 import pytest
 
+from keras_adaptive.data import prepare
+from tests.support.programs import call
+from tests.support.quickstart import SHRUNK
+from tests.support.text import write_zipf
+from trainers import train
 from trainers.experiments.run_folder import RunFolder
 
 
@@ -20,3 +26,19 @@ def models_read_once():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(RunFolder, "model", model)
         yield
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    folder = write_zipf(tmp_path_factory.mktemp("text"), words=80)
+    prepare(folder, folder / "corpus", min_count=1)
+    return folder / "corpus"
+
+
+@pytest.fixture(scope="session")
+def trained(corpus, tmp_path_factory):
+    """The folder of a finished run of the quick start."""
+    keras.utils.set_random_seed(1)
+    run_dir = tmp_path_factory.mktemp("runs") / "run"
+    call(train, *SHRUNK, "--tensorboard", f"--data_dir={corpus}", f"--run_dir={run_dir}")
+    return run_dir

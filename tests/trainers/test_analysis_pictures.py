@@ -8,6 +8,8 @@ import pytest
 from trainers.plots import STYLE
 from trainers.plots import analysis as plots
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(autouse=True)
 def close_figures():

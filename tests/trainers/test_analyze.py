@@ -21,6 +21,8 @@ from trainers.experiments.run_folder import RunFolder
 from trainers.experiments.word_losses import Run, WordLosses, open_runs, write_ngrams
 from trainers.plots import analysis as plots
 
+pytestmark = pytest.mark.once
+
 LINE = 8  # tokens
 LOG = [
     {"update": 2, "loss": 4.0, "tokens": 64, "seconds": 2.0},
@@ -345,6 +347,7 @@ def test_pictures_are_in_the_folder(analysed):
         assert len(np.unique(image[..., 0])) > 20  # of red
 
 
+@pytest.mark.processes
 def test_command_says_in_one_line_what_is_wrong(tmp_path):
     done = programs.run("-m", "trainers.analyze", f"--output_dir={tmp_path / 'out'}", tmp_path / "missing")
     assert done.returncode == 1 and "Traceback" not in done.stderr

@@ -12,6 +12,8 @@ from tests.support.programs import ROOT, refused
 from trainers import convert, prepare
 from trainers.experiments.word_losses import WordLosses, write_losses
 
+pytestmark = pytest.mark.once
+
 NO_FOLDER = {
     "an empty name": "",
     "the working directory": ".",

@@ -16,6 +16,8 @@ from trainers.experiments.experiment import Experiment
 from trainers.experiments.run_folder import RunFolder
 from trainers.support import command_line
 
+pytestmark = pytest.mark.once
+
 HUGE = b"9" * 30
 RECURRENT = ["--body=lstm", "--num_layers=1"]
 STEPS = ["--schedule=step_decay"]

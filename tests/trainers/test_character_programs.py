@@ -14,6 +14,8 @@ from tests.support.quickstart import SHRUNK
 from trainers import evaluate, generate, prepare, score, train
 from trainers.experiments.run_folder import RunFolder
 
+pytestmark = pytest.mark.once
+
 LINE = "the naïve  cat, "
 
 

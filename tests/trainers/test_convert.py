@@ -18,6 +18,8 @@ from tests.support.programs import call
 from trainers import convert, evaluate, generate, prepare, score
 from trainers.experiments.run_folder import RunFolder
 
+pytestmark = pytest.mark.once
+
 torch = pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]

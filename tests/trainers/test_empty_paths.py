@@ -10,6 +10,8 @@ from tests.support.programs import ROOT, parsed
 from trainers.experiments import experiment, flagfiles
 from trainers.experiments.run_folder import RunFolder
 
+pytestmark = pytest.mark.once
+
 PROGRAMS = sorted(
     path.stem for path in (ROOT / "trainers").glob("[!_]*.py") if 'if __name__ == "__main__":' in path.read_text()
 )

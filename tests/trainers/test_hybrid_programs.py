@@ -13,6 +13,8 @@ from trainers.experiments.experiment import Experiment
 from trainers.experiments.run_folder import RunFolder
 from trainers.experiments.summary import stand_in
 
+pytestmark = pytest.mark.once
+
 WORDS = ["--input=word", "--output=adaptive", "--cutoffs=10,20", "--use_bias", "--dim=8", "--ffn_dim=8"]
 TRAINING = ["--length=8", "--batch_size=2", "--updates=4", "--evaluate_every=2", "--notensorboard"]
 ADAM = ["--optimizer=adam", "--max_rate=1e-2", "--min_rate=0", "--warmup=1"]

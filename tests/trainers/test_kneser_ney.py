@@ -13,6 +13,8 @@ from keras_adaptive.data import Vocabulary, prepare
 from tests.support.programs import call, refused
 from trainers import evaluate, kneser_ney
 
+pytestmark = pytest.mark.once
+
 TEXTS = {"train": "a b a\nc a\n", "valid": "a b c\n\nb x\n", "test": "a\n"}  # c and x are rare or new: <unk>
 ARPA = r"""
 \data\

@@ -13,7 +13,7 @@ from tests.support.tiny import WORDS, language_model
 from trainers import last_words, passages
 from trainers.experiments.run_folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("models_read_once")
+pytestmark = [pytest.mark.usefixtures("models_read_once"), pytest.mark.once]
 COUNTS = [9, 0, 9, 9, *range(1506, 1494, -1), *[4] * 4]
 
 

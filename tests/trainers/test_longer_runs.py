@@ -16,6 +16,8 @@ from trainers.experiments import checks
 from trainers.experiments.experiment import Experiment
 from trainers.experiments.run_folder import RunFolder
 
+pytestmark = pytest.mark.once
+
 TIMES = ("seconds", "tokens_per_second", "hours_left")
 
 

@@ -9,6 +9,8 @@ from tests.support.tiny import WORDS, language_model, system
 from trainers import neighbors
 from trainers.experiments.run_folder import RunFolder
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def run(tmp_path):

@@ -39,6 +39,7 @@ def run_dir(tmp_path_factory):
     return write_run(folder / "run", model, corpus.vocabulary, corpus.metadata["tokenizer"], flags=flags).path
 
 
+@pytest.mark.once
 def test_evaluation_reads_a_text_as_python_does(run_dir, capsys):
     call(evaluate, f"--run_dir={run_dir}", "--split=valid")
     lm, text = keras_adaptive.load(run_dir), (run_dir.parent / "valid.txt").read_text()
@@ -58,6 +59,7 @@ def test_evaluation_reads_a_text_as_python_does(run_dir, capsys):
     assert result["perplexity"] == pytest.approx(keras_adaptive.load(run_dir, context=6).perplexity(text), rel=1e-5)
 
 
+@pytest.mark.once
 def test_windows_that_a_run_cannot_have_are_refused(run_dir):
     streams = "--blocks_of=streams needs a body that carries a state .* Received: --blocks_of=streams for .*attention"
     refused(evaluate, f"--run_dir={run_dir}", "--blocks_of=streams", match=streams)

@@ -6,6 +6,8 @@ from keras_adaptive.layers import CharCNNSoftmax, CharLSTMSoftmax
 from trainers.experiments import summary
 from trainers.experiments.experiment import Experiment
 
+pytestmark = pytest.mark.once
+
 
 def test_outputs_of_characters_are_those_of_the_settings():
     """One flag means the same for input and output."""

@@ -13,6 +13,8 @@ from tests.support.programs import call
 from trainers import plot
 from trainers.plots import run as plots
 
+pytestmark = pytest.mark.once
+
 LOG = [
     {"update": 10, "loss": 6.0, "learning_rate": 0.1},
     {"update": 20, "loss": 5.0, "learning_rate": 0.2},
@@ -170,6 +172,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path, name, message):
         call(plot, tmp_path / name)
 
 
+@pytest.mark.processes
 def test_the_command(run_dir):
     done = programs.run("-m", "trainers.plot", run_dir)
     assert done.returncode == 0, done.stderr
@@ -182,6 +185,7 @@ def test_the_command(run_dir):
     assert nothing.returncode == 1 and "Give at least one RUN" in nothing.stderr and "Traceback" not in nothing.stderr
 
 
+@pytest.mark.processes
 def test_matplotlib_that_is_missing_is_asked_for_in_one_line(run_dir):
     code = "import runpy, sys; sys.modules['matplotlib'] = None; runpy.run_module('trainers.plot', run_name='__main__')"
     done = programs.run("-c", code, run_dir)

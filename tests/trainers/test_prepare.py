@@ -11,6 +11,8 @@ from tests.support.local_server import LocalServer
 from tests.support.programs import call
 from trainers import prepare
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def run(capsys):
@@ -68,6 +70,7 @@ def test_bad_input_is_refused(run, folder, tmp_path, flags, message):
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.processes
 def test_the_command(tmp_path):
     """In a process of its own, of which the other tests need none."""
     done = programs.run("-m", "trainers.prepare", f"--source={tmp_path}", f"--data_dir={tmp_path / 'data'}")

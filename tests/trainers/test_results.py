@@ -11,6 +11,8 @@ from keras_adaptive.files import check_result, write_json
 from tests.support.programs import parsed, refused
 from trainers import analyze, evaluate, passages
 
+pytestmark = pytest.mark.once
+
 KEYS = ("split", "perplexity")
 OURS = json.dumps({"split": "valid", "perplexity": 9.0, "tokens": 3, "unit": "word", "members": [], "equal": {}})
 

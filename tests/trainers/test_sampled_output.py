@@ -16,6 +16,8 @@ from trainers import evaluate, train
 from trainers.experiments import summary
 from trainers.experiments.experiment import Experiment
 
+pytestmark = pytest.mark.once
+
 SIZES = ["--body=lstm", "--num_layers=1", "--dim=8", "--batching=streams", "--bptt=5", "--batch_size=4"]
 SAMPLED = ["--input=word", "--output=sampled", "--num_samples=6"]
 

@@ -11,6 +11,8 @@ from tests.support.served import write_run
 from tests.support.tiny import WORDS, language_model
 from trainers import score
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize("format, mark", [("csv", ","), ("tsv", "\t")])
 def test_scores_are_tables_of_words(format, mark, tmp_path, capsys):

@@ -20,6 +20,8 @@ from trainers.page import connection
 from trainers.page.app import Page
 from trainers.page.served_run import ServedRun
 
+pytestmark = pytest.mark.once
+
 JSON = {"content-type": "application/json"}
 
 
@@ -52,6 +54,7 @@ def answer(port, route, **body):
         return answer.status, answer.read()
 
 
+@pytest.mark.processes
 def test_eight_clients_at_once(port):
     """Everybody is answered, and as if alone."""
     requests = [

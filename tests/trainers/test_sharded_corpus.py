@@ -9,6 +9,8 @@ from keras_adaptive.data import prepare
 from tests.support.programs import call
 from trainers import train
 
+pytestmark = pytest.mark.once
+
 TINY = ["--dim=8", "--num_heads=2", "--ffn_dim=8", "--num_blocks=1", "--cutoffs=", "--length=8", "--batch_size=4"]
 
 

@@ -52,6 +52,7 @@ def records(run_dir):
     return [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.once
 def test_the_rate_of_an_update_follows_its_length(trained, corpus):
     batches = StreamBatches(load_corpus(corpus).tokens("train"), 5, ROWS, seed=1)
     factors = np.array([batches.rate_factor(t) for t in range(24)])
@@ -107,11 +108,13 @@ def test_validation_and_evaluation_carry_the_state(trained, corpus, capsys):
         call(evaluate, f"--run_dir={trained}", "--context=3")
 
 
+@pytest.mark.once
 def test_words_are_generated(trained, capsys):
     call(generate, f"--run_dir={trained}", "--prompt=w1 w2", "--length=3", "--seed=1")
     assert capsys.readouterr().out.startswith("w1 w2 ")
 
 
+@pytest.mark.once
 def test_an_analysis_carries_the_state_too(trained, tmp_path):
     call(evaluate, f"--run_dir={trained}")
     expected = json.loads((trained / "evaluation_valid.json").read_text())["loss"]
@@ -135,12 +138,14 @@ def test_an_analysis_carries_the_state_too(trained, tmp_path):
         ),
     ],
 )
+@pytest.mark.once
 def test_bad_flags_leave_no_run_behind(corpus, tmp_path, arguments, message):
     with pytest.raises((ValueError, flags.Error), match=message):
         call(train, *FLAGS, *arguments, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run")
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.once
 def test_streams_are_not_divided_among_replicas_in_part():
     class Two:
         replicas = 2
@@ -153,11 +158,13 @@ def test_streams_are_not_divided_among_replicas_in_part():
             checks.check_rows(Two, settings, 3)
 
 
+@pytest.mark.once
 def test_summary_counts_the_tokens_of_an_update(corpus, capsys):
     call(train, *FLAGS, "--summary", f"--data_dir={corpus}")
     assert "float32, 20 tokens at a time" in capsys.readouterr().out
 
 
+@pytest.mark.once
 def test_averages_are_validated_and_kept_as_the_best(corpus, tmp_path):
     """With a rate at which validation gets worse at once, from the third validation on."""
     sgd = ["--optimizer=averaged_sgd", "--average_after=1", "--schedule=step_decay", "--max_rate=30", "--clip_norm=1"]

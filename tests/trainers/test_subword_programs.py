@@ -15,7 +15,7 @@ from tests.support.quickstart import SHRUNK
 from trainers import evaluate, generate, score, train
 from trainers.experiments.run_folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("models_read_once")
+pytestmark = [pytest.mark.usefixtures("models_read_once"), pytest.mark.once]
 WORDS = ["the", "them", "there", "cat's", "don't", "naïve", "12", "...", "<unk>", "other", "mother"]
 
 

@@ -5,6 +5,8 @@ import pytest
 from trainers.experiments import summary
 from trainers.experiments.experiment import Experiment
 
+pytestmark = pytest.mark.once
+
 TINY = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--length=8", "--batch_size=4"]
 
 

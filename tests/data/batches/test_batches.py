@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from keras_adaptive.data import EOS, PAD, BlockBatches, SentenceBatches
 
+pytestmark = pytest.mark.once
+
 STREAM = st.lists(st.integers(2, 9), min_size=1, max_size=60).map(lambda ids: np.array(ids, np.uint16))
 
 

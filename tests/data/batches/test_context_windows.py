@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 
 from keras_adaptive.data import EOS, PAD, ContextWindows
 
+pytestmark = pytest.mark.once
+
 LINES = st.lists(st.integers(0, 5), min_size=1, max_size=20)
 
 

@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 
 from keras_adaptive.data import EOS, PAD, StreamBatches
 
+pytestmark = pytest.mark.once
+
 
 def distinct(size):
     """A text in which each token tells its position, from 10 on."""

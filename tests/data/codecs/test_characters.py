@@ -8,6 +8,8 @@ from keras_adaptive.data.codecs.characters import BYTES, SYMBOLS
 from keras_adaptive.data.preparation import text_parts
 from keras_adaptive.evaluation import lengths
 
+pytestmark = pytest.mark.once
+
 TEXT = "It  was\tthe <unk> naïve 日本語\r\n\n x\u2028y \n"
 READ = TEXT.replace("\r\n", "\n")
 JOIN = {"characters": detokenize_characters, "bytes": detokenize_subwords}

@@ -8,6 +8,8 @@ import pytest
 from keras_adaptive.data import TOKENIZERS, Subwords, TextCodec, Vocabulary, prepare
 from tests.support.text import NASTY
 
+pytestmark = pytest.mark.once
+
 LINE = "the naïve  cat, don't"
 UNITS = {
     "words": (["whitespace"], "word", " the naïve cat, don't\n"),

@@ -7,6 +7,8 @@ import pytest
 
 from keras_adaptive.data import Vocabulary
 
+pytestmark = pytest.mark.once
+
 IDS, SCORES = "as ids do; expected counts", ".vocab of SentencePiece, which has scores"
 TABLES = {
     "words.txt of Kaldi": ("<eps> 0\n!SIL 1\n<unk> 2\ncat 3\nthe 4\n#0 5\n<s> 6\n</s> 7\n", IDS),

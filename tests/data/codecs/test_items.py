@@ -8,6 +8,8 @@ import pytest
 from keras_adaptive.data import PAD, UNK, Vocabulary
 from tests.support.pages import run
 
+pytestmark = pytest.mark.once
+
 CLICKS = np.array([[907, 12, 907, 12], [907, 55, 12, -3]])
 KINDS = {
     "integers": [907, -3, 2**70, 0],

@@ -11,6 +11,8 @@ from keras_adaptive.data import TOKENIZERS, UNITS, Subwords, begins_word, detoke
 from keras_adaptive.data.codecs.vocabulary import SPECIAL_WORDS
 from tests.support.text import NASTY
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def counts():
@@ -52,6 +54,7 @@ def test_merges_are_those_of_the_published_algorithm():
     assert Subwords.learn(counts, 25).merges == list(learn_by_hand(counts, 25))
 
 
+@pytest.mark.processes
 def test_merges_do_not_depend_on_the_process_or_the_order(counts, subwords):
     again = Subwords.learn(dict(sorted(counts.items())), merges=200)
     assert again.sha256 == subwords.sha256

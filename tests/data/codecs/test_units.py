@@ -6,6 +6,8 @@ import pytest
 
 from keras_adaptive.data.codecs.units import BYTE, CHARACTER, NAMES, PIECE, WORD, unit_of
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize(
     "unit, token, text, shown, begins",

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from keras_adaptive.data import BOS, EOS, PAD, UNK, Vocabulary
 
+pytestmark = pytest.mark.once
+
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 
 

@@ -6,6 +6,8 @@ from keras_adaptive.data import TOKENIZERS, tokenize
 from keras_adaptive.data.codecs.words import _PLAIN_TEXT, _pattern
 from tests.support.languages import LANGUAGES, MARKS
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize(
     "text, words",

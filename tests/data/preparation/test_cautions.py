@@ -7,6 +7,8 @@ import pytest
 
 from keras_adaptive.data import prepare
 
+pytestmark = pytest.mark.once
+
 CORPORA = Path(__file__).parents[4] / "shared" / "data"
 PHRASES = {
     "Thai": "ภาษาไทยเป็นภาษาที่มีระดับเสียงของคำแน่นอนหรือวรรณยุกต์เช่นเดียวกับภาษาจีน สวัสดี",

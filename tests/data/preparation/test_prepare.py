@@ -20,6 +20,8 @@ from keras_adaptive.data import (
 )
 from keras_adaptive.data.preparation.word_index import LONGEST_WORD
 
+pytestmark = pytest.mark.once
+
 TEXTS = {
     "train": " = a = \n \nthe cat the <unk>\nthe dog\n\n",
     "valid": "the zebra\n\n",

@@ -15,6 +15,8 @@ import keras_adaptive.data
 from keras_adaptive.data import SPECIAL_WORDS, SPLITS, Vocabulary, load_corpus, prepare
 from keras_adaptive.data.preparation import workers
 
+pytestmark = [pytest.mark.once, pytest.mark.processes]
+
 TEXTS = {
     "train": "the cat sat\r\non  the mat , and\n\nthe dog sat on the cat\n" * 3 + "naïve cats don't sit" + " on" * 20,
     "valid": "the zebra sat\n",

@@ -9,6 +9,8 @@ from keras_adaptive.data import TOKENIZERS
 from keras_adaptive.data.codecs.lines import split_lines
 from keras_adaptive.data.preparation import text_parts
 
+pytestmark = pytest.mark.once
+
 MARKS = [" ", "  ", "\n", "\n\n", "\r\n", "\r\r\n", "\r", "\t", "\x0b", "\x0c", "\x85", "\u2028"]
 PIECES = ["the", "naïve", "日本語", "x" * 9, "3.14", "don't", "....", *MARKS]
 TEXT = st.lists(st.sampled_from(PIECES), min_size=1, max_size=30).map("".join)

@@ -5,6 +5,8 @@ import pytest
 from keras_adaptive.data import write_docstrings
 from keras_adaptive.data.sources import docstrings
 
+pytestmark = pytest.mark.once
+
 MODULE = '''
 """About the module.
 

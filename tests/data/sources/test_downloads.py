@@ -12,6 +12,8 @@ from keras_adaptive.data.sources.downloads import download
 from keras_adaptive.data.sources.public_corpora import PUBLIC_CORPORA, fetch_texts, unpack
 from tests.support.archives import MEMBERS, NAMED, TEXTS, files_in, read, tarred, zipped
 
+pytestmark = pytest.mark.once
+
 BODY, OTHER = (bytes((i * i * step) % 251 for i in range(10_000)) for step in (3, 5))
 
 

@@ -10,6 +10,8 @@ from keras_adaptive.data import PUBLIC_CORPORA, prepare_public
 from keras_adaptive.data.sources.archives import unpack
 from tests.support.archives import files_in, read, tarred
 
+pytestmark = pytest.mark.once
+
 NOVELS = {
     "train-novels/Young_Adult/b.txt": b"the cat sat\nthe dog",
     "train-novels/Adventure/z.txt": b"a cat\n",

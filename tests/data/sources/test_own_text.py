@@ -8,6 +8,8 @@ import pytest
 from keras_adaptive.data import split_text
 from keras_adaptive.data.sources import own_text
 
+pytestmark = pytest.mark.once
+
 SPLITS = ("train", "valid", "test")
 HELD_OUT = {1: ["5", "8", "11", "14"], 2: ["0", "6", "9", "13"]}  # documents of the test by seed
 

@@ -12,6 +12,8 @@ from keras_adaptive.data import PUBLIC_CORPORA, SPECIAL_WORDS, SPLITS, Vocabular
 from keras_adaptive.data.sources.public_corpora import fetch_texts
 from tests.support.archives import NAMED, TEXTS, TOKENS, files_in, read, tarred, zipped
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[3]
 
 

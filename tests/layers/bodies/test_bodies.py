@@ -210,6 +210,7 @@ def test_dropout_in_training_only(name, kind, x):
         assert np.abs(trained - plain).max() > 1e-3
 
 
+@pytest.mark.once
 def test_config_makes_the_same_body(body, x):
     config = json.loads(json.dumps(keras.saving.serialize_keras_object(body.layer)))
     copy = keras.saving.deserialize_keras_object(config)
@@ -222,6 +223,7 @@ def test_config_makes_the_same_body(body, x):
 
 
 @every_body
+@pytest.mark.once
 def test_a_model_refuses_sequences_without_tokens(make):
     words, softmax = WordEmbedding(9, INPUT_DIM), AdaptiveSoftmax(9, ())
     model = LanguageModel(words, make(), softmax)
@@ -248,6 +250,7 @@ def test_mixed_precision_stays_close(make, x):
             assert error < bound * np.abs(expected).max()
 
 
+@pytest.mark.once
 def test_values_that_a_transformer_keeps_for_the_backward_pass():
     """10 vectors, 2 feed-forward rows and 2 rows of attention per head, and a mask for each dropout."""
     for rates, masks in (
@@ -260,6 +263,7 @@ def test_values_that_a_transformer_keeps_for_the_backward_pass():
         assert values == 3 * (10 * 8 + 2 * 12 + 2 * 2 * LENGTH + masks)
 
 
+@pytest.mark.once
 def test_the_longest_sequence():
     assert transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2).max_length is None
     assert TransformerDecoder([], 8).max_length is None
@@ -267,11 +271,13 @@ def test_the_longest_sequence():
     assert TransformerDecoder([], 8, positions=SinusoidalPositions()).max_length is None
 
 
+@pytest.mark.once
 def test_every_body_is_here():
     public = {layer for layer in vars(layers).values() if isinstance(layer, type) and issubclass(layer, Body)}
     assert public - {Body} <= {type(make()) for make in BODIES.values()}
 
 
+@pytest.mark.once
 def test_what_a_body_must_implement():
     body = Body()
     with pytest.raises(NotImplementedError, match="Body must implement `initial_state`"):

@@ -105,6 +105,7 @@ def test_an_nplm_is_that_of_the_oracle():
     np.testing.assert_allclose(runner(body)(x), y, rtol=0, atol=1e-5 * np.abs(y).max())
 
 
+@pytest.mark.once
 def test_an_nplm_needs_no_length_for_its_state():
     body = built(NPLMDecoder(2, 6, num_local=2, num_global=3, global_window=4))
     assert tuple(body.initial_state(3).shape) == (3, 1 + 4, DIM)
@@ -143,6 +144,7 @@ def test_a_block_without_a_mixer_is_a_feed_forward_layer():
     assert block.activations_per_token(LENGTH, DIM) == 3 * DIM + 2 * 6
 
 
+@pytest.mark.once
 def test_values_that_are_kept_for_the_backward_pass():
     assert ContextConcatenation(5).activations_per_token(LENGTH, DIM) == 4 * DIM
     assert ContextConcatenation(5, hidden_dim=7, dropout=0.1).activations_per_token(LENGTH, DIM) == 4 * DIM + 7
@@ -150,6 +152,7 @@ def test_values_that_are_kept_for_the_backward_pass():
     assert body.activations_per_token(LENGTH) == 4 * DIM + 2 * (3 * DIM + 2 * 6)
 
 
+@pytest.mark.once
 def test_starting_values():
     layer = ContextConcatenation(3, num_global=2, global_window=4, hidden_dim=64)
     layer.build((None, None, 64))
@@ -176,12 +179,14 @@ def test_dropout_falls_on_the_branch():
         ({"aggregate": "max"}, r"`aggregate` must be one of \['kernel', 'average'\]. Received: 'max'"),
     ],
 )
+@pytest.mark.once
 def test_what_makes_no_sense(options, message):
     for make in (lambda **own: ContextConcatenation(**own), lambda **own: NPLMDecoder(2, 6, **own)):
         with pytest.raises(ValueError, match=message):
             make(**{"num_local": 2, **options})
 
 
+@pytest.mark.once
 def test_sizes_that_make_no_sense():
     with pytest.raises(ValueError, match="`hidden_dim` must be at least 1, or None. Received: hidden_dim=0"):
         ContextConcatenation(2, hidden_dim=0)
@@ -193,6 +198,7 @@ def test_sizes_that_make_no_sense():
         NPLMDecoder(2000, 6)
 
 
+@pytest.mark.once
 def test_config_keeps_everything():
     options = {"num_global": 2, "global_window": 4, "aggregate": "average", "hidden_dim": 5, "dropout": 0.1}
     layer = ContextConcatenation(3, normalize=False, **options)

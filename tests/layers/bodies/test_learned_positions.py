@@ -21,6 +21,7 @@ def test_row_p_of_the_table_belongs_to_position_p(layer):
     np.testing.assert_allclose(numpy(layer(x[:, :1], start=5)), x[:, :1] + value(layer.table)[7:], atol=1e-6)
 
 
+@pytest.mark.once
 def test_a_longer_sequence_is_refused(layer):
     x = np.zeros((1, 7, 3), "float32")
     assert layer(x[:, :6]).shape == (1, 6, 3)
@@ -29,6 +30,7 @@ def test_a_longer_sequence_is_refused(layer):
             layer(x[:, :length], start=start)
 
 
+@pytest.mark.once
 def test_config_makes_the_same_layer():
     config = LearnedPositions(6, first_position=0).get_config()
     assert LearnedPositions.from_config(config).get_config() == config and config["max_length"] == 6

@@ -212,12 +212,14 @@ def test_a_state_may_be_arrays(body):
     np.testing.assert_allclose(numpy(ops.concatenate([first, rest], axis=1)), numpy(body(x)), atol=1e-6)
 
 
+@pytest.mark.once
 def test_a_state_of_another_batch_is_refused():
     body = built(LSTMDecoder(1, 5, 3))
     with pytest.raises(ValueError, match=r"`state` must have the shape \(2, 3\) of a batch of 2 rows.*\(1, 3\)"):
         body.step(ops.convert_to_tensor(vectors()), body.initial_state(1))
 
 
+@pytest.mark.once
 def test_the_forget_gates_of_an_lstm_start_open():
     body = LSTMDecoder(1, 5, 3, projection_dim=2)
     body.build((None, None, INPUT_DIM))
@@ -244,11 +246,13 @@ def test_the_forget_gates_of_an_lstm_start_open():
         (QRNNDecoder, {"temporal_penalty": float("nan")}, "`strength` must not be negative"),
     ],
 )
+@pytest.mark.once
 def test_what_makes_no_sense_is_refused(make, arguments, message):
     with pytest.raises(ValueError, match=message):
         make(**{"num_layers": 2, "units": 5, "output_dim": 3, **arguments})
 
 
+@pytest.mark.once
 def test_a_window_of_2_needs_the_dimension_of_the_input():
     with pytest.raises(ValueError, match="window=2 holds its last input, .*: build the layer before `initial_state`"):
         QRNNDecoder(1, 5, 3, window=2).initial_state(ROWS)
@@ -265,6 +269,7 @@ PUBLISHED = {  # Merity et al. 2018, Jozefowicz et al. 2016: the body, the dimen
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.once
 def test_sizes_of_the_published_models(name):
     make, (layers, units, dim), options, expected = PUBLISHED[name]
     with keras.StatelessScope(initialize_variables=False):
@@ -273,6 +278,7 @@ def test_sizes_of_the_published_models(name):
     assert body.count_params() == expected
 
 
+@pytest.mark.once
 def test_values_that_are_kept_for_the_backward_pass():
     """Of an LSTM four gates, cells and outputs; of a QRNN new values, gates, cells and outputs; and what is dropped."""
     for body, expected in (

@@ -26,6 +26,7 @@ def test_far_positions_keep_their_precision():
 
 
 @pytest.mark.parametrize("dim", [2, 7])
+@pytest.mark.once
 def test_bad_dimensions(dim):
     with pytest.raises(ValueError, match=f"even dimension of at least 4. Received: {dim}"):
         SinusoidalPositions()(np.zeros((1, 2, dim), "float32"))

@@ -42,6 +42,7 @@ def test_activations_equal_the_oracle(name):
     )
 
 
+@pytest.mark.once
 def test_an_unknown_activation():
     with pytest.raises(ValueError, match="`activation` must be one of .*'gelu_tanh'.* Received: 'swish'"):
         TransformerBlock(12, CausalAttention(2), activation="swish")
@@ -59,12 +60,14 @@ def test_what_enters_and_leaves_equals_the_oracle():
     np.testing.assert_allclose(runner(decoder)(x), y @ value(decoder.output_projection.kernel), atol=1e-5)
 
 
+@pytest.mark.once
 def test_no_room_behind_the_learned_positions():
     decoder = build(TransformerDecoder([], 8, positions=LearnedPositions(5)), 8)
     with pytest.raises(ValueError, match="has learned 5 positions: .* Received: 6 tokens"):
         decoder.initial_state(1, 6)
 
 
+@pytest.mark.once
 def test_number_of_weights():
     decoder = build(transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2), 8)
     assert decoder.count_params() == 4 * (8 * 8 + 8) + (8 * 12 + 12) + (12 * 8 + 8) + 4 * 8
@@ -72,6 +75,7 @@ def test_number_of_weights():
     assert projected.count_params() == decoder.count_params() + 6 * 8  # no bias, no norm, no positions
 
 
+@pytest.mark.once
 def test_starting_values():
     block = TransformerBlock(256, CausalAttention(2))
     block.build((None, None, 64))
@@ -99,11 +103,13 @@ def test_attention_dropout_falls_on_the_probabilities(window):
     assert np.count_nonzero(runner(attention)(x)) == 32
 
 
+@pytest.mark.once
 def test_heads_must_divide_the_dimension():
     with pytest.raises(ValueError, match="`num_heads` must divide the dimension 8. Received: num_heads=3"):
         CausalAttention(3).build((None, None, 8))
 
 
+@pytest.mark.once
 def test_a_cache_needs_a_length():
     with pytest.raises(ValueError, match="`length` must be the number of tokens .* Received: length=None"):
         transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2).initial_state(1)
@@ -132,6 +138,7 @@ def test_blocks_of_different_mixers():
     assert decoder.activations_per_token(5) == second.activations_per_token(5, 8) + 6 * 8 + 2 * 12
 
 
+@pytest.mark.once
 def test_what_a_mixer_must_implement():
     mixer = Mixer()
     with pytest.raises(NotImplementedError, match="Mixer must implement `initial_state`"):

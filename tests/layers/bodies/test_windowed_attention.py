@@ -86,6 +86,7 @@ def test_tokens_outside_of_the_window_change_exactly_nothing(x):
         assert np.flatnonzero(difference).tolist() == list(range(token, min(token + 3, LENGTH)))
 
 
+@pytest.mark.once
 def test_the_cost_of_training_is_linear_in_the_length():
     layer = CausalAttention(HEADS, window=3)
     assert layer.activations_per_token(100, DIM) == layer.activations_per_token(1000, DIM) == 8 * DIM + HEADS * 4 * 2
@@ -93,6 +94,7 @@ def test_the_cost_of_training_is_linear_in_the_length():
     assert plain.activations_per_token(2, DIM) == layer.activations_per_token(2, DIM) == 4 * DIM + HEADS * 2 * 2
 
 
+@pytest.mark.once
 def test_configs_of_earlier_versions_have_biases_and_no_window():
     config = CausalAttention(HEADS, dropout=0.1).get_config()
     old = {name: setting for name, setting in config.items() if name not in ("window", "use_bias")}
@@ -101,11 +103,13 @@ def test_configs_of_earlier_versions_have_biases_and_no_window():
 
 
 @pytest.mark.parametrize("window", [0, -1])
+@pytest.mark.once
 def test_a_window_of_no_token(window):
     with pytest.raises(ValueError, match=f"`window` must be at least 1, .* Received: window={window}"):
         CausalAttention(HEADS, window=window)
 
 
+@pytest.mark.once
 def test_the_state_does_not_depend_on_the_length():
     layer = CausalAttention(HEADS, window=5)
     for length in (None, 2, 1000):

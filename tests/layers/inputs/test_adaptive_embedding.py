@@ -40,6 +40,7 @@ def test_every_gradient_is_that_of_the_oracle(cutoffs, output_dim):
         np.testing.assert_allclose(gradient, exact, rtol=0, atol=1e-6 * max(1.0, np.abs(exact).max()))
 
 
+@pytest.mark.once
 def test_attributes_of_the_public_contract():
     embedding = AdaptiveEmbedding(40, 16, (5, 12), output_dim=6)
     embedding.build()
@@ -48,6 +49,7 @@ def test_attributes_of_the_public_contract():
     assert len(embedding.trainable_variables) == 6
 
 
+@pytest.mark.once
 def test_starting_values():
     embedding = AdaptiveEmbedding(3000, 64, (1000,))
     embedding.build()
@@ -79,6 +81,7 @@ def test_mixed_precision_stays_close():
     np.testing.assert_allclose(numpy(vectors).astype("float64"), expected, atol=0.02 * np.abs(expected).max())
 
 
+@pytest.mark.once
 def test_config_makes_the_same_layer():
     embedding = AdaptiveEmbedding(40, 16, [5, 12], output_dim=6, factor=2, name="words")
     copy = AdaptiveEmbedding.from_config(embedding.get_config())
@@ -86,6 +89,7 @@ def test_config_makes_the_same_layer():
 
 
 @pytest.mark.parametrize("arguments, message", [((40, 16, (12, 5)), "`cutoffs`"), ((40, 3, (5, 12)), "at least 1")])
+@pytest.mark.once
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         AdaptiveEmbedding(*arguments)

@@ -81,6 +81,7 @@ def test_a_width_may_be_left_out(slots):
     np.testing.assert_allclose(features(kernels, biases), np.delete(whole, range(3, 7), axis=1), atol=1e-5)
 
 
+@pytest.mark.once
 def test_the_published_sizes():
     """The count of reference sizes: char-CNN of one highway to 1,024 dimensions."""
     with keras.StatelessScope(initialize_variables=False):
@@ -89,6 +90,7 @@ def test_the_published_sizes():
     assert sum(np.prod(variable.shape) for variable in layer.trainable_variables) == 20_458_880
 
 
+@pytest.mark.once
 def test_the_size_of_the_input_with_markers():
     """Jozefowicz et al. 2016, section 5.4: 72M weights, of 4,096 features in two highways."""
     filters = (32, 32, 64, 128, 256, 512, 1024, 2048)
@@ -153,6 +155,7 @@ def test_gradients_are_those_of_finite_differences(rows, mode, zero_padding, mon
             assert np.sum(gradient * direction) == pytest.approx(difference, rel=2e-3, abs=2e-3), variables[place].path
 
 
+@pytest.mark.once
 def test_each_distinct_word_is_computed_once_from_the_bytes_it_has(monkeypatch):
     """Counted where the rows are chosen, which is the same on every backend: words that are active, by length."""
     layer, seen = make(words=["a", "the", "twenty_bytes_of_word"]), {}
@@ -187,6 +190,7 @@ def test_any_string_has_a_vector(word_markers):
     np.testing.assert_allclose(vectors[2], expected(layer, LONG.encode()[:MAX_BYTES]), atol=2e-5)
 
 
+@pytest.mark.once
 def test_vectors_of_any_number_of_words_are_compiled_rarely(monkeypatch):
     """Once a layer, and for few numbers of rows; more rows than words change nothing."""
     layer, shapes = make(), []
@@ -206,6 +210,7 @@ def test_vectors_of_any_number_of_words_are_compiled_rarely(monkeypatch):
     assert len({function for function, _ in shapes}) == 1 and [rows for _, rows in shapes] == [1] * 5 + [8, 4]
 
 
+@pytest.mark.once
 def test_neighbors_are_those_of_the_cosine():
     layer = make(highways=0)
     table = np.stack([expected(layer, word.encode()) for word in layer.words[4:]])
@@ -220,6 +225,7 @@ def test_neighbors_are_those_of_the_cosine():
         np.testing.assert_allclose([cosine for _, cosine in several], [cosine for _, cosine in alone], atol=1e-6)
 
 
+@pytest.mark.once
 def test_a_configuration_without_a_word_on_padding_has_zeros():
     """As in files that are older than `zero_padding`."""
     config = make(zero_padding=False).get_config()
@@ -228,6 +234,7 @@ def test_a_configuration_without_a_word_on_padding_has_zeros():
     assert CharCNN.from_config(config).zero_padding and not CharCNN.from_config(config).word_markers
 
 
+@pytest.mark.once
 def test_bytes():
     characters = encode_words(["a\0b", LONG], 20)
     assert characters[0, :4].tolist() == [98, 1, 99, 0]
@@ -245,6 +252,7 @@ def test_bytes():
         (SPECIAL, {"max_bytes": 2, "filters": FILTERS}, "at least 3"),
     ],
 )
+@pytest.mark.once
 def test_bad_input(words, options, message):
     with pytest.raises(ValueError, match=message):
         CharCNN(words, DIM, **options)

@@ -2,6 +2,8 @@ import pytest
 
 from keras_adaptive.layers import AdaptiveEmbedding, Input, WordEmbedding
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize("layer", [AdaptiveEmbedding(40, 16, (5, 12), output_dim=6), WordEmbedding(40, 6)], ids=type)
 def test_attributes_of_an_input(layer):

@@ -16,23 +16,27 @@ def test_vectors_are_rows_of_the_table(mode):
     np.testing.assert_allclose(runner(layer, mode)(ids), table[np.where((ids < 0) | (ids > 8), 9, ids)], atol=1e-6)
 
 
+@pytest.mark.once
 def test_starting_values():
     layer = WordEmbedding(2_000, 64)
     layer.build()
     assert np.std(value(layer.tables[0])) == pytest.approx(64**-0.5, rel=0.02)
 
 
+@pytest.mark.once
 def test_bad_sizes():
     with pytest.raises(ValueError, match="at least 1"):
         WordEmbedding(0, 4)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1])
+@pytest.mark.once
 def test_rates_outside_of_0_to_1(rate):
     with pytest.raises(ValueError, match=f"`rate` must be from 0 to 1. Received: rate={rate}"):
         WordEmbedding(9, 4, embedding_dropout=rate)
 
 
+@pytest.mark.once
 def test_config_makes_the_same_layer():
     layer = WordEmbedding(9, 4, embedding_dropout=0.2)
     assert WordEmbedding.from_config(layer.get_config()).get_config() == layer.get_config()

@@ -211,6 +211,7 @@ def test_dropout_only_in_training(kind, hidden):
     assert (abs(head) > 1e-3) == (kind == "input_dropout")
 
 
+@pytest.mark.once
 def test_attributes_of_the_public_contract():
     softmax = AdaptiveSoftmax(VOCABULARY, (5, 12), factor=2)
     softmax.build((None, DIM))
@@ -220,6 +221,7 @@ def test_attributes_of_the_public_contract():
     assert tuple(softmax.class_table.shape) == (2, 8)
 
 
+@pytest.mark.once
 def test_attributes_without_reduction():
     softmax = make("no reduction")
     assert [tuple(table.shape) for table in softmax.tables] == [(20, 8)]
@@ -233,6 +235,7 @@ def test_attributes_without_reduction():
     assert make("tied, plain, biases").class_bias is None
 
 
+@pytest.mark.once
 def test_tied_weights_are_the_same_variables():
     softmax = make("tied")
     assert all(own is tied for own, tied in zip(softmax.tables, softmax.tied_to.tables, strict=True))
@@ -252,6 +255,7 @@ def test_tied_weights_are_the_same_variables():
         ((5, 12), {"tied_to": (21, 8, ())}, "same vocabulary and cutoffs, or a `WordEmbedding`"),
     ],
 )
+@pytest.mark.once
 def test_bad_arguments(cutoffs, kwargs, message):
     if "tied_to" in kwargs:
         kwargs = {"tied_to": AdaptiveEmbedding(*kwargs["tied_to"], factor=2)}
@@ -259,6 +263,7 @@ def test_bad_arguments(cutoffs, kwargs, message):
         AdaptiveSoftmax(VOCABULARY, cutoffs, **kwargs)
 
 
+@pytest.mark.once
 def test_bad_dimensions():
     with pytest.raises(ValueError, match="at least 1.*dim=8, factor=4"):
         AdaptiveSoftmax(VOCABULARY, (5, 12)).build((None, 8))
@@ -274,6 +279,7 @@ def test_bad_dimensions():
 
 
 @pytest.mark.parametrize("kind", ["tied", "no reduction", "tied, no reduction"])
+@pytest.mark.once
 def test_config_makes_the_same_layer(kind):
     softmax = make(kind, tail_dropout=0.1)
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(softmax))

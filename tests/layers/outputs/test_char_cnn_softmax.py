@@ -83,6 +83,7 @@ def test_training_is_that_of_a_table_of_the_vectors():
     assert layer.row_variables == [layer.corrections] and make(correction_dim=0).row_variables == []
 
 
+@pytest.mark.once
 def test_training_computes_the_words_that_it_needs_and_exact_methods_each_word_once(monkeypatch):
     layer, seen = make(), []
 
@@ -149,6 +150,7 @@ def test_evaluations_compute_the_vectors_once_each(monkeypatch):
 
 
 @pytest.mark.parametrize("correction_dim, billions", [(0, 0.29), (128, 0.40)])
+@pytest.mark.once
 def test_the_published_sizes(correction_dim, billions):
     """Jozefowicz et al. 2016, table 1; the paper adds "100M" and has 0.39, the 793,471 corrections are 101.6M."""
     filters = (32, 32, 64, 128, 256, 512, 1024, 2048)
@@ -170,6 +172,7 @@ def test_the_published_sizes(correction_dim, billions):
         (WORDS, {"loss": "softmax"}, "`loss` must be one of"),
     ],
 )
+@pytest.mark.once
 def test_bad_input(words, options, message):
     with pytest.raises(ValueError, match=message):
         CharCNNSoftmax(words, SAMPLES, **options)

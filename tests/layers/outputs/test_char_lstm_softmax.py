@@ -105,6 +105,7 @@ def test_a_target_takes_the_steps_of_its_length(monkeypatch):
     assert seen == {3: 2, 5: 2}
 
 
+@pytest.mark.once
 def test_prefixes_are_computed_once():
     levels, _ = make()._tree
     assert [len(level.branches) for level in levels] == [3, 3, 4, 2, 0]  # of the six words that are spelled
@@ -116,6 +117,7 @@ def test_a_vocabulary_of_special_words():
     np.testing.assert_allclose(runner(layer.log_probs)(HIDDEN[0, :1])[0], expected(layer, HIDDEN[0, 0]), atol=2e-5)
 
 
+@pytest.mark.once
 def test_the_published_size():
     """Jozefowicz et al. 2016, table 1: 0.23 billion parameters, of which 222.9 million are before the output."""
     with keras.StatelessScope(initialize_variables=False):
@@ -134,6 +136,7 @@ def test_the_published_size():
         (WORDS[1:], {}, "`words` must begin with"),
     ],
 )
+@pytest.mark.once
 def test_bad_input(words, options, message):
     with pytest.raises(ValueError, match=message):
         CharLSTMSoftmax(words, **options)

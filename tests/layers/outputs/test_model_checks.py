@@ -70,6 +70,7 @@ def test_a_loss_of_probabilities_is_refused(make):
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.once
 def test_every_output_is_protected(name):
     model = sequential(OUTPUTS[name]())
     model.compile("sgd", "crossentropy", run_eagerly=True)
@@ -88,6 +89,7 @@ WRONG = {
 }
 
 
+@pytest.mark.once
 def test_every_form_of_a_wrong_loss_is_refused():
     model = Subclassed(OUTPUTS["adaptive"]())
     for loss, targets in WRONG.values():
@@ -103,6 +105,7 @@ def test_every_form_of_a_wrong_loss_is_refused():
         model.evaluate(HIDDEN, TARGETS, verbose=0)
 
 
+@pytest.mark.once
 def test_probabilities_made_of_log_probabilities_are_right():
     for after in (ops.exp, keras.layers.Softmax()):
         model = Subclassed(OUTPUTS["adaptive"](), after)
@@ -111,6 +114,7 @@ def test_probabilities_made_of_log_probabilities_are_right():
         np.testing.assert_allclose(model.evaluate(HIDDEN, TARGETS, verbose=0), expected, rtol=1e-5)
 
 
+@pytest.mark.once
 def test_each_output_of_a_model_has_its_own_loss(tmp_path):
     inputs = keras.Input((None, DIM))
     dense = keras.layers.Dense(VOCABULARY, activation="softmax", name="dense")(inputs)
@@ -125,6 +129,7 @@ def test_each_output_of_a_model_has_its_own_loss(tmp_path):
             copy.fit(*data, verbose=0)
 
 
+@pytest.mark.once
 def test_losses_and_metrics_of_probabilities():
     wrong = {name for name, loss in losses(keras.losses) if reads_probabilities(loss)}
     assert wrong == {
@@ -175,6 +180,7 @@ def test_sample_weights_that_would_be_ignored_are_refused():
 
 
 @pytest.mark.parametrize("argument", [{"metrics": ["accuracy"]}, {"metrics": [metrics.Perplexity()]}, {"loss": LOGITS}])
+@pytest.mark.once
 def test_a_loss_and_metrics_of_hidden_states_are_refused(argument):
     model = added(**argument, run_eagerly=True)
     for targets in ({}, {"y": TARGETS}):

@@ -53,6 +53,7 @@ def test_two_methods_make_an_output(output, hidden):
     assert output.for_inference() is output
 
 
+@pytest.mark.once
 def test_ranks_are_those_of_a_score(output, hidden):
     output.compute_score = lambda x, targets: (ops.cast(targets, "float32"), targets + 1)
     targets = np.arange(8).reshape(2, 4) % VOCABULARY
@@ -72,6 +73,7 @@ def test_the_rest_follows_from_the_log_probabilities(output, hidden):
 
 
 @pytest.mark.parametrize("method, arguments", [("log_probs", ()), ("nll", (np.zeros((2, 4)),))])
+@pytest.mark.once
 def test_what_an_output_must_have_is_refused_by_name(hidden, method, arguments):
     class Nothing(Output):
         vocabulary_size, boundaries = VOCABULARY, (0, VOCABULARY)
@@ -82,6 +84,7 @@ def test_what_an_output_must_have_is_refused_by_name(hidden, method, arguments):
 
 @pytest.mark.parametrize("wrong", [(2,), (3, 4), (2, 3), (8,), (2, 4, 1)], ids=str)
 @pytest.mark.parametrize("method", ["total_nll", "nll", "score", "rank"])
+@pytest.mark.once
 def test_targets_of_another_shape_are_refused(output, hidden, method, wrong):
     """Some would broadcast, and some have as many elements."""
     message = r"`targets` must have the shape \(2, 4\) of the hidden states. Received: "
@@ -89,6 +92,7 @@ def test_targets_of_another_shape_are_refused(output, hidden, method, wrong):
         getattr(output, method)(hidden, np.zeros(wrong, "int32"))
 
 
+@pytest.mark.once
 def test_weights_of_another_shape_are_refused(output, hidden):
     with pytest.raises(ValueError, match=r"`weights` must have the shape \(2, 4\) of the hidden states"):
         output.total_nll(hidden, np.zeros((2, 4), "int32"), np.ones((2, 1), "float32"))

@@ -53,6 +53,7 @@ def test_top_k_finds_words_of_every_tail(softmax):
 
 
 @pytest.mark.parametrize("k", [0, VOCABULARY + 1])
+@pytest.mark.once
 def test_bad_k(softmax, hidden, k):
     with pytest.raises(ValueError, match=f"`k` must be between 1 and 20. Received: k={k}"):
         softmax.top_k(hidden, k)
@@ -105,6 +106,7 @@ def test_extreme_numbers_give_words_of_the_vocabulary(softmax, hidden, top_k):
 
 
 @pytest.mark.parametrize("temperature", [-1, float("nan")])
+@pytest.mark.once
 def test_temperatures_that_are_refused(softmax, hidden, temperature):
     with pytest.raises(ValueError, match=f"`temperature` must not be negative. Received: temperature={temperature}"):
         softmax.sample(hidden, temperature=temperature)

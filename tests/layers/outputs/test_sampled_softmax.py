@@ -182,6 +182,7 @@ def test_mixed_precision(loss, policy, tolerance):
     np.testing.assert_allclose(*losses, rtol=tolerance)
 
 
+@pytest.mark.once
 def test_a_subclass_may_compute_the_vectors_of_words():
     class Doubled(SampledSoftmax):
         def _vectors(self, ids):
@@ -196,6 +197,7 @@ def test_a_subclass_may_compute_the_vectors_of_words():
     np.testing.assert_allclose(*losses, rtol=1e-6)
 
 
+@pytest.mark.once
 def test_it_is_made_of_its_configuration_and_of_a_softmax_of_the_same_weights():
     layer = made(loss="nce", counts=COUNTS, use_bias=False, input_dropout=0.5)
     config = layer.get_config()
@@ -224,6 +226,7 @@ def test_it_is_made_of_its_configuration_and_of_a_softmax_of_the_same_weights():
     ],
     ids=str,
 )
+@pytest.mark.once
 def test_wrong_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         SampledSoftmax(VOCABULARY, **{"num_samples": SAMPLES, **arguments})

@@ -65,6 +65,7 @@ CASES = [(way, kind) for way in COPIES for kind in ("adaptive", "plain", "one ta
 
 
 @pytest.mark.parametrize("way, kind", CASES)
+@pytest.mark.once
 def test_a_copy_is_tied_to_its_own_embedding(way, kind, tmp_path):
     model = functional(kind)
     words = words_of(model)
@@ -141,6 +142,7 @@ def test_freezing_the_softmax_leaves_the_embedding_alone():
 
 
 @pytest.mark.parametrize("make", [AdaptiveSoftmax, SampledSoftmax])
+@pytest.mark.once
 def test_an_embedding_of_keras_is_refused(make):
     for tied_to in (keras.layers.Embedding(20, 8), np.zeros((20, 8))):
         with pytest.raises(ValueError, match=r"embed words by `WordEmbedding\(.*Received: a "):

@@ -14,6 +14,8 @@ from tests.support import programs
 from tests.support.backends import BACKEND
 from tests.support.programs import call
 
+pytestmark = pytest.mark.processes
+
 WORDS = ["--vocabulary_size=2000", "--cutoffs=200"]
 BODY = ["--dim=32", "--num_blocks=1", "--ffn_dim=32", "--num_heads=2"]
 PROGRAMS = {  # of a benchmark, or of one of its cases
@@ -71,6 +73,7 @@ def test_it_runs_and_writes_its_figures(program, tmp_path, monkeypatch, forks):
             assert 0 < time["low"] <= time["median"] <= time["high"]
 
 
+@pytest.mark.once
 def test_each_is_a_program_that_chooses_its_backend_itself():
     """Nothing that one imports at its top imports Keras."""
     modules = sorted({module_of(program) for program in PROGRAMS})
@@ -108,6 +111,7 @@ class Program:
     main = staticmethod(lambda: common.save((), seconds=1))
 
 
+@pytest.mark.once
 def test_results_in_the_repository_come_from_a_commit(repository, tmp_path_factory):
     results = repository / common.RESULTS / "time.json"
     for _ in range(2):  # results that are not committed yet do not count as changes
@@ -124,6 +128,7 @@ def test_results_in_the_repository_come_from_a_commit(repository, tmp_path_facto
     assert json.loads(outside.read_text())["machine"]["commit"] == f"{commit}-dirty"
 
 
+@pytest.mark.once
 def test_nothing_is_measured_that_could_not_be_written(repository):
     (repository / "new.py").write_text("a program that is not committed")
     code = f"import pathlib; from scripts.benchmarks import common; common.ROOT = pathlib.Path({str(repository)!r}); "
@@ -133,6 +138,7 @@ def test_nothing_is_measured_that_could_not_be_written(repository):
     assert "new.py has changes" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.once
 def test_functions_take_turns_and_the_first_turns_do_not_count():
     calls = []
     seconds = common.time_interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 2, warmup=1)
@@ -140,6 +146,7 @@ def test_functions_take_turns_and_the_first_turns_do_not_count():
     assert [len(seconds[name]) for name in "ab"] == [2, 2]
 
 
+@pytest.mark.once
 def test_the_functions_own_seconds():
     assert common.time_interleaved({"a": lambda: [1.0, 2.0]}, 2, warmup=0, timed=True) == {"a": [1.0, 2.0] * 2}
 

@@ -16,6 +16,7 @@ from tests.support.backends import BACKEND
 from tests.support.programs import ROOT, call, parsed
 
 pytestmark = [
+    pytest.mark.processes,
     pytest.mark.skipif(BACKEND == "tensorflow", reason="the command is for torch and JAX"),
     pytest.mark.filterwarnings("default"),  # the peers' own are not ours
 ]
@@ -27,6 +28,7 @@ RUN = RUN if BACKEND == "torch" else ["plain softmax of 50000 words"]  # JAX wou
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.once
 def test_each_part_is_a_program_with_these_flags(name):
     part = on_gpu.PARTS[name]
     with parsed(importlib.import_module(f"scripts.benchmarks.{part.program}"), *part.arguments) as rest:
@@ -65,11 +67,13 @@ def rows_of(folder, monkeypatch, parts):
     return [row for table in tables for row in table().splitlines()[2:] if row.startswith("| GPU")]
 
 
+@pytest.mark.once
 def test_a_table_without_figures_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "RESULTS", tmp_path)
     assert gpu.gpu_tests() == "Not measured yet.\n"
 
 
+@pytest.mark.once
 def test_an_error_is_a_row_of_its_table(tmp_path, monkeypatch):
     (row,) = rows_of(tmp_path, monkeypatch, {"loss in float32": {"error": "a | b", "log": "", "wall_seconds": 1}})
     assert "loss in float32: a \\| b |" in row
@@ -84,6 +88,7 @@ LINES = {
 }
 
 
+@pytest.mark.once
 def test_a_part_that_fails_does_not_end_the_others(tmp_path, monkeypatch):
     limits = {"works": 60, "fails": 60, "takes long": 0.5, "last": 60}
     parts = {name: on_gpu.Part("loss", (limit, limit), [name], [name]) for name, limit in limits.items()}
@@ -116,6 +121,7 @@ def test_c(): pass
 """
 
 
+@pytest.mark.once
 def test_results_of_tests_are_counted(tmp_path):
     (tmp_path / "test_sums.py").write_text(TESTS)
     # pytest names tests relative to its root, which would be a folder above a clone in the temporary folder
@@ -127,11 +133,13 @@ def test_results_of_tests_are_counted(tmp_path):
     assert [*failed] == ["test_sums::test_b"] and failed["test_sums::test_b"].startswith("assert 1 == 2")
 
 
+@pytest.mark.once
 def test_every_part_can_be_chosen():
     with parsed(on_gpu, f"--parts={','.join(on_gpu.PARTS)}"):
         assert on_gpu.FLAGS.parts == list(on_gpu.PARTS)
 
 
+@pytest.mark.once
 def test_the_command_ends_within_nine_minutes():
     script = (ROOT / "scripts/benchmarks/on_gpu.sh").read_text()
     assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
@@ -140,6 +148,7 @@ def test_the_command_ends_within_nine_minutes():
     assert all(Path(ROOT, path).exists() for path in on_gpu.TESTS)
 
 
+@pytest.mark.once
 def test_no_part_needs_tensorflow(tmp_path):
     """A whole step, in a process that cannot import TensorFlow."""
     part = on_gpu.PARTS[IN_ITS_PROCESS]

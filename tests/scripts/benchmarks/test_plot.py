@@ -7,6 +7,8 @@ import pytest
 from scripts.benchmarks import plot
 from tests.support import programs
 
+pytestmark = pytest.mark.once
+
 BACKENDS = ("tensorflow", "jax", "torch")
 PICTURES = ["loss.png", "loss_rows.png"]
 
@@ -157,6 +159,7 @@ def test_a_file_of_another_form_is_named(tmp_path, text):
         plot.plot_benchmarks(tmp_path)
 
 
+@pytest.mark.processes
 def test_the_command(tmp_path):
     (tmp_path / "loss_torch.json").write_text(json.dumps(loss_results("torch", loss_case())))
     done = programs.run("-m", "scripts.benchmarks.plot", tmp_path)
@@ -164,6 +167,7 @@ def test_the_command(tmp_path):
     assert (tmp_path / "loss.png").exists()
 
 
+@pytest.mark.processes
 def test_the_command_says_in_one_line_that_there_is_nothing(tmp_path):
     done = programs.run("-m", "scripts.benchmarks.plot", tmp_path)
     assert done.returncode == 1

@@ -6,6 +6,8 @@ import pytest
 from scripts.benchmarks import preparation
 from tests.support.programs import call
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read as Linux tells it")
 def test_it_runs_and_writes_its_figures(tmp_path):

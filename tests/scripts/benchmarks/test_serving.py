@@ -15,6 +15,8 @@ from trainers import score
 from trainers.page.app import Page
 from trainers.page.served_run import ServedRun
 
+pytestmark = pytest.mark.processes
+
 TINY = "--vocabulary_size=400 --cutoffs=40,160 --dim=16 --num_blocks=1 --ffn_dim=16 --num_heads=2".split()
 SHORT = ["--repeats=2", "--batch_sizes=2", "--words=3"]
 
@@ -33,6 +35,7 @@ def test_requests_to_saved_models_are_timed(tmp_path, forks):
     assert sum(results["probability_of_tails"]) == pytest.approx(0.26, abs=0.1)
 
 
+@pytest.mark.once
 def test_answers_of_the_page_are_timed(tmp_path, monkeypatch, capsys):
     run_dir = write_runs(tmp_path)["words"]
 

@@ -10,6 +10,8 @@ from tests.support.backends import BACKEND
 from tests.support.programs import call, refused
 from tests.support.text import write_zipf
 
+pytestmark = pytest.mark.once
+
 FLAGFILES = {
     "common": "dim=32 num_blocks=1 num_heads=2 ffn_dim=16 length=8 batch_size=4",
     "adp_t": "input=adaptive output=adaptive tie_words cutoffs=8,16",

@@ -11,6 +11,8 @@ from tests.support.programs import call
 from trainers.experiments.parts import PARTS
 from trainers.experiments.run_folder import RunFolder
 
+pytestmark = pytest.mark.once
+
 SIZES = {"num_layers": 3, "ffn_dim": 8, "num_local": 2, "num_global": 1, "global_window": 3}
 
 

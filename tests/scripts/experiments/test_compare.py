@@ -13,6 +13,8 @@ from trainers import train
 from trainers.experiments import checks
 from trainers.experiments.experiment import Experiment
 
+pytestmark = [pytest.mark.once, pytest.mark.processes]
+
 FLAGFILES = {
     "common": """# What all systems share
 --dim=32

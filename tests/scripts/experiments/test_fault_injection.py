@@ -9,6 +9,8 @@ from scripts.experiments import fault_injection
 from tests.support.programs import parsed
 from trainers.experiments.experiment import Experiment
 
+pytestmark = [pytest.mark.once, pytest.mark.processes]
+
 
 @pytest.fixture
 def shrunk(monkeypatch):

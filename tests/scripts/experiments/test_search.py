@@ -13,6 +13,8 @@ from tests.support.programs import call, parsed
 from tests.support.text import write_zipf
 from trainers import train
 
+pytestmark = pytest.mark.once
+
 SPACE = ["weight_dropout:0:0.9", "bptt:5:20", "dim:8:16"]
 MODEL = ["--input=word", "--output=softmax", "--use_bias", "--body=qrnn", "--num_layers=1", "--units=8", "--dim=8"]
 TRAINING = ["--batching=streams", "--bptt=10", "--batch_size=2", "--updates=4", "--evaluate_every=2"]

@@ -7,6 +7,7 @@ from scripts.tutorials import language_model, own_model, recommender
 from tests.support.backends import BACKEND
 
 
+@pytest.mark.once
 def test_an_adaptive_softmax_in_a_model_of_your_own(capsys):
     made = own_model.main(words=240, lines=128, length=8, dim=16, epochs=8)
     before, after = made["perplexity"]
@@ -15,6 +16,7 @@ def test_an_adaptive_softmax_in_a_model_of_your_own(capsys):
     assert f"parameters: {made['plain'].count_params():,} plain" in capsys.readouterr().out
 
 
+@pytest.mark.once
 def test_a_recommender():
     made = recommender.main(items=1_000, users=300, length=4, dim=16, epochs=1)
     assert 0 <= made["found"] <= 1 and 0 <= made["baseline"] <= 1

@@ -18,6 +18,8 @@ from trainers.experiments import ensembles
 from trainers.experiments.run_folder import RunFolder
 from trainers.experiments.word_losses import WordLosses, write_losses, write_ngrams
 
+pytestmark = pytest.mark.once
+
 LENGTH = 8
 
 

@@ -23,6 +23,8 @@ from trainers.experiments.hyperparameters import GENERAL, HYPERPARAMETERS
 from trainers.experiments.parts import PARTS, ROLES
 from trainers.experiments.run_folder import RunFolder
 
+pytestmark = pytest.mark.once
+
 FLAGS_OF_0_1 = Path(__file__).with_name("flags_of_0_1.txt")  # of a run of version 0.1
 DEFAULTS_OF_0_1 = {
     **{"input": "adaptive", "output": "adaptive", "batching": "blocks", "optimizer": "nag", "dtype": "float32"},
@@ -35,6 +37,7 @@ DEFAULTS_OF_0_1 = {
 }
 PARTS_OF_ALL = [(role, name) for role, parts in PARTS.items() for name in parts]
 TINY = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--length=8", "--batch_size=4"]
+words = summary.stand_in
 LENGTHS = ["--updates=6", "--evaluate_every=3", "--notensorboard"]
 PLAIN = ["--input=word", "--output=softmax", "--notie_words", "--optimizer=adam", "--max_rate=1e-3"]
 
@@ -43,10 +46,6 @@ def defined():
     values = flags.FlagValues()
     experiment.define_flags(values)
     return values
-
-
-def words(size):
-    return summary.stand_in(size)
 
 
 def test_the_flags_of_0_1_keep_their_names_and_defaults():

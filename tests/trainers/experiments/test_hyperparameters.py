@@ -14,6 +14,8 @@ from keras_adaptive.data import Vocabulary
 from trainers.experiments.experiment import Experiment
 from trainers.experiments.parts import PARTS
 
+pytestmark = pytest.mark.once
+
 BASE = {  # arguments of all experiments with a part, so that every change of it below has an effect
     "transformer": ["--body=transformer"],
     "hybrid": ["--body=hybrid", "--num_local=2", "--num_global=1", "--global_window=2"],

@@ -13,6 +13,8 @@ from trainers import train
 from trainers.experiments.experiment import Experiment
 from trainers.experiments.run_folder import RunFolder
 
+pytestmark = pytest.mark.once
+
 
 def corpus_of(folder, line):
     folder.mkdir(exist_ok=True)

@@ -17,6 +17,8 @@ from trainers.page import app, bodies
 from trainers.page.app import Page
 from trainers.page.served_run import ServedRun
 
+pytestmark = pytest.mark.once
+
 UNITS = ["words", "others", "letters", "bytes", "pieces", "cnn"]
 
 

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 BIG = 10**30
 VALID = {
     "score": {"run": "words", "text": "word1"},

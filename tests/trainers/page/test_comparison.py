@@ -8,6 +8,8 @@ import pytest
 from tests.support.text import NASTY
 from trainers.page import comparison
 
+pytestmark = pytest.mark.once
+
 PAIRS = [("words", "cnn"), ("words", "letters"), ("bytes", "others"), ("pieces", "letters"), ("pieces", "others")]
 TEXT = ["word1 word2, word3", "", "   ", " word2  word1 ", "é\u2028ab", "word1"]
 

@@ -9,6 +9,8 @@ from tests.support.tiny import language_model
 from trainers.page.example import LONGEST, SHORTEST, example
 from trainers.page.served_run import ServedRun
 
+pytestmark = pytest.mark.once
+
 CODEC = TextCodec(Vocabulary.from_counts({"word": 9, "other": 8, ".": 7}))
 WORDS = TextCodec(Vocabulary.from_counts({letter: 9 for letter in " abcdefgh"}), "characters")
 

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 HOSTS = {
     "localhost": True,
     "localhost:8000": True,

@@ -14,6 +14,8 @@ from trainers.page import learning
 from trainers.page.app import Page
 from trainers.page.served_run import ServedRun
 
+pytestmark = pytest.mark.once
+
 FLAGS = "--body=transformer\n--data_dir=/secret/place/books\n--length=8\n--updates=40\n"
 LOG = [
     {"update": 10, "loss": 6.0},

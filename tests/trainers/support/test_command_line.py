@@ -18,6 +18,8 @@ from trainers.experiments.hyperparameters import GENERAL, HYPERPARAMETERS
 from trainers.experiments.parts import PARTS
 from trainers.support import command_line
 
+pytestmark = [pytest.mark.once, pytest.mark.processes]
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -15,6 +15,8 @@ from tests.support.toy_body import ToyBody
 from trainers import score
 from trainers.support import progress
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def clock(monkeypatch):

@@ -1,10 +1,13 @@
 """TensorFlow's updates of the benchmark, against the formulas."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from scripts.benchmarks.peers.tensorflow_sampled_softmax import Trainer
 from tests.support import oracle
+
+pytestmark = pytest.mark.once
 
 WORDS, DIM, ROWS, SAMPLES, RATE = 9, 3, 4, 5, 0.2
 TARGETS = np.array([2, 0, 8, 2], "int32")

@@ -11,6 +11,7 @@ from keras_adaptive.layers import AdaptiveSoftmax, LSTMDecoder, WordEmbedding
 from keras_adaptive.models import LanguageModel
 from scripts.benchmarks.peers.torch_awd_lstm import AWDLSTM, LockedDropout, Trainer, WeightDropLSTM
 
+pytestmark = pytest.mark.once
 WORDS, CUTOFFS, DIMS, PENALTIES = 40, (8, 16), (16, 6, 16), (2.0, 1.0)
 
 

@@ -15,6 +15,7 @@ from scripts.benchmarks.peers import torch_lm
 from tests.support import programs
 from tests.support.text import write_zipf
 
+pytestmark = [pytest.mark.once, pytest.mark.processes]
 SMALL = {"num_blocks": 2, "dim": 32, "ffn_dim": 64, "num_heads": 2, "length": 8}
 
 
