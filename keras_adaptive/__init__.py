@@ -12,6 +12,7 @@ from keras_adaptive.installed_backend import choose_backend as _choose_backend
 _choose_backend()  # before Keras is imported
 
 from keras_adaptive import layers as layers  # noqa: E402
+from keras_adaptive import losses as losses  # noqa: E402
 from keras_adaptive import metrics as metrics  # noqa: E402
 from keras_adaptive import models as models  # noqa: E402
 from keras_adaptive import ops as ops  # noqa: E402

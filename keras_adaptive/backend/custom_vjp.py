@@ -86,7 +86,7 @@ def with_gradient_of(tensor, value):
 
 
 def vjp(function, arguments, upstream):
-    """Returns the list of the gradients of Σ upstream·function(*arguments), under TensorFlow and JAX.
+    """Returns the list of the gradients of Σ upstream·function(*arguments).
 
     It serves the `backward` of a function that recomputes its values. The gradient of an integer argument is `None`,
     and the gradient of an argument without influence is zero.
@@ -118,4 +118,13 @@ def _jax_vjp(function, arguments, floats, upstream):
     return pull(upstream.astype(value.dtype))
 
 
-_VJPS = {"tensorflow": _tensorflow_vjp, "jax": _jax_vjp}
+def _torch_vjp(function, arguments, floats, upstream):
+    import torch
+
+    with torch.enable_grad():
+        leaves = {i: arguments[i].detach().requires_grad_() for i in floats}
+        value = function(*(leaves.get(i, argument) for i, argument in enumerate(arguments)))
+        return torch.autograd.grad(value, list(leaves.values()), upstream, materialize_grads=True)
+
+
+_VJPS = {"tensorflow": _tensorflow_vjp, "jax": _jax_vjp, "torch": _torch_vjp}

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_adaptive.backend.checks import check_equal, check_traced_together
+from keras_adaptive.backend.checks import check_traced_together
 from keras_adaptive.backend.gradients import value_and_gradients
 from keras_adaptive.backend.optimizer_step import apply_gradients, inner_optimizer
 from keras_adaptive.backend.replicas import replica_count, sum_over_replicas
@@ -17,6 +17,7 @@ from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.regularization.seeds import micro_batch
 from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.checked_data import CheckedData, check_data, checked, raise_if_outside
+from keras_adaptive.models.micro_batches import divided, joined
 from keras_adaptive.ops.bands import count_outside
 from keras_adaptive.ops.global_norm import clip_factor, global_norm, scaled
 from keras_adaptive.ops.token_weights import token_weights
@@ -72,12 +73,12 @@ class TrainingStep(CheckedData):
         self.perplexity_tracker = _Perplexity(name="perplexity")
         self.skipped_tracker = _Sum(name="skipped")
         self.outside_tracker = _Sum(name="outside")  # ids outside the vocabulary, not logged
+        self.penalty_tracker = _Mean(name="z_loss") if self.word_output.has_penalty else None
         self.train_streams = self.test_streams = None  # class attributes would hide what torch stores as modules
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        accuracy = [self.accuracy_tracker] if self.reports_accuracy else []
-        return [self.loss_tracker, self.perplexity_tracker, *accuracy, self.skipped_tracker, self.outside_tracker]
+        return [self.loss_tracker, *self._word_trackers(), self.skipped_tracker, self.outside_tracker]
 
     def get_metrics_result(self) -> dict[str, Any]:
         """Returns the metrics after checking the ids. Keras calls it at the end of every epoch and evaluation."""
@@ -190,11 +191,11 @@ class TrainingStep(CheckedData):
         targets = ops.convert_to_tensor(y)  # on the device; torch reads batches on the CPU
         weights = token_weights(targets, sample_weight)
         weights, count = self._unmasked(y_pred, targets, weights, sum_over_replicas(ops.sum(weights)))
-        words, hits = self._word_loss(y_pred, targets, weights / _nonzero(count), training)
+        words, *known = self._word_sums(y_pred, targets, weights / _nonzero(count), training)
         outside = self._count_outside(None, targets, weights)
-        sums = sum_over_replicas(list(map(ops.stop_gradient, (words, hits, outside))))
-        self.outside_tracker.update_state(sums[2])
-        for tracker, mean in zip(self.metrics[1 : 2 + self.reports_accuracy], sums):
+        *means, outside = sum_over_replicas(list(map(ops.stop_gradient, (*known, outside))))
+        self.outside_tracker.update_state(outside)
+        for tracker, mean in zip(self._word_trackers(), means):
             tracker.update_state(mean, sample_weight=count)
         return words + sum(ops.sum(ops.cast(loss, "float32")) for loss in self.losses) / replica_count()
 
@@ -212,7 +213,7 @@ class TrainingStep(CheckedData):
         sums, gradients, states = 0.0, None, []
         variables, others = self.trainable_variables, [*self.non_trainable_variables, *self.metrics_variables]
         tables = row_tables(self._row_layers(), variables, self.optimizer)
-        parts = zip(*(_parts(arrays, self.micro_batches) for arrays in (inputs, targets, weights, state)))
+        parts = zip(*(divided(arrays, self.micro_batches) for arrays in (inputs, targets, weights, state)))
         for number, rows in enumerate(parts):
             with micro_batch(number):
                 (_, (part_sums, count, state)), new = value_and_gradients(
@@ -222,9 +223,12 @@ class TrainingStep(CheckedData):
             states.append(state)
             gradients = new if gradients is None else list(map(added, gradients, new))
         gradients, (sums,) = summed_gradients(gradients, [sums])
-        loss, means = sums[0], [sums[place] / scale for place in range(1 if self._has_own_loss else 3)]
-        if not self._has_own_loss:
-            loss = means[0] = self._without_outside(means[0], sums[3])
+        loss = sums[0]
+        if self._has_own_loss:
+            means = [loss / scale]
+        else:
+            means, outside = [sums[place] / scale for place in range(sums.shape[0] - 1)], sums[-1]
+            loss = means[0] = self._without_outside(means[0], outside)
         norm = global_norm(gradients) / scale
         finite = ops.logical_and(ops.isfinite(loss), ops.isfinite(norm))
         self.skipped_tracker.update_state(1.0 - ops.cast(finite, "float32"))
@@ -234,7 +238,7 @@ class TrainingStep(CheckedData):
             "skipped": self.skipped_tracker.result(),
         }
         if begins is not None:
-            self.train_streams.write(_joined(states), self._empty(begins))
+            self.train_streams.write(joined(states), self._empty(begins))
         # The optimizer comes last, since its step changes the loss scale.
         apply_gradients(self.optimizer, self._clipped(gradients, norm), variables, finite)
         return logs
@@ -242,8 +246,8 @@ class TrainingStep(CheckedData):
     def _objective(self, inputs, targets, weights, state, scale, count):
         """Returns a micro-batch's share of the objective, and `(its sums, the number of targets, the state after it)`.
 
-        The sums are its shares of the objective, of the loss of the words and of their hits, and the number of ids
-        outside the vocabulary; of an own `compute_loss`, its share of the objective alone.
+        The sums are its shares of the objective and of what `_word_trackers` track, and the number of ids outside the
+        vocabulary; of an own `compute_loss`, its share of the objective alone.
         """
         hidden, state = self._hidden(inputs, state, training=True)
         masked, count = self._unmasked(hidden, targets, weights, count)
@@ -251,11 +255,11 @@ class TrainingStep(CheckedData):
             objective = scale * self.compute_loss(inputs, targets, hidden, weights, training=True)
             sums = ops.reshape(objective, [1])
             return objective, keras.tree.map_structure(ops.stop_gradient, (sums, count, state))
-        words, hits = self._word_loss(hidden, targets, masked * (scale / _nonzero(count)), training=True)
+        words, *known = self._word_sums(hidden, targets, masked * (scale / _nonzero(count)), training=True)
         layer_losses = [ops.sum(ops.cast(loss, "float32")) for loss in self.losses]
         share = scale / (replica_count() * self.micro_batches)
         objective = words + share * sum(layer_losses) if layer_losses else words
-        sums = ops.stack([objective, words, hits, self._count_outside(inputs, targets, masked)])
+        sums = ops.stack([objective, *known, self._count_outside(inputs, targets, masked)])
         return objective, keras.tree.map_structure(ops.stop_gradient, (sums, count, state))
 
     def _hidden(self, inputs, state, training):
@@ -266,17 +270,23 @@ class TrainingStep(CheckedData):
         """Returns the weights of a micro-batch without masked targets, and their sum over the whole update."""
         return weights, count
 
-    def _word_loss(self, hidden, targets, shares, training):
-        """Returns Σ shares·nll, which training minimizes, and the sum of the shares of the most probable words."""
-        output = self.word_output
+    def _word_sums(self, hidden, targets, shares, training):
+        """Returns the sum that training minimizes, and then the sums that `_word_trackers` track."""
+        output, wanted = self.word_output, self.reports_accuracy
         if training:
-            if self.reports_accuracy:
-                return output.loss_and_hits(hidden, targets, shares)
-            return output.training_loss(hidden, targets, shares, training=True), ops.zeros(())
-        if self.reports_accuracy:
+            sums = output.training_sums(hidden, targets, shares, wanted)
+            known = [sums.loss if sums.nll is None else sums.nll, sums.hits, sums.penalty]
+            return [sums.loss, *(ops.stop_gradient(one) for one in known if one is not None)]
+        if wanted:
             log_probs, ranks = output.score(hidden, targets)
-            return -ops.sum(shares * log_probs), ops.sum(shares * ops.cast(ranks == 1, "float32"))
-        return ops.sum(shares * output.nll(hidden, targets)), ops.zeros(())
+            nll = -ops.sum(shares * log_probs)
+            return [nll, nll, ops.sum(shares * ops.cast(ranks == 1, "float32"))]
+        return [ops.sum(shares * output.nll(hidden, targets))] * 2
+
+    def _word_trackers(self):
+        """Returns the metrics of the words: perplexity, and accuracy and the penalty of the loss, if there are any."""
+        accuracy = [self.accuracy_tracker] if self.reports_accuracy else []
+        return [self.perplexity_tracker, *accuracy, *([self.penalty_tracker] if self.penalty_tracker else [])]
 
     def _test(self, data):
         inputs, begins, targets, weights = self._unpack(data)
@@ -285,13 +295,13 @@ class TrainingStep(CheckedData):
         if self._has_own_loss:
             loss = self.compute_loss(inputs, targets, hidden, weights, training=False)
             return self._track([sum_over_replicas(loss)], count)
-        words, hits = self._word_loss(hidden, targets, masked / _nonzero(count), training=False)
+        words, *known = self._word_sums(hidden, targets, masked / _nonzero(count), training=False)
         outside = self._count_outside(inputs, targets, masked)
-        words, hits, outside = sum_over_replicas([words, hits, outside])
+        words, *known, outside = sum_over_replicas([words, *known, outside])
         words = self._without_outside(words, outside)
         if begins is not None:
             self.test_streams.write(state, self._empty(begins))
-        return self._track([words + self._evaluated_losses(), words, hits], count)
+        return self._track([words + self._evaluated_losses(), *known], count)
 
     def _evaluated_losses(self):
         """Returns the part of the loss of an evaluation that is not of the words."""
@@ -360,7 +370,7 @@ class TrainingStep(CheckedData):
 
     def _track(self, means, count):
         """Adds the means over a batch's targets to the metrics, and returns the metrics: loss, perplexity, accuracy."""
-        trackers = self.metrics[: 2 + self.reports_accuracy]
+        trackers = [self.loss_tracker, *self._word_trackers()]
         for tracker, mean in zip(trackers, means):
             tracker.update_state(mean, sample_weight=count)
         return {tracker.name: tracker.result() for tracker in trackers}
@@ -375,23 +385,3 @@ class TrainingStep(CheckedData):
 def _nonzero(count):
     """Returns a divisor: the sum of the weights of all targets, or 1 if there are none."""
     return ops.where(count == 0, 1.0, count)
-
-
-def _parts(arrays, count):
-    """Divides a nested structure of arrays evenly along the first axis, into a list of `count` structures."""
-    flat = keras.tree.flatten(arrays)
-    if not flat:
-        return [arrays] * count
-    rows = ops.shape(flat[0])[0]
-    message = f"`micro_batches` must divide the batch. Received: micro_batches={count}, batch of "
-    check_equal(rows % count, 0, message + (f"{rows}." if isinstance(rows, int) else "another size."))
-    size = rows // count
-    parts = [[array[part * size : (part + 1) * size] for array in flat] for part in range(count)]
-    return [keras.tree.pack_sequence_as(arrays, part) for part in parts]
-
-
-def _joined(states):
-    """Returns the state of the batch, joined from the states of its micro-batches."""
-    if len(states) == 1:
-        return states[0]
-    return keras.tree.map_structure(lambda *parts: ops.concatenate(parts, axis=0), *states)

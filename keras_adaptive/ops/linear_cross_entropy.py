@@ -1,7 +1,7 @@
 """Cross-entropy of a linear layer without the array of its logits: the primitive of all word losses."""
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -11,24 +11,29 @@ from keras_adaptive.backend.custom_vjp import custom_vjp
 from keras_adaptive.backend.ordering import with_dependencies
 from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.chunks import chunk_sizes, default_chunk_rows
-from keras_adaptive.ops.logit_chunks import compiled_chunk, torch_chunk
+from keras_adaptive.ops.logit_chunks import Inputs, TorchChunk, Wanted, compiled_chunk
 from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
 
+DIFFERENTIABLE = ("x", "table", "bias", "extra_logits")
+OF_ROWS = ("x", "targets", "weights", "extra_logits", "excluded")  # the inputs that have a value per row
 
-class Best(NamedTuple):
-    """The best class of each row, found in the pass of the loss: constants, 0 for rows that the loss leaves out.
+
+class RowResults(NamedTuple):
+    """What the pass of the loss knows of each row: constants, 0 for rows that the loss leaves out.
 
     Attributes:
-        nll: (rows,) float32, the losses.
-        log_probs: (rows,) float32, the largest log-probability of a class of the table.
+        nll: (rows,) float32, the cross-entropies.
+        log_totals: (rows,) float32, the logarithms of the sums of exp(logit); `None` for the plain cross-entropy.
+        best_log_probs: (rows,) float32, the largest log-probability of a class of the table, if it was asked for.
         hits: (rows,) float32, 1 if the target is the first class of the table with this log-probability.
-        extra_log_probs: (rows, extras) float32, the log-probabilities of the extra columns, or `None`.
+        extra_log_probs: (rows, extras) float32, the log-probabilities of the extra columns.
     """
 
     nll: Tensor
-    log_probs: Tensor
-    hits: Tensor
+    log_totals: Tensor | None = None
+    best_log_probs: Tensor | None = None
+    hits: Tensor | None = None
     extra_log_probs: Tensor | None = None
 
 
@@ -41,6 +46,7 @@ def linear_cross_entropy(
     chunk_rows: int | None = None,
     bias: Tensor | None = None,
     excluded: Tensor | None = None,
+    loss: Any = None,
 ) -> Tensor:
     """Computes the weighted sum of the cross-entropies of `softmax(x·tableᵀ + bias)`, exactly and in one pass.
 
@@ -65,6 +71,8 @@ def linear_cross_entropy(
         bias: Float tensor (classes,), added to the logits of the table in float32. Optional.
         excluded: Int tensor (rows,), a class of the table other than the target that the row leaves out of its
             softmax, or −1 for none. Optional.
+        loss: What a row of logits is worth, such as a `losses.CrossEntropy` with label smoothing. By default the
+            cross-entropy.
 
     Returns:
         A float32 scalar, in nats, with exact first derivatives by `x`, `table`, `extra_logits` and `bias`.
@@ -80,85 +88,75 @@ def linear_cross_entropy(
     >>> round(float(loss), 3)  # 2 · log(100), since the third row has no target
     9.21
     """
-    return cross_entropy_and_best(
-        x, table, targets, weights, extra_logits, chunk_rows, bias, excluded=excluded, with_best=False
-    )[0]
+    inputs = checked_inputs(x, targets, weights, extra_logits, excluded, table, bias)
+    return total_and_rows(inputs, chunk_rows, Wanted.of(loss))[0]
 
 
-def cross_entropy_and_best(
-    x, table, targets, weights, extra_logits=None, chunk_rows=None, bias=None, excluded=None, with_best=True
-):
-    """Computes `linear_cross_entropy` and, from the same logits, the best class of every row.
+def total_and_rows(inputs, chunk_rows, wanted):
+    """Computes `linear_cross_entropy` of `checked_inputs`, and the `RowResults` of the same pass."""
+    names, tensors, dtypes = _given(inputs)
+    found = _results(inputs, wanted)
 
-    Returns:
-        `(sum, Best)`, or `(sum, None)` without `with_best`.
-    """
-
-    def forward(x, table, targets, weights, *rest):
-        (nll, *best), gradients = _chunked(
-            x, table, targets, weights, *split(rest), chunk_rows, with_gradients=True, with_best=with_best
-        )
-        total = ops.sum(nll * ops.cast(weights, "float32"))
-        return (total, nll, *best) if with_best else (total,), gradients
+    def forward(*tensors):
+        given = Inputs(**dict(zip(names, tensors)))
+        results, gradients = _chunked(given, chunk_rows, wanted)
+        total = _total(results, given.weights)
+        return (total, *map(results.get, found)), tuple(gradients[name] for name in names if name in gradients)
 
     def backward(gradients, upstream):
-        return _arrange(_scaled(gradients, upstream[0]), dtypes) + [None] * (excluded is not None)
+        return _arranged(_scaled(gradients, upstream[0]), dtypes)
 
-    arguments, split, dtypes = _arguments(x, table, targets, weights, bias, extra_logits, excluded)
-    total, *best = custom_vjp(forward, backward)(*arguments)
-    return total, Best(*map(ops.stop_gradient, best)) if with_best else None
+    total, *results = custom_vjp(forward, backward)(*tensors)
+    return total, RowResults(**dict(zip(found, map(ops.stop_gradient, results))))
 
 
-def sliced_cross_entropy(terms, table, boundaries, weights, bias=None, with_best=False):
+def sliced_total_and_rows(slices, boundaries, chunk_rows, wanted):
     """Computes the sum of `linear_cross_entropy` over slices of one table, one slice after the other.
 
     The gradients of the slices are parts of one gradient of the table. Automatic differentiation of separate slices
     would pad the gradient of each slice to the size of the table and add them up.
 
     Args:
-        terms: List of a dict for each slice: its `x`, `targets`, `extra_logits` and `chunk_rows`.
-        table: Float tensor (classes, dim).
+        slices: List of `Inputs`, one per slice. The table, bias and weights of the first, those of the whole, are used.
         boundaries: Increasing integers `(0, …, classes)`: the first class of each slice, then the number of classes.
-        weights: Float tensor (rows,), the same for all slices.
-        bias: Float tensor (classes,), by default none.
-        with_best: Whether to find the best class of every row and slice.
+        chunk_rows: List of the number of rows per chunk of each slice.
+        wanted: A `Wanted`.
 
     Returns:
-        `(sum, list of a Best for each slice)`: a float32 scalar with the gradients of `linear_cross_entropy`, and an
-        empty list without `with_best`.
+        `(sum, list of a RowResults for each slice)`: a float32 scalar with the gradients of `linear_cross_entropy`.
     """
+    shared, own = ("weights", "table", "bias"), ("x", "targets", "extra_logits")
+    groups = [slices[0]._replace(**dict.fromkeys(own)), *(part._replace(**dict.fromkeys(shared)) for part in slices)]
+    names, tensors, dtypes = zip(*map(_given, groups))
+    ends = list(itertools.accumulate(map(len, names)))
+    found = [_results(part, wanted) for part in slices]
 
-    def forward(*flat):
-        shared, weights, rows = keras.tree.pack_sequence_as(arguments, flat)
-        sums = [ops.empty(tensor.shape, "float32") for tensor in shared] if keras.config.backend() == "torch" else None
-        total, of_slices, of_rows, bests = 0.0, [], [], []
-        for (low, high), term, (x, targets, *extra) in zip(itertools.pairwise(boundaries), terms, rows, strict=True):
-            table, *bias = (tensor[low:high] for tensor in shared)
-            x, slice_sums = with_dependencies(x, total), sums and [tensor[low:high] for tensor in sums]
-            inputs = x, table, targets, weights, bias, extra, (), term["chunk_rows"]
-            (nll, *best), (of_x, *rest) = _chunked(*inputs, True, with_best, slice_sums)
-            total = total + ops.sum(nll * weights)
-            bests += [nll, *best] if with_best else []
-            of_slices.append(rest[: len(shared)])
-            of_rows += [of_x, *rest[len(shared) :]]
-        of_shared = sums or [ops.concatenate(parts) for parts in zip(*of_slices)]
-        return (total, *bests), (*of_shared, *of_rows)
+    def forward(*tensors):
+        whole, *parts = (
+            dict(zip(of_group, tensors[end - len(of_group) : end])) for of_group, end in zip(names, ends, strict=True)
+        )
+        weights = whole.pop("weights")
+        sums = {name: ops.empty(tensor.shape, "float32") for name, tensor in whole.items()} if _in_place() else {}
+        total, values, of_whole, of_parts = 0.0, [], [], []
+        for place, (low, high) in enumerate(itertools.pairwise(boundaries)):
+            of_slice = {name: tensor[low:high] for name, tensor in whole.items()}
+            given = Inputs(weights=weights, **of_slice, **parts[place])
+            given = given._replace(x=with_dependencies(given.x, total))
+            of_sums = {name: tensor[low:high] for name, tensor in sums.items()}
+            results, gradients = _chunked(given, chunk_rows[place], wanted, of_sums)
+            total = total + _total(results, weights)
+            values += map(results.get, found[place])
+            of_whole.append([gradients[name] for name in whole])
+            of_parts += [gradients[name] for name in parts[place] if name in gradients]
+        of_whole = list(sums.values()) or [ops.concatenate(each) for each in zip(*of_whole)]
+        return (total, *values), (*of_whole, *of_parts)
 
     def backward(gradients, upstream):
-        gradients = iter(_scaled(gradients, upstream[0]))
-        return [dtype and ops.cast(next(gradients), dtype) for dtype in dtypes]
+        return _arranged(_scaled(gradients, upstream[0]), itertools.chain(*dtypes))
 
-    of_terms = [_arguments(term["x"], table, term["targets"], weights, bias, term["extra_logits"]) for term in terms]
-    (_, table, _, weights, *rest), split, _ = of_terms[0]
-    rows = [[tensors[0], tensors[2], *split(tensors[4:])[1]] for tensors, split, _ in of_terms]
-    arguments = [[table, *split(rest)[0]], weights, rows]
-    flat = keras.tree.flatten(arguments)
-    constants = {id(weights), *(id(tensors[1]) for tensors in rows)}
-    dtypes = [None if id(tensor) in constants else _dtype(tensor) for tensor in flat]
-    total, *bests = custom_vjp(forward, backward)(*flat)
-    bests = map(ops.stop_gradient, bests)
-    sizes = [3 + (term["extra_logits"] is not None) for term in terms] if with_best else []
-    return total, [Best(*itertools.islice(bests, size)) for size in sizes]
+    total, *values = custom_vjp(forward, backward)(*itertools.chain(*tensors))
+    values = map(ops.stop_gradient, values)
+    return total, [RowResults(**dict(zip(names, values))) for names in found]
 
 
 def linear_nll(
@@ -168,6 +166,7 @@ def linear_nll(
     extra_logits: Tensor | None = None,
     chunk_rows: int | None = None,
     bias: Tensor | None = None,
+    soft_cap: float | None = None,
 ) -> Tensor:
     """Computes the cross-entropy of every row, in chunks like `linear_cross_entropy`; meant for evaluation.
 
@@ -175,6 +174,7 @@ def linear_nll(
 
     Args:
         x, table, targets, extra_logits, chunk_rows, bias: As in `linear_cross_entropy`.
+        soft_cap: Bound c of the logits, which become c · tanh(logits / c). Optional.
 
     Returns:
         (rows,) float32, in nats; 0 for a row whose target is not a class.
@@ -186,27 +186,23 @@ def linear_nll(
     (3,)
     """
 
-    def forward(x, table, targets, *rest):
-        ones = ops.ones(ops.shape(targets), "float32")
-        (nll,), _ = _chunked(x, table, targets, ones, *split(rest), chunk_rows, with_gradients=False)
-        return nll, (x, table, targets, *rest)
+    inputs = checked_inputs(x, targets, ops.ones(ops.shape(targets), "float32"), extra_logits, None, table, bias)
+    names, tensors, dtypes = _given(inputs)
 
-    def backward(residuals, upstream):
-        x, table, targets, *rest = residuals
-        _, gradients = _chunked(x, table, targets, upstream, *split(rest), chunk_rows, with_gradients=True)
-        gradient_x, gradient_table, _, *rest = _arrange(gradients, dtypes)
-        return [gradient_x, gradient_table, *rest]
+    def forward(*tensors):
+        results, _ = _chunked(Inputs(**dict(zip(names, tensors))), chunk_rows, Wanted(None, soft_cap, gradients=False))
+        return results["nll"], tensors
 
-    arguments, split, dtypes = _arguments(x, table, targets, None, bias, extra_logits)
-    return custom_vjp(forward, backward)(*arguments)
+    def backward(tensors, upstream):
+        given = Inputs(**dict(zip(names, tensors)))._replace(weights=upstream)
+        _, gradients = _chunked(given, chunk_rows, Wanted(None, soft_cap))
+        return _arranged([gradients[name] for name in names if name in gradients], dtypes)
+
+    return custom_vjp(forward, backward)(*tensors)
 
 
-def _arguments(x, table, targets, weights, bias, extra_logits, excluded=None):
-    """Returns the arguments as tensors, a function that splits the last of them, and the dtypes of all gradients.
-
-    The last tensors are bias, extra logits and excluded classes. The function returns three sequences of one tensor or
-    none.
-    """
+def checked_inputs(x, targets, weights, extra_logits, excluded, table, bias):
+    """Returns the arguments of `linear_cross_entropy` as `Inputs`: tensors of shapes that fit together."""
     check_shapes(
         x=(x, "rows dim"),
         table=(table, "classes dim"),
@@ -216,58 +212,94 @@ def _arguments(x, table, targets, weights, bias, extra_logits, excluded=None):
         bias=(bias, "classes"),
         excluded=(excluded, "rows"),
     )
-    x, table, *extra = (ops.convert_to_tensor(tensor) for tensor in (x, table, extra_logits) if tensor is not None)
-    columns = table.shape[0] + sum(logits.shape[-1] for logits in extra)
-    tensors = [x, table, ops.convert_to_tensor(word_ids(targets, columns))]
-    tensors += [ops.cast(tensor, "float32") for tensor in (weights, bias, *extra) if tensor is not None]
-    tensors += [] if excluded is None else [ops.convert_to_tensor(word_ids(excluded, columns))]
-    first, second = itertools.accumulate(int(tensor is not None) for tensor in (bias, extra_logits))
-    dtypes = [_dtype(x), _dtype(table), "float32", "float32"]
-    return tensors, lambda rest: (rest[:first], rest[first:second], rest[second:]), dtypes
+    x, table = ops.convert_to_tensor(x), ops.convert_to_tensor(table)
+    extra_logits, weights, bias = (
+        None if tensor is None else ops.cast(ops.convert_to_tensor(tensor), "float32")
+        for tensor in (extra_logits, weights, bias)
+    )
+    columns = table.shape[0] + (0 if extra_logits is None else extra_logits.shape[-1])
+    targets, excluded = (
+        None if ids is None else ops.convert_to_tensor(word_ids(ids, columns)) for ids in (targets, excluded)
+    )
+    return Inputs(x, targets, weights, extra_logits, excluded, table, bias)
+
+
+def _given(inputs):
+    """Returns the names of the inputs that are given, their tensors, and the dtypes of their gradients or `None`."""
+    given = {name: tensor for name, tensor in inputs._asdict().items() if tensor is not None}
+    dtypes = [
+        keras.backend.standardize_dtype(tensor.dtype) if name in DIFFERENTIABLE else None
+        for name, tensor in given.items()
+    ]
+    return list(given), list(given.values()), dtypes
+
+
+def _results(inputs, wanted):
+    """Returns the names of the `RowResults` that a pass finds."""
+    of_loss = ["log_totals"] if wanted.loss is not None else []
+    best = ["best_log_probs", "hits"] if wanted.best else []
+    return ["nll", *of_loss, *best, *(["extra_log_probs"] if best and inputs.extra_logits is not None else [])]
+
+
+def _total(results, weights):
+    return ops.sum(results.get("losses", results["nll"]) * weights)
 
 
 def _scaled(gradients, factor):
     """Returns the gradients times a scalar; skips a factor of 1 under eager torch, as compilers do."""
-    if keras.config.backend() == "torch" and factor.device.type == "cpu" and factor == 1:
+    if _in_place() and factor.device.type == "cpu" and factor == 1:
         return gradients
     return [factor * gradient for gradient in gradients]
 
 
-def _arrange(gradients, dtypes):
-    """Casts gradients of (x, table, …) and arranges them as (x, table, targets, weights, …)."""
-    gradient_x, gradient_table, *rest = (ops.cast(g, d) for g, d in zip(gradients, dtypes))
-    return [gradient_x, gradient_table, None, None, *rest]
+def _arranged(gradients, dtypes):
+    """Returns the gradients in their dtypes, and `None` where there is no dtype."""
+    gradients = iter(gradients)
+    return [dtype and ops.cast(next(gradients), dtype) for dtype in dtypes]
 
 
-def _dtype(tensor):
-    return keras.backend.standardize_dtype(tensor.dtype)
+def _in_place():
+    """Whether chunks write into the sums of their gradients."""
+    return keras.config.backend() == "torch"
 
 
-def _chunked(x, table, targets, weights, bias, extra, excluded, chunk_rows, with_gradients, with_best=False, sums=None):
-    """Returns `(losses, gradients)`: the nll (rows,), and optionally the other arrays of a `Best`; and optionally the
-    gradients of Σ weight·nll with respect to x, table, bias and extra.
+def _chunked(inputs, chunk_rows, wanted, sums=None):
+    """Returns `(results, gradients)`, two dicts: arrays per row by the names of `RowResults` (and `losses`), and the
+    gradients of Σ weight·loss by the names of the `Inputs`.
 
     Under torch the gradients of table and bias overwrite `sums`, if given.
     """
-    columns = table.shape[0] + sum(logits.shape[-1] for logits in extra)
-    active = (targets >= 0) & (targets < columns) & (weights != 0)
+    table, bias, extra = inputs.table, inputs.bias, inputs.extra_logits
+    columns = table.shape[0] + (0 if extra is None else extra.shape[-1])
+    active = (inputs.targets >= 0) & (inputs.targets < columns) & (inputs.weights != 0)
     if chunk_rows is None:
-        chunk_rows = default_chunk_rows(x.shape[0], columns, table.shape[1] if with_gradients else 0)
-    of_losses = (targets, targets, targets, *extra) if with_best else (targets,)
-    of_rows, of_table = ((x, *extra), (table, *bias)) if with_gradients else ((), ())
-    outputs = [ops.zeros(ops.shape(tensor), "float32") for tensor in (*of_losses, *of_rows)]
-    empty = ops.empty if keras.config.backend() == "torch" else ops.zeros  # under torch the first chunk overwrites them
-    carry = sums or [empty(ops.shape(tensor), "float32") for tensor in of_table]
-    options = table, bias, len(extra), _dtype(x), with_gradients, with_best
-    if keras.config.backend() == "torch":
-        body = torch_chunk(*options)
+        chunk_rows = default_chunk_rows(inputs.x.shape[0], columns, table.shape[1] if wanted.gradients else 0)
+    names = [name for name in OF_ROWS if getattr(inputs, name) is not None]
+    like = {name: extra if name == "extra_log_probs" else inputs.weights for name in _results(inputs, wanted)}
+    like |= {"losses": inputs.weights} if wanted.loss is not None else {}
+    if wanted.gradients:
+        like |= {name: getattr(inputs, name) for name in names if name in DIFFERENTIABLE}
+        if not sums:
+            empty = ops.empty if _in_place() else ops.zeros  # the first chunk overwrites them
+            of_table = {"table": table} | ({} if bias is None else {"bias": bias})
+            sums = {name: empty(ops.shape(tensor), "float32") for name, tensor in of_table.items()}
+        if _in_place() and not active.any():  # no chunk will write
+            sums = {name: tensor.zero_() for name, tensor in sums.items()}
+    sums = sums or {}
+    options = table, bias, keras.backend.standardize_dtype(inputs.x.dtype), wanted
+    if _in_place():
+        chunk = TorchChunk(*options)
     else:
-        body = compiled_chunk(
-            *options, axis=0 if keras.config.backend() == "jax" and chunk_rows < chunk_sizes().rows_first else 1
-        )
-    if keras.config.backend() == "torch" and carry and not active.any():  # no chunk will write
-        carry = [tensor.zero_() for tensor in carry]
-    inputs = x, targets, weights, *extra, *excluded
-    outputs, carry = over_active_rows(body, active, inputs, outputs, carry, chunk_rows)
-    losses, of_rows = outputs[: len(of_losses)], outputs[len(of_losses) :]
-    return losses, (*of_rows[:1], *carry, *of_rows[1:])
+        rows_first = keras.config.backend() == "jax" and chunk_rows < chunk_sizes().rows_first
+        chunk = compiled_chunk(*options, axis=0 if rows_first else 1)
+
+    def body(tensors, live, carry):
+        results, carry = chunk(Inputs(**dict(zip(names, tensors))), live, dict(zip(sums, carry)))
+        return [results[name] for name in like], [carry[name] for name in sums]
+
+    tensors = [getattr(inputs, name) for name in names]
+    outputs = [ops.zeros(ops.shape(tensor), "float32") for tensor in like.values()]
+    outputs, carry = over_active_rows(body, active, tensors, outputs, list(sums.values()), chunk_rows)
+    results = dict(zip(like, outputs))
+    gradients = {name: results.pop(name) for name in DIFFERENTIABLE if name in results}
+    return results, gradients | dict(zip(sums, carry))

@@ -1,8 +1,11 @@
 """What is computed for one chunk of rows of `linear_cross_entropy`: losses, best classes and gradients."""
 
+from typing import Any, NamedTuple
+
 import keras
 from keras import ops
 
+from keras_adaptive.backend.custom_vjp import vjp
 from keras_adaptive.backend.ordering import with_dependencies
 from keras_adaptive.ops.chunks import chunk_sizes
 
@@ -10,11 +13,44 @@ LEAST_SHARE = 1e-30  # lower bound of the probability of all classes, a divisor;
 EXCLUDED = 1e30  # subtracted from the logit of an excluded class; finite, so that no difference of two is NaN
 
 
-def compiled_chunk(table, bias, extras, dtype, with_gradients, with_best, axis):
-    """Returns the function of one chunk for `over_active_rows`, whose outputs are nll, best classes and gradients.
+class Inputs(NamedTuple):
+    """Tensors of a `linear_cross_entropy`, or of a chunk of its rows; `None` stands for what is not given."""
+
+    x: Any
+    targets: Any
+    weights: Any
+    extra_logits: Any = None
+    excluded: Any = None
+    table: Any = None
+    bias: Any = None
+
+
+class Wanted(NamedTuple):
+    """What a chunk computes.
+
+    Attributes:
+        loss: What a row is worth, see `losses.RowLoss`, or `None` for the cross-entropy.
+        soft_cap: Bound of the logits, or `None`.
+        gradients: Whether to compute gradients.
+        best: Whether to find the best class of every row.
+    """
+
+    loss: Any = None
+    soft_cap: float | None = None
+    gradients: bool = True
+    best: bool = False
+
+    @classmethod
+    def of(cls, loss, best=False):
+        """Returns what a training loss wants; `None` is the cross-entropy."""
+        return cls(best=best) if loss is None else cls(None if loss.is_plain else loss, loss.soft_cap, best=best)
+
+
+def compiled_chunk(table, bias, dtype, wanted, axis):
+    """Returns the function of one chunk, `(rows, live, sums) → (results, sums)`, two dicts.
 
     With e = exp(logits − peak) over the classes, and p the total probability of the classes (below 1 if there are extra
-    columns),
+    columns), the plain cross-entropy has
 
         nll = log Σ exp(every logit of the row) − logits[target]
         ∂(weight·nll)/∂logits = weight · p / Σe · (e − Σe / p · onehot)
@@ -24,51 +60,99 @@ def compiled_chunk(table, bias, extras, dtype, with_gradients, with_best, axis):
     that the precision does not depend on the size of the logits. The classes run along `axis` of the
     logits: (rows, classes) or (classes, rows).
     """
-    classes, (narrow, wide) = table.shape[0], _cast(table, dtype)
+    classes, (narrow, wide), (loss, cap, *_) = table.shape[0], _cast(table, dtype), wanted
+    expand = lambda vector: ops.expand_dims(vector, axis)  # noqa: E731 (one number per row, for every class)
 
-    def body(inputs, live, carry):
-        x, target, weight, *rest = inputs
-        extra, excluded = rest[:extras], rest[extras:]
-        logits = ops.matmul(x, ops.transpose(narrow)) if axis else ops.matmul(narrow, ops.transpose(x))
+    def chunk(rows, live, sums):
+        logits = ops.matmul(rows.x, ops.transpose(narrow)) if axis else ops.matmul(narrow, ops.transpose(rows.x))
         logits = ops.cast(logits, "float32")
-        for vector in bias:
-            logits = logits + (vector if axis else vector[:, None])
-        for columns in excluded:
-            logits = _Column(columns, classes, axis).subtract_at(logits, EXCLUDED)
-        word = _Column(target, classes, axis)
+        if bias is not None:
+            logits = logits + (bias if axis else bias[:, None])
+        if rows.excluded is not None:
+            logits = _Column(rows.excluded, classes, axis).subtract_at(logits, EXCLUDED)
+        logits, extra = capped(logits, cap), capped(rows.extra_logits, cap)
+        word = _Column(rows.targets, classes, axis)
         picked = word.gather(logits)
         exps, total, peak, log_total = _exponentials(with_dependencies(logits, picked), axis)
-        best = [peak, word.is_first(logits, peak)] if with_best else []
-        share, probabilities = 1.0, []  # probabilities of all classes together and of the extra columns
-        for extra_logits in extra:
-            column = _Column(target - classes, extra_logits.shape[1], 1)
-            picked = picked + column.gather(extra_logits)
-            top = ops.maximum(peak, ops.max(extra_logits, axis=1))
-            extra_exps = ops.exp(extra_logits - top[:, None])
+        results, share = {}, 1.0  # the probability of all classes of the table together
+        if wanted.best:
+            results |= {"best_log_probs": peak, "hits": word.is_first(logits, peak)}
+        if extra is not None:
+            column = _Column(rows.targets - classes, extra.shape[1], 1)
+            picked = picked + column.gather(extra)
+            top = ops.maximum(peak, ops.max(extra, axis=1))
+            extra_exps = ops.exp(extra - top[:, None])
             mass = ops.exp(peak - top + log_total)
             total_mass = mass + ops.sum(extra_exps, axis=1)
             share = ops.maximum(mass / total_mass, LEAST_SHARE)
-            probabilities.append(extra_exps / total_mass[:, None])
             peak, log_total = top, ops.log(total_mass)
-        nll = peak - picked + log_total
-        if with_best:
-            best[0] = best[0] - peak - log_total
-            best += [extra_logits - peak[:, None] - log_total[:, None] for extra_logits in extra]
-        if not with_gradients:
-            return [nll, *best], carry
-        d_logits = word.subtract_at(with_dependencies(exps, log_total), total / share)  # without the row's factor
-        d_logits = d_logits if axis else ops.transpose(d_logits)  # (rows, classes)
-        weight = ops.where(live, weight, 0.0)[:, None]
-        factor = weight * (share / total)[:, None]
-        of_bias = [old + ops.matmul(ops.transpose(factor), d_logits)[0] for old in carry[1:]]
+        results["nll"] = peak - picked + log_total
+        if wanted.best:
+            results["best_log_probs"] = results["best_log_probs"] - peak - log_total
+            if extra is not None:
+                results["extra_log_probs"] = extra - peak[:, None] - log_total[:, None]
+        if loss is not None:
+            results["log_totals"] = peak + log_total
+            mean = 0.0
+            if loss.reads_mean:
+                mean = ops.sum(logits, axis) + (0.0 if extra is None else ops.sum(extra, axis=1))
+            columns = classes + (0 if extra is None else extra.shape[1])
+            results["losses"], slopes = of_row(loss, picked, results["log_totals"], mean / columns)
+        if not wanted.gradients:
+            return results, sums
+        weight = ops.where(live, rows.weights, 0.0)[:, None]
+        if loss is None:
+            factor = weight * (share / total)[:, None]
+            d_logits = word.subtract_at(with_dependencies(exps, log_total), total / share)
+        else:
+            factor = weight
+            d_logits = exps * expand(slopes.log_total * share / total)
+            d_logits = word.subtract_at(d_logits + expand(slopes.mean / columns), -slopes.target)
+        d_logits = under_cap(d_logits, logits, cap)
+        d_logits = d_logits if axis else ops.transpose(d_logits)  # (rows, classes), without the row's factor
+        new = {}
+        if bias is not None:
+            new["bias"] = sums["bias"] + ops.matmul(ops.transpose(factor), d_logits)[0]
         d_logits = ops.cast(d_logits, wide.dtype)
-        scaled = ops.cast(factor * ops.cast(x, "float32"), wide.dtype)
-        of_table = carry[0] + ops.cast(ops.matmul(ops.transpose(d_logits), scaled), "float32")
-        of_x = factor * ops.cast(ops.matmul(d_logits, wide), "float32")
-        of_extra = [weight * column.subtract_at(each, 1.0) for each in probabilities]
-        return [nll, *best, of_x, *of_extra], [of_table, *of_bias]
+        scaled = ops.cast(factor * ops.cast(rows.x, "float32"), wide.dtype)
+        new["table"] = sums["table"] + ops.cast(ops.matmul(ops.transpose(d_logits), scaled), "float32")
+        results["x"] = factor * ops.cast(ops.matmul(d_logits, wide), "float32")
+        if extra is not None:
+            d_extra = extra_exps / total_mass[:, None]
+            if loss is None:
+                d_extra = column.subtract_at(d_extra, 1.0)
+            else:
+                d_extra = d_extra * slopes.log_total[:, None] + slopes.mean[:, None] / columns
+                d_extra = column.subtract_at(d_extra, -slopes.target)
+            results["extra_logits"] = weight * under_cap(d_extra, extra, cap)
+        return results, new
 
-    return body
+    return chunk
+
+
+class Slopes(NamedTuple):
+    """Derivatives of the losses of rows by the three numbers that they depend on."""
+
+    target: Any
+    log_total: Any
+    mean: Any
+
+
+def of_row(loss, *numbers):
+    """Returns the losses (rows,) and their `Slopes`, given each row's logit of the target, log-sum-exp and mean."""
+    numbers = [ops.broadcast_to(ops.convert_to_tensor(number, "float32"), ops.shape(numbers[0])) for number in numbers]
+    losses = loss.row(*numbers)
+    return losses, Slopes(*vjp(loss.row, numbers, ops.ones_like(losses)))
+
+
+def capped(logits, soft_cap):
+    """Returns the logits, which a `soft_cap` c bounds smoothly: c · tanh(logits / c)."""
+    return logits if soft_cap is None or logits is None else soft_cap * ops.tanh(logits / soft_cap)
+
+
+def under_cap(d_logits, logits, soft_cap):
+    """Returns the derivatives by the logits before the cap, given those by the `logits` after it."""
+    return d_logits if soft_cap is None else d_logits * (1.0 - ops.square(logits / soft_cap))
 
 
 def _exponentials(logits, axis):
@@ -123,74 +207,134 @@ class _Column:
         return ops.scatter_update(matrix, places, ops.where(self.inside, -amounts, 0.0), reduction="add")
 
 
-def torch_chunk(table, bias, extras, dtype, with_gradients, with_best):
+class TorchChunk:
     """Works as `compiled_chunk`, but in place: one buffer holds the logits, then the probabilities, then the gradients.
 
     With bfloat16 the products hold the logits, then the gradients. The float32 buffer has only a block of their rows,
     which stays in the cache of the processor.
     """
-    import torch
 
-    classes, (narrow, wide), buffer = table.shape[0], _cast(table, dtype), None
+    def __init__(self, table, bias, dtype, wanted):
+        self.classes, self.bias, self.wanted = table.shape[0], bias, wanted
+        self.narrow, self.wide = _cast(table, dtype)
+        self.is_narrow = keras.backend.standardize_dtype(self.wide.dtype) != "float32"  # its products are not float32
+        self.buffer = None
 
-    def body(inputs, live, carry):
-        nonlocal buffer
-        x, target, weight, *rest = inputs
-        extra, excluded = rest[:extras], rest[extras:]
-        kept = 0 if buffer is None else 1  # factor of the sums, which the first chunk overwrites
-        if buffer is None:  # the first chunk is the largest
-            columns = classes + sum(part.shape[1] for part in extra)
-            rows = len(x) if wide.dtype == torch.float32 else -(-chunk_sizes().block_bytes // (4 * columns))
-            buffer = torch.empty(min(rows, len(x)), columns, dtype=torch.float32, device=x.device)
+    def __call__(self, rows, live, sums):
+        import torch
+
+        is_first = self.buffer is None  # it overwrites the sums
+        if is_first:
+            self._allocate(rows)
+        products = self._products(rows.x)
+        rows = rows._replace(targets=rows.targets.long()[:, None], weights=rows.weights[:, None])
+        blocks = []
+        for start in range(0, len(rows.x), len(self.buffer)):
+            block = slice(start, start + len(self.buffer))
+            inside = Inputs(*(None if part is None else part[block] for part in rows))
+            logits, results = self._block(inside, None if products is None else products[block])
+            blocks.append(results)
+            if self.wanted.gradients:
+                words = logits[:, : self.classes]
+                if self.bias is not None:
+                    sums["bias"].addmv_(words.T, inside.weights[:, 0], beta=0 if is_first and start == 0 else 1)
+                if self.is_narrow:
+                    products[block] = words
+        results = {name: torch.cat([block[name] for block in blocks]) for name in blocks[0]}
+        if self.wanted.gradients:
+            d_logits = products if self.is_narrow else words
+            results["x"] = rows.weights * (d_logits @ self.wide)
+            self._add(sums["table"], d_logits, (rows.weights * rows.x).to(self.wide.dtype), is_first)
+        return results, sums
+
+    def _allocate(self, rows):
+        """Makes the buffer for the first chunk, which is the largest."""
+        import torch
+
+        columns = self.classes + (0 if rows.extra_logits is None else rows.extra_logits.shape[1])
+        count = -(-chunk_sizes().block_bytes // (4 * columns)) if self.is_narrow else len(rows.x)
+        size = min(count, len(rows.x)), columns
+        self.buffer = torch.empty(size, dtype=torch.float32, device=rows.x.device)
+
+    def _products(self, x):
+        """Writes float32 logits of the words into the buffer, or returns narrow ones."""
+        import torch
+
         if x.dtype != torch.float32:
-            products = x @ narrow.T
-        elif bias:
-            torch.addmm(*bias, x, narrow.T, out=buffer[: len(x), :classes])
+            return x @ self.narrow.T
+        words = self.buffer[: len(x), : self.classes]
+        if self.bias is None:
+            torch.mm(x, self.narrow.T, out=words)
         else:
-            torch.mm(x, narrow.T, out=buffer[: len(x), :classes])
-        target, weight = target.long()[:, None], weight[:, None]
-        nll, best, of_extra = [], [], [[] for _ in extra]
-        for start in range(0, len(x), len(buffer)):
-            block = slice(start, min(start + len(buffer), len(x)))
-            logits = buffer[: block.stop - start]
-            words = logits[:, :classes]
-            if x.dtype != torch.float32:
-                words.copy_(products[block])
-                for vector in bias:
-                    words += vector
-            for columns in excluded:
-                columns = columns[block, None]
-                words.scatter_add_(1, columns.clamp(min=0).long(), -EXCLUDED * (columns >= 0).float())
-            for part in extra:
-                logits[:, classes:] = part[block]
-            torch.log_softmax(logits, -1, out=logits)
-            nll.append(-logits.gather(1, target[block])[:, 0])
-            if with_best:
-                peak = words.amax(1)
-                tops = (-nll[-1] >= peak).nonzero()[:, 0]  # of equal classes the first is the best
-                hits = torch.zeros_like(peak)
-                hits[tops] = (words[tops].argmax(1) == target[block][tops, 0]).float()
-                best.append([peak, hits, *(logits[:, classes:].clone() for _ in extra)])
-            if not with_gradients:
-                continue
-            logits.exp_().scatter_add_(1, target[block], logits.new_full((1, 1), -1.0).expand(len(logits), 1))
-            for total in carry[1:]:
-                total.addmv_(words.T, weight[block, 0], beta=1 if start else kept)
-            for parts in of_extra:
-                parts.append(weight[block] * logits[:, classes:])
-            if wide.dtype != torch.float32:
-                products[block] = words
-        nll = [torch.cat(nll), *map(torch.cat, zip(*best))]
-        if not with_gradients:
-            return nll, carry
-        products = words if wide.dtype == torch.float32 else products  # the gradients of the logits
-        scaled = (weight * x).to(wide.dtype)
-        if wide.dtype == torch.float32:
-            carry[0].addmm_(products.T, scaled, beta=kept)
-        elif kept:
-            carry[0].add_(products.T @ scaled)
-        else:
-            carry[0].copy_(products.T @ scaled)
-        return [*nll, weight * (products @ wide), *map(torch.cat, of_extra)], carry
+            torch.addmm(self.bias, x, self.narrow.T, out=words)
+        return None
 
-    return body
+    def _block(self, rows, products):
+        """Returns a part of the buffer, which holds gradients without weights, and the results of its rows."""
+        import torch
+
+        logits, (loss, cap, *_) = self.buffer[: len(rows.targets)], self.wanted
+        words = logits[:, : self.classes]
+        if products is not None:
+            words.copy_(products)
+            if self.bias is not None:
+                words += self.bias
+        if rows.excluded is not None:
+            column = rows.excluded[:, None]
+            words.scatter_add_(1, column.clamp(min=0).long(), -EXCLUDED * (column >= 0).float())
+        if rows.extra_logits is not None:
+            logits[:, self.classes :] = rows.extra_logits
+        before = None
+        if cap is not None:
+            before = capped(logits, cap)
+            logits.copy_(before)
+        if loss is None:
+            torch.log_softmax(logits, -1, out=logits)
+            results = {"nll": -logits.gather(1, rows.targets)[:, 0]}
+        else:
+            results, slopes = self._loss(logits, rows.targets)
+        if self.wanted.best:
+            results |= self._best(logits, rows.targets, results["nll"])
+        if not self.wanted.gradients:
+            return logits, results
+        logits.exp_()
+        at_target = logits.new_full((1, 1), -1.0).expand(len(logits), 1)
+        if loss is not None:
+            logits.mul_(slopes.log_total[:, None]).add_(slopes.mean[:, None] / logits.shape[1])
+            at_target = slopes.target[:, None]
+        logits.scatter_add_(1, rows.targets, at_target)
+        if cap is not None:
+            logits.copy_(under_cap(logits, before, cap))
+        if rows.extra_logits is not None:
+            results["extra_logits"] = rows.weights * logits[:, self.classes :]
+        return logits, results
+
+    def _loss(self, logits, targets):
+        """Subtracts the log-sum-exp from the logits; returns the results of a loss of rows and its `Slopes`."""
+        picked, mean = logits.gather(1, targets)[:, 0], logits.mean(1) if self.wanted.loss.reads_mean else 0.0
+        log_totals = logits.logsumexp(1)
+        logits.sub_(log_totals[:, None])
+        losses, slopes = of_row(self.wanted.loss, picked, log_totals, mean)
+        return {"nll": log_totals - picked, "log_totals": log_totals, "losses": losses}, slopes
+
+    def _best(self, log_probs, targets, nll):
+        import torch
+
+        words = log_probs[:, : self.classes]
+        peak = words.amax(1)
+        tops = (-nll >= peak).nonzero()[:, 0]  # of equal classes the first is the best
+        hits = torch.zeros_like(peak)
+        hits[tops] = (words[tops].argmax(1) == targets[tops, 0]).float()
+        best = {"best_log_probs": peak, "hits": hits}
+        return best | (
+            {"extra_log_probs": log_probs[:, self.classes :].clone()} if words.shape != log_probs.shape else {}
+        )
+
+    def _add(self, total, d_logits, scaled, is_first):
+        """Adds the gradient of the table by this chunk."""
+        if not self.is_narrow:
+            total.addmm_(d_logits.T, scaled, beta=0 if is_first else 1)
+        elif is_first:
+            total.copy_(d_logits.T @ scaled)
+        else:
+            total.add_(d_logits.T @ scaled)

@@ -106,7 +106,7 @@ def functions(softmax):
 
     bodies = {
         "log_probs": lambda hidden, uniform: softmax.log_probs(hidden),
-        "head alone": lambda hidden, uniform: softmax._head(hidden),
+        "head alone": lambda hidden, uniform: softmax.softmax().head(hidden),
         **{f"top_k {k}": lambda hidden, uniform, k=int(k): softmax.top_k(hidden, k) for k in FLAGS.k},
         "sample": lambda hidden, uniform: softmax.sample_from_uniform(hidden, uniform),
     }
@@ -145,7 +145,7 @@ def word():
     total = FLAGS.words * (WARMUP + FLAGS.repeats)
     state = model.body.initial_state(1, total + 1)
     step = compiled(lambda tokens, state: model(tokens, state=state), model.variables, [1])
-    head = compiled(model.word_output._head_logits, model.variables)
+    head = compiled(lambda x: model.word_output.softmax().head_logits(x), model.variables)
     hidden = ops.convert_to_tensor(np.random.default_rng(0).normal(size=(1, FLAGS.dim)).astype("float32"))
 
     def decoder_alone():

@@ -119,7 +119,9 @@ def ours(hidden, targets, weights):
 
         def __init__(self):
             super().__init__(dtype="float32")
-            self.softmax = AdaptiveSoftmax(FLAGS.vocabulary_size, common.cutoffs(), FLAGS.factor, dtype=FLAGS.dtype)
+            self.softmax = AdaptiveSoftmax(
+                FLAGS.vocabulary_size, common.cutoffs(), factor=FLAGS.factor, dtype=FLAGS.dtype
+            )
             self.softmax.build(hidden.shape)
             self.hidden = self.add_weight(shape=hidden.shape)
 

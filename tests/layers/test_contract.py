@@ -8,6 +8,7 @@ import pytest
 from keras_adaptive import layers
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.layer_normalization import LayerNormalization
+from keras_adaptive.losses import NCE
 from tests.support.layer_checks import check_layer
 
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", "the", "cat", "incredible"]
@@ -33,7 +34,7 @@ LAYERS = {  # how it is made, what it is called with
         IDS,
     ),
     "CharCNNSoftmax": (
-        partial(layers.CharCNNSoftmax, WORDS, 3, correction_dim=3, seed=1, word_markers=True, **CHARACTERS),
+        partial(layers.CharCNNSoftmax, WORDS, NCE(3, seed=1), correction_dim=3, word_markers=True, **CHARACTERS),
         VECTORS,
         "float32",
     ),

@@ -15,7 +15,7 @@ def case(request, golden):
     config = config["config"]
     embedding = AdaptiveEmbedding(config["vocab"], config["initial_dim"], config["cutoff_arg"], factor=config["factor"])
     tied = embedding if config["tie_adaptive_weights"] else None
-    softmax = AdaptiveSoftmax(config["vocab"], config["cutoff_arg"], config["factor"], tied_to=tied)
+    softmax = AdaptiveSoftmax(config["vocab"], config["cutoff_arg"], factor=config["factor"], tied_to=tied)
     embedding.build()
     softmax.build((None, None, config["model_dim"]))
     for variable, read in published(embedding, softmax):

@@ -66,7 +66,7 @@ def test_an_awd_qrnn_is_that_of_the_oracle_in_a_segment_that_continues_another(t
     words = WordEmbedding(VOCABULARY, dim)
     strengths = dict(zip(("activation_penalty", "temporal_penalty"), penalties))
     body = QRNNDecoder(2, 4, dim if tied else 4, window=2, **strengths)
-    softmax = AdaptiveSoftmax(VOCABULARY, cutoffs, None, tied_to=words if tied else None, use_bias=True)
+    softmax = AdaptiveSoftmax(VOCABULARY, cutoffs, factor=None, tied_to=words if tied else None, use_bias=True)
     model = LanguageModel(words, body, softmax)
     randomize(model)
     variables = model.trainable_variables

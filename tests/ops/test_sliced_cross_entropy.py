@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from keras_adaptive.ops import linear_cross_entropy
-from keras_adaptive.ops.linear_cross_entropy import sliced_cross_entropy
+from keras_adaptive.ops.linear_cross_entropy import checked_inputs, sliced_total_and_rows
+from keras_adaptive.ops.logit_chunks import Wanted
 from tests.support.backends import MODES, value_and_gradients
 
 ROWS, DIM, BOUNDARIES = 9, 4, (0, 3, 7, 8)
@@ -30,7 +31,12 @@ def one_by_one(x, extra, table, *bias):
 
 
 def in_one(x, extra, table, *bias):
-    return sliced_cross_entropy(terms_of(x, extra), table, BOUNDARIES, WEIGHTS, *bias)[0]
+    terms = terms_of(x, extra)
+    slices = [
+        checked_inputs(one["x"], one["targets"], WEIGHTS, one["extra_logits"], None, table, *(bias or [None]))
+        for one in terms
+    ]
+    return sliced_total_and_rows(slices, BOUNDARIES, [one["chunk_rows"] for one in terms], Wanted())[0]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -21,6 +21,7 @@ from keras_adaptive.layers import (
     SampledSoftmax,
     WordEmbedding,
 )
+from keras_adaptive.losses import ImportanceSampling
 from keras_adaptive.models import WordModel
 from scripts.benchmarks.virtual_devices import make_devices
 from tests.support.backends import use_graph_optimizer
@@ -77,7 +78,7 @@ def outputs(words):
         AdaptiveSoftmax(VOCABULARY, (), tied_to=words),
         AdaptiveSoftmax(VOCABULARY, (5,), factor=2, use_bias=True),
         SampledSoftmax(VOCABULARY, num_samples=5, seed=1, loss="nce"),
-        CharCNNSoftmax(WORDS, num_samples=5, seed=2, correction_dim=2, char_dim=4, filters=(3, 4), max_bytes=8),
+        CharCNNSoftmax(WORDS, ImportanceSampling(5, seed=2), correction_dim=2, char_dim=4, filters=(3, 4), max_bytes=8),
         CharLSTMSoftmax(WORDS, units=4, char_dim=4, max_bytes=8),
     ]
 

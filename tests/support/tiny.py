@@ -36,7 +36,7 @@ def system(name, dtype=None, output_dim=None, **characters):
     softmax = AdaptiveSoftmax(
         VOCABULARY,
         () if plain else (5,),
-        2,
+        factor=2,
         tied_to=words if tied else None,
         use_bias=name == "ASM-T",
         dtype=dtype,

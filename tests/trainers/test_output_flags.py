@@ -3,6 +3,7 @@
 import pytest
 
 from keras_adaptive.layers import CharCNNSoftmax, CharLSTMSoftmax
+from keras_adaptive.losses import NCE
 from trainers.experiments import summary
 from trainers.experiments.experiment import Experiment
 
@@ -18,7 +19,7 @@ def test_outputs_of_characters_are_those_of_the_settings():
     output = model.word_output
     assert isinstance(output, CharCNNSoftmax) and output.num_samples == 5 and output.corrections.shape == (40, 2)
     assert output.char_cnn.table.shape == model.word_input.table.shape == (259, 3)
-    assert output.loss == "nce" and output.char_cnn.output_dim == 8 and output.char_cnn.filters == (2, 3)
+    assert isinstance(output.loss, NCE) and output.char_cnn.output_dim == 8 and output.char_cnn.filters == (2, 3)
     assert summary.parameters(model)["words out"] == output.count_params()
     lstm = [*sizes, "--input=word", "--output=char_lstm", "--output_units=4"]
     output = Experiment.of_arguments([*lstm, "--notie_words"]).model(summary.stand_in(40)).word_output

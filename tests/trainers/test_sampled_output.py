@@ -9,6 +9,7 @@ import pytest
 from keras_adaptive.backend.unallocated import unallocated
 from keras_adaptive.data import Vocabulary, prepare
 from keras_adaptive.layers import SampledSoftmax
+from keras_adaptive.losses import NCE, ImportanceSampling
 from keras_adaptive.models import read_language_model
 from keras_adaptive.ops.chunks import default_chunk_rows
 from tests.support.programs import call
@@ -28,10 +29,15 @@ def test_the_settings_are_those_of_the_layer():
     model = Experiment.of_arguments(chosen).model(vocabulary)
     layer = model.word_output
     assert isinstance(layer, SampledSoftmax) and layer.tied_to is model.word_input
-    assert (layer.num_samples, layer.loss, layer.input_dropout, layer.use_bias) == (6, "nce", 0.25, True)
-    np.testing.assert_array_equal(layer.counts, vocabulary.counts)
+    assert (layer.num_samples, type(layer.loss), layer.input_dropout, layer.use_bias) == (6, NCE, 0.25, True)
+    np.testing.assert_array_equal(layer.loss.counts, vocabulary.counts)
     untied = Experiment.of_arguments([*SIZES, *SAMPLED, "--notie_words"]).model(vocabulary).word_output
-    assert (untied.tied_to, untied.counts, untied.loss, untied.bias) == (None, None, "importance_sampling", None)
+    assert (untied.tied_to, untied.loss.counts, type(untied.loss), untied.bias) == (
+        None,
+        None,
+        ImportanceSampling,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +106,7 @@ def test_a_run_is_trained_and_evaluated(tmp_path, capsys):
     call(evaluate, f"--run_dir={tmp_path}/run")
     result = json.loads((tmp_path / "run" / "evaluation_valid.json").read_text())
     model = read_language_model(tmp_path / "run" / "best.keras")
-    assert model.word_output.counts.sum() > 200  # of the corpus, with the ends of lines
+    assert model.word_output.loss.counts.sum() > 200  # of the corpus, with the ends of lines
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     best = min(line["val_loss"] for line in log if "val_loss" in line)
     assert abs(np.log(result["perplexity"]) - best) < 0.01 and 1 < result["perplexity"] < 48
@@ -112,4 +118,4 @@ def test_counts_may_be_larger_than_the_file(tmp_path):
     model = Experiment.of_arguments([*SIZES, *SAMPLED, "--noise=unigram"]).model(words)
     model.save(tmp_path / "model.keras")
     loaded = read_language_model(tmp_path / "model.keras").word_output
-    np.testing.assert_array_equal(loaded.counts, words.counts)
+    np.testing.assert_array_equal(loaded.loss.counts, words.counts)

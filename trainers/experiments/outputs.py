@@ -3,6 +3,7 @@
 import functools
 
 from keras_adaptive.layers import AdaptiveSoftmax, CharCNNSoftmax, CharLSTMSoftmax, SampledSoftmax
+from keras_adaptive.losses import LOSSES
 
 
 @functools.wraps(AdaptiveSoftmax, updated=())  # it has the same arguments
@@ -41,7 +42,7 @@ def char_cnn_output(
     sampling = _sampling(len(words), counts, num_samples, sampled_loss, noise)
     characters = {"highways": highways, "filters": filters, "char_dim": char_dim, "word_markers": word_markers}
     learned = {"correction_dim": correction_dim, "input_dropout": input_dropout}
-    return CharCNNSoftmax(words, **sampling, **characters, **learned, **kwargs)
+    return CharCNNSoftmax(words, LOSSES[sampling.pop("loss")](**sampling), **characters, **learned, **kwargs)
 
 
 def char_lstm_output(*, words, output_units, char_dim, max_bytes, **kwargs):

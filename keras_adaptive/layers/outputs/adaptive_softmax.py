@@ -5,21 +5,18 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_adaptive.backend.ordering import computed_once, with_dependencies
+from keras_adaptive.backend.sparse.gradients import take_rows
 from keras_adaptive.layers.inputs.input import Input
-from keras_adaptive.layers.outputs.hits import Term, hits_of_bands
+from keras_adaptive.layers.outputs.banded_softmax import Band, BandedSoftmax
+from keras_adaptive.layers.outputs.softmax import Softmax
 from keras_adaptive.layers.outputs.tied_output import TiedOutput
-from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
-from keras_adaptive.ops.active_rows import update_rows
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions, cutoff_tuple
-from keras_adaptive.ops.chunks import default_chunk_rows, tail_chunk_rows
-from keras_adaptive.ops.linear_cross_entropy import cross_entropy_and_best, linear_nll, sliced_cross_entropy
-from keras_adaptive.ops.long_rows import count_before, draw, pick, top_k
+from keras_adaptive.ops.chunks import default_chunk_rows
 from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class AdaptiveSoftmax(TiedOutput):
+class AdaptiveSoftmax(TiedOutput, Softmax):
     """Adaptive softmax for large vocabularies: exact probabilities at a fraction of the cost of a softmax.
 
     The words are divided into bands (clusters) by frequency: a head and any number of tails. The head holds the most
@@ -49,6 +46,8 @@ class AdaptiveSoftmax(TiedOutput):
             cutoffs. `None` for tables of its own.
         tie_projections: Whether the tails use the transposed projections of an `AdaptiveEmbedding` too.
         use_bias: Whether every word and every tail has a bias.
+        loss: What training minimizes, by default the cross-entropy: a `losses.RowLoss`, such as `CrossEntropy` with
+            label smoothing, or, for a softmax without tails, a `losses.SampledLoss`. Optional.
 
     Attributes:
         tables: One variable (size_i, dim_i) per band, its own or the tied ones; without reduction a list of one
@@ -64,7 +63,7 @@ class AdaptiveSoftmax(TiedOutput):
     Raises:
         ValueError: If `cutoffs` do not increase or leave the vocabulary, `tied_to` has another vocabulary or other
             cutoffs, a tail would have dimension 0, or the dimension of tied projections or of a table that is tied
-            without reduction is not `hidden_dim`.
+            without reduction is not `hidden_dim`. If a loss on noise words is given for a softmax with tails.
 
     Reference:
         Grave et al., Efficient softmax approximation for GPUs, ICML 2017; Baevski and Auli, Adaptive Input
@@ -86,8 +85,8 @@ class AdaptiveSoftmax(TiedOutput):
         self,
         vocabulary_size: int,
         cutoffs: Sequence[int],
-        factor: int | None = 4,
         *,
+        factor: int | None = 4,
         tail_dropout: float = 0.0,
         input_dropout: float = 0.0,
         tied_to: Input | None = None,
@@ -95,12 +94,10 @@ class AdaptiveSoftmax(TiedOutput):
         use_bias: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(tied_to=tied_to, **kwargs)
-        self.vocabulary_size = vocabulary_size
+        dropout = {"tail_dropout": tail_dropout, "input_dropout": input_dropout}
+        super().__init__(vocabulary_size=vocabulary_size, tied_to=tied_to, **dropout, **kwargs)
         self.cutoffs = cutoff_tuple(cutoffs)
         self.factor = factor
-        self.tail_dropout = tail_dropout
-        self.input_dropout = input_dropout
         self.tie_projections = tie_projections
         self.use_bias = use_bias
         self.boundaries = band_boundaries(vocabulary_size, self.cutoffs)
@@ -109,8 +106,11 @@ class AdaptiveSoftmax(TiedOutput):
                 "`tied_to` must be an embedding with the same vocabulary and cutoffs, or a `WordEmbedding`. "
                 f"Received: boundaries {tied_to.boundaries}, expected {self.boundaries}."
             )
-        self._drop_input = SeededDropout(input_dropout, dtype=self.dtype_policy)
-        self._drop_tail = SeededDropout(tail_dropout, dtype=self.dtype_policy)
+        if self.num_samples and self.tails:
+            raise ValueError(
+                "A `loss` on noise words needs a softmax without tails: pass cutoffs=(). "
+                f"Received: cutoffs={self.cutoffs}, loss={type(self.loss).__name__}."
+            )
         self._own_tables: list[Tensor] = []
         self.projections: list[Tensor | None] = []
         self.class_table = self.bias = self.class_bias = None
@@ -126,6 +126,11 @@ class AdaptiveSoftmax(TiedOutput):
         return self._own_tables if self.tied_to is None else self.tied_to.tables
 
     @property
+    def row_variables(self) -> Sequence[Tensor]:
+        """The table and the bias, if training compares targets with noise words."""
+        return [*self.tables, *([] if self.bias is None else [self.bias])] if self.num_samples else []
+
+    @property
     def _reduces(self):
         """Whether every band has a table of its own. Otherwise the bands are slices of one table."""
         return self.factor is not None if self.tied_to is None else self.tied_to.boundaries == self.boundaries
@@ -135,6 +140,7 @@ class AdaptiveSoftmax(TiedOutput):
     ) -> None:
         if self.built:
             return
+        self._build_noise()
         hidden_dim = hidden_shape[-1]
         self._build_tables(hidden_dim)
         for band in range(self.tails + 1):
@@ -144,7 +150,7 @@ class AdaptiveSoftmax(TiedOutput):
         if self.tails:
             self.class_table = self._matrix((self.tails, hidden_dim), "class_table")
         if self.use_bias:
-            self.bias = self._vector(self.vocabulary_size, "bias", self._bias_initializer)
+            self.bias = self._vector(self.vocabulary_size, "bias", self._noise_initializer())
         if self.use_bias and self.tails:
             self.class_bias = self._vector(self.tails, "class_bias")
         self.built = True
@@ -156,7 +162,7 @@ class AdaptiveSoftmax(TiedOutput):
             return
         sizes, dimensions = [self.vocabulary_size], [hidden_dim]
         if self._reduces:
-            sizes = [self._size(band) for band in range(self.tails + 1)]
+            sizes = [high - low for low, high in zip(self.boundaries, self.boundaries[1:])]
             dimensions = band_dimensions(hidden_dim, self.factor, self.tails + 1)
         for band, (size, dim) in enumerate(zip(sizes, dimensions)):
             normal = keras.initializers.RandomNormal(stddev=dim**-0.5)
@@ -188,161 +194,27 @@ class AdaptiveSoftmax(TiedOutput):
     def _matrix(self, shape, name):
         return self.add_weight(shape=shape, initializer="glorot_uniform", name=name, autocast=False)
 
-    @property
-    def _bias_initializer(self):
-        return "zeros"
-
     def _vector(self, size, name, initializer="zeros"):
         return self.add_weight(shape=(size,), initializer=initializer, name=name, autocast=False)
 
-    def _size(self, band):
-        return self.boundaries[band + 1] - self.boundaries[band]
+    def softmax(self) -> BandedSoftmax:
+        tables, bias, whole = self.tables, self.bias, None
+        biases = [None] * len(self.boundaries) if bias is None else self._slices(ops.cast(bias, "float32"))
+        if self.tails and not self._reduces:  # the bands are slices of one table
+            whole = ops.convert_to_tensor(tables[0]), None if bias is None else ops.cast(bias, "float32")
+            tables = self._slices(whole[0])
+        bands = [
+            Band(table, bias, functools.partial(self._project, band=number))
+            for number, (table, bias) in enumerate(zip(tables, biases))
+        ]
+        return BandedSoftmax(bands, self.boundaries, self._class_logits, whole=whole, soft_cap=self._soft_cap)
 
-    def compute_total_nll(self, x: Tensor, targets: Tensor, weights: Tensor, training: bool | None) -> Tensor:
-        return self._total_and_bests(self._terms(x, targets, training), weights, with_best=False)[0]
+    def vectors(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        vectors = take_rows(self.tables[0], ids)
+        return vectors, None if self.bias is None else take_rows(self.bias, ids)
 
-    def loss_and_hits(self, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        if self.num_samples:
-            return super().loss_and_hits(hidden, targets, weights)
-        x, ids, weights = self._flat(hidden, targets, weights)
-        terms = list(self._terms(x, ids, training=True))
-        total, bests = self._total_and_bests(terms, weights, with_best=True)
-        return total, ops.sum(weights * hits_of_bands(terms, bests))
-
-    def _total_and_bests(self, terms, weights, with_best):
-        """Returns the sum of the losses of all bands and, `with_best`, the `Best` of each band."""
-        if not self._reduces:
-            terms = [term._asdict() for term in terms]
-            return sliced_cross_entropy(terms, self.tables[0], self.boundaries, weights, self.bias, with_best)
-        total, bests = 0.0, []
-        for term in terms:
-            term = term._replace(x=with_dependencies(term.x, total))  # one band after the other
-            loss, best = cross_entropy_and_best(weights=weights, **term._asdict(), with_best=with_best)
-            total, bests = total + loss, [*bests, best]
-        return total, bests
-
-    def compute_nll(self, x: Tensor, targets: Tensor) -> Tensor:
-        return sum(linear_nll(**term._asdict()) for term in self._terms(x, targets, training=False))
-
-    def compute_log_probs(self, x: Tensor) -> Tensor:
-        words, classes = self._head(x)
-        tails = [self._tail(x, tail) + classes[..., tail : tail + 1] for tail in range(self.tails)]
-        return ops.concatenate([words, *tails], axis=-1)
-
-    def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Computes a tail only for rows where one of its words can still be among the k best."""
-        words, classes = self._head(x)
-        best, ids = top_k(words, min(k, self.boundaries[1]))
-        for tail in range(self.tails):
-            best, ids = self._merge_tail(tail, k, x, classes[:, tail, None], best, ids)
-        return best, ids
-
-    def _merge_tail(self, tail, k, x, column, best, ids):
-        """Merges a tail's best words into the best ones; the tail's log-probability `column` (rows, 1) bounds them.
-
-        Of equally probable words those before the tail come first. All rows need the tail while there are fewer than k
-        words before it.
-        """
-        first, width = self.boundaries[tail + 1], min(k, self.boundaries[tail + 2])
-
-        def merge(x, column, best, ids):
-            words = self._tail(x, tail)
-            values, places = top_k(words, min(k, words.shape[-1]))
-            best, order = top_k(ops.concatenate([best, values + column], axis=-1), width)
-            ids = ops.take_along_axis(ops.concatenate([ids, places + first], axis=-1), order, axis=-1)
-            return [best, ids]
-
-        missing = width - best.shape[-1]
-        active = ids[:, 0] == ids[:, 0] if missing else ~(column[:, 0] <= best[:, -1])  # or NaN
-        outputs = [ops.pad(tensor, [[0, 0], [0, missing]]) for tensor in (best, ids)] if missing else [best, ids]
-        return self._update(tail + 1, merge, active, [x, column, best, ids], outputs)
-
-    def compute_score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores in three passes, which compute no band's logits twice for a row.
-
-        The first pass computes, within the target's tail, its log-probability and the number of better words. The head
-        then gives the target's log-probability. The last pass counts the better words of all tails above it. Of equally
-        probable words the one with the smaller id is better.
-        """
-        within, better = ops.zeros(ops.shape(targets), "float32"), ops.zeros_like(targets)
-        columns, in_tail = targets, []
-        for tail, (low, high) in enumerate(zip(self.boundaries[1:], self.boundaries[2:])):
-            in_tail.append((targets >= low) & (targets < high))
-            function, inputs = functools.partial(self._score_own_tail, tail), [x, targets - low]
-            within, better = self._update(tail + 1, function, in_tail[-1], inputs, [within, better])
-            columns = ops.where(in_tail[-1], self.boundaries[1] + tail, columns)
-        known = (targets >= 0) & (targets < self.vocabulary_size)
-        outputs = [ops.zeros_like(within), better]
-        if self.tails:
-            outputs.append(ops.zeros((ops.shape(targets)[0], self.tails), "float32"))
-        inputs = [x, columns, within, better]
-        log_probs, better, *classes = self._update(0, self._score_head, known, inputs, outputs)
-        for tail in range(self.tails):
-            column = classes[0][:, tail]
-            after = targets >= self.boundaries[tail + 2]
-            active = known & ~in_tail[tail] & ((column > log_probs) | after & (column == log_probs))
-            function = functools.partial(self._count_in_tail, tail)
-            inputs = [x, column, targets, log_probs, better]
-            (better,) = self._update(tail + 1, function, active, inputs, [better])
-        return log_probs, better + 1
-
-    def _score_own_tail(self, tail, x, places):
-        words = computed_once(self._tail(x, tail))
-        picked = pick(words, places)
-        return [picked, count_before(words, picked, places)]
-
-    def _score_head(self, x, columns, within, better):
-        both = computed_once(ops.log_softmax(self._head_logits(x)))
-        log_probs = pick(both, columns) + within
-        better = better + count_before(both[:, : self.boundaries[1]], log_probs, columns)
-        classes = both[:, self.boundaries[1] :]
-        return [log_probs, better, classes] if self.tails else [log_probs, better]
-
-    def _count_in_tail(self, tail, x, column, targets, log_probs, better):
-        words = self._tail(x, tail) + column[:, None]
-        return [better + count_before(words, log_probs, targets - self.boundaries[tail + 1])]
-
-    def compute_draw(self, x: Tensor, uniform: Tensor) -> Tensor:
-        """Draws from the head first and computes a tail only for rows that drew its column."""
-        ids = columns = draw(self._head_logits(x), uniform[0])
-        for tail in range(self.tails):
-            drawn, function = columns == self.boundaries[1] + tail, functools.partial(self._draw_within, tail)
-            (ids,) = self._update(tail + 1, function, drawn, [x, uniform[1]], [ids])
-        return ids
-
-    def _draw_within(self, tail, x, uniform):
-        places = draw(self._logits(x, tail + 1), uniform)
-        return [ops.where(places < 0, -1, places + self.boundaries[tail + 1])]
-
-    def _update(self, band, function, active, inputs, outputs):
-        return update_rows(function, active, inputs, outputs, self._size(band))
-
-    def _terms(self, x, targets, training):
-        """Yields one `Term` per band."""
-        x = self._drop_input(x, training=training)
-        bounds = self.boundaries
-        tail = sum(ops.cast(targets >= low, "int32") for low in bounds[1:-1]) if self.tails else 0
-        head = ops.where(targets < bounds[1], targets, bounds[1] - 1 + tail)
-        head = ops.where(targets < bounds[-1], head, -1)
-        tables = self.tables if self._reduces else self._slices(self.tables[0])
-        biases = [None] * len(tables) if self.bias is None else self._slices(self.bias)
-        classes = self._class_logits(x) if self.tails else None
-        yield Term(self._project(x, 0), tables[0], head, classes, bias=biases[0])
-        for band in range(1, self.tails + 1):
-            inside = (targets >= bounds[band]) & (targets < bounds[band + 1])
-            yield Term(
-                self._drop_tail(self._project(x, band), training=training),
-                tables[band],
-                ops.where(inside, targets - bounds[band], -1),
-                chunk_rows=tail_chunk_rows(x, self._size(band)),
-                bias=biases[band],
-            )
-
-    def _slices(self, variable):
-        return [self._slice(variable, band) for band in range(self.tails + 1)]
-
-    def _slice(self, variable, band):
-        return ops.convert_to_tensor(variable)[self.boundaries[band] : self.boundaries[band + 1]]
+    def _slices(self, tensor):
+        return [tensor[low:high] for low, high in zip(self.boundaries, self.boundaries[1:])]
 
     def _cast(self, weight):
         return ops.cast(weight, self.compute_dtype)
@@ -360,27 +232,10 @@ class AdaptiveSoftmax(TiedOutput):
         logits = ops.cast(ops.matmul(x, ops.transpose(self._cast(self.class_table))), "float32")
         return logits if self.class_bias is None else logits + ops.cast(self.class_bias, "float32")
 
-    def _logits(self, x, band):
-        table = self.tables[band] if self._reduces else self._slice(self.tables[0], band)
-        logits = ops.cast(ops.matmul(self._project(x, band), ops.transpose(self._cast(table))), "float32")
-        return logits if self.bias is None else logits + ops.cast(self._slice(self.bias, band), "float32")
-
-    def _head_logits(self, x):
-        """Returns the logits of the head's words, followed by the columns of the tails."""
-        logits = self._logits(x, 0)
-        return ops.concatenate([logits, self._class_logits(x)], axis=-1) if self.tails else logits
-
-    def _head(self, x):
-        """Returns the log-probabilities of the head's words (…, cutoff_0) and of the tails (…, tails)."""
-        both = ops.log_softmax(self._head_logits(x))
-        return both[..., : self.boundaries[1]], both[..., self.boundaries[1] :]
-
-    def _tail(self, x, tail):
-        """Returns the log-probabilities (…, size) of a tail's words given the tail."""
-        return ops.log_softmax(self._logits(x, tail + 1))
-
     def logits_in_training(self, rows: int) -> int:
-        """Returns the number of logits in the largest chunk of any band."""
+        """Returns the number of logits in the largest chunk of any band, or of the noise words."""
+        if self.num_samples:
+            return self.num_samples * default_chunk_rows(rows, self.num_samples, self.tables[0].shape[1])
         sizes = [high - low for low, high in zip(self.boundaries, self.boundaries[1:])]
         dims = [table.shape[1] for table in self.tables] * len(sizes)  # one for all bands, or one for each
         return max(size * default_chunk_rows(rows, size, dim) for size, dim in zip(sizes, dims))

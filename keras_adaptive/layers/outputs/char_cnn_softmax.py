@@ -1,6 +1,5 @@
-import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -8,17 +7,19 @@ from keras import ops
 from keras_adaptive.backend.sparse.gradients import take_rows
 from keras_adaptive.layers.inputs.char_cnn import FILTERS, LOOKUP_ROWS, CharCNN
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax
-from keras_adaptive.layers.outputs.sampled_softmax import SampledSoftmax
+from keras_adaptive.layers.outputs.banded_softmax import Band, BandedSoftmax
+from keras_adaptive.layers.outputs.sampled_softmax import SAMPLING, sampled_loss, sampling_config
+from keras_adaptive.layers.outputs.softmax import Softmax
+from keras_adaptive.losses.sampled import ImportanceSampling, SampledLoss
 from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.chunks import default_chunk_rows
 from keras_adaptive.typing import Shape, Tensor
 
 CNN_ARGUMENTS = ("highways", "char_dim", "filters", "max_bytes", "word_markers")  # passed to `CharCNN`
-TABLE_ARGUMENTS = ("vocabulary_size", "tied_to", "use_bias")  # arguments of `SampledSoftmax` only
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class CharCNNSoftmax(SampledSoftmax):
+class CharCNNSoftmax(Softmax):
     """CNN softmax, whose word vectors are computed from the bytes of the words by a `CharCNN`.
 
     The logit of a word is hᵀ·e + hᵀ·M·c for a hidden state h, with the vector e of the character CNN and a learned
@@ -33,10 +34,11 @@ class CharCNNSoftmax(SampledSoftmax):
     Args:
         words: List of all words in the order of their ids, by descending frequency. The first four are `<s>`, `<pad>`,
             `</s>` and `<unk>`.
-        num_samples: Number of noise words per update, at most the number of words.
+        num_samples: Number of noise words per update, at most the number of words, for importance sampling with
+            log-uniform noise; or a `losses.SampledLoss`, such as `NCE(8_192, counts=counts)`.
         correction_dim: Dimension of the corrections, 128 in the paper, 0 for none.
         highways, char_dim, filters, max_bytes, word_markers: As in `CharCNN`.
-        **kwargs: The arguments `loss`, `counts`, `seed` and `input_dropout` of `SampledSoftmax`.
+        **kwargs: `input_dropout`, as in `SampledSoftmax`, and the arguments of every Keras layer.
 
     Attributes:
         char_cnn: The `CharCNN`.
@@ -47,7 +49,7 @@ class CharCNNSoftmax(SampledSoftmax):
         hidden, targets, weights: As in `Output`.
 
     Raises:
-        ValueError: If an argument is invalid for `CharCNN` or `SampledSoftmax`.
+        ValueError: If an argument is invalid for `CharCNN` or a `SampledLoss`.
 
     Reference:
         Jozefowicz et al., Exploring the Limits of Language Modeling, 2016, sections 3.2 and 5.5.
@@ -65,7 +67,7 @@ class CharCNNSoftmax(SampledSoftmax):
     def __init__(
         self,
         words: Sequence[str],
-        num_samples: int,
+        num_samples: int | SampledLoss,
         *,
         correction_dim: int = 0,
         highways: int = 1,
@@ -75,8 +77,10 @@ class CharCNNSoftmax(SampledSoftmax):
         word_markers: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(len(words), num_samples, use_bias=False, **kwargs)
+        loss = num_samples if isinstance(num_samples, SampledLoss) else ImportanceSampling(num_samples)
+        super().__init__(len(words), loss=loss, **kwargs)
         self.words = list(words)
+        self.boundaries = (0, len(self.words))
         self.correction_dim = correction_dim
         self.char_cnn = CharCNN(
             self.words,
@@ -90,12 +94,6 @@ class CharCNNSoftmax(SampledSoftmax):
             name="char_cnn",
         )
         self.corrections = self.correction_projection = None
-        self._computed = []  # the vectors of all words, during a call that needs them
-
-    @property
-    def tables(self) -> Sequence[Tensor]:
-        """List of the vectors (vocabulary_size, hidden_dim) of all words; empty except during an exact method."""
-        return self._computed
 
     @property
     def row_variables(self) -> Sequence[Tensor]:
@@ -116,8 +114,12 @@ class CharCNNSoftmax(SampledSoftmax):
                 name="corrections",
                 autocast=False,
             )
-            self.correction_projection = self._matrix((self.correction_dim, dim), "correction_projection")
-        self.projections.append(None)
+            self.correction_projection = self.add_weight(
+                shape=(self.correction_dim, dim),
+                initializer="glorot_uniform",
+                name="correction_projection",
+                autocast=False,
+            )
         self.built = True
 
     def for_inference(self, extra_words: Sequence[str] | None = None) -> AdaptiveSoftmax:
@@ -146,65 +148,38 @@ class CharCNNSoftmax(SampledSoftmax):
         layer.tables[0].assign(table)
         return layer
 
-    def _vectors(self, ids):
+    def softmax(self) -> BandedSoftmax:
+        return BandedSoftmax([Band(self._all_vectors(), None, lambda x: x)], self.boundaries, soft_cap=self._soft_cap)
+
+    def vectors(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
         vectors = self.char_cnn(ids)
         if self.correction_dim:
             corrections = self._cast(take_rows(self.corrections, ids))
             vectors = vectors + ops.matmul(corrections, self._cast(self.correction_projection))
         return vectors, None
 
+    def _cast(self, weight):
+        return ops.cast(weight, self.compute_dtype)
+
     def _all_vectors(self):
         """Returns the vectors of all words. Gradients exist if the vocabulary fits in one chunk."""
         ids = ops.arange(self.vocabulary_size, dtype="int32")
         if self.vocabulary_size <= LOOKUP_ROWS:
-            return self._vectors(ids)[0]
+            return self.vectors(ids)[0]
         table = ops.zeros((self.vocabulary_size, self.char_cnn.output_dim), self.compute_dtype)
-        body = lambda rows, live, carry: ([self._vectors(rows[0])[0]], carry)  # noqa: E731
+        body = lambda rows, live, carry: ([self.vectors(rows[0])[0]], carry)  # noqa: E731
         return over_active_rows(body, ids == ids, [ids], [table], [], LOOKUP_ROWS)[0][0]
-
-    @contextlib.contextmanager
-    def _with_all_vectors(self):
-        if self._computed:
-            yield
-            return
-        self._computed = [self._all_vectors()]
-        try:
-            yield
-        finally:
-            self._computed = []
-
-    def compute_total_nll(self, x: Tensor, targets: Tensor, weights: Tensor, training: bool | None) -> Tensor:
-        with self._with_all_vectors():
-            return super().compute_total_nll(x, targets, weights, training)
-
-    def compute_nll(self, x: Tensor, targets: Tensor) -> Tensor:
-        with self._with_all_vectors():
-            return super().compute_nll(x, targets)
-
-    def compute_log_probs(self, x: Tensor) -> Tensor:
-        with self._with_all_vectors():
-            return super().compute_log_probs(x)
-
-    def compute_score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        with self._with_all_vectors():
-            return super().compute_score(x, targets)
-
-    def compute_alternatives(self, x: Tensor, targets: Tensor, k: int) -> Sequence[Tensor]:
-        with self._with_all_vectors():
-            return super().compute_alternatives(x, targets, k)
-
-    def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        with self._with_all_vectors():
-            return super().compute_top_k(x, k)
-
-    def compute_draw(self, x: Tensor, uniform: Tensor) -> Tensor:
-        with self._with_all_vectors():
-            return super().compute_draw(x, uniform)
 
     def logits_in_training(self, rows: int) -> int:
         return self.num_samples * default_chunk_rows(rows, self.num_samples, self.char_cnn.output_dim)
 
     def get_config(self) -> dict[str, Any]:
-        config = {name: value for name, value in super().get_config().items() if name not in TABLE_ARGUMENTS}
+        own = {"words": self.words, "input_dropout": self.input_dropout, "correction_dim": self.correction_dim}
         cnn_config = {name: getattr(self.char_cnn, name) for name in CNN_ARGUMENTS}
-        return {**config, "words": self.words, "correction_dim": self.correction_dim, **cnn_config}
+        config = {name: value for name, value in super().get_config().items() if name != "loss"}
+        return {**config, **own, **cnn_config, **sampling_config(self.loss)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        own = {name: value for name, value in config.items() if name not in SAMPLING}
+        return cls(**own, num_samples=sampled_loss(*(config[name] for name in SAMPLING)))

@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.compiled import constant
-from keras_adaptive.deprecation import old_methods
 from keras_adaptive.layers.initializers import fan_in_uniform, open_forget_gates
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.ops.chunks import chunk_sizes
@@ -18,7 +17,6 @@ from keras_adaptive.typing import Shape, Tensor
 SLOTS = (3, 5, 8, 12)  # Words are sorted by these numbers of symbols; a loop is compiled for each.
 
 
-@old_methods
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class CharLSTMSoftmax(Output):
     """Output layer that spells the next word: an LSTM predicts its bytes from the hidden state.

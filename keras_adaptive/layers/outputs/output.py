@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -7,27 +7,32 @@ from keras import ops
 from keras_adaptive.backend.checks import check_same_shape
 from keras_adaptive.backend.recording import recording
 from keras_adaptive.backend.replicas import check_summed_by_keras
-from keras_adaptive.deprecation import old_arguments, old_methods
 from keras_adaptive.layers.inputs.input import Input
-from keras_adaptive.layers.outputs.hits import hits_by_top_k
-from keras_adaptive.layers.outputs.losses import mean_loss
+from keras_adaptive.layers.outputs.added_loss import mean_loss
+from keras_adaptive.layers.outputs.defaults import TrainingSums, alternatives_in_chunks, dense_sums, hits_by_top_k
 from keras_adaptive.layers.outputs.model_checks import register
-from keras_adaptive.ops.active_rows import update_rows
-from keras_adaptive.ops.long_rows import alternatives, draw, draw_best, tempered, top_k
+from keras_adaptive.layers.outputs.sampling import Sampling
+from keras_adaptive.losses.row_loss import RowLoss
+from keras_adaptive.losses.sampled import SampledLoss
+from keras_adaptive.ops.long_rows import draw, top_k
 from keras_adaptive.ops.token_weights import token_weights
 from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
 
 
-@old_methods
-class Output(keras.layers.Layer):
+class Output(Sampling, keras.layers.Layer):
     """Base class of output layers, which map hidden states to the probabilities of the next word.
 
     The public methods cast the hidden states to the compute dtype, build the layer on its first use, and flatten
     the leading axes. A subclass implements the methods named `compute_…` on rows: `x` (rows, hidden_dim) in the compute
     dtype, `targets` (rows,) int32, −1 for every id outside the vocabulary, and `weights` (rows,) float32 under every
     dtype policy. Only the `x` of `compute_log_probs` keeps its axes. `compute_nll` and `compute_log_probs` are required
-    and exact. The others have defaults that are correct for every output.
+    and exact. The others have defaults that are correct for every output. A subclass that trains on another sum than
+    the loss of all words overrides `training_loss`.
+
+    Args:
+        loss: What training minimizes, by default the cross-entropy: a `losses.RowLoss`, such as `CrossEntropy` with
+            label smoothing. Optional.
 
     Attributes:
         vocabulary_size: Number of classes.
@@ -74,8 +79,9 @@ class Output(keras.layers.Layer):
     bias: Tensor | None = None
     num_samples: int = 0
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, loss: RowLoss | SampledLoss | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.loss = loss
         self.autocast = False  # Keras would round targets and weights to the compute dtype
         self.supports_masking = True
         self.tied_to: Input | None = None  # a class attribute would hide the layer that torch stores among its modules
@@ -136,13 +142,22 @@ class Output(keras.layers.Layer):
     def training_loss(
         self, hidden: Tensor, targets: Tensor, weights: Tensor | None = None, training: bool | None = True
     ) -> Tensor:
-        """Returns the weighted sum that training minimizes, by default `total_nll`, with the same arguments."""
-        return self.total_nll(hidden, targets, weights, training=training)
+        """Returns the weighted sum that training minimizes: `total_nll`, with the same arguments, or of the `loss`."""
+        if self.loss is None or not training:
+            return self.total_nll(hidden, targets, weights, training=training)
+        return dense_sums(self, *self._flat(hidden, targets, weights))[0]
 
-    def loss_and_hits(self, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns `training_loss` and the total weight, a constant, of the targets that are the most probable words."""
-        hits = ops.cast(hits_by_top_k(self, hidden, targets), "float32")
-        return self.training_loss(hidden, targets, weights), ops.sum(weights * hits)
+    def training_sums(self, hidden: Tensor, targets: Tensor, weights: Tensor, with_hits: bool = False) -> TrainingSums:
+        """Returns `training_loss` and what a training step reports beside it.
+
+        Args:
+            hidden, targets, weights: As in `total_nll`.
+            with_hits: Whether to find out which targets are the most probable words.
+        """
+        hits = hits_by_top_k(self, hidden, targets, weights) if with_hits else None
+        if self.loss is None or self.num_samples or type(self).training_loss is not Output.training_loss:
+            return TrainingSums(self.training_loss(hidden, targets, weights), hits=hits)
+        return TrainingSums(*dense_sums(self, *self._flat(hidden, targets, weights)), hits)
 
     def total_nll(
         self, hidden: Tensor, targets: Tensor, weights: Tensor | None = None, training: bool | None = False
@@ -249,93 +264,6 @@ class Output(keras.layers.Layer):
         if not 0 < k <= self.vocabulary_size:
             raise ValueError(f"`k` must be between 1 and {self.vocabulary_size}. Received: k={k}.")
 
-    def sample(
-        self,
-        hidden: Tensor,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        seed: int | keras.random.SeedGenerator | None = None,
-    ) -> Tensor:
-        """Draws one word per hidden state from the exact distribution.
-
-        Args:
-            hidden: (…, hidden_dim).
-            temperature: Divisor of the log-probabilities: below 1 sharpens, 0 takes the most probable word.
-            top_k: Number of the most probable words to draw among. Optional.
-            seed: Int or `keras.random.SeedGenerator`.
-
-        Returns:
-            (…) int32 ids; −1 where the probabilities are NaN.
-        """
-        uniform = keras.random.uniform((2, *ops.shape(hidden)[:-1]), dtype="float32", seed=seed)
-        return self.sample_from_uniform(hidden, uniform, temperature, top_k)
-
-    def sample_from_uniform(
-        self, hidden: Tensor, uniform: Tensor, temperature: float = 1.0, top_k: int | None = None
-    ) -> Tensor:
-        """Draws as `sample` does, deterministically from given random numbers.
-
-        Args:
-            hidden: (…, hidden_dim).
-            uniform: (2, …) in [0, 1).
-            temperature: Python number, as in `sample`. A compiled step is compiled again for each value; pass a tensor
-                to `sample_with_temperature` or `sample_top_k` instead.
-            top_k: Python number, as in `sample`.
-
-        Returns:
-            (…) int32 ids.
-        """
-        if not temperature >= 0:  # or NaN
-            raise ValueError(f"`temperature` must not be negative. Received: temperature={temperature}.")
-        if temperature == 0:
-            log_probs, ids = self.top_k(hidden, 1)
-            return ops.where(ops.isnan(log_probs), -1, ids)[..., 0]
-        if top_k is not None:
-            return self.sample_top_k(hidden, uniform, temperature, top_k, min(top_k, self.vocabulary_size))
-        if temperature != 1:
-            return self.sample_with_temperature(hidden, uniform, temperature)
-        uniform = ops.reshape(uniform, [2, -1])
-        return ops.reshape(self.compute_draw(self._rows(hidden), uniform), ops.shape(hidden)[:-1])
-
-    def sample_with_temperature(self, hidden: Tensor, uniform: Tensor, temperature: float | Tensor) -> Tensor:
-        """Draws from all words at a positive temperature.
-
-        Args:
-            hidden: (…, hidden_dim).
-            uniform: (2, …) in [0, 1).
-            temperature: A number or a scalar tensor.
-
-        Returns:
-            (…) int32 ids.
-        """
-        return draw(tempered(self.log_probs(hidden), temperature), uniform[0])
-
-    @old_arguments
-    def sample_top_k(
-        self,
-        hidden: Tensor,
-        uniform: Tensor,
-        temperature: float | Tensor,
-        top_k: int | Tensor,
-        max_k: int,
-        top_p: float | Tensor | None = None,
-    ) -> Tensor:
-        """Draws from the `top_k` most probable words at a positive `temperature`.
-
-        Args:
-            hidden: (…, hidden_dim).
-            uniform: (2, …) in [0, 1).
-            temperature: A number or a scalar tensor.
-            top_k: A number or a scalar tensor, from 1 to `max_k`. 1 takes the most probable word.
-            max_k: Python number, an upper bound of `top_k`.
-            top_p: A number or a scalar tensor. The draw is then among the fewest words whose probabilities, at this
-                temperature and among the `top_k` words, add up to `top_p` (nucleus sampling). Optional.
-
-        Returns:
-            (…) int32 ids.
-        """
-        return draw_best(*self.top_k(hidden, max_k), uniform[0], temperature, top_k, top_p)
-
     def for_inference(self) -> "Output":
         """Returns the layer to predict with, by default this layer."""
         return self
@@ -358,11 +286,7 @@ class Output(keras.layers.Layer):
 
     def compute_alternatives(self, x: Tensor, targets: Tensor, k: int) -> Sequence[Tensor]:
         """Returns the arrays of `alternatives` for rows, by default from `compute_log_probs`."""
-        rows = ops.shape(targets)[0]
-        scores = [ops.zeros(rows), ops.ones(rows, "int32"), ops.zeros(rows)]
-        best = [ops.zeros((rows, k)), ops.zeros((rows, k), "int32")]
-        function = lambda x, targets: alternatives(self.compute_log_probs(x), targets, k)  # noqa: E731
-        return update_rows(function, targets == targets, [x, targets], [*scores, *best], self.vocabulary_size)
+        return alternatives_in_chunks(self.compute_log_probs, x, targets, k, self.vocabulary_size)
 
     def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Returns `(log_probs, ids)`, (rows, k) each, as `top_k` does, by default from `compute_log_probs`."""
@@ -398,3 +322,18 @@ class Output(keras.layers.Layer):
     def _ids(self, targets, hidden):
         check_same_shape(targets, hidden.shape[:-1], "targets", "the hidden states")
         return ops.reshape(word_ids(targets, self.vocabulary_size), [-1])
+
+    @property
+    def has_penalty(self) -> bool:
+        """Whether the loss has a part that logs report by itself."""
+        return self.loss is not None and self.loss.has_penalty
+
+    def get_config(self) -> dict[str, Any]:
+        loss = {} if self.loss is None else {"loss": keras.saving.serialize_keras_object(self.loss)}
+        return {**super().get_config(), **loss}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        loss = config.get("loss")
+        loss = {"loss": keras.saving.deserialize_keras_object(loss)} if isinstance(loss, dict) else {}
+        return cls(**{**config, **loss})

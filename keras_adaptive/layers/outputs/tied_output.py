@@ -78,8 +78,8 @@ class TiedOutput(Output):
     def from_config(cls, config: dict[str, Any]) -> Self:
         tied_to = config.get("tied_to")
         if not isinstance(tied_to, dict):
-            return cls(**config)
-        layer = cls(**{**config, "tied_to": keras.saving.deserialize_keras_object(tied_to)})
+            return super().from_config(config)
+        layer = super().from_config({**config, "tied_to": keras.saving.deserialize_keras_object(tied_to)})
         layer._seeks_tie = True
         return layer
 

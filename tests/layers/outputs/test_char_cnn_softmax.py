@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.layers import AdaptiveSoftmax, CharCNN, CharCNNSoftmax, SampledSoftmax, WordEmbedding
+from keras_adaptive.losses import ImportanceSampling
 from keras_adaptive.models import LanguageModel
 from tests.support import oracle, tiny
 from tests.support.backends import BACKEND, runner, weight_gradients
@@ -29,7 +30,7 @@ def one_number_of_slots(monkeypatch):
 
 
 def make(words=WORDS, **kwargs):
-    layer = CharCNNSoftmax(words, SAMPLES, seed=3, **{"correction_dim": 2, **SIZES, **kwargs})
+    layer = CharCNNSoftmax(words, ImportanceSampling(SAMPLES, seed=3), **{"correction_dim": 2, **SIZES, **kwargs})
     layer.build((None, DIM))
     randomize(layer)
     return layer
@@ -169,7 +170,6 @@ def test_the_published_sizes(correction_dim, billions):
         (WORDS[1:], {}, "`words` must begin with"),
         (WORDS, {"filters": ()}, "`filters` must be numbers of filters"),
         (WORDS[:3], {}, "`num_samples` must be from 1 to `vocabulary_size`, 3"),
-        (WORDS, {"loss": "softmax"}, "`loss` must be one of"),
     ],
 )
 @pytest.mark.once

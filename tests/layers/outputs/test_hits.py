@@ -33,9 +33,14 @@ def made(cutoffs=CUTOFFS, **options):
     return layer
 
 
+def loss_and_hits(layer, *arrays):
+    sums = layer.training_sums(*arrays, with_hits=True)
+    return sums.loss, sums.hits
+
+
 def hits(layer, hidden, targets, mode=MODES[0]):
-    """The hits (sets, rows) of several sets of targets, bool, by `loss_and_hits`."""
-    run, found = runner(lambda *arrays: layer.loss_and_hits(*arrays), mode), []
+    """The hits (sets, rows) of several sets of targets, bool, by `training_sums`."""
+    run, found = runner(lambda *arrays: loss_and_hits(layer, *arrays), mode), []
     for one in targets:
         loss, total = run(hidden, one, BITS)
         tolerance = 1e-5 if layer.compute_dtype == "float32" else 1e-2
@@ -99,7 +104,7 @@ def test_nothing_is_best_where_probabilities_are_not_numbers():
     layer = made(factor=2)
     hidden = np.full((ROWS, DIM), np.nan, "float32")
     targets = ops.convert_to_tensor(np.arange(ROWS, dtype="int32"))
-    assert not numpy(layer.loss_and_hits(ops.convert_to_tensor(hidden), targets, ops.convert_to_tensor(BITS))[1])
+    assert not numpy(loss_and_hits(layer, ops.convert_to_tensor(hidden), targets, ops.convert_to_tensor(BITS))[1])
 
 
 def test_tails_are_computed_only_for_rows_that_need_them(monkeypatch):
@@ -108,16 +113,16 @@ def test_tails_are_computed_only_for_rows_that_need_them(monkeypatch):
     layer.class_table.assign(ops.full(layer.class_table.shape, -9.0))
     hidden = np.abs(hidden)
     monkeypatch.setattr("keras_adaptive.layers.outputs.output.top_k", None)  # a pass of its own would need it
-    monkeypatch.setattr("keras_adaptive.layers.outputs.adaptive_softmax.top_k", None)
+    monkeypatch.setattr("keras_adaptive.layers.outputs.banded_softmax.top_k", None)
     passed = []
 
     def update_rows(function, active, inputs, outputs, columns):
         passed.append(bool(numpy(ops.any(active))))
         return outputs
 
-    monkeypatch.setattr("keras_adaptive.layers.outputs.hits.update_rows", update_rows)
+    monkeypatch.setattr("keras_adaptive.layers.outputs.banded_softmax.update_rows", update_rows)
     targets = ops.convert_to_tensor(np.arange(ROWS, dtype="int32") % 5)
-    layer.loss_and_hits(ops.convert_to_tensor(hidden), targets, ops.convert_to_tensor(BITS))
+    loss_and_hits(layer, ops.convert_to_tensor(hidden), targets, ops.convert_to_tensor(BITS))
     assert passed == [False, False, False]
 
 
@@ -126,11 +131,11 @@ def test_hits_change_no_gradient():
     targets, weights = (ops.convert_to_tensor(a) for a in (np.arange(ROWS, dtype="int32"), np.ones(ROWS, "float32")))
     hidden = np.random.default_rng(5).normal(size=(ROWS, DIM)).astype("float32")
     alone = gradient_function(lambda x: layer.total_nll(x, targets, weights))(hidden)
-    both = gradient_function(lambda x: sum(layer.loss_and_hits(x, targets, weights)))(hidden)
+    both = gradient_function(lambda x: sum(loss_and_hits(layer, x, targets, weights)))(hidden)
     np.testing.assert_array_equal(alone, both)
 
 
 def test_the_best_words_of_a_tied_table_are_hits():
     layer, hidden = AdaptiveSoftmax(SIZE, CUTOFFS, tied_to=WordEmbedding(SIZE, DIM)), np.eye(ROWS, DIM, dtype="float32")
     best, weights = layer.top_k(hidden, 1)[1][:, 0], ops.convert_to_tensor(BITS)
-    assert float(layer.loss_and_hits(ops.convert_to_tensor(hidden), best, weights)[1]) == BITS.sum()
+    assert float(loss_and_hits(layer, ops.convert_to_tensor(hidden), best, weights)[1]) == BITS.sum()

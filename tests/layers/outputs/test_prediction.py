@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
+from keras_adaptive.layers.outputs.banded_softmax import BandedSoftmax
 from keras_adaptive.ops.chunks import chunk_sizes
 from tests.support import oracle
 from tests.support.backends import BACKEND, largest_array, numpy, runner
@@ -175,8 +176,9 @@ def test_targets_outside_the_vocabulary_have_no_score(softmax, hidden, cutoffs):
 def test_a_score_computes_each_logit_once(softmax, hidden, cutoffs, monkeypatch):
     """The head once for all rows, and in a tail the rows of its targets or others, never both."""
     softmax = softmax if cutoffs else plain()
-    logits, bands = softmax._logits, []
-    monkeypatch.setattr(softmax, "_logits", lambda x, band: bands.append((band, x.shape[0])) or logits(x, band))
+    logits, bands = BandedSoftmax._logits, []
+    record = lambda self, x, band: bands.append((band, x.shape[0])) or logits(self, x, band)  # noqa: E731
+    monkeypatch.setattr(BandedSoftmax, "_logits", record)
     targets = np.array([[0, 4, 5, 8], [9, 14, 15, 19]])
     softmax.score(hidden[:2], targets)
     assert [band for band, _ in bands].count(0) == 1

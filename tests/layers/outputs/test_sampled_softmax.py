@@ -185,8 +185,8 @@ def test_mixed_precision(loss, policy, tolerance):
 @pytest.mark.once
 def test_a_subclass_may_compute_the_vectors_of_words():
     class Doubled(SampledSoftmax):
-        def _vectors(self, ids):
-            vectors, bias = super()._vectors(ids)
+        def vectors(self, ids):
+            vectors, bias = super().vectors(ids)
             return 2 * vectors, 2 * bias
 
     layer, other = made(), Doubled(VOCABULARY, SAMPLES, seed=3)

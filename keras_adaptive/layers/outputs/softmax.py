@@ -1,0 +1,132 @@
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from keras import ops
+
+from keras_adaptive.layers.outputs.banded_softmax import BandedSoftmax
+from keras_adaptive.layers.outputs.defaults import TrainingSums, alternatives_in_chunks
+from keras_adaptive.layers.outputs.output import Output
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
+from keras_adaptive.layers.regularization.seeds import SharedSeedGenerator
+from keras_adaptive.losses.row_loss import RowLoss
+from keras_adaptive.losses.sampled import SampledLoss
+from keras_adaptive.ops.logit_chunks import Wanted
+from keras_adaptive.ops.sampling import draw_noise, number_of_candidates
+from keras_adaptive.typing import Tensor
+
+
+class Softmax(Output):
+    """Base class of softmax layers, which differ in where their word vectors come from.
+
+    A subclass implements `softmax()`, and `vectors(ids)` if it can be trained on noise words. It calls
+    `_build_noise()` when it is built.
+
+    Args:
+        vocabulary_size: Number of classes.
+        input_dropout: Dropout rate on the hidden states, in training.
+        tail_dropout: Dropout rate on the projected hidden states of tails, in training.
+        loss: A `losses.RowLoss`, or, for a softmax without tails, a `losses.SampledLoss`.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        *,
+        input_dropout: float = 0.0,
+        tail_dropout: float = 0.0,
+        loss: RowLoss | SampledLoss | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(loss=loss, **kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.input_dropout = input_dropout
+        self.tail_dropout = tail_dropout
+        self._drop_input = SeededDropout(input_dropout, dtype=self.dtype_policy)
+        self._drop_tail = SeededDropout(tail_dropout, dtype=self.dtype_policy)
+        if isinstance(loss, SampledLoss):
+            loss.check(vocabulary_size)
+            self.num_samples = loss.num_samples
+            self.seed_generator = SharedSeedGenerator(loss.seed)
+
+    def softmax(self) -> BandedSoftmax:
+        """Returns the softmax over tensors of the word vectors, all of them."""
+        raise NotImplementedError(f"`{type(self).__name__}` must implement `softmax()`.")
+
+    def vectors(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Returns the vectors (words, dim) and the biases (words,), or `None`, of the words with these ids."""
+        raise NotImplementedError(f"`{type(self).__name__}` must implement `vectors(ids)`.")
+
+    def _build_noise(self):
+        if self.num_samples:
+            self._distribution = self.loss.distribution(self.vocabulary_size)
+            self._candidates = number_of_candidates(self._distribution, self.num_samples)
+
+    def _noise_initializer(self):
+        """Returns the initializer of biases: zeros, or the log-probabilities of the noise."""
+        if not self.num_samples or not self.loss.starts_from_noise:
+            return "zeros"
+        return lambda shape, dtype=None: ops.log(self._distribution.probabilities(ops.arange(shape[0], dtype="int32")))
+
+    def training_loss(
+        self, hidden: Tensor, targets: Tensor, weights: Tensor | None = None, training: bool | None = True
+    ) -> Tensor:
+        if not training:
+            return self.total_nll(hidden, targets, weights)
+        if self.num_samples:
+            return self._sampled_total(*self._flat(hidden, targets, weights))
+        return self._exact_sums(hidden, targets, weights).loss
+
+    def training_sums(self, hidden: Tensor, targets: Tensor, weights: Tensor, with_hits: bool = False) -> TrainingSums:
+        has_own_loss = type(self).training_loss is not Softmax.training_loss
+        exact = not self.num_samples and not has_own_loss
+        return (self._exact_sums if exact else super().training_sums)(hidden, targets, weights, with_hits)
+
+    def _exact_sums(self, hidden, targets, weights, with_hits=False):
+        x, targets, weights = self._flat(hidden, targets, weights)
+        softmax = self.softmax()
+        inputs = self._inputs(softmax, x, targets, weights, training=True)
+        total, rows = softmax.total_and_rows(inputs, Wanted.of(self.loss, best=with_hits))
+        found = {"hits": ops.sum(weights * softmax.hits(inputs, rows))} if with_hits else {}
+        if self.loss is not None:
+            found["nll"] = sum(ops.sum(weights * of_band.nll) for of_band in rows)
+            if self.loss.has_penalty:
+                found["penalty"] = sum(ops.sum(weights * self.loss.penalty(of_band.log_totals)) for of_band in rows)
+        return TrainingSums(total, **found)
+
+    def _sampled_total(self, x, targets, weights):
+        x, targets = self._drop_input(x, training=True), ops.where(targets < self.vocabulary_size, targets, -1)
+        drawn = draw_noise(self._distribution, self.num_samples, self._candidates, self.seed_generator)
+        return self.loss.total(x, targets, weights, self.vectors, self._distribution.probabilities, drawn)
+
+    def compute_total_nll(self, x: Tensor, targets: Tensor, weights: Tensor, training: bool | None) -> Tensor:
+        softmax = self.softmax()
+        inputs = self._inputs(softmax, x, targets, weights, training)
+        return softmax.total_and_rows(inputs, Wanted(None, softmax.soft_cap))[0]
+
+    def _inputs(self, softmax, x, targets, weights, training):
+        """Returns the inputs of the losses of all bands, after dropout."""
+        drop = functools.partial(self._drop_tail, training=training)
+        return softmax.inputs(self._drop_input(x, training=training), targets, weights, drop)
+
+    @property
+    def _soft_cap(self):
+        return None if self.loss is None else self.loss.soft_cap
+
+    def compute_nll(self, x: Tensor, targets: Tensor) -> Tensor:
+        return self.softmax().nll(x, targets)
+
+    def compute_log_probs(self, x: Tensor) -> Tensor:
+        return self.softmax().log_probs(x)
+
+    def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        return self.softmax().top_k(x, k)
+
+    def compute_score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return self.softmax().score(x, targets)
+
+    def compute_alternatives(self, x: Tensor, targets: Tensor, k: int) -> Sequence[Tensor]:
+        return alternatives_in_chunks(self.softmax().log_probs, x, targets, k, self.vocabulary_size)
+
+    def compute_draw(self, x: Tensor, uniform: Tensor) -> Tensor:
+        return self.softmax().draw(x, uniform)
