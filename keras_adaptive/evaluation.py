@@ -7,7 +7,6 @@ import numpy as np
 
 from keras_adaptive.data import EOS, UNK, ContextWindows, Corpus
 from keras_adaptive.data.batches.token_stream import cut, stream_bounds
-from keras_adaptive.deprecation import old_names as _old_names
 from keras_adaptive.metrics import (
     loss_by_bucket,
     loss_by_frequency,
@@ -160,9 +159,7 @@ def lengths(corpus: Corpus, split: str) -> dict[str, int]:
     Returns:
         Dict with the numbers of `"byte"`, `"character"` and `"word"`, as far as they are known.
     """
-    facts = corpus.metadata["splits"][split]
-    size = facts.get("text_bytes", facts.get("bytes"))  # version 0.1 may lack both
-    known = {} if size is None else {"byte": size}
+    known = {"byte": corpus.metadata["splits"][split]["text_bytes"]}
     if not corpus.unit.is_character:
         return {**known, "word": len(corpus.words(split))}
     words, tokens = corpus.vocabulary.words, corpus.tokens(split)
@@ -253,6 +250,3 @@ def by_length(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict]:
         return []
     letters = np.isin(corpus.vocabulary.words, list(string.ascii_letters))
     return probability_by_length(nll, _white_space(corpus)[words], letters[words], LETTERS)
-
-
-_old_names(__name__)

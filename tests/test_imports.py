@@ -14,7 +14,7 @@ PACKAGE = ROOT / "keras_adaptive"
 
 # What each part of keras_adaptive may import of the others, in any line of any of its modules.
 GROUND = {"fields", "files", "special_words"}
-FOR_ALL = {"deprecation", "typing"}
+FOR_ALL = {"typing"}
 LEAVES = {"data", "metrics", "optimizers", "callbacks"}
 TOP = {"export", "distribution", "fairseq", "evaluation"}
 FLOORS = {"backend", "ops"}

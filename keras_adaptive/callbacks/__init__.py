@@ -9,6 +9,3 @@ from keras_adaptive.callbacks.terminate_on_hang import TerminateOnHang as Termin
 from keras_adaptive.callbacks.terminate_on_non_finite import TerminateOnNonFinite as TerminateOnNonFinite
 from keras_adaptive.callbacks.throughput import Throughput as Throughput
 from keras_adaptive.callbacks.train_log import TrainLog as TrainLog
-from keras_adaptive.deprecation import old_names as _old_names
-
-_old_names(__name__)

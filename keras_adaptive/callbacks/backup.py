@@ -117,7 +117,7 @@ class Backup(keras.callbacks.Callback):
         if not model.optimizer.built:  # a second build of a LossScaleOptimizer would create its variables again
             model.optimizer.build(model.trainable_variables)
         groups, self._metrics = variables(model), arrays["metrics"]
-        # Checkpoints of earlier versions lack the last metrics, which start from 0.
+        # A checkpoint of a model that had fewer metrics lacks the last ones, which start from 0.
         newer = groups["metrics"][len(self._metrics) :]
         self._metrics += [np.zeros(variable.shape, "float32") for variable in newer]
         if len(groups["metrics"]) < len(self._metrics):  # Keras creates the missing ones when `fit` begins

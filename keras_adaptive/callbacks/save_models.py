@@ -55,7 +55,7 @@ class SaveModels(keras.callbacks.Callback):
         return {"best": self.best, "since_best": self.since_best}
 
     def set_state(self, state: dict) -> None:
-        self.best, self.since_best = state["best"], state.get("since_best", 0)
+        self.best, self.since_best = state["best"], state["since_best"]
 
     @property
     def has_ended(self) -> bool:

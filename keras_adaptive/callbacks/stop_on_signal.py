@@ -6,7 +6,6 @@ from typing import Any
 import keras
 
 from keras_adaptive.callbacks.backup import Backup
-from keras_adaptive.deprecation import old_arguments
 
 
 class StopOnSignal(keras.callbacks.Callback):
@@ -31,7 +30,6 @@ class StopOnSignal(keras.callbacks.Callback):
     ```
     """
 
-    @old_arguments
     def __init__(self, backup: Backup, all_reduce_max: Callable[[int], int] = int) -> None:
         super().__init__()
         self.backup = backup

@@ -80,7 +80,7 @@ class TrainLog(keras.callbacks.Callback):
         return {**sums, **numbers, "logs": logs, "in_epoch": self._in_epoch, "length": os.path.getsize(self.path)}
 
     def set_state(self, state: dict) -> None:
-        self._interval, self._seen = (_three(state[name]) for name in ("interval", "seen"))
+        self._interval, self._seen = (np.array(state[name]) for name in ("interval", "seen"))
         self._updates, self._tokens, self._seconds = (state[name] for name in ("updates", "tokens", "seconds"))
         self._length, self._logs = state["length"], state["logs"]
         self._in_epoch = self._amid_epoch = state["in_epoch"]
@@ -195,11 +195,6 @@ def _is_record(line):
         return line.endswith(b"\n") and isinstance(json.loads(line), dict)
     except ValueError:
         return False
-
-
-def _three(sums):
-    """Returns the three sums; a checkpoint of version 0.1 lacks the sum of the words' nats."""
-    return np.array(sums if len(sums) == 3 else [sums[0], *sums])
 
 
 def finite(value):

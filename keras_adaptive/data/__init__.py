@@ -28,11 +28,8 @@ from keras_adaptive.data.sources.docstrings import write_docstrings as write_doc
 from keras_adaptive.data.sources.own_text import split_text as split_text
 from keras_adaptive.data.sources.public_corpora import PUBLIC_CORPORA as PUBLIC_CORPORA
 from keras_adaptive.data.sources.public_corpora import prepare_public as prepare_public
-from keras_adaptive.deprecation import old_names as _old_names
 from keras_adaptive.special_words import BOS as BOS
 from keras_adaptive.special_words import EOS as EOS
 from keras_adaptive.special_words import PAD as PAD
 from keras_adaptive.special_words import SPECIAL_WORDS as SPECIAL_WORDS
 from keras_adaptive.special_words import UNK as UNK
-
-_old_names(__name__)

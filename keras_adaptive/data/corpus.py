@@ -131,7 +131,7 @@ class Corpus:
     def verify(self, *splits: str) -> None:
         """Verifies the checksums of the files of splits, and that their ids belong to the vocabulary.
 
-        Each file is read once. A corpus of version 0.1 may lack checksums; only the sizes are then compared.
+        Each file is read once.
 
         Args:
             *splits: Any of "train", "valid" and "test".
@@ -165,10 +165,8 @@ class Corpus:
         """Returns the (path, facts) of the files of a split, and checks that they exist and have the right size."""
         if split not in SPLITS:
             raise ValueError(f"`split` must be one of {SPLITS}. Received: {split!r}")
-        facts = self.metadata["splits"][split]
-        size = facts[kind] * self._dtype(kind).itemsize
-        whole = [{"file": f"{split}.{kind}", "bytes": size, "crc32": None}]  # earlier versions wrote a single file
-        shards = [(self.data_dir / shard["file"], shard) for shard in facts.get("shards", {}).get(kind, whole)]
+        shards = self.metadata["splits"][split]["shards"][kind]
+        shards = [(self.data_dir / shard["file"], shard) for shard in shards]
         for path, shard in shards:
             if not path.is_file():
                 raise ValueError(f"{path} is missing. Put it back, or prepare the corpus again.")
@@ -206,7 +204,7 @@ def _verify(path, crc32, dtype, vocabulary_size):
             ids = np.frombuffer(chunk, dtype)
             if ids.min() < 0 or ids.max() >= vocabulary_size:
                 outside = outside or ids[(ids < 0) | (ids >= vocabulary_size)][:1].tolist()
-    if crc32 not in (None, f"{checksum:08x}"):
+    if crc32 != f"{checksum:08x}":
         raise ValueError(f"{path} has changed since it was made. Put it back, or prepare the corpus again.")
     if outside:
         raise ValueError(

@@ -33,20 +33,23 @@ DTYPE = one_of(*DTYPES)
 RULE = Field(f"{RULES}, the version of a rule", lambda value: type(value) is int and value == RULES)
 SHARDS = Field("a list of at least one shard", lambda value: isinstance(value, list) and value)
 
-RUN = {
+VOCABULARY = {"size": COUNT, "sha256": SHA256}
+RUN = {  # fields of a converted run
     "tokenizer": one_of(*TOKENIZERS),
     "unit": one_of(*NAMES),
-}  # fields of a converted run
+    "vocabulary": VOCABULARY,
+}
 MIN_COUNT = or_null(COUNT)
-VOCABULARY = {"size": COUNT, "sha256": SHA256}
-SPLIT = {"tokens": COUNT, "lines": COUNT, "unknown": COUNT, "unknown_share": SHARE, "sha256": SHA256}
 SIZES = ("bytes", "text_bytes")  # of the file, and of its text with one byte for each end of a line
+SPLIT = {
+    **{"tokens": COUNT, "lines": COUNT, "unknown": COUNT, "unknown_share": SHARE, "sha256": SHA256},
+    **dict.fromkeys(SIZES, POSITIVE),
+    "shards": {"tokens": SHARDS},
+}
 SHARD = {"file": FILE, "bytes": COUNT, "crc32": CRC32}
 CORPUS = {
-    **RUN,
     "source": TEXT,
     "min_count": MIN_COUNT,
-    "vocabulary": VOCABULARY,
     "dtype": DTYPE,
     "splits": dict.fromkeys(SPLITS, SPLIT),
 }
@@ -54,7 +57,7 @@ MERGES = {"number": COUNT, "sha256": SHA256}
 OF_SUBWORDS = {
     "merges": MERGES,
     "words": {**VOCABULARY, "dtype": DTYPE},
-    "splits": dict.fromkeys(SPLITS, {"words": COUNT, "unknown_words": COUNT}),
+    "splits": dict.fromkeys(SPLITS, {"words": COUNT, "unknown_words": COUNT, "shards": {"words": SHARDS}}),
 }
 
 
@@ -63,10 +66,10 @@ def read_metadata(path: str | os.PathLike) -> dict:
 
     Args:
         path: Path of the file in the folder of a corpus or of a run. The file of a converted run has only a tokenizer,
-            a unit and, unless version 0.1 wrote it, a vocabulary.
+            a unit and a vocabulary.
 
     Returns:
-        The contents, a dict. `unit` is a `Unit`, and `tokenizer` is "words_1" if version 0.1 split the text into words.
+        The contents, a dict. `unit` is a `Unit`.
 
     Raises:
         ValueError: If the file is not JSON, or a field is missing or differs from what `prepare` writes. The message
@@ -82,24 +85,19 @@ def read_metadata(path: str | os.PathLike) -> dict:
     with reading(path, "a file of JSON", "Put it back, or prepare the corpus again."):
         metadata = json.loads(read_text(path))
     _check(path, "", metadata, RUN)
-    if "rules" in metadata:
-        _check(path, "rules", metadata["rules"], RULE)
-    elif metadata["tokenizer"] == "words":
-        metadata["tokenizer"] = "words_1"
+    if metadata["tokenizer"] == "words" or "rules" in metadata:
+        _check(path, "", metadata, {"rules": RULE})
     units = units_of(metadata["tokenizer"])
     if metadata["unit"] not in units:
         raise _wrong(path, "unit", metadata["unit"], f"{' or '.join(units)}, according to `tokenizer`")
     metadata["unit"] = NAMES[metadata["unit"]]
-    for name, fields in {"vocabulary": VOCABULARY, "merges": MERGES}.items():
-        if name in metadata:
-            _check(path, name, metadata[name], fields)
+    if "merges" in metadata:
+        _check(path, "merges", metadata["merges"], MERGES)
     if metadata.keys() & {"dtype", "splits"}:
         _check(path, "", metadata, CORPUS)
         if metadata["unit"].is_piece:
             _check(path, "", metadata, OF_SUBWORDS)
         for split in SPLITS:
-            for name in filter(metadata["splits"][split].__contains__, SIZES):  # not written by earlier versions
-                _check(path, f"splits.{split}.{name}", metadata["splits"][split][name], POSITIVE)
             _check_counts(path, f"splits.{split}", metadata["splits"][split])
             _check_shards(path, f"splits.{split}", metadata["splits"][split], metadata)
     return metadata
@@ -111,20 +109,17 @@ def _check_counts(path, name, split):
         if split.get(key, 0) > split["tokens"]:
             raise _wrong(path, f"{name}.{key}", split[key], f"at most {split['tokens']:,}, the number of tokens")
     most = _MOST_BYTES * split["tokens"]
-    for key in filter(split.__contains__, SIZES):
+    for key in SIZES:
         if split[key] > most:
             raise _wrong(path, f"{name}.{key}", split[key], f"at most {most:,}, a megabyte per token")
 
 
 def _check_shards(path, name, split, metadata):
-    """Checks the shards of a split; a corpus of an earlier version has none."""
-    all_shards = split.get("shards", {})
-    _check(path, f"{name}.shards", all_shards, {})
-    for kind, shards in all_shards.items():
+    """Checks the shards of a split."""
+    for kind, shards in split["shards"].items():
         place = f"{name}.shards.{kind}"
         if kind not in ("tokens", "words") or kind == "words" and not metadata["unit"].is_piece:
             raise _wrong(path, place, kind, "tokens, or words in a corpus of sub-words")
-        _check(path, place, shards, SHARDS)
         for index, shard in enumerate(shards):
             _check(path, f"{place}.{index}", shard, SHARD)
         itemsize = np.dtype((metadata if kind == "tokens" else metadata["words"])["dtype"]).itemsize

@@ -5,10 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_adaptive.deprecation import old_methods
 
-
-@old_methods
 class Strategy:
     """Divides the batches of a training among replicas. This base class is the strategy for one device.
 

@@ -3,14 +3,12 @@ from collections.abc import Callable
 from keras_adaptive.data.codecs.subwords import Subwords
 from keras_adaptive.data.codecs.units import unit_of
 from keras_adaptive.data.codecs.vocabulary import Vocabulary
-from keras_adaptive.deprecation import old_methods
 from keras_adaptive.export.graph_subwords import GraphSubwords
 from keras_adaptive.export.graph_words import graph_words
 from keras_adaptive.special_words import EOS
 from keras_adaptive.typing import Tensor
 
 
-@old_methods
 class GraphText:
     """Converts text to tokens and back inside a TensorFlow graph, in the same way as in training.
 

@@ -43,19 +43,19 @@ def graph_words(lines: Tensor, tokenizer: str) -> Tensor:
         numbers = tf.cast(tf.io.decode_raw(parts.values, tf.uint8), tf.int32)
         return parts.with_values(tf.gather(SYMBOLS, tf.reshape(numbers, [-1])))
     lines = tf.strings.regex_replace(lines, _re2(r"[\s]+"), " ")
-    if tokenizer in ("words", "words_1"):
-        return _words_and_marks(lines, tokenizer)
+    if tokenizer == "words":
+        return _words_and_marks(lines)
     words = tf.strings.split(lines)
     if tokenizer == "ptb_characters":
         words = words.with_values(tf.where(words.values == "_", " ", words.values))
     return words
 
 
-def _words_and_marks(lines, tokenizer):
+def _words_and_marks(lines):
     """Splits lines into words and marks. Runs of a mark are joined afterwards, since RE2 has no back references."""
     import tensorflow as tf
 
-    word, mark, _ = rule(tokenizer)
+    word, mark, _ = rule()
     lines = tf.strings.regex_replace(lines, _re2(f"{mark}|{word}"), rf"{_BEFORE_WORD}\0")
     parts = tf.strings.split(lines, _BEFORE_WORD)[:, 1:]  # each part is a word, followed by its space if there was one
     rows, parts = parts.value_rowids(), parts.flat_values

@@ -6,7 +6,6 @@ from functools import partial
 import keras
 
 from keras_adaptive.backend.checks import check_number_of_layers
-from keras_adaptive.deprecation import old_arguments
 from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.bodies.causal_attention import CausalAttention
 from keras_adaptive.layers.bodies.context_concatenation import ContextConcatenation
@@ -61,7 +60,6 @@ def assemble(
     return LanguageModel(word_input, body, make_output(name="word_output", dtype=dtype, **shared))
 
 
-@old_arguments
 def transformer(
     *,
     num_blocks: int,
@@ -210,7 +208,6 @@ def hybrid_transformer(
     return TransformerDecoder(blocks, dim, positions=positions, dropout=dropout, dtype=dtype, name=name)
 
 
-@old_arguments
 def transformer_lm(
     vocabulary_size: int,
     *,

@@ -8,7 +8,6 @@ from keras import ops
 
 from keras_adaptive.backend.checks import check_shapes
 from keras_adaptive.backend.custom_vjp import custom_vjp
-from keras_adaptive.deprecation import old_arguments
 from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.chunks import default_chunk_rows
 from keras_adaptive.ops.linear_cross_entropy import linear_cross_entropy
@@ -37,7 +36,6 @@ class SampledValues(NamedTuple):
     counts: Tensor
 
 
-@old_arguments
 def sampled_cross_entropy(
     x: Tensor,
     vectors: Tensor,
@@ -94,7 +92,6 @@ def sampled_cross_entropy(
     return linear_cross_entropy(x, table, places, weights, target_logits[:, None], bias=noise_bias, excluded=excluded)
 
 
-@old_arguments
 def noise_contrastive_loss(
     x: Tensor,
     vectors: Tensor,

@@ -1,5 +1,4 @@
 import os
-import re
 from pathlib import Path
 
 from keras_adaptive.backend.checks import non_finite
@@ -61,8 +60,6 @@ def check_run(folder: str | os.PathLike) -> None:
 def read_model(folder: str | os.PathLike, name: str, words: int) -> LanguageModel:
     """Reads the best or the last model of a run.
 
-    A model without a `trained_length`, which an earlier version wrote, gets the length in the flags of the run.
-
     Args:
         folder: Folder of the run.
         name: "best" or "last".
@@ -86,12 +83,4 @@ def read_model(folder: str | os.PathLike, name: str, words: int) -> LanguageMode
             f"The weight {weight} in {path} is not finite, or its square is not, and its answers would mean nothing: "
             "train again with a lower learning rate, or take another model of the run."
         )
-    model.trained_length = model.trained_length or _length_in_flags(folder)
     return model
-
-
-def _length_in_flags(folder):
-    """Returns the --length of a run; `None` if its folder holds no flags.txt with one."""
-    path = Path(folder, "flags.txt")
-    found = path.is_file() and re.search(r"^--length=([1-9][0-9]{0,8})$", path.read_text("utf-8", "replace"), re.M)
-    return int(found[1]) if found else None

@@ -34,6 +34,7 @@ def write_run(path, model):
     path.mkdir()
     metadata = {"source": "none", "tokenizer": "whitespace", "unit": "word", "vocabulary": facts}
     run.write("--dim=8\n--length=8\n--updates=100\n", vocabulary, metadata)
+    model.trained_length = 8
     model.save(path / "best.keras")
     (path / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in CURVE), encoding="utf-8")
     (path / "evaluation_valid.json").write_text(json.dumps(EVALUATION), encoding="utf-8")

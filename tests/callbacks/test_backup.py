@@ -313,7 +313,7 @@ def test_checkpoints_of_another_training_are_not_mixed_in(tmp_path):
 
 @pytest.mark.once
 def test_a_metric_that_a_checkpoint_lacks_starts_from_zero(tmp_path):
-    """As of an earlier version, whose models had fewer metrics."""
+    """As where the model had fewer metrics when the checkpoint was written."""
     save(tmp_path, 1)
     path = tmp_path / "update_0000000001.npz"
     state, arrays = backup.read(path)

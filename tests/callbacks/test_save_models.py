@@ -157,4 +157,5 @@ def test_patience_ends_training_and_its_count_goes_on(tmp_path):
         assert stopped_after(losses, patience=3, writes=writes) == {"best": 1.0, "since_best": 0}
         assert stopped_after([4.0], {"best": 3.0, "since_best": 1}, patience=2, writes=writes) == 1
     assert stopped_after([4.0] * 9) == {"best": 4.0, "since_best": 8}
-    assert stopped_after([4.0, 5.0], {"best": 3.0}, patience=3) == {"best": 3.0, "since_best": 2}  # of version 0.1
+    state = {"best": 3.0, "since_best": 0}
+    assert stopped_after([4.0, 5.0], state, patience=3) == {"best": 3.0, "since_best": 2}

@@ -129,15 +129,6 @@ def test_what_a_power_loss_leaves_is_cut_off(tmp_path, rest, known):
 
 
 @pytest.mark.once
-def test_sums_of_a_checkpoint_of_version_0_1_are_read(tmp_path):
-    """They were of the loss and the tokens; the loss was that of the words."""
-    log = TrainLog(tmp_path / "log", every=1)
-    state = {"updates": 2, "tokens": 2, "seconds": 1.0, "logs": {}, "in_epoch": True, "length": 0}
-    log.set_state({"interval": [6.0, 3.0], "seen": [10.0, 5.0], **state})
-    assert log._interval.tolist() == [6, 6, 3] and log._seen.tolist() == [10, 10, 5]
-
-
-@pytest.mark.once
 def test_tensorboard_gets_the_same_numbers(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -13,6 +13,8 @@ from keras_adaptive.files import read_json_lines
 pytestmark = pytest.mark.once
 
 BIG = 10**30
+VOCABULARY = {"size": 8, "sha256": "0" * 64}
+CONVERTED = {"source": "model.pt", "tokenizer": "whitespace", "unit": "word", "vocabulary": VOCABULARY}
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +57,14 @@ ATTACKS = [
         "splits.train.tokens": [-1, 0, 4, 2.0, BIG, "5", None, ...],
         "splits.train.lines": [-1, BIG, 10**15, 6, None, [], ...],
         "splits.test.unknown": [-1, BIG, 10**15, 6, "many", ...],
-        "splits.test.bytes": [0, -1, 2.5, BIG, 10**15, True, "9", None],
-        "splits.test.text_bytes": [0, -1, 2.5, BIG, 10**15, True, "9", None],
+        "splits.test.bytes": [0, -1, 2.5, BIG, 10**15, True, "9", None, ...],
+        "splits.test.text_bytes": [0, -1, 2.5, BIG, 10**15, True, "9", None, ...],
         "splits.valid.sha256": ["", "g" * 64, None, 5, ...],
         "splits.train.unknown_share": [-0.1, 1.5, float("nan"), float("inf"), BIG, True, "0", None, ...],
         "source": [None, 3, ["a"], {}, ...],
         "min_count": [-1, 1.5, True, "3", BIG, ...],
-        "splits.train.shards": [None, [], 3],
-        "splits.train.shards.tokens": [None, [], {}, "a", [3], [None]],
+        "splits.train.shards": [None, [], 3, ...],
+        "splits.train.shards.tokens": [None, [], {}, "a", [3], [None], ...],
         "splits.train.shards.chars": [[]],
         "splits.train.shards.words": [[{"file": "a", "bytes": 0, "crc32": "00000000"}]],
         f"{SHARD}.file": ["../secret", "/etc/passwd", "a/b", "..", ".", "", "a\0b", "C:secret", "a\\b", None, 3, ...],
@@ -82,6 +84,7 @@ ON_SUBWORDS = [
     ("splits.test.words", 10**15),
     ("splits.test.unknown_words", 10**15),
     ("splits.test.unknown_words", ...),
+    ("splits.train.shards.words", ...),
     ("splits.train.shards.words.0.file", "../words"),
     ("splits.train.shards.words.0.bytes", 2),
 ]
@@ -123,7 +126,8 @@ def test_a_size_that_is_not_that_of_the_file_is_named(corpora, tmp_path, place, 
 @pytest.mark.parametrize("tokenizer", ["characters", "bytes", "words"])
 @pytest.mark.parametrize("unit", ["character", "byte", "word", "sub-word"])
 def test_the_unit_and_the_tokenizer_belong_together(tmp_path, tokenizer, unit):
-    (tmp_path / "corpus.json").write_text(json.dumps({"tokenizer": tokenizer, "unit": unit}))
+    rules = {"rules": 2} if tokenizer == "words" else {}
+    (tmp_path / "corpus.json").write_text(json.dumps({**CONVERTED, "tokenizer": tokenizer, "unit": unit, **rules}))
     if unit in {"characters": ["character"], "bytes": ["byte"], "words": ["word", "sub-word"]}[tokenizer]:
         assert read_metadata(tmp_path / "corpus.json")["unit"] == unit
     else:
@@ -155,13 +159,9 @@ def test_what_prepare_writes_is_read(corpora):
         assert read_metadata(corpus.data_dir / "corpus.json") == corpus.metadata
 
 
-CONVERTED = {"source": "model.pt", "tokenizer": "whitespace", "unit": "word"}
-
-
-@pytest.mark.parametrize("more", [{}, {"vocabulary": {"size": 8, "sha256": "0" * 64}}], ids=["version 0.1", "now"])
-def test_a_converted_run_has_no_text(tmp_path, more):
-    (tmp_path / "corpus.json").write_text(json.dumps({**CONVERTED, **more}))
-    assert read_metadata(tmp_path / "corpus.json") == {**CONVERTED, **more}
+def test_a_converted_run_has_no_text(tmp_path):
+    (tmp_path / "corpus.json").write_text(json.dumps(CONVERTED))
+    assert read_metadata(tmp_path / "corpus.json") == CONVERTED
     with pytest.raises(ValueError, match=f"{tmp_path} holds no corpus. Make one"):
         load_corpus(tmp_path)
 
@@ -174,9 +174,8 @@ def test_a_field_of_a_converted_run_that_is_not_what_we_write_is_named(tmp_path,
 
 
 @pytest.mark.parametrize("dtype, outside", [("uint16", 8), ("uint16", 65535), ("int32", -1), ("int32", 2**31 - 1)])
-@pytest.mark.parametrize("with_checksum", [True, False])
-def test_ids_outside_the_vocabulary_are_found(corpora, tmp_path, dtype, outside, with_checksum):
-    """In a file whose sizes and checksums are right, or of an earlier version, which had no checksums."""
+def test_ids_outside_the_vocabulary_are_found(corpora, tmp_path, dtype, outside):
+    """In a file whose sizes and checksums are right."""
     corpus = corpora[0]
     tokens = np.array(corpus.tokens("train")).astype(dtype)
     tokens[3] = outside
@@ -184,10 +183,9 @@ def test_ids_outside_the_vocabulary_are_found(corpora, tmp_path, dtype, outside,
     facts = {"file": "train.tokens", "bytes": tokens.nbytes, "crc32": f"{zlib.crc32(tokens.tobytes()):08x}"}
     metadata = changed(corpus.metadata, "dtype", dtype)
     for split in ("valid", "test"):
-        del metadata["splits"][split]["shards"]
+        (shard,) = metadata["splits"][split]["shards"]["tokens"]
+        shard["bytes"] = metadata["splits"][split]["tokens"] * tokens.itemsize
     metadata["splits"]["train"]["shards"] = {"tokens": [facts]}
-    if not with_checksum:
-        del metadata["splits"]["train"]["shards"]
     (tmp_path / "corpus.json").write_text(json.dumps(metadata))
     (tmp_path / "vocabulary.txt").write_bytes((corpus.data_dir / "vocabulary.txt").read_bytes())
     tokens.tofile(tmp_path / "train.tokens")

@@ -122,7 +122,7 @@ def test_the_trained_length_is_kept_in_files_and_copies(model, tmp_path):
     assert read_language_model(tmp_path / "model.keras").trained_length == LENGTH
     assert keras.saving.load_model(tmp_path / "model.keras").trained_length == LENGTH
     config = model.get_config()
-    del config["trained_length"]  # as in files of earlier versions
+    del config["trained_length"]
     assert LanguageModel.from_config(config).trained_length is None
     for wrong in (0, -1, 1.5, "8", True, 2**40):
         with pytest.raises(ValueError, match="`trained_length` must be None or a whole number from 1"):

@@ -4,6 +4,7 @@ import contextlib
 import threading
 
 from keras_adaptive.data import Subwords, Vocabulary
+from keras_adaptive.data.codecs.words import recorded
 from tests.support.tiny import WORDS, language_model, system
 from trainers import serve
 from trainers.experiments.run_folder import RunFolder
@@ -17,11 +18,12 @@ def write_run(path, model, vocabulary, tokenizer="whitespace", unit="word", merg
     run = RunFolder(path)
     path.mkdir(parents=True)
     facts = {"size": len(vocabulary), "sha256": vocabulary.sha256}
-    metadata = {"source": "none", "tokenizer": tokenizer, "unit": unit, "vocabulary": facts}
+    metadata = {"source": "none", **recorded(tokenizer), "unit": unit, "vocabulary": facts}
     if merges:
         merges.save(path / "merges.txt")
         metadata["merges"] = {"number": len(merges.merges), "sha256": merges.sha256}
     run.write(flags, vocabulary, metadata)
+    model.trained_length = 8
     model.save(path / "best.keras")
     return run
 

@@ -23,7 +23,9 @@ def test_the_examples(tmp_path, monkeypatch, capsys):
     vocabulary, run = Vocabulary([*WORDS[:4], "It", "was", *WORDS[6:]], range(20, 0, -1)), tmp_path / "runs/books"
     run.mkdir(parents=True)
     vocabulary.save(run / "vocabulary.txt")
-    (run / "corpus.json").write_text(json_text({"tokenizer": "words", "unit": "word"}))
+    facts = {"size": len(vocabulary), "sha256": vocabulary.sha256}
+    metadata = {"tokenizer": "words", "rules": 2, "unit": "word", "vocabulary": facts}
+    (run / "corpus.json").write_text(json_text(metadata))
     system("CNN").save(run / "best.keras")
     (tmp_path / "books.txt").write_text("it was the age of foolishness\n" * 20)
     on_tensorflow, names = BACKEND == "tensorflow", {}

@@ -1,5 +1,6 @@
 """Strings in and strings out: what `TextModel` returns is what the model computes of ids."""
 
+import json
 import math
 from pathlib import Path
 
@@ -237,7 +238,8 @@ def test_a_run_folder_is_loaded(text, tmp_path):
     with pytest.raises(ValueError, match=r"holds no run \(vocabulary.txt is missing\)"):
         keras_adaptive.load(tmp_path)
     text.vocabulary.save(tmp_path / "vocabulary.txt")
-    (tmp_path / "corpus.json").write_text('{"tokenizer": "whitespace", "unit": "word"}')
+    facts = {"size": len(text.vocabulary), "sha256": text.vocabulary.sha256}
+    (tmp_path / "corpus.json").write_text(json.dumps({"tokenizer": "whitespace", "unit": "word", "vocabulary": facts}))
     with pytest.raises(ValueError, match="holds no best.keras yet: train it with trainers.train"):
         keras_adaptive.load(tmp_path)
     text.model.save(tmp_path / "last.keras")

@@ -256,9 +256,6 @@ def test_losses_of_another_model_or_text_are_not_used(corpus, tmp_path, evaluati
     last = 0
     assert analysed_anew() == all_of_it
     assert analysed_anew() == []
-    for path in run.glob("losses_*_context_*"):
-        path.rename(path.with_name(path.name.replace("context", "behind")))  # as earlier versions named it
-    assert analysed_anew() == []
     last = 3
     (run / "best.keras").write_bytes(b"another model")
     assert analysed_anew() == all_of_it

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import EOS, Vocabulary, draw_passages, load_corpus, prepare
+from keras_adaptive.data.codecs.words import recorded
 from tests.support.programs import call, refused
 from tests.support.tiny import WORDS, language_model
 from trainers import last_words, passages
@@ -19,10 +20,12 @@ COUNTS = [9, 0, 9, 9, *range(1506, 1494, -1), *[4] * 4]
 
 def make_run(path, vocabulary, tokenizer="whitespace", unit="word", model=None):
     facts = {"size": len(vocabulary), "sha256": vocabulary.sha256}
-    metadata = {"source": "none", "tokenizer": tokenizer, "unit": unit, "vocabulary": facts}
+    metadata = {"source": "none", **recorded(tokenizer), "unit": unit, "vocabulary": facts}
     path.mkdir()
     RunFolder(path).write("--length=8\n", vocabulary, metadata)
-    (model or language_model()).save(path / "best.keras")
+    model = model or language_model()
+    model.trained_length = 8
+    model.save(path / "best.keras")
     return path
 
 

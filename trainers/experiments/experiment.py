@@ -48,11 +48,12 @@ class Experiment:
         Raises:
             ValueError: If a flag was given that no chosen part takes.
         """
-        chosen = cls._of_values(values)
+        parts, tied = {role: values[role].value for role in PARTS}, values["tie_words"].value
+        taken = _taken(parts, tied)
         for name in HYPERPARAMETERS:
-            if values[name].present and name not in chosen.settings:
-                raise ValueError(_not_taken(name, chosen.parts, chosen.settings["tie_words"]))
-        return chosen
+            if values[name].present and name not in taken:
+                raise ValueError(_not_taken(name, parts, tied))
+        return cls(parts, {name: values[name].value for name in taken})
 
     @classmethod
     def of_arguments(cls, arguments):
@@ -65,20 +66,11 @@ class Experiment:
 
     @classmethod
     def of_run(cls, run):
-        """Returns the experiment of a `RunFolder`. A setting that is newer than the run has its default.
-
-        Runs of earlier versions contain the settings of all parts. Settings that no chosen part takes are ignored.
-        """
+        """Returns the experiment of a `RunFolder`. A setting that is newer than the run has its default."""
         try:
-            values = _parse([f"--{name}={value}" for name, value in run.flags().items()])
+            return cls.of_flags(_parse([f"--{name}={value}" for name, value in run.flags().items()]))
         except ValueError as error:
             raise ValueError(f"{run.path}/flags.txt does not hold the flags of a run: {error}. Put it back.") from None
-        return cls._of_values(values)
-
-    @classmethod
-    def _of_values(cls, values):
-        parts = {role: values[role].value for role in PARTS}
-        return cls(parts, {name: values[name].value for name in _taken(parts, values["tie_words"].value)})
 
     def model(self, vocabulary):
         """Builds the `LanguageModel` for a `Vocabulary`, with random weights.

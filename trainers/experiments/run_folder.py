@@ -236,9 +236,7 @@ class RunFolder:
 
     def structure(self, name="best"):
         """Returns the best or the last model of the run without its weights, which is read in no time."""
-        model = read_structure(self.model_file(name))
-        model.trained_length = model.trained_length or self.length
-        return model
+        return read_structure(self.model_file(name))
 
     def model_file(self, name="best"):
         """Returns the path of the best or the last model."""

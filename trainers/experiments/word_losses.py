@@ -181,8 +181,7 @@ class Run(Scored):
         last = "_of_last" if self.model == "last" else ""
         path = self.folder.path / f"losses_{split}_{blocks.name}{last}.npz"
         of = f"model {self.model_digest}, text {self.texts()[split]}"
-        old = path.with_name(path.name.replace("_context_", "_behind_"))  # its name in earlier versions
-        if (kept := read_losses(path if path.exists() else old, of)) is not None:
+        if (kept := read_losses(path, of)) is not None:
             return kept
         print(f"Evaluating for {path}", flush=True)
         losses = WordLosses(*blocks.word_losses(inference(), self.corpus, split, path.name), model().count_params())

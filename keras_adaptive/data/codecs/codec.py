@@ -11,10 +11,8 @@ from keras_adaptive.data.codecs.units import UNITS, unit_of
 from keras_adaptive.data.codecs.vocabulary import Vocabulary
 from keras_adaptive.data.codecs.words import TOKENIZERS
 from keras_adaptive.data.metadata import read_metadata
-from keras_adaptive.deprecation import old_methods
 
 
-@old_methods
 class TextCodec:
     """Converts text to the tokens and ids of a trained model or a corpus, and back.
 
@@ -144,8 +142,7 @@ def load_vocabulary(folder: str | os.PathLike, metadata: dict) -> Vocabulary:
     """
     path = Path(folder, "vocabulary.txt")
     vocabulary = Vocabulary.load(path)
-    expected = metadata.get("vocabulary")  # runs that version 0.1 converted lack it
-    if expected is not None and expected["sha256"] != vocabulary.sha256:
+    if metadata["vocabulary"]["sha256"] != vocabulary.sha256:
         raise ValueError(f"{path} is not the vocabulary of this run any more: put the right file back.")
     return vocabulary
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from keras_adaptive.data.codecs.characters import byte_symbols, characters, ptb_characters
 
-RULES = 2  # version of the rule of `tokenize`, which a corpus records; version 1 is `tokenize_1`
+RULES = 2  # version of the rule of `tokenize`, which a corpus records
 LETTER = r"[^\W\d_]"
 _NUMBER = "[\\d]+(?:[.,\u066b\u066c][\\d]+)+"  # 3.14 and 1,000,000; Arabic has a point and a comma of its own
 _APOSTROPHES = "'\u2018\u2019"
@@ -77,19 +77,13 @@ def tokenize(text: str) -> list[str]:
     >>> tokenize("हिन्दी, col·legi 👍🏽")
     ['हिन्दी', ',', 'col·legi', '👍🏽']
     """
-    pattern = _PLAIN if _PLAIN_TEXT.fullmatch(text) else _pattern("words")
+    pattern = _PLAIN if _PLAIN_TEXT.fullmatch(text) else _pattern()
     return [match[0] for match in pattern.finditer(text)]
-
-
-def tokenize_1(text: str) -> list[str]:
-    """Splits raw text as version 0.1 did. Only accents (U+0300 to U+036F) belong to the character before them."""
-    return [match[0] for match in _pattern("words_1").finditer(text)]
 
 
 TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
     "whitespace": str.split,  # tokenized text, such as WikiText and Billion Word
     "words": tokenize,
-    "words_1": tokenize_1,  # of corpora and runs that version 0.1 made
     "characters": characters,
     "ptb_characters": ptb_characters,
     "bytes": byte_symbols,
@@ -102,12 +96,8 @@ def recorded(tokenizer: str) -> dict:
 
 
 @functools.cache
-def rule(tokenizer: str) -> Rule:
-    """Returns the `Rule` of a tokenizer of words, "words" or "words_1"."""
-    if tokenizer == "words_1":
-        letter = "[\\w\u0300-\u036f]"
-        word = rf"[\d]+(?:[.,][\d]+)+|{letter}+(?:['’]{letter}+)*"
-        return Rule(word, "[^\\w\\s\u0300-\u036f]", "[^\0-\U0010ffff]")  # no character follows a mark
+def rule() -> Rule:
+    """Returns the `Rule` of the tokenizer "words"."""
     signs, follow = _ranges(_is_sign), f"[{_ranges(_is_joined)}]"
     more = rf"[\w{_LETTERS}{follow[1:-1]}]*"
     within = rf"[{_APOSTROPHES}]{follow}*[\w{_LETTERS}]{more}|[{_DOTS}]{follow}*{LETTER}{more}"
@@ -117,8 +107,8 @@ def rule(tokenizer: str) -> Rule:
 
 
 @functools.cache
-def _pattern(tokenizer):
-    word, mark, follow = rule(tokenizer)
+def _pattern():
+    word, mark, follow = rule()
     return re.compile(rf"({mark})(?:\1(?!{follow}))*|{word}")  # marks first, since a keycap begins with a digit
 
 

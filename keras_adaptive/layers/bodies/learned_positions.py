@@ -1,9 +1,8 @@
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_adaptive.deprecation import old_arguments, renew
 from keras_adaptive.typing import Shape, Tensor
 
 
@@ -43,7 +42,6 @@ class LearnedPositions(keras.layers.Layer):
     (1, 3, 8)
     """
 
-    @old_arguments
     def __init__(self, max_length: int, first_position: int = 2, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.max_length = max_length
@@ -77,7 +75,3 @@ class LearnedPositions(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "max_length": self.max_length, "first_position": self.first_position}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return super().from_config(renew(cls, config))

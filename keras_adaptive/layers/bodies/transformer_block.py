@@ -3,8 +3,6 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_adaptive.deprecation import old_arguments, renew
-from keras_adaptive.layers.bodies.causal_attention import CausalAttention
 from keras_adaptive.layers.bodies.mixer import Mixer
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
@@ -68,7 +66,6 @@ class TransformerBlock(keras.layers.Layer):
     (2, 8, 16)
     """
 
-    @old_arguments
     def __init__(
         self,
         ffn_dim: int,
@@ -168,10 +165,5 @@ class TransformerBlock(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        config = renew(cls, config)
-        if "mixer" in config:
-            config["mixer"] = config["mixer"] and keras.saving.deserialize_keras_object(config["mixer"])
-        else:  # version 0.1
-            heads, rate = config.pop("num_heads"), config.pop("attention_dropout", 0.0)
-            config["mixer"] = CausalAttention(heads, dropout=rate, dtype=config.get("dtype"), name="attention")
-        return super().from_config(config)
+        mixer = config["mixer"] and keras.saving.deserialize_keras_object(config["mixer"])
+        return super().from_config({**config, "mixer": mixer})

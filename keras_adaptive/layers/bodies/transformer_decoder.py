@@ -4,11 +4,8 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_adaptive.backend.checks import check_number_of_layers
 from keras_adaptive.layers.bodies.body import Body
-from keras_adaptive.layers.bodies.learned_positions import LearnedPositions
-from keras_adaptive.layers.bodies.sinusoidal_positions import SinusoidalPositions
-from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON, TransformerBlock
+from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.layer_normalization import LayerNormalization
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
@@ -177,23 +174,5 @@ class TransformerDecoder(Body):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        if "num_blocks" in config:
-            return super().from_config(_from_version_0_1(config))
         layers = {name: keras.saving.deserialize_keras_object(config[name]) for name in ("blocks", "positions")}
         return super().from_config({**config, **layers})
-
-
-def _from_version_0_1(config):
-    """Converts a config of version 0.1, which contained the arguments of the blocks, to arguments of the decoder."""
-    config, policy = dict(config), {"dtype": config.get("dtype")}
-    first_position, learned_positions = config.pop("first_position", 2), config.pop("learned_positions", 0)
-    if first_position is not None and learned_positions:
-        config["positions"] = LearnedPositions(learned_positions, first_position, name="positions", **policy)
-    elif first_position is not None:
-        config["positions"] = SinusoidalPositions(first_position, name="positions", **policy)
-    names = ("ffn_dim", "num_heads", "attention_dropout", "relu_dropout", "activation", "normalize_first")
-    block = policy | {name: config.pop(name) for name in names if name in config}
-    block["dropout"] = config.get("dropout", 0.0)
-    number = config.pop("num_blocks")
-    check_number_of_layers(number, "num_blocks")
-    return {**config, "blocks": [TransformerBlock.from_config({**block, "name": f"block_{i}"}) for i in range(number)]}

@@ -10,7 +10,6 @@ from keras import ops
 from keras_adaptive.backend.checks import check_number_of_layers
 from keras_adaptive.backend.compiled import compiled, constant
 from keras_adaptive.backend.first_of_runs import first_of_runs
-from keras_adaptive.deprecation import old_arguments, old_methods
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.inputs.word_embedding import WordEmbedding
@@ -34,7 +33,6 @@ SLOTS = (5, 8, 12, 20)  # Words are grouped by these lengths; a convolution is c
 LOOKUP_ROWS = 4096  # Number of words per chunk of a lookup table.
 
 
-@old_methods
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class CharCNN(Input):
     """Character CNN that computes word vectors from the bytes of the words.
@@ -224,7 +222,6 @@ class CharCNN(Input):
         layer.tables[0].assign(table)
         return layer
 
-    @old_arguments
     def neighbors(self, words: str | Iterable[str], k: int = 10, table: Tensor | None = None) -> list:
         """Returns the words of the vocabulary that are nearest to any strings by cosine.
 

@@ -1,6 +1,5 @@
 """Corpora of several shards: made in processes, after a kill, and read back whole or not at all."""
 
-import json
 import os
 import signal
 import subprocess
@@ -186,20 +185,6 @@ def test_a_part_without_words_is_no_hindrance(folder, tmp_path, monkeypatch):
     sizes = [shard["tokens"] for shard in corpus.metadata["splits"]["train"]["shards"]["tokens"]]
     assert 0 in sizes and len(corpus.tokens("train")) == sum(sizes)
     corpus.verify(*SPLITS)
-
-
-def test_opens_a_corpus_of_an_earlier_version(folder, tmp_path):
-    corpus = prepare(folder, tmp_path / "data", min_count=1)
-    tokens = corpus.tokens("train").tolist()
-    for split in SPLITS:
-        del corpus.metadata["splits"][split]["shards"]
-    (corpus.data_dir / "corpus.json").write_text(json.dumps(corpus.metadata))
-    old = load_corpus(corpus.data_dir)
-    old.verify(*SPLITS)
-    assert old.tokens("train").tolist() == tokens
-    damage(corpus.data_dir / "train.tokens", "short")
-    with pytest.raises(ValueError, match="train.tokens must have"):
-        old.verify("train")
 
 
 def test_no_processes_are_refused(folder, tmp_path):

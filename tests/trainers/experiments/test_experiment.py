@@ -1,14 +1,10 @@
 """Parts, flags and experiments: one table, which flags, runs and models agree with."""
 
 import inspect
-import json
-import shutil
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
-from absl import flags
 
 from keras_adaptive.backend.unallocated import unallocated
 from keras_adaptive.data import prepare
@@ -16,8 +12,8 @@ from keras_adaptive.layers import AdaptiveEmbedding, CharCNN, WordEmbedding
 from keras_adaptive.ops.chunks import default_chunk_rows
 from keras_adaptive.optimizers import NAG, AveragedSGD, L2Adam
 from tests.support.programs import call
-from trainers import evaluate, generate, score, train
-from trainers.experiments import checks, experiment, summary
+from trainers import train
+from trainers.experiments import checks, summary
 from trainers.experiments.experiment import Experiment
 from trainers.experiments.hyperparameters import GENERAL, HYPERPARAMETERS
 from trainers.experiments.parts import PARTS, ROLES
@@ -25,38 +21,11 @@ from trainers.experiments.run_folder import RunFolder
 
 pytestmark = pytest.mark.once
 
-FLAGS_OF_0_1 = Path(__file__).with_name("flags_of_0_1.txt")  # of a run of version 0.1
-DEFAULTS_OF_0_1 = {
-    **{"input": "adaptive", "output": "adaptive", "batching": "blocks", "optimizer": "nag", "dtype": "float32"},
-    **{"data_dir": None, "input_dim": 0, "output_dim": 0, "highways": 1, "filters": "128,256,384,512,512,512,512"},
-    **{"dim": 256, "num_blocks": 4, "num_heads": 8, "ffn_dim": 1024, "cutoffs": "4000,16000", "factor": 4},
-    **{"tie_words": True, "tie_projections": True, "dropout": 0.1, "attention_dropout": 0.0, "relu_dropout": 0.0},
-    **{"tail_dropout": 0.0, "input_dropout": 0.0, "length": 128, "batch_size": 32, "micro_batches": 1},
-    **{"momentum": 0.99, "clip_norm": 0.1, "max_rate": 1.0, "min_rate": 1e-5, "warmup": 0, "warmup_rate": 1e-7},
-    **{"period": 0, "period_mult": 1.0, "shrink": 1.0, "updates": 1000, "evaluate_every": 100, "seed": 1},
-}
 PARTS_OF_ALL = [(role, name) for role, parts in PARTS.items() for name in parts]
 TINY = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--length=8", "--batch_size=4"]
 words = summary.stand_in
 LENGTHS = ["--updates=6", "--evaluate_every=3", "--notensorboard"]
 PLAIN = ["--input=word", "--output=softmax", "--notie_words", "--optimizer=adam", "--max_rate=1e-3"]
-
-
-def defined():
-    values = flags.FlagValues()
-    experiment.define_flags(values)
-    return values
-
-
-def test_the_flags_of_0_1_keep_their_names_and_defaults():
-    values = defined()
-    for name, default in DEFAULTS_OF_0_1.items():
-        assert values[name].help
-        found = values[name].default
-        assert (experiment.plain(found) if isinstance(found, list) else found) == default
-        assert type(found) is not int or type(default) is int
-    lines = FLAGS_OF_0_1.read_text().splitlines()
-    assert {line[2:].split("=")[0] for line in lines} == set(DEFAULTS_OF_0_1)
 
 
 @pytest.mark.parametrize("role, name", PARTS_OF_ALL)
@@ -241,6 +210,8 @@ def test_the_first_cycle_takes_what_the_warm_up_leaves():
 class Run:
     """A run folder of which only flags.txt is asked."""
 
+    path = "/run"
+
     def __init__(self, text):
         self.text = text
 
@@ -271,19 +242,12 @@ def test_a_run_holds_what_its_parts_take_and_gives_the_experiment_again(argument
 
 
 @pytest.mark.parametrize("arguments", [["--notie_words"], ["--input=word"]], ids=str)
-def test_a_run_may_hold_settings_that_its_ties_leave_unused(arguments):
-    chosen = Experiment.of_arguments(arguments)
-    old = Experiment.of_run(Run(chosen.flags_text() + "--factor=4\n--tie_projections=True\n"))
-    assert old == chosen and not chosen.differences(old)
+def test_a_run_holds_no_settings_that_its_ties_leave_unused(arguments):
+    text = Experiment.of_arguments(arguments).flags_text()
+    with pytest.raises(ValueError, match="/run/flags.txt does not hold the flags of a run: --tie_projections is not"):
+        Experiment.of_run(Run(text + "--tie_projections=True\n"))
     sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1", "--cutoffs=10,20"]
     assert Experiment.of_arguments([*arguments, *sizes]).model(words(40)).word_output.tie_projections
-
-
-def test_a_run_of_0_1_is_read_without_what_its_parts_do_not_take():
-    old = Experiment.of_run(Run(FLAGS_OF_0_1.read_text()))
-    assert old == Experiment.of_arguments([*TINY, *LENGTHS[:2], *PLAIN, "--data_dir=/data/corpus"])
-    assert "cutoffs" not in old.settings and "momentum" not in old.settings
-    assert old.parts["body"] == "transformer" and old.parts["schedule"] == "cosine_restarts"
 
 
 def test_experiments_differ_in_what_decides_a_run():
@@ -335,44 +299,6 @@ def corpus(tmp_path_factory):
         lines = [" ".join(f"w{r}" for r in row) for row in random.zipf(1.3, (30, 7)) % 40]
         (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
     return prepare(folder, folder / "corpus", min_count=1).data_dir
-
-
-@pytest.fixture(scope="module")
-def old_run(corpus, tmp_path_factory):
-    """A finished run whose flags.txt is one of version 0.1."""
-    run_dir = tmp_path_factory.mktemp("runs") / "old"
-    call(train, *TINY, *LENGTHS, *PLAIN, f"--data_dir={corpus}", f"--run_dir={run_dir}")
-    text = FLAGS_OF_0_1.read_text().replace("/data/corpus", str(corpus))
-    assert Run(text).flags().keys() - RunFolder(run_dir).flags().keys()  # settings that no part takes
-    (run_dir / "flags.txt").write_text(text)
-    return run_dir
-
-
-def test_a_run_of_0_1_is_evaluated_scored_and_continued_from(old_run, tmp_path, capsys):
-    call(evaluate, f"--run_dir={old_run}")
-    result = json.loads((old_run / "evaluation_valid.json").read_text())
-    assert (result["block"], result["context"], result["tokens"], result["blocks_of"]) == (4, 4, 30 * 8, "tokens")
-    (tmp_path / "lines.txt").write_text("w1 w2\n")
-    capsys.readouterr()
-    call(score, f"--run_dir={old_run}", "--format=json", f"--input={tmp_path}/lines.txt")
-    assert json.loads(capsys.readouterr().out)["tokens"] == ["w1", "w2", "</s>"]
-    call(generate, f"--run_dir={old_run}", "--prompt=w1", "--length=3", "--seed=1")
-    assert capsys.readouterr().out.startswith("w1")
-
-
-def test_a_stopped_run_of_0_1_continues_by_the_same_command(old_run, corpus, tmp_path, capsys):
-    run_dir = shutil.copytree(old_run, tmp_path / "run")
-    (run_dir / "checkpoints" / "update_0000000006.npz").unlink()
-    command = [*TINY, *LENGTHS, *PLAIN, f"--data_dir={corpus}", f"--run_dir={run_dir}"]
-    call(train, *command)
-    assert "update 3 of 6" in capsys.readouterr().out
-    checkpoints = [folder / "checkpoints" / "update_0000000006.npz" for folder in (old_run, run_dir)]
-    with np.load(checkpoints[0]) as whole, np.load(checkpoints[1]) as continued:
-        assert whole.files == continued.files
-        for name in set(whole.files) - {"state"}:
-            np.testing.assert_array_equal(whole[name], continued[name])
-    with pytest.raises(ValueError, match=r"other flags: --dropout=0.2 \(was 0.1\)"):
-        call(train, *command, "--dropout=0.2")
 
 
 def test_a_new_run_holds_the_settings_of_its_parts_only(corpus, tmp_path):
