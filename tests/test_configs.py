@@ -120,7 +120,7 @@ def test_recipes_say_only_what_differs(name):
 @pytest.mark.parametrize("name, dim", [("sm", 64), ("asm", 8), ("cnn", 128), ("adp_t", 128)])
 def test_systems_of_the_comparison_share_one_decoder(name, dim):
     chosen = Experiment.of_arguments([f"--flagfile={CONFIGS}/books_comparison/{name}.flags"])
-    assert (chosen.settings["input_dim"] or chosen.settings["dim"]) == dim
+    assert (chosen.settings["embedding_dim"] or chosen.settings["dim"]) == dim
     base = Experiment.of_arguments([f"--flagfile={CONFIGS}/parts/books_comparison.flags"])
     shared = {"dim", "num_blocks", "num_heads", "ffn_dim", "length", "batch_size", "max_rate", "updates", "dropout"}
     assert all(chosen.settings[setting] == base.settings[setting] for setting in shared)

@@ -45,23 +45,23 @@ BAEVSKI = {
     "clip_norm": 0.1, "warmup": 16_000, "warmup_rate": 1e-7, "max_rate": 1, "min_rate": 1e-5, "period_mult": 2,
 }  # fmt: skip
 BAEVSKI_CORPORA = {
-    "wikitext103": {"dropout": 0.3, "relu_dropout": 0.1, "updates": 286_000, "period": 18_000, "shrink": 0.75},
-    "billion_word": {"dropout": 0.1, "relu_dropout": 0, "updates": 975_000, "period": 137_000, "shrink": 0.6},
+    "wikitext103": {"dropout": 0.3, "activation_dropout": 0.1, "updates": 286_000, "period": 18_000, "shrink": 0.75},
+    "billion_word": {"dropout": 0.1, "activation_dropout": 0, "updates": 975_000, "period": 137_000, "shrink": 0.6},
 }
 BANDS = {"wikitext103": [20_000, 60_000], "billion_word": [60_000, 160_000]}
 BAEVSKI_SYSTEMS = {
-    "wikitext103_sm": {"input_dim": 512, "output_dim": 512},
-    "wikitext103_sm_t": {"input_dim": 512, "output_dim": 512},
+    "wikitext103_sm": {"embedding_dim": 512, "output_dim": 512},
+    "wikitext103_sm_t": {"embedding_dim": 512, "output_dim": 512},
     "wikitext103_bpe": {"vocabulary_size": 33_337},
     "wikitext103_bpe_t": {"vocabulary_size": 33_337},
-    "wikitext103_asm": {"input_dim": 64, "cutoffs": BANDS["wikitext103"], "tail_dropout": 0.2},
+    "wikitext103_asm": {"embedding_dim": 64, "cutoffs": BANDS["wikitext103"], "tail_dropout": 0.2},
     "wikitext103_cnn": {"highways": 1, "cutoffs": BANDS["wikitext103"], "tail_dropout": 0.2},
     "wikitext103_adp": {"cutoffs": BANDS["wikitext103"], "tail_dropout": 0.2},
     "wikitext103_adp_t": {"cutoffs": BANDS["wikitext103"], "tail_dropout": 0.2, "tie_projections": True},
     "wikitext103_adp_t_3072": {"length": 3072, "tie_projections": True},
     "billion_word_bpe": {"vocabulary_size": 32_347},
     "billion_word_bpe_t": {"vocabulary_size": 32_347},
-    "billion_word_asm": {"input_dim": 256, "cutoffs": BANDS["billion_word"], "tail_dropout": 0},
+    "billion_word_asm": {"embedding_dim": 256, "cutoffs": BANDS["billion_word"], "tail_dropout": 0},
     "billion_word_cnn": {"highways": 2, "cutoffs": BANDS["billion_word"], "tail_dropout": 0},
     "billion_word_adp": {"cutoffs": BANDS["billion_word"], "tail_dropout": 0},
     "billion_word_adp_t": {"cutoffs": BANDS["billion_word"], "tie_projections": False},

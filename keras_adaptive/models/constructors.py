@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import keras
 
@@ -71,8 +72,7 @@ def transformer(
     activation_dropout: float = 0.0,
     output_dim: int | None = None,
     first_position: int = 2,
-    dtype: str | keras.DTypePolicy | None = None,
-    name: str | None = None,
+    **kwargs: Any,
 ) -> TransformerDecoder:
     """Builds the body of the adaptive-input Transformer: pre-norm attention blocks and sinusoidal positions.
 
@@ -86,8 +86,7 @@ def transformer(
         activation_dropout: Dropout rate after the ReLU, in training.
         output_dim: Dimension of the hidden states, by default `dim`; another dimension adds a projection without bias.
         first_position: Position of the first token; 2 in the published models.
-        dtype: A Keras dtype policy; by default the global one.
-        name: Name of the layer.
+        **kwargs: Arguments of every Keras layer, such as `name` and `dtype`.
 
     Returns:
         A `TransformerDecoder`.
@@ -102,21 +101,20 @@ def transformer(
     (1, 6, 32)
     """
     check_number_of_layers(num_blocks, "num_blocks")
+    policy = {"dtype": kwargs.get("dtype")}
     blocks = [
         TransformerBlock(
             ffn_dim,
-            CausalAttention(num_heads, dropout=attention_dropout, dtype=dtype, name="attention"),
+            CausalAttention(num_heads, dropout=attention_dropout, name="attention", **policy),
             dropout=dropout,
             activation_dropout=activation_dropout,
-            dtype=dtype,
             name=f"block_{number}",
+            **policy,
         )
         for number in range(num_blocks)
     ]
-    positions = SinusoidalPositions(first_position, dtype=dtype, name="positions")
-    return TransformerDecoder(
-        blocks, dim, positions=positions, dropout=dropout, output_dim=output_dim, dtype=dtype, name=name
-    )
+    positions = SinusoidalPositions(first_position, name="positions", **policy)
+    return TransformerDecoder(blocks, dim, positions=positions, dropout=dropout, output_dim=output_dim, **kwargs)
 
 
 def hybrid_transformer(
@@ -125,14 +123,13 @@ def hybrid_transformer(
     dim: int,
     ffn_dim: int,
     num_heads: int,
-    attention_window: int = 0,
+    attention_window: int | None = None,
     num_local: int = 0,
     num_global: int = 0,
-    global_window: int = 0,
+    global_window: int | None = None,
     keep_attention: bool = True,
     dropout: float = 0.0,
-    dtype: str | keras.DTypePolicy | None = None,
-    name: str | None = None,
+    **kwargs: Any,
 ) -> TransformerDecoder:
     """Builds the body of a post-norm Transformer whose first layer may favor the nearest tokens.
 
@@ -146,14 +143,13 @@ def hybrid_transformer(
         dim: Dimension of the vectors in the blocks.
         ffn_dim: Width of the feed-forward layers.
         num_heads: Number of attention heads; must divide `dim`.
-        attention_window: Number of tokens that the first block attends to, including the current one; 0 for all.
+        attention_window: Number of tokens that the first block attends to, including the current one; `None` for all.
         num_local: Number of concatenated tokens, including the current one; 0 for no concatenation.
         num_global: Number of concatenated weighted averages of earlier tokens.
-        global_window: Number of tokens of a weighted average; 0 without averages.
+        global_window: Number of tokens of a weighted average; `None` without averages.
         keep_attention: Whether the first block has attention in addition to the concatenation.
         dropout: Dropout rate on the input and on both branches of every block, in training.
-        dtype: A Keras dtype policy; by default the global one.
-        name: Name of the layer.
+        **kwargs: Arguments of every Keras layer, such as `name` and `dtype`.
 
     Returns:
         A `TransformerDecoder`.
@@ -186,26 +182,22 @@ def hybrid_transformer(
             f"out. Received: attention_window={attention_window}, keep_attention=False."
         )
 
+    policy = {"dtype": kwargs.get("dtype")}
+
     def block(number):
-        window = attention_window if number == 0 else 0
-        attention = CausalAttention(num_heads, window=window or None, use_bias=False, dtype=dtype, name="attention")
+        window = attention_window if number == 0 else None
+        attention = CausalAttention(num_heads, window=window, use_bias=False, name="attention", **policy)
         mixer = attention if keep_attention or number > 0 else None
         name = f"block_{number}"
-        return TransformerBlock(ffn_dim, mixer, dropout=dropout, normalize_first=False, dtype=dtype, name=name)
+        return TransformerBlock(ffn_dim, mixer, dropout=dropout, normalize_first=False, name=name, **policy)
 
     blocks = [block(number) for number in range(num_blocks)]
     if num_local:
-        concatenation = ContextConcatenation(
-            num_local,
-            num_global=num_global,
-            global_window=global_window or None,
-            dropout=dropout,
-            dtype=dtype,
-            name="concatenation",
-        )
+        averages = {"num_global": num_global, "global_window": global_window}
+        concatenation = ContextConcatenation(num_local, dropout=dropout, name="concatenation", **averages, **policy)
         blocks = [concatenation, *blocks]
-    positions = SinusoidalPositions(0, dtype=dtype, name="positions")
-    return TransformerDecoder(blocks, dim, positions=positions, dropout=dropout, dtype=dtype, name=name)
+    positions = SinusoidalPositions(0, name="positions", **policy)
+    return TransformerDecoder(blocks, dim, positions=positions, dropout=dropout, **kwargs)
 
 
 def transformer_lm(

@@ -10,13 +10,15 @@ Without residual connections a layer is norm(drop(ffn(x))), and the first one no
 the global blocks is still added to every layer, since it is no residual connection.
 """
 
+import functools
+
 import keras
 from absl import flags
 
 from keras_adaptive.layers import ContextConcatenation, NPLMDecoder, TransformerBlock
 from keras_adaptive.layers.regularization.seeded_dropout import drop_in_training
 from trainers import train
-from trainers.experiments.parts import PARTS, nplm
+from trainers.experiments.parts import PARTS
 from trainers.support import command_line
 
 FLAGS = flags.FLAGS
@@ -63,12 +65,9 @@ def define_flags():
     flags.DEFINE_enum("without", None, CHOICES, "What the layers of the NPLM lack.", required=True)
 
 
-def ablated_nplm(**arguments):
-    return AblatedNPLM.from_config({**nplm(**arguments).get_config(), "without": FLAGS.without})
-
-
 def main():
-    PARTS["body"]["nplm"] = PARTS["body"]["nplm"]._replace(make=ablated_nplm)
+    ablated = functools.partial(AblatedNPLM, without=FLAGS.without)
+    PARTS["body"]["nplm"] = PARTS["body"]["nplm"]._replace(make=ablated)
     train.main()
 
 

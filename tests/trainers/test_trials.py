@@ -29,7 +29,7 @@ def test_cutoffs_that_do_not_fit_are_the_best_ones(monkeypatch, given, expected)
         return 2, 7
 
     monkeypatch.setattr("trainers.experiments.experiment.best_cutoffs", best)
-    chosen = Experiment.of_arguments([*TINY, f"--cutoffs={given}", "--input_dim=32"])
+    chosen = Experiment.of_arguments([*TINY, f"--cutoffs={given}", "--embedding_dim=32"])
     assert chosen.fitted(vocabulary).settings == {**chosen.settings, "cutoffs": expected}
     assert (chosen.fitted(vocabulary) is chosen) == (given == "5,39") == (not received)
     assert all(each == (40, 16, {"input_dim": 32, "factor": 4}) for each in received)

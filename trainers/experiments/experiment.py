@@ -9,7 +9,7 @@ from absl import flags
 from keras_adaptive.data import best_cutoffs
 from keras_adaptive.models.constructors import assemble
 from trainers.experiments import flagfiles
-from trainers.experiments.hyperparameters import GENERAL, HYPERPARAMETERS, NUMBER
+from trainers.experiments.hyperparameters import GENERAL, HYPERPARAMETERS, NUMBER, RENAMED
 from trainers.experiments.parts import NOT_OF_UNTIED, PARTS, ROLES, TIES
 from trainers.support import command_line
 
@@ -53,7 +53,8 @@ class Experiment:
         for name in HYPERPARAMETERS:
             if values[name].present and name not in taken:
                 raise ValueError(_not_taken(name, parts, tied))
-        return cls(parts, {name: values[name].value for name in taken})
+        settings = {name: values[name].value for name in taken}
+        return cls(parts, {name: _default(parts, name) if value is None else value for name, value in settings.items()})
 
     @classmethod
     def of_arguments(cls, arguments):
@@ -82,7 +83,6 @@ class Experiment:
         if (fitted := self.fitted(vocabulary)) is not self:
             return fitted.model(vocabulary)
         self._check_ties()
-        self._check_reach()
         offered = {"vocabulary_size": len(vocabulary), "words": vocabulary.words, "counts": vocabulary.counts}
         make_input, make_body, make_output = (self._maker(role, offered) for role in ("input", "body", "output"))
         tied, dtype = self.settings["tie_words"], self.settings["dtype"]
@@ -101,7 +101,7 @@ class Experiment:
         cutoffs, values = self.settings.get("cutoffs"), self.settings
         if not cutoffs or cutoffs != ["auto"] and (cutoffs != sorted(cutoffs) or cutoffs[-1] < len(vocabulary)):
             return self
-        dims = values.get("output_dim") or values["dim"], values["input_dim"] or values["dim"]
+        dims = values.get("output_dim") or values["dim"], values["embedding_dim"] or values["dim"]
         best = best_cutoffs(vocabulary.counts, dims[0], input_dim=dims[1], factor=values.get("factor", 0))
         return dataclasses.replace(self, settings={**values, "cutoffs": list(best)})
 
@@ -146,11 +146,7 @@ class Experiment:
     def lengthens(self, other):
         """Returns whether the experiment equals another one that has fewer updates, with the same learning rates."""
         done = other.settings["updates"]
-        of_schedule = {
-            "updates",
-            "schedule",
-            *(name for part in PARTS["schedule"].values() for name in part.takes.split()),
-        }
+        of_schedule = {"updates", "schedule", *(name for part in PARTS["schedule"].values() for name in part.flags)}
         if self.settings["updates"] <= done or other.is_trial or self.differences(other).keys() - of_schedule:
             return False
         rate, other_rate = self.schedule(), other.schedule()
@@ -195,9 +191,10 @@ class Experiment:
     def _maker(self, role, offered=None):
         """Returns the maker of the chosen part, with all arguments except those that `assemble` adds."""
         part = PARTS[role][self.parts[role]]
-        taken = {name: self.settings[name] for name in part.takes.split() if name in self.settings}
+        if part.check is not None:
+            part.check(self.settings)
         given = {name: offered[name] for name in part.offered.split() if name != "tied_to"}
-        return functools.partial(part.make, **taken, **given)
+        return functools.partial(part.make, **part.arguments(self.settings), **given)
 
     def _check_vocabulary(self, vocabulary):
         expected = self.settings["vocabulary_size"]
@@ -207,22 +204,6 @@ class Experiment:
                 f"the --data_dir that the recipe names, or --vocabulary_size=0 for a corpus of any size. Received: "
                 f"--vocabulary_size={expected} --data_dir={self.settings['data_dir']}."
             )
-
-    def _check_reach(self):
-        """Raises a ValueError if the first layer sees more tokens than a training row has."""
-        value = {"aggregate": "kernel", **self.settings}.get
-        windows = value("num_global", 0) if value("aggregate") == "average" else 1
-        reach = {
-            "attention_window": value("attention_window", 0),
-            "num_local": value("num_local", 0),
-            "global_window": value("num_local", 0) + windows * value("global_window", 0),
-        }
-        for name, tokens in reach.items():
-            if tokens > value("length", tokens):
-                raise ValueError(
-                    f"--{name} makes the first layer see {tokens} tokens, more than a training row has: pass a smaller "
-                    f"value, or a larger --length. Received: --{name}={value(name)} --length={value('length')}."
-                )
 
     def _check_ties(self):
         chosen = self.parts["input"], self.parts["output"]
@@ -242,9 +223,11 @@ def define_flags(values=flags.FLAGS):
     for role, (default, text) in ROLES.items():
         flags.DEFINE_enum(role, default, list(PARTS[role]), text, values, module_name=role)
         for name, setting in HYPERPARAMETERS.items():
-            if name not in grouped and any(name in part.takes.split() for part in PARTS[role].values()):
+            if name not in grouped and any(name in part.flags for part in PARTS[role].values()):
                 grouped.add(name)
                 _define(name, setting, f"{setting.help} Belongs to {_takers(name)}.", role, values)
+    for old, new in RENAMED.items():
+        flags.DEFINE_alias(old, new, values, "former names")
 
 
 def row_length(settings):
@@ -316,12 +299,18 @@ def _taken(parts, tied):
 
 
 def _takes(parts, name):
-    return any(name in PARTS[role][choice].takes.split() for role, choice in parts.items())
+    return any(name in PARTS[role][choice].flags for role, choice in parts.items())
+
+
+def _default(parts, name):
+    """Returns the default of the argument of a part that a setting without a default sets; None of other settings."""
+    taking = [PARTS[role][choice] for role, choice in parts.items() if name in PARTS[role][choice].flags]
+    return taking[0].default(name) if taking else None
 
 
 def _takers(name):
     """Returns the parts that take a hyper-parameter, as flags."""
-    takers = {role: [key for key, part in PARTS[role].items() if name in part.takes.split()] for role in PARTS}
+    takers = {role: [key for key, part in PARTS[role].items() if name in part.flags] for role in PARTS}
     return " and ".join(f"--{role}={'|'.join(keys)}" for role, keys in takers.items() if keys)
 
 
@@ -330,6 +319,6 @@ def _not_taken(name, parts, tied):
     if _takes(parts, name):
         chosen = "--input={input} --output={output}".format(**parts)
         return f"--{name} is not used with {chosen} --tie_words={tied}. Omit --{name}, or choose other parts."
-    roles = [role for role in PARTS if any(name in part.takes.split() for part in PARTS[role].values())]
+    roles = [role for role in PARTS if any(name in part.flags for part in PARTS[role].values())]
     received = " ".join(f"--{role}={parts[role]}" for role in roles)
     return f"--{name} belongs to {_takers(name)}. Received: {received}. Omit --{name}, or choose such a part."

@@ -13,7 +13,7 @@ class HyperParameter(NamedTuple):
 
     Args:
         type: `bool`, `int`, `float`, `str`, or `list` for comma-separated integers.
-        default: Value if the flag is not given.
+        default: Value if the flag is not given; None for the default of the argument that it sets.
         help: Meaning, which `--help` prints.
         bounds: Smallest and largest value, where None means no bound; for a `str`, the allowed values, if limited; for
             a `list`, words that are allowed instead of integers.
@@ -31,7 +31,7 @@ LEARNING_RATE = (0.0, 100.0)
 DROPOUT = (0.0, 0.99)  # a rate of 1 would drop everything
 PENALTY = (0.0, 1000.0)  # published models use 1 or 2
 HYPERPARAMETERS = {
-    "input_dim": HyperParameter(
+    "embedding_dim": HyperParameter(
         int, 0, "Dimension of the input word vectors (in the first band); 0 for --dim.", (0, DIM)
     ),
     "dim": HyperParameter(int, 256, "Dimension of the hidden states.", (4, DIM)),
@@ -106,7 +106,7 @@ HYPERPARAMETERS = {
         float, 0.1, "Dropout rate of the input of the body and of both branches of a block.", DROPOUT
     ),
     "attention_dropout": HyperParameter(float, 0.0, "Dropout rate of the attention probabilities.", DROPOUT),
-    "relu_dropout": HyperParameter(float, 0.0, "Dropout rate after the ReLU.", DROPOUT),
+    "activation_dropout": HyperParameter(float, 0.0, "Dropout rate after the ReLU.", DROPOUT),
     "embedding_dropout": HyperParameter(
         float, 0.0, "Probability that a word is dropped from the whole input of an update.", DROPOUT
     ),
@@ -140,7 +140,9 @@ HYPERPARAMETERS = {
     "tie_projections": HyperParameter(
         bool, True, "Whether input and output share the projections of tails. Needs --tie_words and --input=adaptive."
     ),
-    "use_bias": HyperParameter(bool, False, "Whether every word and every tail of the output has a bias."),
+    "use_bias": HyperParameter(
+        bool, None, "Whether every word and every tail of the output has a bias. By default only with --output=sampled."
+    ),
     "num_samples": HyperParameter(int, 8192, "Number of noise words per update.", (1, 2**24)),
     "sampled_loss": HyperParameter(
         str,
@@ -201,6 +203,7 @@ HYPERPARAMETERS = {
         float, 1.0, "Factor on the learning rates of a cycle, relative to the previous one.", RATE
     ),
 }
+RENAMED = {"input_dim": "embedding_dim", "relu_dropout": "activation_dropout"}  # former names, which are still read
 GENERAL = {  # settings of the experiment itself
     "data_dir": HyperParameter(str, None, "Folder of the corpus, which trainers.prepare makes."),
     "vocabulary_size": HyperParameter(

@@ -1,13 +1,16 @@
 """Parts of an experiment.
 
-`PARTS` lists the parts for every role. A part is a class or function of `keras_adaptive` whose keyword arguments have
-the names of the flags. Short functions adapt classes whose arguments have other names.
+`PARTS` lists the parts for every role. A part is a class or function of `keras_adaptive`, and a hyper-parameter is an
+argument of it, by default of the same name. Functions here build parts from several hyper-parameters.
 
 To add a part, write it in `keras_adaptive` and add a row to `PARTS`. A new hyper-parameter also needs a row in
 `trainers.experiments.hyperparameters.HYPERPARAMETERS`.
 """
 
 import bisect
+import functools
+import inspect
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,23 +19,22 @@ import keras
 from keras_adaptive.data import BlockBatches, SentenceBatches, StreamBatches
 from keras_adaptive.layers import (
     AdaptiveEmbedding,
+    AdaptiveSoftmax,
     CharCNN,
+    CharCNNSoftmax,
+    CharLSTMSoftmax,
     LSTMDecoder,
     NPLMDecoder,
     QRNNDecoder,
+    SampledSoftmax,
     WordEmbedding,
 )
+from keras_adaptive.losses import LOSSES
 from keras_adaptive.models.constructors import hybrid_transformer, transformer
 from keras_adaptive.optimizers import NAG, AveragedSGD, CosineRestarts, L2Adam, LazyAdam
-from trainers.experiments.outputs import (
-    adaptive_softmax,
-    char_cnn_output,
-    char_lstm_output,
-    plain_softmax,
-    sampled_softmax,
-)
 
 LEAST_NORM = 1e-6  # gradients with a smaller norm do not change weights in float32
+_TAKEN = re.compile(r"(?P<flag>\w+)(=(?P<argument>\w+))?(?P<off>\?(?P<other>\w*))?")
 
 
 class Part(NamedTuple):
@@ -40,179 +42,140 @@ class Part(NamedTuple):
 
     Args:
         make: Class or function that builds the part. It is called with keyword arguments only.
-        takes: Names of the hyper-parameters that `make` takes, separated by spaces.
+        takes: Hyper-parameters that `make` takes, separated by spaces. `name` is an argument of the same name and
+            `name=argument` of another name. After `?` follows what a value of 0 stands for: the value of another
+            hyper-parameter, or `None` if nothing follows. Several hyper-parameters of one argument make a tuple.
         offered: Names of further arguments that the experiment passes to `make`, such as the size of the vocabulary.
+        check: Function that is called with all settings of the experiment, and raises a `ValueError` if they do not
+            fit together. Optional.
+
+    Example:
+
+    >>> part = Part(WordEmbedding, "embedding_dim=output_dim?dim embedding_dropout", "vocabulary_size")
+    >>> part.flags
+    ['embedding_dim', 'dim', 'embedding_dropout']
+    >>> part.arguments({"embedding_dim": 0, "dim": 64, "embedding_dropout": 0.1})
+    {'output_dim': 64, 'embedding_dropout': 0.1}
     """
 
     make: Callable
     takes: str
     offered: str = ""
+    check: Callable | None = None
+
+    @property
+    def flags(self):
+        """Names of the hyper-parameters that the part takes."""
+        names = [name for taken in self._taken() for name in (taken["flag"], taken["other"]) if name]
+        return list(dict.fromkeys(names))
+
+    def arguments(self, settings):
+        """Returns the keyword arguments of `make` for settings by name, where unused ones may be missing."""
+        given = {}
+        for taken in self._taken():
+            if taken["flag"] in settings:
+                value = settings[taken["flag"]]
+                if taken["off"] and value == 0:
+                    value = settings.get(taken["other"])
+                given.setdefault(taken["argument"] or taken["flag"], []).append(value)
+        return {name: values[0] if len(values) == 1 else tuple(values) for name, values in given.items()}
+
+    def default(self, flag):
+        """Returns the default of the argument that a hyper-parameter sets."""
+        (name,) = self.arguments({flag: 1})
+        return inspect.signature(self.make).parameters[name].default
+
+    def _taken(self):
+        return [_TAKEN.fullmatch(each) for each in self.takes.split()]
 
 
-def adaptive_input(*, vocabulary_size, input_dim, dim, cutoffs, factor, **kwargs):
-    if factor == 0:
+def check_factor(settings):
+    if settings["factor"] == 0:
         raise ValueError(
             "--factor=0 (no reduction) belongs to --input=word: pass --input=word, or a --factor of at least 1. "
             "Received: --input=adaptive --factor=0."
         )
-    return AdaptiveEmbedding(vocabulary_size, input_dim or dim, cutoffs, output_dim=dim, factor=factor, **kwargs)
 
 
-def word_input(*, vocabulary_size, input_dim, dim, embedding_dropout, **kwargs):
-    return WordEmbedding(vocabulary_size, input_dim or dim, embedding_dropout=embedding_dropout, **kwargs)
+def check_reach(settings):
+    """Raises a ValueError if the first layer sees more tokens than a training row has."""
+    value = {"attention_window": 0, "aggregate": "kernel", **settings}.get
+    windows = value("num_global") if value("aggregate") == "average" else 1
+    reach = {name: value(name) for name in ("attention_window", "num_local")}
+    reach["global_window"] = value("num_local") + windows * value("global_window")
+    for name, tokens in reach.items():
+        if tokens > value("length", tokens):
+            raise ValueError(
+                f"--{name} makes the first layer see {tokens} tokens, more than a training row has: pass a smaller "
+                f"value, or a larger --length. Received: --{name}={value(name)} --length={value('length')}."
+            )
 
 
-def char_cnn_input(*, words, input_dim, dim, highways, filters, char_dim, word_markers, **kwargs):
-    characters = {"highways": highways, "filters": filters, "char_dim": char_dim, "word_markers": word_markers}
-    return CharCNN(words, input_dim or dim, **characters, **kwargs)
+def sampled_softmax(*, vocabulary_size, counts, num_samples, loss, noise, use_bias=True, **kwargs):
+    sampling = _sampling(vocabulary_size, counts, num_samples, noise)
+    return SampledSoftmax(vocabulary_size, loss=loss, use_bias=use_bias, **sampling, **kwargs)
 
 
-def transformer_body(
-    *, num_blocks, dim, ffn_dim, num_heads, output_dim, dropout, attention_dropout, relu_dropout, **kwargs
-):
-    sizes = {"num_blocks": num_blocks, "dim": dim, "ffn_dim": ffn_dim, "num_heads": num_heads, "output_dim": output_dim}
-    rates = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": relu_dropout}
-    return transformer(**sizes, **rates, **kwargs)
+def char_cnn_softmax(*, words, counts, num_samples, loss, noise, **kwargs):
+    return CharCNNSoftmax(words, LOSSES[loss](**_sampling(len(words), counts, num_samples, noise)), **kwargs)
 
 
-def lstm(
-    *,
-    num_layers,
-    units,
-    dim,
-    projection_dim,
-    weight_dropout,
-    vector_dropout,
-    hidden_dropout,
-    output_dropout,
-    variational_dropout,
-    activation_penalty,
-    temporal_penalty,
-    **kwargs,
-):
-    return LSTMDecoder(
-        num_layers,
-        units,
-        dim,
-        projection_dim=projection_dim or None,
-        weight_dropout=weight_dropout,
-        dropout=(vector_dropout, hidden_dropout, output_dropout),
-        variational=variational_dropout,
-        activation_penalty=activation_penalty,
-        temporal_penalty=temporal_penalty,
-        **kwargs,
-    )
+def _sampling(vocabulary_size, counts, num_samples, noise):
+    """Returns the arguments of a sampled loss."""
+    if num_samples > vocabulary_size:
+        raise ValueError(
+            f"--num_samples must be at most {vocabulary_size:,}, the number of words. "
+            f"Received: --num_samples={num_samples}."
+        )
+    if noise == "unigram" and not any(counts):
+        raise ValueError(
+            "--noise=unigram needs the counts of the words, but the vocabulary has none: prepare the corpus again, or "
+            "pass --noise=log_uniform."
+        )
+    return {"num_samples": num_samples, "counts": counts if noise == "unigram" else None}
 
 
-def qrnn(
-    *,
-    num_layers,
-    units,
-    dim,
-    window,
-    zoneout,
-    weight_dropout,
-    vector_dropout,
-    hidden_dropout,
-    output_dropout,
-    variational_dropout,
-    activation_penalty,
-    temporal_penalty,
-    **kwargs,
-):
-    return QRNNDecoder(
-        num_layers,
-        units,
-        dim,
-        window=window,
-        zoneout=zoneout,
-        weight_dropout=weight_dropout,
-        dropout=(vector_dropout, hidden_dropout, output_dropout),
-        variational=variational_dropout,
-        activation_penalty=activation_penalty,
-        temporal_penalty=temporal_penalty,
-        **kwargs,
-    )
+def sentence_batches(*, length, batch_size, **kwargs):
+    return SentenceBatches(tokens_per_batch=batch_size * length, max_length=length, **kwargs)
 
 
-def nplm(*, num_blocks, ffn_dim, num_local, num_global, global_window, aggregate, concatenation_dim, dropout, **kwargs):
-    return NPLMDecoder(
-        num_blocks,
-        ffn_dim,
-        num_local=num_local,
-        num_global=num_global,
-        global_window=global_window or None,
-        aggregate=aggregate,
-        concatenation_dim=concatenation_dim or None,
-        dropout=dropout,
-        **kwargs,
-    )
+def stream_batches(*, vary_bptt, shuffle, **kwargs):
+    return StreamBatches(shuffle=shuffle and vary_bptt, **kwargs)
 
 
-def sentence_batches(*, tokens, length, batch_size, seed, shuffle):
-    return SentenceBatches(tokens, batch_size * length, seed=seed, max_length=length, shuffle=shuffle)
+def optimizer(make, takes=""):
+    """Returns the `Part` of an optimizer, which takes --max_rate and --clip_norm."""
+    return Part(make, f"max_rate=learning_rate clip_norm=global_clipnorm? {takes}", check=check_clip_norm)
 
 
-def stream_batches(*, tokens, bptt, vary_bptt, batch_size, seed, shuffle):
-    return StreamBatches(tokens, bptt, batch_size, seed=seed, shuffle=shuffle and vary_bptt)
+def check_clip_norm(settings):
+    if 0 < settings["clip_norm"] < LEAST_NORM:
+        raise ValueError(
+            f"--clip_norm must be 0 for no clipping, or at least {LEAST_NORM}: smaller norms do not change weights. "
+            f"Received: --clip_norm={settings['clip_norm']}."
+        )
 
 
-def nag(*, max_rate, momentum, clip_norm):
-    return NAG(max_rate, momentum=momentum, global_clipnorm=_bound(clip_norm))
+def adam(*, weight_decay, **kwargs):
+    return L2Adam(l2=weight_decay, **kwargs) if weight_decay else keras.optimizers.Adam(**kwargs)
 
 
-def adam(*, max_rate, clip_norm, weight_decay):
-    if weight_decay:
-        return L2Adam(max_rate, l2=weight_decay, global_clipnorm=_bound(clip_norm))
-    return keras.optimizers.Adam(max_rate, global_clipnorm=_bound(clip_norm))
-
-
-def adagrad(*, max_rate, clip_norm, initial_accumulator):
-    bounds = {"global_clipnorm": _bound(clip_norm)}
-    return keras.optimizers.Adagrad(max_rate, initial_accumulator_value=initial_accumulator, **bounds)
-
-
-def muon(*, max_rate, clip_norm):
+def muon(**kwargs):
     """Returns Muon for the matrices of the body. Adam, at the same rate, updates words and vectors.
 
     Three Newton-Schulz steps, where Keras takes five, cost a sixth less of an update and no perplexity.
     """
-    bounds = {"weight_decay": None, "adam_weight_decay": None, "global_clipnorm": _bound(clip_norm)}
-    return keras.optimizers.Muon(max_rate, exclude_layers=["word_input", "word_output"], ns_steps=3, **bounds)
+    decay = {"weight_decay": None, "adam_weight_decay": None}
+    return keras.optimizers.Muon(exclude_layers=["word_input", "word_output"], ns_steps=3, **decay, **kwargs)
 
 
-def lazy_adam(*, max_rate, clip_norm):
-    return LazyAdam(max_rate, global_clipnorm=_bound(clip_norm))
-
-
-def averaged_sgd(*, max_rate, clip_norm, weight_decay, average_after):
-    return AveragedSGD(max_rate, l2=weight_decay, patience=average_after, global_clipnorm=_bound(clip_norm))
-
-
-def _bound(clip_norm):
-    if 0 < clip_norm < LEAST_NORM:
-        raise ValueError(
-            f"--clip_norm must be 0 for no clipping, or at least {LEAST_NORM}: smaller norms do not change weights. "
-            f"Received: --clip_norm={clip_norm}."
-        )
-    return clip_norm or None
-
-
-def cosine_restarts(*, max_rate, min_rate, warmup, warmup_rate, period, period_mult, shrink, updates):
+def cosine_restarts(*, warmup, period, updates, **kwargs):
     if warmup >= updates:
         raise ValueError(
             "--warmup must be below --updates, or the rate never reaches --max_rate. "
             f"Received: --warmup={warmup} --updates={updates}."
         )
-    return CosineRestarts(
-        max_rate,
-        period or updates - warmup,
-        min_rate=min_rate,
-        warmup=warmup,
-        warmup_rate=warmup_rate,
-        period_mult=period_mult,
-        shrink=shrink,
-    )
+    return CosineRestarts(period=period or updates - warmup, warmup=warmup, **kwargs)
 
 
 def step_decay(*, max_rate, decay_at, decay_factor):
@@ -224,44 +187,57 @@ def step_decay(*, max_rate, decay_at, decay_factor):
     return lambda update: max_rate / decay_factor ** bisect.bisect_right(decay_at, update)
 
 
-AWD = "vector_dropout hidden_dropout output_dropout variational_dropout activation_penalty temporal_penalty"
-CONTEXT = "num_local num_global global_window"
+CHARACTERS = "highways filters char_dim word_markers"
+CONTEXT = "num_local num_global"
+AWD = (
+    "vector_dropout=dropout hidden_dropout=dropout output_dropout=dropout variational_dropout=variational "
+    "activation_penalty temporal_penalty weight_dropout"
+)
 PARTS = {
     "input": {
-        "adaptive": Part(adaptive_input, "input_dim dim cutoffs factor", "vocabulary_size"),
-        "word": Part(word_input, "input_dim dim embedding_dropout", "vocabulary_size"),
-        "char_cnn": Part(char_cnn_input, "input_dim dim highways filters char_dim word_markers", "words"),
+        "adaptive": Part(
+            AdaptiveEmbedding, "embedding_dim?dim dim=output_dim cutoffs factor", "vocabulary_size", check_factor
+        ),
+        "word": Part(WordEmbedding, "embedding_dim=output_dim?dim embedding_dropout", "vocabulary_size"),
+        "char_cnn": Part(CharCNN, f"embedding_dim=output_dim?dim {CHARACTERS}", "words"),
     },
     "body": {
         "transformer": Part(
-            transformer_body, "num_blocks dim ffn_dim num_heads output_dim dropout attention_dropout relu_dropout"
+            transformer, "num_blocks dim ffn_dim num_heads output_dim? dropout attention_dropout activation_dropout"
         ),
         "hybrid": Part(
             hybrid_transformer,
-            f"num_blocks dim ffn_dim num_heads attention_window {CONTEXT} keep_attention dropout",
+            f"num_blocks dim ffn_dim num_heads attention_window? {CONTEXT} global_window? keep_attention dropout",
+            check=check_reach,
         ),
-        "nplm": Part(nplm, f"num_blocks ffn_dim {CONTEXT} aggregate concatenation_dim dropout"),
-        "lstm": Part(lstm, f"num_layers units dim projection_dim weight_dropout {AWD}"),
-        "qrnn": Part(qrnn, f"num_layers units dim window zoneout weight_dropout {AWD}"),
+        "nplm": Part(
+            NPLMDecoder,
+            f"num_blocks=num_layers ffn_dim {CONTEXT} global_window? aggregate concatenation_dim? dropout",
+            check=check_reach,
+        ),
+        "lstm": Part(LSTMDecoder, f"num_layers units dim=output_dim projection_dim? {AWD}"),
+        "qrnn": Part(QRNNDecoder, f"num_layers units dim=output_dim window zoneout {AWD}"),
     },
     "output": {
         "adaptive": Part(
-            adaptive_softmax,
-            "cutoffs factor tail_dropout input_dropout tie_projections use_bias",
+            AdaptiveSoftmax,
+            "cutoffs factor? tail_dropout input_dropout tie_projections use_bias",
             "vocabulary_size tied_to",
         ),
-        "softmax": Part(plain_softmax, "input_dropout use_bias", "vocabulary_size tied_to"),
+        "softmax": Part(
+            functools.partial(AdaptiveSoftmax, cutoffs=()), "input_dropout use_bias", "vocabulary_size tied_to"
+        ),
         "sampled": Part(
             sampled_softmax,
-            "num_samples sampled_loss noise input_dropout use_bias",
+            "num_samples sampled_loss=loss noise input_dropout use_bias",
             "vocabulary_size counts tied_to",
         ),
         "char_cnn": Part(
-            char_cnn_output,
-            "num_samples sampled_loss noise correction_dim highways filters char_dim word_markers input_dropout",
+            char_cnn_softmax,
+            f"num_samples sampled_loss=loss noise correction_dim {CHARACTERS} input_dropout",
             "words counts",
         ),
-        "char_lstm": Part(char_lstm_output, "output_units char_dim max_bytes", "words"),
+        "char_lstm": Part(CharLSTMSoftmax, "output_units=units char_dim max_bytes", "words"),
     },
     "batching": {
         "blocks": Part(BlockBatches, "length batch_size", "tokens seed shuffle"),
@@ -269,12 +245,12 @@ PARTS = {
         "streams": Part(stream_batches, "bptt vary_bptt batch_size", "tokens seed shuffle"),
     },
     "optimizer": {
-        "nag": Part(nag, "max_rate momentum clip_norm"),
-        "adam": Part(adam, "max_rate clip_norm weight_decay"),
-        "muon": Part(muon, "max_rate clip_norm"),
-        "adagrad": Part(adagrad, "max_rate clip_norm initial_accumulator"),
-        "lazy_adam": Part(lazy_adam, "max_rate clip_norm"),
-        "averaged_sgd": Part(averaged_sgd, "max_rate clip_norm weight_decay average_after"),
+        "nag": optimizer(NAG, "momentum"),
+        "adam": optimizer(adam, "weight_decay"),
+        "muon": optimizer(muon),
+        "adagrad": optimizer(keras.optimizers.Adagrad, "initial_accumulator=initial_accumulator_value"),
+        "lazy_adam": optimizer(LazyAdam),
+        "averaged_sgd": optimizer(AveragedSGD, "weight_decay=l2 average_after=patience"),
     },
     "schedule": {
         "cosine_restarts": Part(

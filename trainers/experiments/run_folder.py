@@ -14,6 +14,7 @@ from keras_adaptive.files import check_new_folder, flush, json_text, read_text, 
 from keras_adaptive.models.model_file import read_structure
 from keras_adaptive.text import read_model
 from trainers.experiments.experiment import Experiment, plain
+from trainers.experiments.hyperparameters import RENAMED
 
 BEFORE_FLAGS = {"lock", "vocabulary.txt", "merges.txt", "corpus.json", "partial_flags.txt"}  # files before flags.txt
 
@@ -165,7 +166,8 @@ class RunFolder:
                 raise ValueError(
                     f"{self._file('flags.txt')} must hold --NAME=VALUE lines only. Received: {line[:80]!r}."
                 )
-        return dict(line.removeprefix("--").split("=", 1) for line in lines)
+        values = dict(line.removeprefix("--").split("=", 1) for line in lines)
+        return {RENAMED.get(name, name): value for name, value in values.items()}
 
     @property
     def length(self):

@@ -8,15 +8,15 @@ import pytest
 
 from keras_adaptive.backend.unallocated import unallocated
 from keras_adaptive.data import prepare
-from keras_adaptive.layers import AdaptiveEmbedding, CharCNN, WordEmbedding
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, SampledSoftmax, WordEmbedding
 from keras_adaptive.ops.chunks import default_chunk_rows
 from keras_adaptive.optimizers import NAG, AveragedSGD, L2Adam
 from tests.support.programs import call
 from trainers import train
 from trainers.experiments import checks, summary
 from trainers.experiments.experiment import Experiment
-from trainers.experiments.hyperparameters import GENERAL, HYPERPARAMETERS
-from trainers.experiments.parts import PARTS, ROLES
+from trainers.experiments.hyperparameters import GENERAL, HYPERPARAMETERS, RENAMED
+from trainers.experiments.parts import PARTS, ROLES, Part
 from trainers.experiments.run_folder import RunFolder
 
 pytestmark = pytest.mark.once
@@ -32,15 +32,31 @@ PLAIN = ["--input=word", "--output=softmax", "--notie_words", "--optimizer=adam"
 def test_what_a_part_takes_are_keywords_of_what_makes_it(role, name):
     part = PARTS[role][name]
     keywords = inspect.signature(part.make).parameters
-    for argument in [*part.takes.split(), *part.offered.split()]:
-        assert keywords[argument].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    assert set(part.takes.split()) <= set(HYPERPARAMETERS)
+    kinds = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for argument in [*part.arguments(dict.fromkeys(part.flags)), *part.offered.split()]:
+        if argument in keywords:
+            assert keywords[argument].kind in kinds
+        else:  # it passes through `**kwargs` to a class that refuses what it does not know
+            assert "kwargs" in keywords and role not in ("input", "body")
+    assert set(part.flags) <= set(HYPERPARAMETERS)
+
+
+def test_flags_are_arguments_of_other_names_of_other_defaults_and_of_several_values():
+    part = Part(dict, "one two=second three? four=fourth?one x=pair y=pair z=list")
+    assert part.flags == ["one", "two", "three", "four", "x", "y", "z"]
+    settings = {"one": 5, "two": 0, "three": 0, "four": 0, "x": 0.0, "y": 0.5, "z": []}
+    assert part.arguments(settings) == {
+        **{"one": 5, "second": 0, "three": None, "fourth": 5},
+        **{"pair": (0.0, 0.5), "list": []},
+    }
+    assert part.arguments({"three": 7, "four": 8}) == {"three": 7, "fourth": 8}  # others are unused
 
 
 def test_every_hyper_parameter_has_a_taker_and_one_meaning():
-    taken = {name for role, part in PARTS_OF_ALL for name in PARTS[role][part].takes.split()}
+    taken = {name for role, part in PARTS_OF_ALL for name in PARTS[role][part].flags}
     assert taken == set(HYPERPARAMETERS)
     assert not set(HYPERPARAMETERS) & set(GENERAL)
+    assert set(RENAMED.values()) <= set(HYPERPARAMETERS) and not set(RENAMED) & {*HYPERPARAMETERS, *GENERAL, *PARTS}
     assert list(ROLES) == list(PARTS) and all(default in PARTS[role] for role, (default, _) in ROLES.items())
 
 
@@ -91,7 +107,7 @@ def test_a_flag_that_no_chosen_part_takes_is_refused_even_with_its_default(argum
 
 def test_a_factor_of_0_is_no_reduction_of_an_untied_output():
     bands = ["--output=adaptive", "--cutoffs=10,20", "--factor=0"]
-    chosen = Experiment.of_arguments([*TINY, "--input=word", "--notie_words", "--input_dim=8", *bands])
+    chosen = Experiment.of_arguments([*TINY, "--input=word", "--notie_words", "--embedding_dim=8", *bands])
     model = chosen.model(words(40))
     assert model.word_output.factor is None
     assert [tuple(table.shape) for table in model.word_output.tables] == [(40, 16)]
@@ -158,7 +174,7 @@ def test_a_flag_of_a_flagfile_counts_as_given(tmp_path):
 def test_several_experiments_live_in_one_process():
     sizes = ["--dim=16", "--num_heads=2", "--ffn_dim=32", "--num_blocks=1"]
     adaptive = Experiment.of_arguments([*sizes, "--cutoffs=20", "--output_dim=0"])
-    plain = Experiment.of_arguments([*sizes, *PLAIN, "--input_dim=4", "--output_dim=4"])
+    plain = Experiment.of_arguments([*sizes, *PLAIN, "--embedding_dim=4", "--output_dim=4"])
     characters = ["--input=char_cnn", "--notie_words", "--filters=2,3", "--char_dim=5", "--word_markers"]
     spelled = Experiment.of_arguments([*sizes, "--cutoffs=20", *characters])
     models = [one.model(words(40)) for one in (adaptive, plain, spelled)]
@@ -205,6 +221,29 @@ def test_the_first_cycle_takes_what_the_warm_up_leaves():
     schedule = Experiment.of_arguments(["--updates=100", "--warmup=20"]).schedule()
     assert (schedule.period, schedule.warmup) == (80, 20)
     assert Experiment.of_arguments(["--period=30"]).schedule().period == 30
+
+
+def test_former_names_of_flags_are_read():
+    old = ["--input_dim=8", "--relu_dropout=0.25"]
+    new = ["--embedding_dim=8", "--activation_dropout=0.25"]
+    chosen = Experiment.of_arguments(new)
+    assert Experiment.of_arguments(old) == Experiment.of_run(Run("\n".join(old))) == chosen
+    assert (chosen.settings["embedding_dim"], chosen.settings["activation_dropout"]) == (8, 0.25)
+    assert not {line[2:].split("=")[0] for line in chosen.flags_text().splitlines()} & set(RENAMED)
+    with pytest.raises(ValueError, match="--activation_dropout belongs to --body=transformer. Received: --body=nplm"):
+        Experiment.of_arguments(["--body=nplm", "--num_local=1", "--relu_dropout=0.5"])
+
+
+@pytest.mark.parametrize("name, use_bias", [("adaptive", False), ("softmax", False), ("sampled", True)])
+def test_an_output_has_the_biases_that_the_layer_has_by_default(name, use_bias):
+    arguments = [*TINY, "--input=word", f"--output={name}"]
+    arguments += {"adaptive": ["--cutoffs=20"], "sampled": ["--num_samples=4"]}.get(name, [])
+    chosen = Experiment.of_arguments(arguments)
+    default = inspect.signature(SampledSoftmax if name == "sampled" else AdaptiveSoftmax).parameters["use_bias"].default
+    assert chosen.settings["use_bias"] is chosen.model(words(40)).word_output.use_bias is default is use_bias
+    other = Experiment.of_arguments([*arguments, f"--use_bias={not use_bias}"])
+    assert other.model(words(40)).word_output.use_bias is not use_bias
+    assert Experiment.of_run(Run(chosen.flags_text())) == chosen
 
 
 class Run:

@@ -26,16 +26,17 @@ BASE = {  # arguments of all experiments with a part, so that every change of it
     "step_decay": ["--schedule=step_decay", "--decay_at=2"],
 }
 CHANGES = {
-    "input_dim": "6", "dim": "12", "cutoffs": "10", "factor": "2", "embedding_dropout": "0.5", "highways": "2",
+    "embedding_dim": "6", "dim": "12", "cutoffs": "10", "factor": "2", "embedding_dropout": "0.5", "highways": "2",
     "filters": "3,2", "char_dim": "3", "word_markers": "true", "correction_dim": "2",
     "output_units": "7", "num_blocks": "3", "num_heads": "4", "ffn_dim": "10", "attention_window": "2",
     "num_local": "3", "num_global": "3", "global_window": "3", "aggregate": "average", "concatenation_dim": "5",
     "keep_attention": "false", "num_layers": "3", "units": "9", "projection_dim": "5", "window": "2",
-    "output_dim": "4", "dropout": "0.5", "attention_dropout": "0.5", "relu_dropout": "0.5", "vector_dropout": "0.5",
-    "hidden_dropout": "0.5", "output_dropout": "0.5", "variational_dropout": "false", "weight_dropout": "0.5",
-    "zoneout": "0.5", "activation_penalty": "2", "temporal_penalty": "2", "tail_dropout": "0.5",
-    "input_dropout": "0.5", "tie_projections": "false", "use_bias": "true", "num_samples": "9", "sampled_loss": "nce",
-    "noise": "unigram", "length": "6", "batch_size": "3", "bptt": "6", "vary_bptt": "false", "max_rate": "0.5",
+    "output_dim": "4", "dropout": "0.5", "attention_dropout": "0.5", "activation_dropout": "0.5",
+    "vector_dropout": "0.5", "hidden_dropout": "0.5", "output_dropout": "0.5", "variational_dropout": "false",
+    "weight_dropout": "0.5", "zoneout": "0.5", "activation_penalty": "2", "temporal_penalty": "2",
+    "tail_dropout": "0.5", "input_dropout": "0.5", "tie_projections": "false", "use_bias": "true",
+    "num_samples": "9", "sampled_loss": "nce", "noise": "unigram",
+    "length": "6", "batch_size": "3", "bptt": "6", "vary_bptt": "false", "max_rate": "0.5",
     "momentum": "0.5", "clip_norm": "0.01", "weight_decay": "0.1", "initial_accumulator": "0.5",
     "decay_at": "4", "decay_factor": "2", "min_rate": "0.1", "warmup": "4", "warmup_rate": "0.1", "period": "5",
     "period_mult": "2", "shrink": "0.5",
@@ -45,8 +46,12 @@ SMALL = {
     "num_blocks": "2", "ffn_dim": "12", "units": "6", "num_samples": "5", "max_bytes": "12", "num_heads": "2",
     "length": "8", "bptt": "8", "batch_size": "2", "max_rate": "0.2", "dropout": "0", "clip_norm": "0.1",
 }  # fmt: skip
-WITH = {"variational_dropout": ["--hidden_dropout=0.5"], "tie_projections": ["--tie_words"]}
-CASES = [(role, part, name) for role in PARTS for part in PARTS[role] for name in PARTS[role][part].takes.split()]
+WITH = {
+    "variational_dropout": ["--hidden_dropout=0.5"],
+    "tie_projections": ["--tie_words"],
+    "use_bias": ["--nouse_bias"],
+}
+CASES = [(role, part, name) for role in PARTS for part in PARTS[role] for name in PARTS[role][part].flags]
 WORDS = Counter({f"word{'x' * (i % 7)}{i}": 90 - i for i in range(28)})
 
 

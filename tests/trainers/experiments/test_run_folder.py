@@ -64,6 +64,13 @@ def test_a_vocabulary_that_has_changed_is_refused(run):
         TextCodec.load(run.path)
 
 
+def test_former_names_of_flags_are_read(run):
+    flags = run.flags()
+    with open(run.path / "flags.txt", "a", encoding="utf-8") as file:
+        file.write("--relu_dropout=0.5\n")
+    assert run.flags() == {**flags, "activation_dropout": "0.5"}
+
+
 @pytest.mark.parametrize(
     "line", ["", "length", "--length", "length=8", "--=8", "-- length=8", "# a comment", "\0" * 90]
 )
