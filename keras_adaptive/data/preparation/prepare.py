@@ -24,6 +24,44 @@ _PART = 1 << 26  # number of bytes of text per shard of tokens
 _NAMES = ("{}.txt", "wiki.{}.tokens")
 
 
+class Choices(NamedTuple):
+    """What decides the tokens of a text: arguments of `prepare`."""
+
+    tokenizer: str = "whitespace"
+    min_count: int = 3
+    max_words: int | None = None
+    subwords: int = 0
+    vocabulary: Vocabulary | None = None
+
+    def check(self):
+        """Raises a ValueError if these choices are not supported together."""
+        if self.subwords < 0:
+            raise ValueError(
+                f"`subwords` must be a number of merges, or 0 for a corpus of words. Received: {self.subwords}"
+            )
+        if self.tokenizer not in TOKENIZERS:
+            raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {self.tokenizer!r}")
+        if self.subwords and self.tokenizer in UNITS:
+            raise ValueError(
+                f"`subwords` needs a tokenizer that splits text into words: pass another one, or subwords=0. "
+                f"Received: tokenizer={self.tokenizer!r}"
+            )
+        if self.subwords and self.vocabulary is not None:
+            raise ValueError("A corpus of sub-words has its own vocabulary: pass `subwords` or `vocabulary`, not both.")
+        if self.max_words is not None and self.max_words < 1:
+            raise ValueError(f"`max_words` must be positive. Received: {self.max_words}")
+
+    def recorded(self):
+        """Returns the entries of `corpus.json` that record the choices."""
+        unit = unit_of(self.tokenizer, bool(self.subwords))
+        entries = {**recorded(self.tokenizer), "unit": unit, "min_count": self.min_count}
+        if self.subwords:
+            entries["subwords"] = self.subwords
+        if self.vocabulary is not None:
+            return {**entries, "min_count": None, "dictionary": self.vocabulary.sha256}
+        return {**entries, "max_words": self.max_words} if self.max_words else entries
+
+
 class _Part(NamedTuple):
     """Part of a text, and the folder for the index of its words."""
 
@@ -43,7 +81,6 @@ def prepare(
     max_words: int | None = None,
     source: str | None = None,
     subwords: int = 0,
-    check: Callable[[Corpus], None] | None = None,
     vocabulary: Vocabulary | None = None,
     processes: int = 1,
     report: Callable[[str], None] = lambda line: None,
@@ -76,8 +113,6 @@ def prepare(
         subwords: Number of merges of a byte-pair encoding (`Subwords`), which is learned on `train` and whose pieces
             are the units of the corpus; 0 for a corpus of words. All pieces are kept. `min_count` applies to the words,
             which a corpus of sub-words holds too.
-        check: Function that is called with the finished `Corpus` before `data_dir` appears. If it raises an error,
-            the corpus is removed. Optional.
         vocabulary: A `Vocabulary` to use instead of the words of `train`, such as the vocabulary of a published model.
             All other words become `<unk>`, and `min_count` and `max_words` have no effect. Optional.
         processes: Number of parts that are read at the same time, each in its own process if there are several.
@@ -88,7 +123,7 @@ def prepare(
 
     Raises:
         ValueError: If a file is missing, has no word or is not UTF-8, `data_dir` holds something else or a damaged
-            corpus, or another process is writing it. Errors of `check` are raised too.
+            corpus, or another process is writing it.
         ModuleNotFoundError: If `subwords` is not 0 and the package `tokenizers` is not installed.
         ChildProcessError: If a process is killed.
 
@@ -102,72 +137,68 @@ def prepare(
     corpus.vocabulary.decode(corpus.tokens("valid")[:4])  # ["The", "cat", "sat", "."]
     ```
     """
-    check_units(tokenizer, subwords, vocabulary)
-    for name, value in {"processes": processes, "max_words": max_words}.items():
-        if value is not None and value < 1:
-            raise ValueError(f"`{name}` must be positive. Received: {value}")
+    choices = Choices(tokenizer, min_count, max_words, subwords, vocabulary)
+    return write_corpus(folder, data_dir, choices, source=source, processes=processes, report=report)
+
+
+def write_corpus(folder, data_dir, choices, *, source=None, check=lambda corpus: None, processes=1, report):
+    """Converts the text files of a folder into a corpus, as `prepare` does.
+
+    Args:
+        folder, data_dir, source, processes, report: As in `prepare`.
+        choices: The `Choices` that decide the tokens.
+        check: Function that is called with the finished `Corpus` before `data_dir` appears. If it raises an error,
+            the corpus is removed.
+    """
+    choices.check()
+    if processes < 1:
+        raise ValueError(f"`processes` must be positive. Received: {processes}")
     free = is_free(data_dir)  # raises an error before the work begins
     texts = {split: find_text(folder, split) for split in SPLITS}
-    recipe = {
-        **recorded(tokenizer),
-        "unit": unit_of(tokenizer, bool(subwords)),
-        "min_count": min_count,
-    }
-    if subwords:
-        recipe["subwords"] = subwords
-    if max_words and vocabulary is None:
-        recipe["max_words"] = max_words
-    if vocabulary is not None:
-        recipe |= {"min_count": None, "dictionary": vocabulary.sha256}
     inputs = {split: _identity(path) for split, path in texts.items()}
     if not free:
-        return _existing(data_dir, recipe, inputs, check)
+        return _existing(data_dir, choices.recorded(), inputs, check)
     with workspace(data_dir) as work, writing(work), _mapping(processes) as mapped:
-        cut = [part for split in SPLITS for part in _parts(split, texts[split], inputs[split], tokenizer, work)]
-        folders = _number(cut, tokenizer, mapped, workers.call if processes > 1 else _call_here, report)
+        cut = [part for split in SPLITS for part in _parts(split, texts[split], inputs[split], choices.tokenizer, work)]
+        folders = _number(cut, choices.tokenizer, mapped, workers.call if processes > 1 else _call_here, report)
         new = work / "corpus"
         shutil.rmtree(new, ignore_errors=True)  # a killed process may have left it
         new.mkdir()
-        inspect = functools.partial(warn_about_words, tokenizer=tokenizer)
-        if subwords:
-            contents = write_subword_corpus(folders, new, mapped, min_count, max_words, subwords)
-        else:
-            contents = write_word_corpus(folders, new, mapped, min_count, max_words, vocabulary, inspect)
-        sizes = {split: {"text_bytes": text_size(texts[split], tokenizer == "bytes")} for split in SPLITS}
+        contents = _write_tokens(folders, new, mapped, choices)
+        sizes = {split: {"text_bytes": text_size(texts[split], choices.tokenizer == "bytes")} for split in SPLITS}
         splits = {split: inputs[split] | sizes[split] | contents["splits"][split] for split in SPLITS}
-        for split in SPLITS:
-            if splits[split]["tokens"] == splits[split]["lines"]:
-                raise ValueError(
-                    f"{texts[split]} contains no word. It must contain text, a paragraph or a sentence per line."
-                )
-        if splits["train"]["tokens"] - splits["train"]["lines"] == splits["train"]["unknown"]:
-            received = f"min_count={min_count}" if vocabulary is None else f"{len(vocabulary)} words"
-            raise ValueError(
-                f"No word of {texts['train']} is in the vocabulary: pass a smaller `min_count`, or the vocabulary of "
-                f"this text. Received: {received}."
-            )
-        metadata = {"source": str(source or folder), **recipe, **contents, "splits": splits}
+        _check_words(texts, splits, choices)
+        metadata = {"source": str(source or folder), **choices.recorded(), **contents, "splits": splits}
         (new / "corpus.json").write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
-        if check:
-            check(Corpus(new))
+        check(Corpus(new))
         flush(new)
         new.replace(data_dir)
     return Corpus(data_dir)
 
 
-def check_units(tokenizer, subwords, vocabulary):
-    """Raises a ValueError if `prepare` does not support these arguments together."""
-    if subwords < 0:
-        raise ValueError(f"`subwords` must be a number of merges, or 0 for a corpus of words. Received: {subwords}")
-    if tokenizer not in TOKENIZERS:
-        raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {tokenizer!r}")
-    if subwords and tokenizer in UNITS:
+def _write_tokens(folders, new, mapped, choices):
+    """Writes the token ids and the vocabulary of the indexed parts, and returns their entries of `corpus.json`."""
+    limits = choices.min_count, choices.max_words
+    if choices.subwords:
+        return write_subword_corpus(folders, new, mapped, *limits, choices.subwords)
+    inspect = functools.partial(warn_about_words, tokenizer=choices.tokenizer)
+    return write_word_corpus(folders, new, mapped, *limits, choices.vocabulary, inspect)
+
+
+def _check_words(texts, splits, choices):
+    """Raises a ValueError if a text has no word, or the training text no word of the vocabulary."""
+    for split in SPLITS:
+        if splits[split]["tokens"] == splits[split]["lines"]:
+            raise ValueError(
+                f"{texts[split]} contains no word. It must contain text, a paragraph or a sentence per line."
+            )
+    train, vocabulary = splits["train"], choices.vocabulary
+    if train["tokens"] - train["lines"] == train["unknown"]:
+        received = f"min_count={choices.min_count}" if vocabulary is None else f"{len(vocabulary)} words"
         raise ValueError(
-            f"`subwords` needs a tokenizer that splits text into words: pass another one, or subwords=0. "
-            f"Received: tokenizer={tokenizer!r}"
+            f"No word of {texts['train']} is in the vocabulary: pass a smaller `min_count`, or the vocabulary of "
+            f"this text. Received: {received}."
         )
-    if subwords and vocabulary is not None:
-        raise ValueError("A corpus of sub-words has its own vocabulary: pass `subwords` or `vocabulary`, not both.")
 
 
 def find_text(folder, split):
@@ -222,8 +253,7 @@ def _existing(data_dir, recipe, inputs, check):
     if not same_text or not same_words or not recipe.items() <= corpus.metadata.items():
         raise _other(data_dir)
     corpus.verify(*SPLITS)
-    if check:
-        check(corpus)
+    check(corpus)
     return corpus
 
 

@@ -4,14 +4,14 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from keras_adaptive.data.codecs.vocabulary import Vocabulary
 from keras_adaptive.data.corpus import SPLITS, Corpus
-from keras_adaptive.data.preparation.prepare import check_units, find_text, is_free, prepare
+from keras_adaptive.data.preparation.prepare import Choices, find_text, is_free, write_corpus
 from keras_adaptive.data.sources.archives import check_sum, unpack
 from keras_adaptive.data.sources.downloads import download
 
@@ -211,15 +211,13 @@ def prepare_public(
         OSError: If no mirror has the archive.
     """
     public = _named(name)
-    units: dict[str, Any] = {"tokenizer": public.tokenizer, "subwords": subwords, "vocabulary": vocabulary}
-    check_units(**units)  # raises errors before the work begins
+    choices = Choices(public.tokenizer, min_count or public.min_count, public.max_words, subwords, vocabulary)
+    choices.check()  # raises errors before the work begins
     is_free(data_dir)
     texts = fetch_texts(name, download_dir, mirrors, report, checksums)
     report(f"Reading {texts}")
     check = functools.partial(_check_counts, public, texts)
-    how: dict[str, Any] = {"check": check, "processes": processes, "report": report}
-    kept = {"min_count": min_count or public.min_count, "max_words": public.max_words}
-    return prepare(texts, data_dir, source=name, **kept, **units, **how)
+    return write_corpus(texts, data_dir, choices, source=name, check=check, processes=processes, report=report)
 
 
 def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):

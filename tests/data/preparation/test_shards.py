@@ -103,7 +103,8 @@ def kill(*_):
 def report(line):
     lines.append(line)
     len(lines) == int(sys.argv[4]) and kill()
-preparation.prepare(sys.argv[2], sys.argv[3], min_count=1, check=kill, processes=int(sys.argv[5]), report=report)
+how = {"check": kill, "processes": int(sys.argv[5]), "report": report}
+preparation.write_corpus(sys.argv[2], sys.argv[3], preparation.Choices(min_count=1), **how)
 """
 
 
