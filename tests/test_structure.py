@@ -1,9 +1,13 @@
 """The size of files and constructors, and the places that may ask which backend runs."""
 
 import ast
+import importlib
+import inspect
 from pathlib import Path
 
 import pytest
+
+from tests.support.parts import PARTS
 
 pytestmark = pytest.mark.once
 
@@ -16,6 +20,8 @@ MAY_ASK_FOR_THE_BACKEND = {  # outside of backend/ and ops/: why
     "layers/inputs/char_cnn.py": "eager torch on a CPU needs no static shapes",
     "optimizers/nag.py": "fused kernels",
 }
+INHERIT = {"CharCNNSoftmax", "SampledSoftmax"}  # outputs whose bases have arguments that they set themselves
+PASS_ON = {"transformer", "hybrid_transformer"}  # functions that pass `name` and `dtype` to a layer
 STARTS_PROCESSES = {"subprocess.run", "subprocess.Popen", "programs.run", "ask"}
 
 
@@ -37,6 +43,46 @@ def test_constructors_have_8_arguments_at_most_and_take_few_by_position(path):
                     arguments = [*method.args.args, *method.args.kwonlyargs]
                     by_position = 8 if path.is_relative_to(ROOT / "scripts") else 5
                     assert len(arguments) - 1 <= 8 and len(method.args.args) - 1 <= by_position, node.name
+
+
+def public(part):
+    """Yields the public functions and classes of a part of the package."""
+    module = importlib.import_module(f"keras_adaptive.{part}")
+    for name, value in vars(module).items():
+        if not name.startswith("_") and getattr(value, "__module__", "").startswith("keras_adaptive."):
+            if inspect.isfunction(value) or inspect.isclass(value):
+                yield value
+
+
+def arguments_of(function):
+    """Returns the names of the arguments except those of every Keras layer, and whether it takes others."""
+    parameters = inspect.signature(function).parameters.values()
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = {parameter.name for parameter in parameters if parameter.kind not in variable}
+    others = any(parameter.kind == inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+    return names - {"self", "name", "dtype", "trainable"}, others
+
+
+def constructors(cls):
+    """Returns the constructors of a class of the package and of its bases, as far as the arguments reach."""
+    ours = [base for base in cls.__mro__ if base.__module__.startswith("keras_adaptive.")]
+    made = [vars(base)["__init__"] for base in ours if "__init__" in vars(base)]
+    stop = next((number for number, one in enumerate(made) if not arguments_of(one)[1]), len(made))
+    return made[: stop + 1]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_argument_is_visible_and_there_are_few(part):
+    """A constructor has 8 arguments at most, a function 10, and none hides an argument of its own in `**kwargs`."""
+    many, hiding = [], []
+    for value in public(part):
+        made = constructors(value) if inspect.isclass(value) else [value]
+        own, *inherited = [arguments_of(one)[0] for one in made] or [set()]
+        if len(own.union(*inherited)) > (8 if inspect.isclass(value) else 10):
+            many.append(value.__name__)
+        if set().union(*inherited) - own or inspect.isfunction(value) and arguments_of(value)[1]:
+            hiding.append(value.__name__)
+    assert set(many) - INHERIT == set() and set(hiding) - INHERIT - PASS_ON == set()
 
 
 def test_the_backend_is_asked_for_in_few_places():

@@ -17,6 +17,7 @@ from keras_adaptive.layers.inputs.adaptive_embedding import AdaptiveEmbedding
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax
 from keras_adaptive.layers.outputs.output import Output
+from keras_adaptive.models.dropout import Dropout
 from keras_adaptive.models.language_model import LanguageModel
 
 
@@ -193,8 +194,14 @@ def hybrid_transformer(
 
     blocks = [block(number) for number in range(num_blocks)]
     if num_local:
-        averages = {"num_global": num_global, "global_window": global_window}
-        concatenation = ContextConcatenation(num_local, dropout=dropout, name="concatenation", **averages, **policy)
+        concatenation = ContextConcatenation(
+            num_local,
+            num_global=num_global,
+            global_window=global_window,
+            dropout=dropout,
+            name="concatenation",
+            **policy,
+        )
         blocks = [concatenation, *blocks]
     positions = SinusoidalPositions(0, name="positions", **policy)
     return TransformerDecoder(blocks, dim, positions=positions, dropout=dropout, **kwargs)
@@ -211,12 +218,7 @@ def transformer_lm(
     factor: int | None = 4,
     tie_words: bool = True,
     tie_projections: bool = True,
-    dropout: float = 0.0,
-    attention_dropout: float = 0.0,
-    activation_dropout: float = 0.0,
-    tail_dropout: float = 0.0,
-    input_dropout: float = 0.0,
-    first_position: int = 2,
+    dropout: float | Dropout = 0.0,
     dtype: str | keras.DTypePolicy | None = None,
 ) -> LanguageModel:
     """Builds the Transformer with adaptive input and adaptive softmax, by default in the size for WikiText-103.
@@ -233,12 +235,8 @@ def transformer_lm(
         factor: Ratio of the dimensions of a band and the next band.
         tie_words: Whether input and output share the word vectors.
         tie_projections: Whether input and output share the projections of the tails too, if words are tied.
-        dropout: Dropout rate on the input and on both branches of every block, in training.
-        attention_dropout: Dropout rate on the attention probabilities, in training.
-        activation_dropout: Dropout rate after the ReLU, in training.
-        tail_dropout: Dropout rate on the projected hidden states of the tails, in training.
-        input_dropout: Dropout rate on the hidden states before the output layer, in training.
-        first_position: Position of the first token; 2 in the published models.
+        dropout: Dropout rate on the input and on both branches of every block, in training; or a `Dropout` with the
+            rates of all places.
         dtype: A Keras dtype policy, such as "mixed_bfloat16"; by default the global one.
 
     Returns:
@@ -253,6 +251,7 @@ def transformer_lm(
     >>> model.log_probs(np.array([[4, 5, 6]])).shape
     (1, 3, 1000)
     """
+    rates = dropout if isinstance(dropout, Dropout) else Dropout(dropout)
     make_input = partial(AdaptiveEmbedding, vocabulary_size, embedding_dim=dim, cutoffs=cutoffs, factor=factor)
     make_body = partial(
         transformer,
@@ -260,18 +259,17 @@ def transformer_lm(
         dim=dim,
         ffn_dim=ffn_dim,
         num_heads=num_heads,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
-        activation_dropout=activation_dropout,
-        first_position=first_position,
+        dropout=rates.blocks,
+        attention_dropout=rates.attention,
+        activation_dropout=rates.activation,
     )
     make_output = partial(
         AdaptiveSoftmax,
         vocabulary_size,
         cutoffs=cutoffs,
         factor=factor,
-        tail_dropout=tail_dropout,
-        input_dropout=input_dropout,
+        tail_dropout=rates.tail,
+        input_dropout=rates.input,
         tie_projections=tie_projections,
     )
     return assemble(make_input, make_body, make_output, tied=tie_words, dtype=dtype)

@@ -296,7 +296,8 @@ def test_without_torch(monkeypatch):
 
 @pytest.mark.once
 def test_models_that_fairseq_does_not_have():
-    model = transformer_lm(20, dim=8, num_blocks=1, num_heads=2, ffn_dim=12, cutoffs=(5,), first_position=0)
+    model = transformer_lm(20, dim=8, num_blocks=1, num_heads=2, ffn_dim=12, cutoffs=(5,))
+    model.body.positions.first_position = 0
     with pytest.raises(ValueError, match="fairseq has no model with first_position=0"):
         fairseq.to_state_dict(model)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, TransformerDecoder, WordEmbedding
-from keras_adaptive.models import LanguageModel, assemble, transformer, transformer_lm
+from keras_adaptive.models import Dropout, LanguageModel, assemble, transformer, transformer_lm
 from keras_adaptive.optimizers import NAG
 from tests.support.backends import BACKEND
 from tests.support.tiny import VOCABULARY, batch
@@ -55,22 +55,16 @@ def test_the_transformer_has_the_dtype_throughout():
 
 @pytest.mark.once
 def test_hyper_parameters_of_the_language_model_reach_their_parts():
-    rates = {
-        "dropout": 0.1,
-        "attention_dropout": 0.2,
-        "activation_dropout": 0.3,
-        "tail_dropout": 0.4,
-        "input_dropout": 0.5,
-    }
-    model = transformer_lm(
-        20, dim=8, num_blocks=2, num_heads=4, ffn_dim=12, cutoffs=(5,), factor=2, first_position=0, **rates
-    )
+    rates = Dropout(0.1, 0.2, 0.3, 0.4, 0.5)
+    model = transformer_lm(20, dim=8, num_blocks=2, num_heads=4, ffn_dim=12, cutoffs=(5,), factor=2, dropout=rates)
     body, block, softmax = model.body, model.body.blocks[1], model.word_output
     assert isinstance(model.word_input, AdaptiveEmbedding) and isinstance(body, TransformerDecoder)
     assert (model.word_input.dimensions, model.word_input.boundaries) == ((8, 4), softmax.boundaries)
-    assert (body.dim, len(body.blocks), body.positions.first_position, block.ffn_dim) == (8, 2, 0, 12)
+    assert (body.dim, len(body.blocks), body.positions.first_position, block.ffn_dim) == (8, 2, 2, 12)
     found = body.dropout, block.attention.dropout, block.activation_dropout, softmax.tail_dropout, softmax.input_dropout
-    assert found == tuple(rates.values()) and block.dropout == 0.1 and block.attention.num_heads == 4
+    assert found == rates and block.dropout == 0.1 and block.attention.num_heads == 4
+    plain = transformer_lm(20, dim=8, num_blocks=1, num_heads=2, ffn_dim=12, cutoffs=(5,), factor=2, dropout=0.1)
+    assert (plain.body.dropout, plain.body.blocks[0].dropout, plain.word_output.tail_dropout) == (0.1, 0.1, 0.0)
 
 
 @pytest.mark.once

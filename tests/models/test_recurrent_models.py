@@ -35,7 +35,7 @@ def fitted(model, rate, data, micro_batches=1):
 
 
 def test_micro_batches_share_the_masks_of_weights_and_divide_the_penalties():
-    options = {"weight_dropout": 0.5, "activation_penalty": 2.0, "temporal_penalty": 1.0}
+    options = {"weight_dropout": 0.5, "penalties": (2.0, 1.0)}
     whole, parts, start = (recurrent_model(**options) for _ in range(3))
     logs, logs_of_parts = fitted(whole, 0.5, batches()[:3]), fitted(parts, 0.5, batches()[:3], micro_batches=2)
     for one, other in zip(logs, logs_of_parts, strict=True):
@@ -46,7 +46,7 @@ def test_micro_batches_share_the_masks_of_weights_and_divide_the_penalties():
 
 
 def test_penalties_of_a_stream_are_added_to_its_loss():
-    model = recurrent_model(activation_penalty=2.0, temporal_penalty=0.5)
+    model = recurrent_model(penalties=(2.0, 0.5))
     state, expected = model.body.initial_state(ROWS), []
     for (part, _), *_ in batches():
         hidden, state = model(part, state=state)
@@ -64,8 +64,7 @@ def test_an_awd_qrnn_is_that_of_the_oracle_in_a_segment_that_continues_another(t
     """The objective with both penalties, the gradient of every weight, and the state; gradients end at the segment."""
     penalties, cutoffs, dim = (2.0, 0.5), (6, 13), 3
     words = WordEmbedding(VOCABULARY, dim)
-    strengths = dict(zip(("activation_penalty", "temporal_penalty"), penalties))
-    body = QRNNDecoder(2, 4, dim if tied else 4, window=2, **strengths)
+    body = QRNNDecoder(2, 4, dim if tied else 4, window=2, penalties=penalties)
     softmax = AdaptiveSoftmax(VOCABULARY, cutoffs, factor=None, tied_to=words if tied else None, use_bias=True)
     model = LanguageModel(words, body, softmax)
     randomize(model)

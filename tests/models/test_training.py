@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.callbacks import TerminateOnNonFinite
-from keras_adaptive.models import training_step
+from keras_adaptive.models import Dropout, training_step
 from keras_adaptive.ops.global_norm import global_norm
 from keras_adaptive.optimizers import NAG
 from tests.support.backends import BACKEND, weight_gradients
@@ -224,9 +224,7 @@ def test_float16_recovers_from_overflows():
 
 
 def test_dropout_is_drawn_anew_at_every_update():
-    model = language_model(
-        dropout=0.5, tail_dropout=0.2, input_dropout=0.2, attention_dropout=0.1, activation_dropout=0.1
-    )
+    model = language_model(dropout=Dropout(blocks=0.5, attention=0.1, activation=0.1, tail=0.2, input=0.2))
     compile(model, keras.optimizers.SGD(0.0))
     tokens, targets, _ = batch(4)
     losses = model.fit(tokens, targets, epochs=3, batch_size=4, verbose=0).history["loss"]

@@ -15,7 +15,7 @@ from keras_adaptive.layers import (
     TransformerDecoder,
     WordEmbedding,
 )
-from keras_adaptive.models import LanguageModel, transformer
+from keras_adaptive.models import Dropout, LanguageModel, transformer
 from keras_adaptive.models.transfer import transfer
 from tests.support.backends import numpy
 from tests.support.tiny import language_model, system
@@ -186,7 +186,6 @@ def test_models_of_other_sizes_are_refused():
 OF_ANOTHER_MEANING = {
     "heads": ({"num_heads": 4}, "body.blocks.0.mixer.num_heads is 4, and 2"),
     "factor": ({"factor": 3}, "word_input.factor is 3, and 4"),
-    "positions": ({"first_position": 0}, "body.positions.first_position is 0, and 2"),
 }
 
 
@@ -196,6 +195,13 @@ def test_models_of_the_same_shapes_and_another_meaning_are_refused(kind):
     small = {"dim": 4, "factor": 4} if kind == "factor" else {}  # the tail has one dimension for both factors
     with pytest.raises(ValueError, match=f"pass its flags. The setting {message} in the source"):
         transfer(language_model(**small | sizes), OLD, language_model(**small), OLD)
+
+
+def test_other_positions_are_refused():
+    model = language_model()
+    model.body.positions.first_position = 0
+    with pytest.raises(ValueError, match="pass its flags. The setting body.positions.first_position is 0, and 2 in"):
+        transfer(model, OLD, language_model(), OLD)
 
 
 def test_parts_of_the_same_shapes_and_another_meaning_are_refused():
@@ -221,13 +227,13 @@ def test_parts_of_the_same_shapes_and_another_meaning_are_refused():
 
 def test_what_acts_in_training_only_may_differ():
     source = language_model()
-    other = language_model(dropout=0.3, attention_dropout=0.2, tail_dropout=0.1, dtype="mixed_bfloat16")
+    other = language_model(dropout=Dropout(0.3, attention=0.2, tail=0.1), dtype="mixed_bfloat16")
     other.body.trainable = False
     assert transfer(other, OLD, source, OLD) == 20
     recurrent = [
         LanguageModel(
             WordEmbedding(20, 8),
-            LSTMDecoder(1, 6, 8, dropout=rate, activation_penalty=rate, weight_dropout=rate, variational=rate > 0),
+            LSTMDecoder(1, 6, 8, dropout=(*[rate] * 3, rate > 0), penalties=(rate, rate), weight_dropout=rate),
             SampledSoftmax(20, num_samples=samples, loss=loss),
         )
         for rate, samples, loss in ((0.0, 3, "nce"), (0.5, 4, "importance_sampling"))

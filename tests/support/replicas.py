@@ -101,7 +101,7 @@ def streams(strategy, micro_batches):
     from tests.support.streams import BATCHES, batches, stream_model
     from tests.support.tiny import VOCABULARY
 
-    body = LSTMDecoder(1, 8, 8, activation_penalty=2.0, temporal_penalty=1.0)
+    body = LSTMDecoder(1, 8, 8, penalties=(2.0, 1.0))
     model = stream_model(body, SampledSoftmax(VOCABULARY, num_samples=5, seed=1))
     optimizer = keras.optimizers.Adagrad(0.1, global_clipnorm=0.5)
     model.compile(optimizer, micro_batches=micro_batches, stream_rows=8)
@@ -130,9 +130,10 @@ def masks(strategy):
     from keras import ops
 
     from keras_adaptive.backend.replicas import sum_over_replicas
+    from keras_adaptive.models import Dropout
     from tests.support.tiny import language_model
 
-    model = language_model(**SIZES, tail_dropout=0.5)
+    model = language_model(**SIZES, dropout=Dropout(tail=0.5))
     strategy.synchronize(model)  # the seeds too, which otherwise differ between processes by themselves
 
     def dropped(data):

@@ -190,8 +190,8 @@ def step_decay(*, max_rate, decay_at, decay_factor):
 CHARACTERS = "highways filters char_dim word_markers"
 CONTEXT = "num_local num_global"
 AWD = (
-    "vector_dropout=dropout hidden_dropout=dropout output_dropout=dropout variational_dropout=variational "
-    "activation_penalty temporal_penalty weight_dropout"
+    "vector_dropout=dropout hidden_dropout=dropout output_dropout=dropout variational_dropout=dropout "
+    "activation_penalty=penalties temporal_penalty=penalties weight_dropout"
 )
 PARTS = {
     "input": {

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -25,10 +26,10 @@ class LSTMDecoder(RecurrentDecoder):
         output_dim: Dimension of the hidden states.
         projection_dim: Dimension of the projections of all layers but the last, `None` for no projections.
         weight_dropout: Dropout rate on the hidden-to-hidden matrices (DropConnect), in training.
-        dropout: Dropout rate, in training; or three rates, for the input, between layers, and for the hidden states.
-        variational: Whether a dropout mask holds for all tokens of a row. Otherwise each token has its own mask.
-        activation_penalty: Strength of the activation regularization of the hidden states after dropout (AR).
-        temporal_penalty: Strength of the temporal regularization of the hidden states before dropout (TAR).
+        dropout: Dropout rate, in training; or three rates, for the input, between layers, and for the hidden states; or
+            a `RecurrentDropout`.
+        penalties: Strengths of the activation regularization of the hidden states after dropout (AR), and of the
+            temporal regularization of their changes before dropout (TAR).
 
     Call arguments:
         x: Word vectors (batch, length, input_dim).
@@ -66,9 +67,11 @@ class LSTMDecoder(RecurrentDecoder):
         *,
         projection_dim: int | None = None,
         weight_dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
+        penalties: tuple[float, float] = (0.0, 0.0),
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_layers, units, output_dim, **kwargs)
+        super().__init__(num_layers, units, output_dim, dropout=dropout, penalties=penalties, **kwargs)
         if projection_dim is not None and projection_dim < 1:
             raise ValueError(
                 f"`projection_dim` must be at least 1, or None for no projection. Received: {projection_dim}."

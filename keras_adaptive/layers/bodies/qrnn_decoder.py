@@ -1,4 +1,5 @@
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import keras
 
@@ -22,14 +23,13 @@ class QRNNDecoder(RecurrentDecoder):
         output_dim: Dimension of the hidden states.
         window: Window of the first layer in tokens, 1 or 2. The other layers have a window of 1, as in the published
             code, whose first layer has 2.
-        output_gate: Whether the layers have an output gate.
         zoneout: Probability that a unit keeps its previous value in a time step, in training. Evaluation scales the
             share of new values by 1 − `zoneout`.
         weight_dropout: Dropout rate on the input matrices (DropConnect), in training.
-        dropout: Dropout rate, in training; or three rates, for the input, between layers, and for the hidden states.
-        variational: Whether a dropout mask holds for all tokens of a row. Otherwise each token has its own mask.
-        activation_penalty: Strength of the activation regularization of the hidden states after dropout (AR).
-        temporal_penalty: Strength of the temporal regularization of the hidden states before dropout (TAR).
+        dropout: Dropout rate, in training; or three rates, for the input, between layers, and for the hidden states; or
+            a `RecurrentDropout`.
+        penalties: Strengths of the activation regularization of the hidden states after dropout (AR), and of the
+            temporal regularization of their changes before dropout (TAR).
 
     Call arguments:
         x: Word vectors (batch, length, input_dim).
@@ -66,23 +66,22 @@ class QRNNDecoder(RecurrentDecoder):
         output_dim: int,
         *,
         window: int = 1,
-        output_gate: bool = True,
         zoneout: float = 0.0,
         weight_dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
+        penalties: tuple[float, float] = (0.0, 0.0),
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_layers, units, output_dim, **kwargs)
+        super().__init__(num_layers, units, output_dim, dropout=dropout, penalties=penalties, **kwargs)
         if window not in (1, 2):
             raise ValueError(f"`window` must be 1 or 2. Received: window={window}.")
         self.window = window
-        self.output_gate = output_gate
         self.zoneout = zoneout
         self.weight_dropout = weight_dropout
         self.recurrent_layers = [
             QRNNLayer(
                 units if number < num_layers - 1 else output_dim,
                 window=window if number == 0 else 1,
-                output_gate=output_gate,
                 zoneout=zoneout,
                 weight_dropout=weight_dropout,
                 dtype=self.dtype_policy,
@@ -92,5 +91,10 @@ class QRNNDecoder(RecurrentDecoder):
         ]
 
     def get_config(self) -> dict[str, Any]:
-        config = {"window": self.window, "output_gate": self.output_gate}
-        return {**super().get_config(), **config, "zoneout": self.zoneout, "weight_dropout": self.weight_dropout}
+        config = {"window": self.window, "zoneout": self.zoneout, "weight_dropout": self.weight_dropout}
+        return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        # Files may hold the former argument `output_gate`, which was True by default.
+        return super().from_config({name: value for name, value in config.items() if name != "output_gate"})

@@ -17,7 +17,7 @@ class QRNNLayer(keras.layers.Layer):
 
         z, f, o = tanh(s_t·kernel + bias), sigmoid(…), sigmoid(…)
         c_t = f·z + (1 − f)·c_{t−1}
-        y_t = o·c_t, or c_t without an output gate
+        y_t = o·c_t
 
     Zoneout sets f to 0 with its rate in training; evaluation scales f by 1 − rate. The state is c and, for a window of
     2, the last input. The weights start from U(±1/√(window·input_dim)).
@@ -25,15 +25,13 @@ class QRNNLayer(keras.layers.Layer):
     Args:
         units: Number of cells.
         window: Number of tokens of a source, 1 or 2.
-        output_gate: Whether there is an output gate o.
         zoneout: Rate of zoneout.
         weight_dropout: Dropout rate on `kernel` (DropConnect), in training.
 
     Attributes:
         output_dim: Dimension of the output, `units`.
-        kernel: Variable (window·input_dim, 3·units), the columns of z, f and o in this order; (window·input_dim,
-            2·units) without an output gate.
-        bias: Variable (3·units,) or (2·units,).
+        kernel: Variable (window·input_dim, 3·units), the columns of z, f and o in this order.
+        bias: Variable (3·units,).
     """
 
     def __init__(
@@ -41,7 +39,6 @@ class QRNNLayer(keras.layers.Layer):
         units: int,
         *,
         window: int | None = 1,
-        output_gate: bool = True,
         zoneout: float = 0.0,
         weight_dropout: float = 0.0,
         **kwargs: Any,
@@ -49,13 +46,12 @@ class QRNNLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.units = self.output_dim = units
         self.window = window
-        self.gates = 3 if output_gate else 2
         self.zoneout = zoneout
         self._drop_weights = WeightDrop(weight_dropout, dtype=self.dtype_policy)
         self._drop_updates = SeededDropout(zoneout, dtype="float32")
 
     def build(self, input_shape: Shape) -> None:
-        fan_in, width = self.window * input_shape[-1], self.gates * self.units
+        fan_in, width = self.window * input_shape[-1], 3 * self.units
         self.kernel = self.add_weight(shape=(fan_in, width), initializer=fan_in_uniform(fan_in), name="kernel")
         self.bias = self.add_weight(shape=(width,), initializer=fan_in_uniform(fan_in), name="bias")
         self.built = True
@@ -83,13 +79,12 @@ class QRNNLayer(keras.layers.Layer):
         if last:
             before = ops.concatenate([ops.cast(last[0], x.dtype)[:, None], x[:, :-1]], axis=1)
             source, last = ops.concatenate([x, before], axis=-1), [ops.cast(x[:, -1], "float32")]
-        z, f, *o = ops.split(self._linear(source, training), self.gates, axis=-1)
+        z, f, o = ops.split(self._linear(source, training), 3, axis=-1)
         z, f = ops.tanh(ops.cast(z, "float32")), ops.sigmoid(ops.cast(f, "float32"))
         if self.zoneout:
             f = (1 - self.zoneout) * drop_in_training(self._drop_updates, f, training)  # dropout scales kept values
         cells = forget_mult(z, f, cells)  # (batch, steps, units)
-        y = ops.cast(cells, x.dtype)
-        return ops.sigmoid(o[0]) * y if o else y, (cells[:, -1], *last)
+        return ops.sigmoid(o) * ops.cast(cells, x.dtype), (cells[:, -1], *last)
 
     def _linear(self, source, training):
         """Returns source·kernel + bias with all positions as one matrix, as `FlatDense` does."""
@@ -99,5 +94,5 @@ class QRNNLayer(keras.layers.Layer):
         return ops.reshape(sums, (*ops.shape(source)[:-1], bias.shape[0]))
 
     def activations_per_token(self) -> int:
-        """Counts the new values, the gates, the cells, the output if it is gated, and the mask of zoneout."""
-        return (2 * self.gates - 1 + (self.zoneout > 0)) * self.units
+        """Counts the new values, the gates, the cells, the output, and the mask of zoneout."""
+        return (5 + (self.zoneout > 0)) * self.units

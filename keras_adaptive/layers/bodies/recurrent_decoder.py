@@ -1,11 +1,12 @@
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
 
 from keras_adaptive.backend.checks import check_number_of_layers, check_positive, check_same_shape
 from keras_adaptive.layers.bodies.body import Body
+from keras_adaptive.layers.bodies.recurrent_dropout import RecurrentDropout
 from keras_adaptive.layers.regularization.activation_regularization import ActivationRegularization
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
 from keras_adaptive.layers.regularization.temporal_activation_regularization import TemporalActivationRegularization
@@ -25,10 +26,10 @@ class RecurrentDecoder(Body):
         num_layers: Number of recurrent layers.
         units: Number of units of all layers but the last.
         output_dim: Dimension of the hidden states.
-        dropout: Dropout rate, in training; or three rates, for the input, between layers, and for the hidden states.
-        variational: Whether a dropout mask holds for all tokens of a row. Otherwise each token has its own mask.
-        activation_penalty: Strength of the activation regularization of the hidden states after dropout (AR).
-        temporal_penalty: Strength of the temporal regularization of the hidden states before dropout (TAR).
+        dropout: Dropout rate, in training; or three rates, for the input, between layers, and for the hidden states; or
+            a `RecurrentDropout`.
+        penalties: Strengths of the activation regularization of the hidden states after dropout (AR), and of the
+            temporal regularization of their changes before dropout (TAR).
 
     Raises:
         ValueError: If a number is out of range.
@@ -41,9 +42,7 @@ class RecurrentDecoder(Body):
         output_dim: int,
         *,
         dropout: float | Sequence[float] = 0.0,
-        variational: bool = True,
-        activation_penalty: float = 0.0,
-        temporal_penalty: float = 0.0,
+        penalties: tuple[float, float] = (0.0, 0.0),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -52,17 +51,15 @@ class RecurrentDecoder(Body):
         self.num_layers = num_layers
         self.units = units
         self.output_dim = output_dim
-        self.dropout = dropout
-        self.variational = variational
-        self.activation_penalty = activation_penalty
-        self.temporal_penalty = temporal_penalty
+        self.dropout = _recurrent_dropout(dropout)
+        self.penalties = tuple(penalties)
         policy = {"dtype": self.dtype_policy}
+        *rates, variational = self.dropout
         dropout_class = VariationalDropout if variational else SeededDropout
-        self._drop_input, self._drop_between, self._drop_output = (
-            dropout_class(rate, **policy) for rate in _three_rates(dropout)
-        )
-        self._penalize_activations = ActivationRegularization(activation_penalty, **policy)
-        self._penalize_changes = TemporalActivationRegularization(temporal_penalty, **policy)
+        self._drop_input, self._drop_between, self._drop_output = (dropout_class(rate, **policy) for rate in rates)
+        of_activations, of_changes = self.penalties
+        self._penalize_activations = ActivationRegularization(of_activations, **policy)
+        self._penalize_changes = TemporalActivationRegularization(of_changes, **policy)
 
     def build(self, input_shape: Shape) -> None:
         for layer in self.recurrent_layers:
@@ -98,19 +95,26 @@ class RecurrentDecoder(Body):
             "num_layers": self.num_layers,
             "units": self.units,
             "output_dim": self.output_dim,
-            "dropout": self.dropout,
-            "variational": self.variational,
-            "activation_penalty": self.activation_penalty,
-            "temporal_penalty": self.temporal_penalty,
+            "dropout": self.dropout[:3],
+            "variational": self.dropout.variational,
+            "activation_penalty": self.penalties[0],
+            "temporal_penalty": self.penalties[1],
         }
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        config = dict(config)
+        dropout = _recurrent_dropout(config["dropout"])._replace(variational=config.pop("variational"))
+        penalties = config.pop("activation_penalty"), config.pop("temporal_penalty")
+        return super().from_config({**config, "dropout": dropout, "penalties": penalties})
 
-def _three_rates(dropout):
-    """Returns the rates for the input, between layers, and for the hidden states."""
-    rates = tuple(dropout) if isinstance(dropout, (list, tuple)) else (dropout,) * 3
-    if len(rates) != 3:
+
+def _recurrent_dropout(dropout):
+    """Returns the `RecurrentDropout` of one rate, three rates, or the values of a `RecurrentDropout`."""
+    values = tuple(dropout) if isinstance(dropout, (list, tuple)) else (dropout,) * 3
+    if len(values) not in (3, 4):
         raise ValueError(
-            "`dropout` must be one rate, or three: for the input, between layers, and for the hidden states. "
-            f"Received: dropout={dropout}."
+            "`dropout` must be one rate, or three: for the input, between layers, and for the hidden states; or a "
+            f"`RecurrentDropout`. Received: dropout={dropout}."
         )
-    return rates
+    return RecurrentDropout(*values)

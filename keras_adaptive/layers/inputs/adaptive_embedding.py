@@ -53,8 +53,8 @@ class AdaptiveEmbedding(Input):
         vocabulary_size: int,
         embedding_dim: int,
         cutoffs: Sequence[int],
-        output_dim: int | None = None,
         *,
+        output_dim: int | None = None,
         factor: int = 4,
         **kwargs: Any,
     ) -> None:

@@ -9,6 +9,7 @@ from keras_adaptive.layers import (
     AdaptiveSoftmax,
     LSTMDecoder,
     QRNNDecoder,
+    RecurrentDropout,
     SeededDropout,
     VariationalDropout,
     WeightDrop,
@@ -41,7 +42,7 @@ def test_published_awd_lstm(golden):
     arrays, config = golden("awd_lstm")
     words, inner, dim = config["vocab"], config["layer_sizes"][0][1], config["emb"]
     table = WordEmbedding(words, dim)
-    body = LSTMDecoder(config["layers"], inner, dim, activation_penalty=2.0, temporal_penalty=1.0)
+    body = LSTMDecoder(config["layers"], inner, dim, penalties=(2.0, 1.0))
     softmax = AdaptiveSoftmax(words, config["splits"], tied_to=table, use_bias=True)
     model = LanguageModel(table, body, softmax)
     known = {  # published name: our variable, and what maps the published array to ours
@@ -83,7 +84,8 @@ def test_published_awd_lstm(golden):
 
 def test_published_qrnn(golden):
     arrays, config = golden("qrnn")
-    body = QRNNDecoder(1, 6, 6, window=config["window"], output_gate=config["output_gate"])
+    body = QRNNDecoder(1, 6, 6, window=config["window"])
+    assert config["output_gate"]
     x, h0 = np.swapaxes(arrays["in/x"], 0, 1), arrays["in/h0"]
     body.build(x.shape)
     (layer,) = body.recurrent_layers
@@ -107,13 +109,6 @@ def test_published_qrnn(golden):
 
 def sums(x, layer, mask=1.0):
     return x @ (value(layer.kernel) * mask) + value(layer.bias)
-
-
-def test_a_qrnn_without_an_output_gate_returns_its_cells():
-    body, x = built(QRNNDecoder(1, 5, 3, output_gate=False)), vectors()
-    z, f = np.split(sums(x, body.recurrent_layers[0]), 2, axis=-1)
-    expected = oracle.forget_mult(np.tanh(z), oracle.sigmoid(f), np.zeros((ROWS, 3)))
-    close(runner(body)(x), expected)
 
 
 def test_a_hidden_to_hidden_matrix_has_one_mask_for_all_steps():
@@ -155,8 +150,7 @@ def test_dropout_of_the_input_between_layers_and_of_the_hidden_states(variationa
     """With one mask for all tokens of a row, or with a mask for each token."""
     x, dropout_class = vectors(), VariationalDropout if variational else SeededDropout
     places = [[0.5 * (place == other) for other in range(3)] for place in range(3)]
-    options = {"variational": variational, "output_gate": False}
-    bodies = [built(QRNNDecoder(2, 5, 3, dropout=rates, **options)) for rates in places]
+    bodies = [built(QRNNDecoder(2, 5, 3, dropout=RecurrentDropout(*rates, variational))) for rates in places]
     outputs = runner(lambda x: [body.step(x, body.initial_state(ROWS), training=True)[0] for body in bodies])(x)
     for place, (rates, body, output) in enumerate(zip(places, bodies, outputs, strict=True)):
         drops = [body._drop_input, body._drop_between, body._drop_output]
@@ -167,14 +161,15 @@ def test_dropout_of_the_input_between_layers_and_of_the_hidden_states(variationa
         y = x
         for number, layer in enumerate(body.recurrent_layers):
             y = y * mask if place == number else y
-            z, f = np.split(sums(y, layer), 2, axis=-1)
-            y = oracle.forget_mult(np.tanh(z), oracle.sigmoid(f), np.zeros((ROWS, layer.units)))
+            z, f, o = np.split(sums(y, layer), 3, axis=-1)
+            cells = oracle.forget_mult(np.tanh(z), oracle.sigmoid(f), np.zeros((ROWS, layer.units)))
+            y = oracle.sigmoid(o) * cells
         close(output, y * mask if place == 2 else y)
 
 
 def test_penalties_are_of_dropped_activations_and_of_changes_before_dropout():
     rates, x = (0.0, 0.0, 0.5), vectors()
-    body = built(QRNNDecoder(1, 5, 3, dropout=rates, activation_penalty=2.0, temporal_penalty=3.0))
+    body = built(QRNNDecoder(1, 5, 3, dropout=rates, penalties=(2.0, 3.0)))
     run = runner(lambda x: (body.step(x, body.initial_state(ROWS), training=True)[0], penalties_of(body)))
     dropped, (of_activations, of_changes) = run(x)
     raw = runner(lambda x: body.step(x, body.initial_state(ROWS))[0])(x)
@@ -191,7 +186,7 @@ def penalties_of(body):
 @pytest.mark.parametrize("body", [LSTMDecoder(1, 5, 3), QRNNDecoder(1, 5, 3, window=2)], ids=["lstm", "qrnn"])
 def test_the_state_is_float32_under_mixed_precision(body):
     """In a cell that is kept bfloat16 would lose what makes 257 out of 256."""
-    body = type(body)(**{**body.get_config(), "dtype": "mixed_bfloat16"})
+    body = type(body).from_config({**body.get_config(), "dtype": "mixed_bfloat16"})
     body.build((None, None, INPUT_DIM))
     open_forget_gate = [-40.0, 40.0, 0.0, 0.0] if isinstance(body, LSTMDecoder) else [0.0, -40.0, 0.0]
     (layer,) = body.recurrent_layers
@@ -202,6 +197,18 @@ def test_the_state_is_float32_under_mixed_precision(body):
     y, state = runner(body.step)(vectors(), start)
     assert y.dtype == "bfloat16" and all(part.dtype == "float32" for part in state[0])
     np.testing.assert_array_equal(state[0][1 if isinstance(body, LSTMDecoder) else 0], 257)
+
+
+@pytest.mark.parametrize("cls", [LSTMDecoder, QRNNDecoder])
+def test_configs_hold_rates_and_penalties_by_name(cls):
+    """As in files of models from before they were grouped."""
+    names = {"variational": False, "activation_penalty": 2.0, "temporal_penalty": 1.0}
+    former = {"num_layers": 2, "units": 5, "output_dim": 3, **names, "weight_dropout": 0.5}
+    former |= {"output_gate": True} if cls is QRNNDecoder else {}
+    body = cls.from_config({**former, "dropout": [0.1, 0.2, 0.3]})
+    assert body.dropout == RecurrentDropout(0.1, 0.2, 0.3, False) and body.penalties == (2.0, 1.0)
+    assert {name: body.get_config()[name] for name in names} == names
+    assert cls.from_config({**former, "dropout": 0.4}).dropout == RecurrentDropout(0.4, 0.4, 0.4, False)
 
 
 @pytest.mark.parametrize("body", [LSTMDecoder(2, 5, 3), QRNNDecoder(2, 5, 3, window=2)], ids=["lstm", "qrnn"])
@@ -242,8 +249,8 @@ def test_the_forget_gates_of_an_lstm_start_open():
         (LSTMDecoder, {"weight_dropout": -0.1}, "`rate` must be from 0 to 1"),
         (QRNNDecoder, {"zoneout": 2.0}, "`rate` must be from 0 to 1"),
         (QRNNDecoder, {"window": 3}, "`window` must be 1 or 2. Received: window=3"),
-        (QRNNDecoder, {"activation_penalty": -1.0}, "`strength` must not be negative"),
-        (QRNNDecoder, {"temporal_penalty": float("nan")}, "`strength` must not be negative"),
+        (QRNNDecoder, {"penalties": (-1.0, 0.0)}, "`strength` must not be negative"),
+        (QRNNDecoder, {"penalties": (0.0, float("nan"))}, "`strength` must not be negative"),
     ],
 )
 @pytest.mark.once
@@ -286,6 +293,6 @@ def test_values_that_are_kept_for_the_backward_pass():
         (LSTMDecoder(2, 5, 3, projection_dim=4), 2 * 5 * 5 + 4 + 3),
         (LSTMDecoder(2, 5, 3, dropout=0.1), 7 * 5 + 7 * 3),
         (QRNNDecoder(2, 5, 3), 5 * 5 + 5 * 3),
-        (QRNNDecoder(2, 5, 3, output_gate=False, zoneout=0.1, dropout=(0.1, 0, 0.1)), 4 * 5 + 5 * 3),
+        (QRNNDecoder(2, 5, 3, zoneout=0.1, dropout=(0.1, 0, 0.1)), 6 * 5 + 7 * 3),
     ):
         assert body.activations_per_token(LENGTH) == expected

@@ -93,3 +93,9 @@ def test_config_makes_the_same_layer():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         AdaptiveEmbedding(*arguments)
+
+
+def test_only_sizes_are_given_by_position():
+    """The twin `AdaptiveSoftmax` has another argument after the cutoffs."""
+    with pytest.raises(TypeError, match="positional argument"):
+        AdaptiveEmbedding(40, 16, (5, 12), 4)

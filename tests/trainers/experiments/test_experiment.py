@@ -205,7 +205,7 @@ def test_recurrent_bodies_are_those_of_the_settings():
     assert (lstm["variational"], qrnn["variational"]) == (False, True)
     assert lstm["projection_dim"] == 8 and (qrnn["window"], qrnn["zoneout"]) == (2, 0.4)
     plain = Experiment.of_arguments(["--body=lstm", "--cutoffs=20", "--units=12"]).model(words(40)).body
-    assert plain.projection_dim is None and plain.dropout == (0.0, 0.0, 0.0)
+    assert plain.projection_dim is None and plain.dropout == (0.0, 0.0, 0.0, True)
 
 
 def test_batches_are_those_of_the_settings():

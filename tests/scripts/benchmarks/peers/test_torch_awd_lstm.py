@@ -22,8 +22,7 @@ def make_peer(rate=0.0):
 
 def our_model(peer):
     """Returns the same model in our layers, with the weights of the peer."""
-    activations, changes = PENALTIES
-    body = LSTMDecoder(2, DIMS[1], DIMS[2], activation_penalty=activations, temporal_penalty=changes)
+    body = LSTMDecoder(2, DIMS[1], DIMS[2], penalties=PENALTIES)
     model = LanguageModel(WordEmbedding(WORDS, DIMS[0]), body, AdaptiveSoftmax(WORDS, CUTOFFS))
     model.word_input.tables[0].assign(peer.embedding.weight)
     for ours, its in zip(body.recurrent_layers, peer.layers, strict=True):
