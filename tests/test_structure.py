@@ -20,7 +20,8 @@ MAY_ASK_FOR_THE_BACKEND = {  # outside of backend/ and ops/: why
     "layers/inputs/char_cnn.py": "eager torch on a CPU needs no static shapes",
     "optimizers/nag.py": "fused kernels",
 }
-INHERIT = {"CharCNNSoftmax", "SampledSoftmax"}  # outputs whose bases have arguments that they set themselves
+# Outputs whose bases have arguments that they set themselves, or that every output has: `loss`, `input_dropout`.
+INHERIT = {"AdaptiveSoftmax", "CharCNNSoftmax", "CharLSTMSoftmax", "SampledSoftmax"}
 PASS_ON = {"transformer", "hybrid_transformer"}  # functions that pass `name` and `dtype` to a layer
 STARTS_PROCESSES = {"subprocess.run", "subprocess.Popen", "programs.run", "ask"}
 

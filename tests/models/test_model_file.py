@@ -8,8 +8,10 @@ import zipfile
 import keras
 import numpy as np
 import pytest
+from keras.saving import serialize_keras_object
 
 from keras_adaptive.data import SPECIAL_WORDS
+from keras_adaptive.layers import TransformerBlock
 from keras_adaptive.models import read_language_model
 from tests.support.tiny import language_model, largest_difference
 
@@ -149,7 +151,9 @@ CHAR_CNN = {
 }
 DEEP = {  # a small file of so many layers that counting their weights would take minutes
     "num_layers": body("LSTMDecoder", num_layers=2000, units=1, output_dim=8),
-    "num_blocks": body("TransformerDecoder", num_blocks=2000, dim=8, ffn_dim=1, num_heads=1),
+    "blocks": body(
+        "TransformerDecoder", blocks=[serialize_keras_object(TransformerBlock(1))] * 2000, dim=8, positions=None
+    ),
     "highways": lambda whole: whole["config"].update(word_input=CHAR_CNN),
 }
 

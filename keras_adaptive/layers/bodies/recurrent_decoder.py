@@ -104,8 +104,9 @@ class RecurrentDecoder(Body):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         config = dict(config)
-        dropout = _recurrent_dropout(config["dropout"])._replace(variational=config.pop("variational"))
-        penalties = config.pop("activation_penalty"), config.pop("temporal_penalty")
+        dropout = _recurrent_dropout(config.pop("dropout", 0.0))
+        dropout = dropout._replace(variational=config.pop("variational", dropout.variational))
+        penalties = config.pop("activation_penalty", 0.0), config.pop("temporal_penalty", 0.0)
         return super().from_config({**config, "dropout": dropout, "penalties": penalties})
 
 

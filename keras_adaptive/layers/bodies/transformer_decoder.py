@@ -4,6 +4,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from keras_adaptive.backend.checks import check_number_of_layers
 from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON
 from keras_adaptive.layers.flat_dense import FlatDense
@@ -71,6 +72,7 @@ class TransformerDecoder(Body):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_number_of_layers(len(blocks), "blocks")
         self.dim = dim
         self.dropout = dropout
         self.output_dim = output_dim or dim
