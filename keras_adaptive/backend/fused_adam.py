@@ -2,6 +2,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.fused_step import fused_step
+from keras_adaptive.backend.known_options import has_known_options
 
 
 class FusedAdam(keras.optimizers.Adam):
@@ -9,7 +10,7 @@ class FusedAdam(keras.optimizers.Adam):
 
     The steps equal the steps of Keras, which adds ε to the root of the second moment before it corrects the bias. XLA
     fuses the operations of Keras by itself. The kernel of TensorFlow is not used: it rounds 1 − β₂ to five digits and
-    saves little time.
+    saves little time. To test again with another Keras than 3.15.
 
     Attributes:
         l2: Factor of the L2 penalty, which is added to the gradients.
@@ -21,7 +22,7 @@ class FusedAdam(keras.optimizers.Adam):
         super().update_step(with_penalty(gradient, variable, self.l2), variable, learning_rate)
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        if keras.config.backend() == "torch" and not self.amsgrad:
+        if keras.config.backend() == "torch" and not self.amsgrad and has_known_options(self):
             slots = self._momentums, self._velocities
             fused_step(self, grads, trainable_variables, learning_rate, slots, self._torch_kernel)
         else:

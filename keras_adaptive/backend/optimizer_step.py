@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.fused_adam import FusedAdam
+from keras_adaptive.backend.known_options import has_known_options
 from keras_adaptive.backend.replicas import call_if
 from keras_adaptive.backend.sparse.gradients import RowGradient
 from keras_adaptive.backend.sparse.optimizers import row_kind
@@ -52,10 +53,11 @@ def inner_optimizer(optimizer):
 def _updater(optimizer):
     """Returns a view of the optimizer that does not clip again and, under TensorFlow, does not sum over replicas again.
 
-    Keras' own Adam is viewed as a `FusedAdam`, and an optimizer that can update rows as the class that does.
+    Keras' own Adam is viewed as a `FusedAdam`, and an optimizer that can update rows as the class that does, unless
+    Keras gives them an option that these classes do not know.
     """
     is_adam = isinstance(optimizer, keras.optimizers.Adam) and type(optimizer).__module__.startswith("keras.")
-    kind = FusedAdam if is_adam else row_kind(optimizer) or type(optimizer)
+    kind = FusedAdam if is_adam and has_known_options(optimizer) else row_kind(optimizer) or type(optimizer)
     return _view(optimizer, kind, global_clipnorm=None, _all_reduce_sum_gradients=list)
 
 

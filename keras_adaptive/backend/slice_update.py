@@ -7,8 +7,8 @@ from keras import ops
 def slice_update(tensor, new, position):
     """Returns a copy of `tensor` with `tensor[:, position : position + steps]` replaced by `new`.
 
-    Under TensorFlow, `keras.ops.slice_update` is an operation of XLA, which compiles for each new shape and which a
-    server of SavedModels may lack.
+    Under TensorFlow, the `keras.ops.slice_update` of Keras 3.15 is an operation of XLA, which compiles for each new
+    shape and which a server of SavedModels may lack.
 
     Args:
         tensor: Tensor (batch, length, …).

@@ -6,7 +6,10 @@ from keras_adaptive.typing import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class LayerNormalization(keras.layers.LayerNormalization):
-    """A `keras.layers.LayerNormalization` over the last axis that takes less time and memory under JAX."""
+    """A `keras.layers.LayerNormalization` over the last axis that takes less memory under JAX.
+
+    See `ops.normalization` for the figures.
+    """
 
     def call(self, inputs: Tensor) -> Tensor:
         outputs = layer_normalization(inputs, self.gamma, self.beta, self.epsilon)

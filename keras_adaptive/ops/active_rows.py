@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_adaptive.backend.ordering import computed_in_loop
 from keras_adaptive.ops.chunks import default_chunk_rows
 
 
@@ -52,7 +53,7 @@ def _while_loop(body, active, inputs, outputs, carry, chunk_rows):
     def step(chunk, outputs, carry):
         start = chunk * chunk_rows
         live = start + ops.arange(chunk_rows) < count
-        index = _in_loop(ops.where(live, ops.slice(order, [start], [chunk_rows]), order[0]), chunk)
+        index = computed_in_loop(ops.where(live, ops.slice(order, [start], [chunk_rows]), order[0]), chunk)
         results, carry = body([ops.take(tensor, index, axis=0) for tensor in inputs], live, carry)
         place = ops.where(live, index, rows)[:, None]
         outputs = tuple(
@@ -65,18 +66,6 @@ def _while_loop(body, active, inputs, outputs, carry, chunk_rows):
     chunks = (count + chunk_rows - 1) // chunk_rows
     _, outputs, carry = _one_by_one(lambda chunk, *_: chunk < chunks, step, (0, outputs, carry))
     return tuple(output[:rows] for output in outputs), carry
-
-
-def _in_loop(index, chunk):
-    """Returns `index`, from which XLA computes nothing before the loop.
-
-    The index of a single row is the same in all chunks. XLA would compute that row even if it is not active.
-    """
-    if keras.config.backend() != "jax":
-        return index
-    import jax
-
-    return jax.lax.optimization_barrier((index, chunk))[0]
 
 
 def _one_by_one(condition, body, state):

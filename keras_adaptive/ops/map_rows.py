@@ -106,8 +106,7 @@ def _torch(functions, masks, inputs, weights, width, sizes=None):
 def _tensorflow(functions, masks, inputs, weights, width):
     import tensorflow as tf
 
-    # XLA refuses UniqueWithCounts. It may compile a graph that was made without it, and would return wrong values.
-    places = [tf.unique_with_counts(tf.where(active)[:, 0]).y for active in masks]
+    places = [refuse_xla(tf.where(active)[:, 0]) for active in masks]
     shape = tf.shape(inputs[0], out_type="int64")[0], width
     work = [pair for pair in zip(functions, places) if pair[1].shape[0] != 0]  # eager Keras refuses empty arrays
     if not work:
@@ -116,3 +115,14 @@ def _tensorflow(functions, masks, inputs, weights, width):
     results = tf.concat([tf.cast(result, "float32") for result in results], axis=0)
     outputs = tf.scatter_nd(tf.concat([index for _, index in work], axis=0)[:, None], results, shape)
     return tf.ensure_shape(outputs, (inputs[0].shape[0], width))
+
+
+def refuse_xla(index):
+    """Returns distinct indices unchanged, by an operation of TensorFlow that XLA cannot compile.
+
+    XLA may compile a graph that was traced without it. It would give `tf.where` a static size and return wrong values.
+    With this operation it raises an error instead.
+    """
+    import tensorflow as tf
+
+    return tf.unique_with_counts(index).y

@@ -5,8 +5,15 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
+from keras_adaptive.backend.known_options import has_known_options
+from keras_adaptive.backend.ordering import computed_after
 from keras_adaptive.backend.sparse.gradients import RowGradient, read_rows
 from keras_adaptive.typing import Tensor
+
+OF_WHOLE_TABLES = (
+    *("weight_decay", "clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps", "loss_scale_factor"),
+    "amsgrad",
+)
 
 
 class RowUpdates:
@@ -45,7 +52,7 @@ class RowUpdates:
         change, changes = self.row_changes(values, rows, ops.cast(learning_rate, variable.dtype))
         _add_rows(variable, gradient.ids, change)
         for slot, slot_change, old in zip(slots, changes, rows, strict=True):
-            _add_rows(slot, gradient.ids, _after(old, slot_change))
+            _add_rows(slot, gradient.ids, computed_after(slot_change, old))
 
     def slots_of(self, variable: keras.Variable) -> list[keras.Variable]:
         """Returns the slots of a variable."""
@@ -85,18 +92,9 @@ def row_kind(optimizer):
     """Returns the class that takes the steps of an optimizer by rows, or None if there is none.
 
     Momentum, decay and averages of weights change every row in every step. `clipvalue` and `clipnorm` are applied by
-    Keras, which supports only dense gradients.
+    Keras, which supports only dense gradients. So do options that are unknown.
     """
-    whole = (
-        "weight_decay",
-        "clipnorm",
-        "clipvalue",
-        "use_ema",
-        "gradient_accumulation_steps",
-        "loss_scale_factor",
-        "amsgrad",
-    )
-    if any(getattr(optimizer, name, None) for name in whole):
+    if not has_known_options(optimizer) or any(getattr(optimizer, name, None) for name in OF_WHOLE_TABLES):
         return None
     if isinstance(optimizer, RowUpdates):
         return type(optimizer)
@@ -106,11 +104,6 @@ def row_kind(optimizer):
     if of_keras and isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum:
         return RowSGD
     return None
-
-
-def _after(read, values):
-    """Returns values that XLA computes after it has read the rows they are added to; otherwise, it copies the slot."""
-    return ops.where(read == read, values, read) if keras.config.backend() == "jax" else values  # NaN stays NaN
 
 
 def _add_rows(variable, ids, values):

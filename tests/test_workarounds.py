@@ -1,0 +1,145 @@
+"""What Keras, TensorFlow, XLA and torch still do wrong or slowly. A test that fails names the code to remove.
+
+The workarounds themselves are tested beside the modules that they are in. Their docstrings have the measured gain.
+"""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.support.backends import BACKEND
+from tests.support.steps import apply
+
+on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="a workaround for TensorFlow")
+on_jax = pytest.mark.skipif(BACKEND != "jax", reason="a workaround for JAX and XLA")
+on_torch = pytest.mark.skipif(BACKEND != "torch", reason="a workaround for torch")
+
+X = np.random.default_rng(0).normal(size=(2, 5, 3)).astype("float32")
+
+
+def torch_operations(function):
+    """Returns the names of the operations of torch that a function runs."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    names = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, operation, types, arguments=(), named=None):
+            names.append(operation._schema.name.removeprefix("aten::"))
+            return operation(*arguments, **(named or {}))
+
+    with Record():
+        function()
+    return names
+
+
+@on_torch
+@pytest.mark.parametrize("name, kernel", [("Adam", "_fused_adam_"), ("SGD", "_fused_sgd_")])
+def test_keras_takes_no_fused_steps(name, kernel):
+    optimizer, variable = getattr(keras.optimizers, name)(0.1), keras.Variable(np.ones(3))
+    names = torch_operations(lambda: apply(optimizer, [variable], [np.ones(3)]))
+    assert kernel not in names, f"Keras' {name} is fused now: compare it with `fused_step`, and remove what it equals."
+
+
+@on_torch
+def test_fused_kernels_ignore_strides():
+    import torch
+
+    variable, gradient = torch.zeros(3, 2).t(), torch.arange(6.0).reshape(2, 3)
+    torch._fused_sgd_([variable], [gradient], [], weight_decay=0.0, momentum=0.0, lr=1.0, dampening=0.0,
+                      nesterov=False, maximize=False, is_first_step=True)  # fmt: skip
+    assert not torch.equal(variable, -gradient), "Fused kernels read strides now: let `fused_step` take all tensors."
+
+
+@on_torch
+def test_dense_adds_its_bias_in_a_second_pass():
+    layer = keras.layers.Dense(4)
+    layer.build(X.shape)
+    names = torch_operations(lambda: layer(ops.convert_to_tensor(X)))
+    assert "add" in names and "addmm" not in names, (
+        "Keras' Dense adds its bias within the product now: remove `_torch_call`."
+    )
+
+
+@on_torch
+def test_dropout_draws_bernoulli_numbers():
+    names = torch_operations(lambda: keras.random.dropout(ops.convert_to_tensor(X), 0.5, seed=1))
+    assert any("bernoulli" in name for name in names), "Keras' dropout has changed: compare it with backend/dropout.py."
+
+
+def saved_arrays(function, *arguments):
+    """Returns the arrays of the shape of the first argument that JAX keeps for the gradients of a function."""
+    import jax
+
+    _, pull = jax.vjp(function, *arguments)
+    return [array for array in jax.tree.leaves(pull) if np.shape(array) == arguments[0].shape]
+
+
+@on_jax
+def test_normalization_keeps_several_arrays():
+    keras_keeps = saved_arrays(lambda *given: ops.layer_normalization(*given, -1, 1e-5), X, np.ones(3), np.zeros(3))
+    assert len(keras_keeps) > 1, "Keras' layer_normalization keeps one array now: remove ops/normalization.py."
+
+
+@on_jax
+def test_relu_does_not_keep_its_result():
+    kept = saved_arrays(ops.relu, ops.convert_to_tensor(X))
+    assert not any(np.array_equal(array, np.maximum(X, 0)) for array in kept), (
+        "Keras' relu keeps its result now: remove ops/relu.py."
+    )
+
+
+@on_jax
+def test_numbers_of_64_bits_wrap():
+    wrapped = int(ops.convert_to_tensor(np.array(2**32 + 5)))
+    assert wrapped == 5, "64-bit integers do not wrap now: remove `saturated` in backend/wide_ids.py."
+
+
+@on_tensorflow
+def test_a_slice_update_is_an_operation_of_xla():
+    import tensorflow as tf
+
+    specifications = [tf.TensorSpec([None, 4, 3]), tf.TensorSpec([None, 1, 3])]
+    graph = (
+        tf.function(lambda x, new: ops.slice_update(x, [0, 2, 0], new), specifications).get_concrete_function().graph
+    )
+    types = [operation.type for operation in graph.get_operations()]
+    assert any(name.startswith("Xla") for name in types), (
+        "Keras' slice_update needs no XLA now: remove backend/slice_update.py."
+    )
+
+
+@on_tensorflow
+def test_batches_of_another_length_fail():
+    model = keras.Sequential([keras.Input((None, 1)), keras.layers.Dense(1)])
+    model.compile("sgd", loss="mse", run_eagerly=True)
+    data = [(np.ones((2, n, 1), "float32"), np.ones((2, n, 1), "float32")) for n in (3, 3, 5)]
+    with pytest.raises(Exception, match="shape"):
+        model.fit((one for one in data), steps_per_epoch=3, verbose=0, shuffle=False)
+
+
+@on_tensorflow
+def test_loops_run_ten_steps_at_once():
+    import tensorflow as tf
+
+    default = inspect.signature(tf.while_loop).parameters["parallel_iterations"].default
+    assert default != 1 and "parallel_iterations" not in inspect.signature(ops.while_loop).parameters, (
+        "remove `_one_by_one`."
+    )
+
+
+def graph_types(function, *arguments):
+    import tensorflow as tf
+
+    graph = tf.function(function, autograph=False).get_concrete_function(*arguments).graph
+    return [operation.type for operation in graph.get_operations()]
+
+
+@on_tensorflow
+def test_a_gather_reads_a_whole_variable():
+    variable = keras.Variable(np.ones((5, 3)))
+    types = graph_types(lambda: ops.take(variable, [1], axis=0))
+    assert "ReadVariableOp" in types, "Keras gathers from variables now: remove `read_rows`."
