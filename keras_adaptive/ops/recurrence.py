@@ -78,6 +78,10 @@ def lstm(
         import torch
 
         weights = [kernel.T, recurrent_kernel.T, bias, torch.zeros_like(bias), *(matrix.T for matrix in extra)]
+        if x.is_cuda:  # cuDNN reads the weights from one array
+            flat = torch.cat([weight.reshape(-1) for weight in weights])
+            parts = flat.split([weight.numel() for weight in weights])
+            weights = [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]
         training = torch.is_grad_enabled()  # cuDNN keeps the values for the backward pass only on request
         y, h, c = torch.lstm(x, (h[None], c[None]), weights, True, 1, 0.0, training, False, True)
         return y, h[0], c[0]

@@ -1,12 +1,13 @@
-"""Runs everything that a GPU should show on one backend; `on_gpu.sh` calls it for torch and for JAX.
+"""Runs everything that a GPU should show on one backend; `on_gpu.sh` calls it.
 
-    python -m scripts.benchmarks.on_gpu --backend=torch --results=scripts/results/gpu --seconds=250
-    python -m scripts.benchmarks.on_gpu --backend=torch --results=/tmp/gpu --tiny     # on any machine, in a minute
+    python -m scripts.benchmarks.on_gpu --backend=torch --folder=scripts/results/gpu --seconds=250
+    python -m scripts.benchmarks.on_gpu --backend=torch --folder=/tmp/gpu --tiny     # on any machine, in a minute
 
 Each part is a process with a time limit of its own, within --seconds for all. A part that fails is recorded with its
 error. The figures are in one file per device, which is written after every part and contains both backends.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -52,7 +53,7 @@ class Part(NamedTuple):
     """A part of the measurements: a module of `scripts.benchmarks` or pytest, and its arguments.
 
     Attributes:
-        seconds: Time limits under torch and under JAX.
+        seconds: Time limits under torch and under JAX, which compiles longer.
         tiny: Arguments for a test of the program on a CPU.
         exact: Whether JAX computes float32 products in float32, as PyTorch does, instead of the narrower TF32.
     """
@@ -65,23 +66,23 @@ class Part(NamedTuple):
 
 
 PARTS = {  # the most important first, in case the time is up before the end
-    "tests": Part("pytest", (50, 70), TESTS, ["tests/ops/test_bands.py"], exact=True),
-    "training in bfloat16": Part("step", (45, 75), [*TRAINING, BFLOAT16], [*TINY_TRAINING, BFLOAT16]),
-    "loss in float32": Part("loss", (40, 45), [*WORDS, ROWS], TINY_LOSS, exact=True),
-    "loss in bfloat16": Part("loss", (35, 40), [*WORDS, ROWS, *NARROW], [*TINY_LOSS, *NARROW]),
-    "plain softmax of 50000 words": Part("loss", (40, 30), [*PLAIN, "--vocabulary_size=50000"], TINY_PLAIN),
-    "plain softmax of 267744 words": Part("loss", (50, 45), [*PLAIN, "--repeats=3"], TINY_PLAIN),
-    "training in float16": Part("step", (40, 70), [*TRAINING, FLOAT16], [*TINY_TRAINING, FLOAT16]),
-    "word of 1 row": Part("generation", (30, 45), WORD, TINY_WORD),
-    "word of 32 rows": Part("generation", (30, 45), [*WORD, "--batch_size=32"], [*TINY_WORD, "--batch_size=2"]),
-    "recurrence": Part("layers", (25, 30), LSTM, TINY_LSTM, exact=True),
+    "tests": Part("pytest", (80, 120), TESTS, ["tests/ops/test_bands.py"], exact=True),
+    "training in bfloat16": Part("step", (80, 180), [*TRAINING, BFLOAT16], [*TINY_TRAINING, BFLOAT16]),
+    "loss in bfloat16": Part("loss", (60, 120), [*WORDS, ROWS, *NARROW], [*TINY_LOSS, *NARROW]),
+    "loss in float32": Part("loss", (60, 120), [*WORDS, ROWS], TINY_LOSS, exact=True),
+    "recurrence": Part("layers", (50, 60), LSTM, TINY_LSTM, exact=True),
+    "word of 1 row": Part("generation", (60, 90), WORD, TINY_WORD),
+    "plain softmax of 267744 words": Part("loss", (120, 120), [*PLAIN, "--repeats=3"], TINY_PLAIN),
+    "word of 32 rows": Part("generation", (60, 90), [*WORD, "--batch_size=32"], [*TINY_WORD, "--batch_size=2"]),
+    "plain softmax of 50000 words": Part("loss", (100, 100), [*PLAIN, "--vocabulary_size=50000"], TINY_PLAIN),
+    "training in float16": Part("step", (80, 180), [*TRAINING, FLOAT16], [*TINY_TRAINING, FLOAT16]),
 }
 
 
 def define_flags():
     flags.DEFINE_enum("backend", "torch", ["torch", "jax"], "Backend of Keras.")
-    command_line.define_path("results", "scripts/results/gpu", "Folder of the JSON file, named after the device.")
-    flags.DEFINE_float("seconds", 265.0, "Time limit of all parts together.", lower_bound=0.0)
+    command_line.define_path("folder", "scripts/results/gpu", "Folder of the JSON file, named after the device.")
+    flags.DEFINE_float("seconds", 540.0, "Time limit of all parts together.", lower_bound=0.0)
     flags.DEFINE_list("parts", list(PARTS), "Parts to run.")
     flags.DEFINE_bool("tiny", False, "Use tiny shapes, to test the program without a GPU.")
 
@@ -97,8 +98,11 @@ def run_part(part, seconds):
     """Runs a part in a process of its own, and returns its figures, or its error and the end of its output."""
     with tempfile.TemporaryDirectory() as folder:
         results, log = Path(folder, "results"), Path(folder, "log")
-        exact = {"JAX_DEFAULT_MATMUL_PRECISION": "highest"} if part.exact else {}
-        environment = {**os.environ, **exact, "KERAS_BACKEND": FLAGS.backend, "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "KERAS_BACKEND": FLAGS.backend, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+        if part.exact:
+            environment["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"
+        if part.program == "pytest":  # XLA would try several kernels for every product of every test
+            environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0"
         error = execute(command_of(part, results), log, seconds, environment)
         if results.exists():  # also if tests failed
             return figures_of(part, results)
@@ -125,6 +129,9 @@ def execute(command, log, seconds, environment):
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGABRT)  # Python writes where it was
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(2)
             return f"took longer than {seconds:.0f} s"
         finally:
             if process.poll() is None:
@@ -148,7 +155,7 @@ def figures_of(part, results):
 
 def main():
     start, name = time.perf_counter(), device()
-    path = Path(FLAGS.results) / f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
+    path = Path(FLAGS.folder) / f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     parts = results.setdefault("backends", {}).setdefault(FLAGS.backend, {})
@@ -166,4 +173,4 @@ def main():
 
 
 if __name__ == "__main__":
-    common.run(main, define_flags)
+    command_line.run(main, define_flags)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Measures on a GPU what docs/gpu.md lists, in at most nine minutes, with torch and JAX and without a network.
+# Measures on a GPU what docs/gpu.md lists, in at most nine minutes for a backend, torch or jax, without a network.
 #
-#   scripts/benchmarks/on_gpu.sh wheels              # with a network: fetches what the machine lacks into .wheels/
-#   scripts/benchmarks/on_gpu.sh [FOLDER [FLAG...]]  # on the machine: writes FOLDER/DEVICE.json
+#   scripts/benchmarks/on_gpu.sh wheels                        # with a network: fetches what the machine lacks into .wheels/
+#   scripts/benchmarks/on_gpu.sh [BACKEND [FOLDER [FLAG...]]]  # on the machine: writes FOLDER/DEVICE.json
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=${PYTHON:-python3}
@@ -14,8 +14,7 @@ if [ "${1:-}" = wheels ]; then
     keras optree namex cut-cross-entropy liger-kernel
 fi
 
-folder=${1:-scripts/results/gpu}
-shift || true
+backend=${1:-torch} folder=${2:-scripts/results/gpu}
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 if compgen -G ".wheels/*.whl" > /dev/null; then
   site=$(mktemp -d)
@@ -27,9 +26,4 @@ export XLA_PYTHON_CLIENT_PREALLOCATE=false  # JAX leaves memory to the peers, an
 export NVIDIA_TF32_OVERRIDE=0               # float32 products are float32 products
 export MPLBACKEND=Agg
 
-measure() {  # BACKEND, the second at which it has to end, flags
-  "$python" -m scripts.benchmarks.on_gpu --backend="$1" --results="$folder" --seconds=$(($2 - SECONDS)) "${@:3}"
-}
-measure torch 255 "$@" || failed=yes  # the other backend runs all the same
-measure jax 530 "$@"
-[ -z "${failed:-}" ]
+"$python" -m scripts.benchmarks.on_gpu --backend="$backend" --folder="$folder" "${@:3}"

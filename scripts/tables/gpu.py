@@ -1,14 +1,16 @@
 """Tables of what `scripts/benchmarks/on_gpu.sh` measured; a function for each."""
 
 import json
+from collections import Counter
 
 from scripts.tables.results import BACKENDS, RESULTS, candidates, milliseconds, spread, table
 
 
 def gpu_tests():
     def rows(part, figures):
-        failed = ", ".join(f"`{name}`" for name in figures["failed_tests"])
-        yield [figures["passed"], f"{figures['failed']} {failed}".strip(), figures["skipped"]]
+        files = Counter(name.split(".test_")[1].split("::")[0].split(".")[0] for name in figures["failed_tests"])
+        failed = [f"{count} of {name}" for name, count in files.items()]
+        yield [figures["passed"], ", ".join(failed) or 0, figures["skipped"]]
 
     return _table("passed | failed | skipped", "tests", rows)
 

@@ -159,7 +159,7 @@ class TestTorch:
 
         def run(layout):
             variable = keras.Variable(np.arange(6.0).reshape(2, 3))
-            gradient = torch.arange(6.0).reshape(2, 3)
+            gradient = torch.arange(6.0, device=variable.value.device).reshape(2, 3)
             if layout in ("variable", "both"):
                 variable.value.data = variable.value.data.t().contiguous().t()
             if layout in ("gradient", "both"):
@@ -174,8 +174,9 @@ class TestTorch:
     def test_gradients_are_left_alone(self):
         import torch
 
-        gradient = torch.ones(3)
-        NAG(0.1).apply([gradient], [keras.Variable(np.ones(3))])
+        variable = keras.Variable(np.ones(3))
+        gradient = torch.ones(3, device=variable.value.device)
+        NAG(0.1).apply([gradient], [variable])
         assert gradient.tolist() == [1.0, 1.0, 1.0]
 
 
