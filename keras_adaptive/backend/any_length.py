@@ -8,17 +8,10 @@ import keras
 
 
 def of_any_length(batches: Iterable, count: int | None = None) -> Any:
-    """Returns batches whose lengths may differ, for `fit` and `evaluate`.
+    """Returns batches whose lengths may differ, for `fit` and `evaluate`; under TensorFlow as a `tf.data.Dataset`.
 
-    Under TensorFlow, Keras infers the length of all batches from the first two. If these two have the same length, it
-    would fail at the first batch of another length.
-
-    Args:
-        batches: Iterable of batches, nested structures of NumPy arrays. A generator is read once.
-        count: Number of batches; None if it is unknown or infinite.
-
-    Returns:
-        A `tf.data.Dataset` under TensorFlow, otherwise `batches`.
+    There, Keras infers the length of all batches from the first two. If these two have the same length, it would fail
+    at the first batch of another length. `count` is the number of batches, None if it is unknown or infinite.
     """
     if keras.config.backend() != "tensorflow":
         return batches

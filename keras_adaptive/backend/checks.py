@@ -10,17 +10,7 @@ LARGEST = 1.8e19  # the square root of the largest float32
 
 
 def check_same_shape(array, expected, name, of):
-    """Checks the shape of an array. Sizes that a graph does not know yet match any size.
-
-    Args:
-        array: Array or tensor.
-        expected: The shape, a sequence of integers or `None`.
-        name: Name of the argument.
-        of: Name of the object that defines the shape, for the message.
-
-    Raises:
-        ValueError: If the shape differs.
-    """
+    """Raises a ValueError unless an array has the `expected` shape of the object `of`. Unknown sizes match any size."""
     shape, expected = tuple(array.shape if hasattr(array, "shape") else np.shape(array)), tuple(expected)
     pairs = zip(shape, expected)
     if len(shape) != len(expected) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
@@ -33,9 +23,6 @@ def check_shapes(**arrays):
     Args:
         **arrays: For each argument the pair of an array, or `None`, and the names of its sizes: `x=(x, "rows dim")`. A
             name stands for one size everywhere, and "samples+rows" for a sum of two sizes.
-
-    Raises:
-        ValueError: If a shape differs. The message names the argument.
     """
     sizes = {}
     for name, (array, axes) in arrays.items():
@@ -95,11 +82,7 @@ def non_finite(variables):
 
 
 def check_finite(array):
-    """Returns log-probabilities, losses or a perplexity, an array or a number, after checking that all are finite.
-
-    Raises:
-        ValueError: If one is infinite or NaN.
-    """
+    """Returns log-probabilities, losses or a perplexity, an array or a number, after checking that all are finite."""
     if not np.isfinite(array).all():
         raise_not_finite()
     return array
@@ -114,18 +97,10 @@ def raise_not_finite():
 
 
 def check_equal(actual, expected, message):
-    """Checks that two integers are equal and returns the first.
+    """Returns an integer after checking that it equals the `expected` one.
 
-    Args:
-        actual: An integer, or a scalar tensor in a graph of TensorFlow, where the check runs with the graph.
-        expected: An integer.
-        message: Text of the error.
-
-    Returns:
-        `actual`. In a graph, only operations that depend on the returned tensor wait for the check.
-
-    Raises:
-        ValueError: If the numbers differ; `tf.errors.InvalidArgumentError` when the graph runs.
+    If `actual` is a scalar tensor in a graph of TensorFlow, the check runs with the graph, before the operations that
+    depend on the returned tensor, and raises a `tf.errors.InvalidArgumentError`.
     """
     if isinstance(actual, int):
         if actual != expected:

@@ -24,9 +24,6 @@ def compiled(function, variables, donate_argnums=(), quick_start=False):
         quick_start: Whether the first call with arguments of new shapes compiles a slower program in less time, for
             functions that may be called only once. The second such call compiles the usual program, whose results
             differ by rounding errors. Only JAX on a CPU does so.
-
-    Returns:
-        The compiled function.
     """
     backend = keras.config.backend()
     if backend == "tensorflow":

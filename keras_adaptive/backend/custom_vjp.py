@@ -19,9 +19,6 @@ def custom_vjp(forward, backward):
             tuple of tensors.
         backward: Function `backward(residuals, upstream)` that returns one gradient per tensor, `None` for integers.
             `upstream` is the upstream gradient in the structure of the value.
-
-    Returns:
-        The function.
     """
     return _ADAPTERS[keras.config.backend()](forward, backward)
 

@@ -5,15 +5,8 @@ def fused_step(optimizer, gradients, variables, learning_rate, slots, kernel):
     """Updates all variables by one kernel of torch.
 
     The kernels ignore strides and need contiguous tensors. A variable of another layout is updated by the optimizer's
-    `update_step`.
-
-    Args:
-        optimizer: The Keras optimizer.
-        gradients: One dense gradient per variable.
-        variables: The variables.
-        learning_rate: The rate of this update.
-        slots: Tuple of lists of optimizer variables. Each list has one variable per trainable variable.
-        kernel: Function of `(parameters, gradients, *slots, learning_rate)`: lists of tensors, and a scalar tensor.
+    `update_step`. `slots` is a tuple of lists of optimizer variables, one per trainable variable, and `kernel` a
+    function of `(parameters, gradients, *slots, learning_rate)`: lists of tensors, and a scalar tensor.
     """
     import torch
 

@@ -18,12 +18,7 @@ def apply_gradients(optimizer, gradients, trainable, finite):
     `LossScaleOptimizer` lowers: it skips steps by itself if any gradient is not finite. Under JAX, the step is taken in
     the stateless form, the only form in which loss scaling works.
 
-    Args:
-        optimizer: A built Keras optimizer.
-        gradients: One gradient per variable. It is dense, or a `RowGradient` with distinct ids if `updates_rows` is
-            true for the optimizer.
-        trainable: The variables.
-        finite: Boolean scalar tensor. If it is false, the step is skipped.
+    A gradient is dense, or a `RowGradient` with distinct ids if `updates_rows` is true for the optimizer.
     """
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if scales:

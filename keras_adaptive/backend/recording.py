@@ -6,12 +6,9 @@ import keras
 
 
 def recording(tensor=None):
-    """Returns a context in which torch records operations only for a tensor that needs a gradient.
+    """Returns a context in which torch records operations only for a tensor that needs a gradient, or never for `None`.
 
     What is computed without a record can be turned into a NumPy array, and holds no memory for a backward pass.
-
-    Args:
-        tensor: An argument of the function, or `None` for a function that never needs a gradient.
     """
     if keras.config.backend() != "torch":
         return contextlib.nullcontext()

@@ -43,10 +43,8 @@ def keeping_added_losses(layer):
     """Keeps the losses that layers have added in this replica, while its sums wait for other replicas.
 
     TensorFlow's replicas are threads that take turns wherever they communicate, and share the layers with their lists
-    of losses: another replica begins its call by clearing them, and adds its own.
-
-    Args:
-        layer: A layer whose `call` communicates. All layers of the model that calls it keep their losses.
+    of losses: another replica begins its call by clearing them, and adds its own. All layers of the model that calls
+    `layer` keep their losses.
     """
     if keras.config.backend() != "tensorflow" or _tensorflow_context() is None:
         yield
@@ -66,12 +64,9 @@ def gather_over_replicas(tensor):
 
 
 def check_summed_by_keras(name):
-    """Raises a ValueError if Keras' own steps do not join the replicas, as with several processes.
+    """Raises a ValueError if Keras' own steps, on which `name` relies, do not join the replicas: several processes.
 
     Under torch they train each process alone, and under TensorFlow they fail at the logs.
-
-    Args:
-        name: The part of the model that relies on these steps, for the message.
     """
     if (processes := _UNJOINED[keras.config.backend()]()) > 1:
         raise ValueError(
@@ -91,12 +86,9 @@ def replica_count():
 
 
 def on_each_replica(function, state, batch):
-    """Calls `function(state, batch)` in each replica under JAX, with the whole state and the replica's rows.
+    """Returns `function(state, batch)`, called in each replica under JAX with the whole state and the replica's rows.
 
     The function must return the same values in every replica.
-
-    Returns:
-        The values that `function` returns.
     """
     distribution = keras.distribution.distribution()
     mesh = distribution and distribution.device_mesh

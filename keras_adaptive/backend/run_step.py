@@ -10,13 +10,9 @@ from keras_adaptive.backend.wide_ids import saturated
 def run_step(model, function, arguments, optimizer_variables=None):
     """Runs `function(data)`, which changes variables and returns logs, as a step of `fit` or `evaluate`.
 
-    Under JAX, it becomes a pure function of the state that Keras carries from step to step.
-
-    Args:
-        model: The Keras model.
-        function: Function of the data of one batch.
-        arguments: The arguments of `train_step` or `test_step`: `(data,)`, or `(state, data)` under JAX.
-        optimizer_variables: The variables of the optimizer, for a step that trains.
+    Under JAX, it becomes a pure function of the state that Keras carries from step to step. `arguments` are those of
+    `train_step` or `test_step`: `(data,)`, or `(state, data)` under JAX. A step that trains passes its
+    `optimizer_variables`.
     """
     if keras.config.backend() == "torch":  # Keras hands over what a DataLoader made, on the CPU
         arguments = keras.tree.map_structure(lambda x: x if x is None else ops.convert_to_tensor(x), arguments)
@@ -38,12 +34,9 @@ def run_step(model, function, arguments, optimizer_variables=None):
 def keeping_state(function, groups):
     """Returns a function that Keras calls for each step and that leaves the model whole if the step fails.
 
-    Under JAX, the loops of Keras take the values out of the variables and pass them from step to step. The values
-    would be lost with the step that fails. Also, the batches of `predict` are saturated here, as are all others before.
-
-    Args:
-        function: The `train_function`, `test_function` or `predict_function` of a model.
-        groups: Function without arguments that returns the lists of variables whose values the step takes.
+    Under JAX, the loops of Keras take the values out of the variables, those of the lists that `groups()` returns, and
+    pass them from step to step. The values would be lost with the step that fails. Also, the batches of `predict` are
+    saturated here, as are all others before.
     """
     if keras.config.backend() != "jax":
         return function

@@ -5,18 +5,10 @@ from keras import ops
 
 
 def slice_update(tensor, new, position):
-    """Returns a copy of `tensor` with `tensor[:, position : position + steps]` replaced by `new`.
+    """Returns a copy of `tensor` (batch, length, …) with `tensor[:, position : position + steps]` replaced by `new`.
 
     Under TensorFlow, the `keras.ops.slice_update` of Keras 3.15 is an operation of XLA, which compiles for each new
     shape and which a server of SavedModels may lack.
-
-    Args:
-        tensor: Tensor (batch, length, …).
-        new: Tensor (batch, steps, …).
-        position: Integer or integer scalar tensor.
-
-    Returns:
-        A tensor (batch, length, …).
     """
     if keras.config.backend() != "tensorflow":
         return ops.slice_update(tensor, [0, position, *[0] * (len(tensor.shape) - 2)], new)

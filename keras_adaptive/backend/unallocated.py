@@ -12,12 +12,6 @@ def unallocated(make_model):
 
     The model is built in a separate thread. Keras keeps a list of variables to allocate per thread, and would allocate
     them when the next model is built. The seeds of later models do not change.
-
-    Args:
-        make_model: Function without arguments that returns a model.
-
-    Returns:
-        The model.
     """
     state = random.getstate()
     try:
@@ -33,12 +27,9 @@ def _make(make_model):
 
 
 def allocate(model):
-    """Allocates the variables of an unallocated model. All weights are 0, to be loaded next.
+    """Allocates the variables of the result of `unallocated`. All weights are 0, to be loaded next.
 
     Random initial values would take longer than loading. Metrics and the seeds of dropout get their initial values.
-
-    Args:
-        model: The result of `unallocated`.
     """
     weights = set(map(id, model.weights))
     for variable in (*model.variables, *model.metrics_variables):
@@ -58,12 +49,7 @@ def number_of_values(variables):
 
 
 def check_memory(model, mend):
-    """Raises a ValueError if the weights alone exceed the memory of the machine.
-
-    Args:
-        model: A model, also an unallocated one.
-        mend: End of the message, which says what to do.
-    """
+    """Raises a ValueError, whose end is `mend`, if the weights of a model alone exceed the memory of the machine."""
     needed = 4 * number_of_values(model.variables)
     if hasattr(os, "sysconf") and needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
         raise ValueError(

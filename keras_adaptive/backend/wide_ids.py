@@ -13,13 +13,9 @@ WIDE = ("int64", "uint64")
 
 
 def as_int32(numbers: Any) -> Tensor:
-    """Returns numbers as int32: the nearest one for what int32 cannot hold, and −2³¹ for NaN.
+    """Returns an array or a tensor as int32: the nearest number for what int32 cannot hold, and −2³¹ for NaN.
 
-    Args:
-        numbers: Array or tensor of any shape. A symbolic tensor is returned unchanged.
-
-    Returns:
-        An int32 tensor or, for an array, an int32 array. Fractions are cut off.
+    Fractions are cut off. A symbolic tensor is returned unchanged.
     """
     if isinstance(numbers, keras.KerasTensor):
         return numbers

@@ -82,9 +82,6 @@ def by_sampler(sampler, step, initial_state, prompt, length, reading):
         prompt: Int32 ids (batch, prompt length).
         length: Number of words to add.
         reading: The `Reading` that divides prompts and continuations into windows.
-
-    Returns:
-        A NumPy array (batch, length) of the new ids.
     """
     size = prompt.shape[1]
     total = size + length
@@ -96,14 +93,7 @@ def by_sampler(sampler, step, initial_state, prompt, length, reading):
 
 
 def read_prompts(step, initial_state, prompt, total, reading):
-    """Reads prompts of one length, which a sampler of KerasHub then continues.
-
-    The tokens are read in segments whose lengths are powers of two up to 512, so that few lengths are compiled.
-
-    Args:
-        step, initial_state, reading: As in `by_sampler`.
-        prompt: Int32 ids (batch, prompt length).
-        total: Number of tokens of the prompts and their continuations.
+    """Reads prompts of one length, which a sampler of KerasHub then continues to `total` tokens; see `by_sampler`.
 
     Returns:
         `(hidden, state)`: the hidden states (batch, total, dim), 0 after the prompts, and the state before the last
@@ -124,9 +114,7 @@ def read_prompts(step, initial_state, prompt, total, reading):
 def next_word(step, initial_state, total, reading):
     """Returns the function `(tokens, state, index) → (log-probabilities, hidden, state)` that a sampler calls.
 
-    Args:
-        step, initial_state, reading: As in `by_sampler`.
-        total: Number of tokens of the prompts and their continuations.
+    `total` is the number of tokens of the prompts and their continuations; see `by_sampler` for the other arguments.
     """
 
     def like(new, old):

@@ -50,15 +50,7 @@ def read_language_model(path: str | os.PathLike[str]) -> LanguageModel:
 
 
 def read_structure(path: str | os.PathLike[str]) -> LanguageModel:
-    """Returns the model that a `.keras` file describes, without its weights.
-
-    Args:
-        path: Path of the file.
-
-    Raises:
-        ValueError: As in `read_language_model`.
-        OSError: If the file cannot be read.
-    """
+    """Returns the model that a `.keras` file describes, without its weights, as safely as `read_language_model`."""
     with reading(path, "a saved LanguageModel", "Put the file back, or take another model."):
         return _unallocated(path)
 
@@ -81,12 +73,8 @@ def _unallocated(path):
 def described(config: dict, size: int) -> keras.Model:
     """Returns the model that a config from anywhere describes, not allocated yet.
 
-    Args:
-        config: Contents of a file of Keras.
-        size: Number of bytes of the file with the weights.
-
-    Raises:
-        ValueError: If the model would take more memory than `size` bytes explain. Keras may raise any other error.
+    It raises a ValueError if the model would take more memory than `size`, the number of bytes of the file with the
+    weights, explains. Keras may raise any other error.
     """
     if (number := _largest(config)) > size:
         raise ValueError(f"its config holds the number {number:.3g}, but there are {size:,} bytes of weights")

@@ -30,11 +30,9 @@ class Reading(NamedTuple):
     context: int = 0
 
     def begin(self, place: Any, maximum: Any = np.maximum) -> Any:
-        """Returns the place of the first token that precedes a scored token in its window.
+        """Returns the place of the first token in the window of the scored token at `place`, counted from 0.
 
-        Args:
-            place: Place of the scored token in the text, from 0; an integer, or an array or tensor of integers.
-            maximum: Function that computes the maximum of two of them.
+        Places are integers, arrays or tensors; `maximum` is a function of two of them.
         """
         if self.window is None:
             return place * 0
@@ -110,15 +108,8 @@ def reading_of(model: Any, window: int | None = None, context: int | None = None
 def hidden_in_windows(body: Any, vectors: Any, reading: Reading) -> Any:
     """Computes the hidden states of rows of any length, each in the window that scores it.
 
-    All windows of all rows are one batch, so that a graph needs no loop. The sizes may be known only when it runs.
-
-    Args:
-        body: A `Body`.
-        vectors: Word vectors (batch, length, input_dim).
-        reading: The `Reading` that defines the windows.
-
-    Returns:
-        Hidden states (batch, length, dim).
+    All windows of all rows are one batch, so that a graph needs no loop. The sizes may be known only when it runs. The
+    word vectors are (batch, length, input_dim), and the hidden states (batch, length, dim).
     """
     batch, length = ops.shape(vectors)[:2]
     if reading.window is None or isinstance(length, int) and length <= reading.whole:
@@ -142,11 +133,7 @@ def state_grows(body: keras.Layer) -> bool:
 
 
 def check_trained_length(length: Any) -> int | None:
-    """Returns a trained length after checking it.
-
-    Raises:
-        ValueError: If it is neither `None` nor a positive integer.
-    """
+    """Returns a trained length after checking that it is `None` or a positive integer."""
     if length is None or _is_whole(length) and 1 <= length < 2**31:
         return length
     raise ValueError(f"`trained_length` must be None or a whole number from 1. Received: trained_length={length!r}.")

@@ -9,16 +9,13 @@ FORBIDDEN = -1e9  # log-probability that is never drawn; samplers of KerasHub mu
 
 
 def best_allowed(output, hidden: Tensor, size: int, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the most probable allowed words, and after them forbidden ones.
+    """Returns `(log_probs, ids)`, (…, size) each: the most probable allowed words, and after them forbidden ones.
 
     Args:
         output: An `Output`.
         hidden: (…, hidden_dim).
         size: Number of words, those that are wanted and as many as are forbidden.
         bias: (vocabulary_size,), `FORBIDDEN` for forbidden words and 0 for the others.
-
-    Returns:
-        `(log_probs, ids)`, (…, size) each, in descending order of the log-probabilities with the bias.
     """
     log_probs, ids = output.top_k(hidden, size)
     log_probs, places = long_rows.top_k(log_probs + ops.take(bias, ids), size)
@@ -26,17 +23,10 @@ def best_allowed(output, hidden: Tensor, size: int, bias: Tensor) -> tuple[Tenso
 
 
 def draw_allowed(output, hidden: Tensor, uniform: Tensor, bias: Tensor) -> Tensor:
-    """Draws from the distribution of the allowed words.
+    """Draws ids (…) from the distribution of the allowed words, by numbers `uniform` (3, …); see `best_allowed`.
 
     The exact draw of the output layer is repeated for rows that drew a forbidden word, so that log-probabilities of all
     words are rarely computed.
-
-    Args:
-        output, hidden, bias: As in `best_allowed`.
-        uniform: (3, …) in [0, 1).
-
-    Returns:
-        (…) int32 ids.
     """
     ids = output.sample_from_uniform(hidden, uniform[:2])
     refused = ops.take(bias, ops.maximum(ids, 0)) < 0

@@ -43,12 +43,7 @@ class StreamState(keras.layers.Layer):
         return []
 
     def read(self, begins: Tensor, empty: Any) -> Any:
-        """Returns the state of this replica's rows, with `empty` in rows that begin a new text.
-
-        Args:
-            begins: Bool tensor (rows of this replica,).
-            empty: The body's initial state for these rows.
-        """
+        """Returns the state of this replica's rows: `empty`, the body's initial state, in rows that begin a text."""
         rows = check_equal(
             ops.shape(begins)[0] * replica_count(),
             self.rows,
@@ -66,12 +61,7 @@ class StreamState(keras.layers.Layer):
         return keras.tree.pack_sequence_as(empty, list(parts))
 
     def write(self, state: Any, empty: Any) -> None:
-        """Stores the state of this replica's rows, and resets rows that are not finite, which would never recover.
-
-        Args:
-            state: The state that the body returned.
-            empty: The body's initial state for these rows.
-        """
+        """Stores the state of this replica's rows, with `empty` in rows not finite, which would not recover."""
         parts = [
             ops.where(_finite_rows(part), part, start)
             for part, start in zip(keras.tree.flatten(state), keras.tree.flatten(empty))

@@ -345,14 +345,9 @@ class TrainingStep(CheckedData):
         return ops.convert_to_tensor(self.optimizer.scale_loss(ops.ones(())))
 
     def _clipped(self, gradients, norm):
-        """Scales the gradients of `clip_parts` to a common norm of at most the optimizer's `global_clipnorm`.
+        """Returns the gradients, those of `clip_parts` with a common norm of at most the optimizer's `global_clipnorm`.
 
-        Args:
-            gradients: List of one gradient per trainable variable.
-            norm: The norm of all gradients.
-
-        Returns:
-            The list of all gradients.
+        `norm` is the norm of all gradients.
         """
         bound = inner_optimizer(self.optimizer).global_clipnorm
         if not bound:

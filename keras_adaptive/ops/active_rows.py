@@ -78,20 +78,10 @@ def _one_by_one(condition, body, state):
 
 
 def update_rows(function, active, inputs, outputs, columns):
-    """Returns copies of `outputs` in which the results of `function` replace the active rows.
+    """Returns copies of `outputs`, tensors of `rows` rows, in which the results of `function` replace the active rows.
 
-    The rows are processed in chunks, so that the (rows, columns) array that `function` computes exists for one chunk at
-    a time. Inactive rows cost nothing. The results have no gradients.
-
-    Args:
-        function: Function of tensors with the rows of a chunk, which returns a list of tensors, one per output.
-        active: Bool tensor (rows,).
-        inputs: List of tensors with `rows` rows, the arguments of `function`.
-        outputs: List of tensors with `rows` rows.
-        columns: Number of columns of the largest array that `function` computes.
-
-    Returns:
-        A tuple of tensors shaped like `outputs`.
+    `function` gets the rows of a chunk of each input and returns a list of tensors, one per output. The (rows, columns)
+    array that it computes exists for one chunk at a time. Inactive rows cost nothing. The results have no gradients.
     """
     rows = active.shape[0]
     chunk_rows = default_chunk_rows(rows and -(-rows // 2), columns)

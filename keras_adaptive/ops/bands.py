@@ -13,13 +13,6 @@ def band_boundaries(vocabulary_size, cutoffs):
 
     Band i holds the ids from boundaries[i] to boundaries[i + 1] − 1.
 
-    Args:
-        vocabulary_size: Number of ids.
-        cutoffs: First id of every band but the first, strictly increasing; `()` for a single band.
-
-    Returns:
-        A tuple of integers.
-
     Raises:
         ValueError: If `cutoffs` are not integers, do not increase or leave the vocabulary. The message says so if the
             cutoffs look like the sizes of the bands.
@@ -39,11 +32,7 @@ def band_boundaries(vocabulary_size, cutoffs):
 
 
 def cutoff_tuple(cutoffs):
-    """Returns the cutoffs as a tuple of Python integers.
-
-    Raises:
-        ValueError: If they are no sequence of whole numbers.
-    """
+    """Returns the cutoffs as a tuple of Python integers, or raises a ValueError if they are no sequence of them."""
     try:
         given = (None,) if isinstance(cutoffs, str) else tuple(cutoffs)
         whole = tuple(map(int, given))
@@ -75,15 +64,9 @@ def band_dimensions(dim, factor, bands):
 
 
 def check_ids(ids, vocabulary_size, name="tokens"):
-    """Returns `ids` as an int32 array after checking on the host that all of them are in the vocabulary.
+    """Returns `ids`, of any shape, as an int32 array after checking on the host that all are in the vocabulary.
 
-    Args:
-        ids: Array of integers of any shape.
-        vocabulary_size: Number of ids.
-        name: Name of the argument, for the message.
-
-    Raises:
-        ValueError: If an id is not in the vocabulary. The message contains the first such id and its place.
+    The message of the ValueError contains the `name` of the argument, the first id outside of it, and its place.
     """
     ids = np.asarray(ids)
     if not np.issubdtype(ids.dtype, np.integer):
@@ -99,16 +82,7 @@ def check_ids(ids, vocabulary_size, name="tokens"):
 
 
 def count_outside(ids, vocabulary_size, weights=None):
-    """Counts the ids outside the vocabulary on the device.
-
-    Args:
-        ids: Tensor of ids of any shape, as in `word_ids`.
-        vocabulary_size: Number of ids.
-        weights: Tensor shaped like `ids`. Ids of weight 0 are ignored. Optional.
-
-    Returns:
-        A float32 scalar.
-    """
+    """Returns the number of ids outside the vocabulary whose weight is not 0, a float32 scalar, on the device."""
     outside = ops.convert_to_tensor(word_ids(ids, vocabulary_size)) < 0
     if weights is not None:
         outside = outside & (ops.convert_to_tensor(weights) != 0)

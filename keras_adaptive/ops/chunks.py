@@ -91,12 +91,7 @@ def default_chunk_rows(rows: int | None, columns: int, dim: int = 0) -> int:
     """Returns the number of rows whose float32 logits take the `logit_bytes` of the device, for chunks of equal size.
 
     The batch is divided into equal chunks of a multiple of 8 rows, because with static shapes a partial last chunk
-    costs as much as a full one.
-
-    Args:
-        rows: Number of rows of the batch, `None` if it is unknown.
-        columns: Number of logits per row.
-        dim: Dimension of the vectors, 0 without gradients.
+    costs as much as a full one. The number of rows of the batch may be unknown; `dim` is 0 without gradients.
     """
     sizes = chunk_sizes()
     least = max(sizes.min_rows, int(sizes.rows_by_dim * dim))

@@ -7,14 +7,7 @@ LARGEST = 1e38  # about the largest float32
 
 
 def global_norm(gradients):
-    """Computes √Σ x² over all elements of all gradients, reading each tensor only once.
-
-    Args:
-        gradients: List of tensors, or of `RowGradient`s with distinct ids.
-
-    Returns:
-        A float32 scalar.
-    """
+    """Computes √Σ x² over all gradients, tensors or `RowGradient`s with distinct ids, reading each tensor only once."""
     backend = keras.config.backend()
     tensors = [gradient.values if isinstance(gradient, RowGradient) else gradient for gradient in gradients]
     tensors = [ops.cast(tensor, "float32") for tensor in tensors]
@@ -30,14 +23,9 @@ def global_norm(gradients):
 
 
 def clip_factor(norm, bound):
-    """Returns the factor that scales gradients of a norm to a norm of at most `bound`, at most 1.
+    """Returns the factor, at most 1, that scales gradients of a norm, a float32 scalar, to a norm of at most `bound`.
 
-    Args:
-        norm: Norm of the gradients, a float32 scalar.
-        bound: Positive float. A bound beyond float32, for which the quotient would be ∞ / ∞, changes nothing.
-
-    Returns:
-        A float32 scalar.
+    A bound beyond float32, for which the quotient would be ∞ / ∞, changes nothing.
     """
     bound = min(bound, LARGEST)
     return bound / ops.maximum(norm, bound)

@@ -111,7 +111,7 @@ def total_and_rows(inputs, chunk_rows, wanted):
 
 
 def sliced_total_and_rows(slices, boundaries, chunk_rows, wanted):
-    """Computes the sum of `linear_cross_entropy` over slices of one table, one slice after the other.
+    """Computes the sum of `linear_cross_entropy` over slices of one table, and a list of the `RowResults` of each.
 
     The gradients of the slices are parts of one gradient of the table. Automatic differentiation of separate slices
     would pad the gradient of each slice to the size of the table and add them up.
@@ -121,9 +121,6 @@ def sliced_total_and_rows(slices, boundaries, chunk_rows, wanted):
         boundaries: Increasing integers `(0, …, classes)`: the first class of each slice, then the number of classes.
         chunk_rows: List of the number of rows per chunk of each slice.
         wanted: A `Wanted`.
-
-    Returns:
-        `(sum, list of a RowResults for each slice)`: a float32 scalar with the gradients of `linear_cross_entropy`.
     """
     shared, own = ("weights", "table", "bias"), ("x", "targets", "extra_logits")
     groups = [slices[0]._replace(**dict.fromkeys(own)), *(part._replace(**dict.fromkeys(shared)) for part in slices)]

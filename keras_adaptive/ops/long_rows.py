@@ -16,17 +16,10 @@ BELOW_ONE = 1 - 2.0**-22  # a float32 product with it is below the other factor
 
 
 def top_k(x, k):
-    """Returns the k largest entries of every row.
+    """Returns the k largest entries of every row of `x` (…, columns): `(values, columns)`, (…, k) each, descending.
 
-    The entries are in the k blocks with the largest maxima.
-
-    Args:
-        x: Float tensor (…, columns).
-        k: Number of entries, at most the number of columns.
-
-    Returns:
-        `(values, columns)`, (…, k) each, in descending order. Equal entries are in the order of their columns, and NaN
-        counts as minus infinity.
+    Equal entries are in the order of their columns, and NaN counts as minus infinity. The entries are in the k blocks
+    with the largest maxima.
     """
     numbers = ops.where(ops.isnan(x), -float("inf"), x)
     size = _block_size(x.shape[-1])
@@ -55,14 +48,9 @@ def _best(x, k):
 
 
 def draw(logits, uniform):
-    """Draws one column per row from softmax(logits), by the cumulative distribution.
+    """Draws one column per row from softmax(logits) (…, columns), by numbers `uniform` (…) in [0, 1).
 
-    Args:
-        logits: Float tensor (…, columns).
-        uniform: Float tensor (…) in [0, 1), which determines the draws.
-
-    Returns:
-        (…) int32 columns; −1 for a row without a distribution, because a logit is NaN or the largest one is infinite.
+    The result is (…) int32, with −1 for a row without a distribution, as a logit is NaN or the largest is infinite.
     """
     uniform = ops.cast(uniform, logits.dtype)
     odds = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
@@ -82,19 +70,14 @@ def tempered(log_probs, temperature):
 
 
 def draw_best(log_probs, ids, uniform, temperature, top_k, top_p=None):
-    """Draws one word per row from the most probable words.
+    """Draws one of the most probable words per row, (…) int32; −1 for a row without a distribution.
 
     Args:
-        log_probs: Float tensor (…, words) in descending order.
-        ids: Int32 tensor (…, words), the words.
+        log_probs, ids: (…, words) each, in descending order of the log-probabilities.
         uniform: Float tensor (…) in [0, 1), which determines the draws.
-        temperature: A number or a scalar tensor.
-        top_k: A number or a scalar tensor, the number of words to draw among.
+        temperature, top_k: Numbers or scalar tensors. The draw is among the first `top_k` words.
         top_p: A number or a scalar tensor. The draw is then among the fewest words whose probabilities add up to it.
             Optional.
-
-    Returns:
-        (…) int32 ids; −1 for a row without a distribution.
     """
     odds, places = tempered(log_probs, temperature), ops.arange(log_probs.shape[-1])
     odds = ops.where(places < top_k, odds, -float("inf"))
@@ -112,16 +95,10 @@ def pick(values, columns):
 
 
 def count_before(values, threshold, columns):
-    """Counts the entries of each row that `top_k` returns before an entry.
+    """Counts the entries of each row of `values` (rows, columns) that `top_k` returns before an entry: (rows,) int32.
 
-    Args:
-        values: Float tensor (rows, columns).
-        threshold: Float tensor (rows,), the value of the entry.
-        columns: Int tensor (rows,), the column of the entry: an equal entry counts if its column is smaller. A column
-            outside of the row counts all equal entries or, if it is negative, none.
-
-    Returns:
-        (rows,) int32.
+    `threshold` (rows,) is the value of the entry, and `columns` (rows,) its column: an equal entry counts if its column
+    is smaller. A column outside of the row counts all equal entries or, if it is negative, none.
     """
     threshold, places = threshold[:, None], ops.arange(values.shape[-1])[None, :] - columns[:, None]
     before = ops.where(places < 0, values >= threshold, (values > threshold) & (places != 0))
@@ -129,16 +106,7 @@ def count_before(values, threshold, columns):
 
 
 def alternatives(log_probs, targets, k):
-    """Returns what `Output.alternatives` does for rows of log-probabilities.
-
-    Args:
-        log_probs: Float tensor (rows, words).
-        targets: Int tensor (rows,), −1 for none.
-        k: Number of words.
-
-    Returns:
-        A list of the log-probabilities, the ranks, the entropies and, (rows, k), the best log-probabilities and ids.
-    """
+    """Returns the list of `Output.alternatives` of log-probabilities (rows, words) and targets (rows,), −1 for none."""
     log_probs, known = computed_once(log_probs), targets >= 0
     picked = pick(log_probs, ops.where(known, targets, 0))
     ranks = 1 + count_before(log_probs, picked, targets)

@@ -109,13 +109,10 @@ class Unigram:
 
 
 def alias_table(probabilities):
-    """Divides the probabilities of n words among n cells of equal size, each for at most two words.
+    """Divides the probabilities (n,) of n words among n cells of equal size, each for at most two words.
 
     Words with a probability below 1/n leave part of their cell to the first of the other words that has a surplus. A
     word whose surplus runs out receives the rest of its own cell from the word after it.
-
-    Args:
-        probabilities: Float64 array (n,) with the sum 1.
 
     Returns:
         `(shares, aliases)`: the share of each cell that belongs to its own word, float64 (n,), and the id of the other
@@ -143,13 +140,6 @@ def number_of_candidates(distribution, num_samples):
     """Returns a number of candidates that contains `num_samples` different words almost surely, up to a maximum.
 
     The number of different words has a standard deviation of at most the square root of its mean.
-
-    Args:
-        distribution: A `LogUniform` or `Unigram`.
-        num_samples: Number of different words.
-
-    Returns:
-        An integer, at most `MOST_CANDIDATES` · num_samples.
     """
     least_logs = np.log1p(-np.minimum(distribution.all_probabilities(), 1 - 1e-12))
     wanted = num_samples + MARGIN * np.sqrt(num_samples)
@@ -164,17 +154,7 @@ def number_of_candidates(distribution, num_samples):
 
 
 def draw_noise(distribution, num_samples, candidates, seed):
-    """Draws noise words, which depend on the seed only.
-
-    Args:
-        distribution: A `LogUniform` or `Unigram`.
-        num_samples: Number of different words.
-        candidates: The result of `number_of_candidates`.
-        seed: Int or `keras.random.SeedGenerator`.
-
-    Returns:
-        A `Noise`.
-    """
+    """Draws a `Noise`, which depends on the seed only, from the `number_of_candidates` of a distribution."""
     uniform = keras.random.uniform((2, candidates), dtype="float32", seed=seed)
     return first_different(distribution.candidates(uniform), num_samples)
 

@@ -15,14 +15,8 @@ SYMBOLS = BYTES + 1 + SPECIAL  # bytes, the end of a word, and the special words
 def spell(words, max_bytes):
     """Returns the symbols of words, each + 1, padded with 0: int16 (words, longest).
 
-    The symbols of a word are its UTF-8 bytes and 256, the end. A special word is a single symbol of at least 257.
-
-    Args:
-        words: List of words, which begins with the special words.
-        max_bytes: Maximum number of bytes of a word.
-
-    Raises:
-        ValueError: If a word is empty or too long.
+    The symbols of a word are its UTF-8 bytes and 256, the end. A special word, with which `words` begin, is a single
+    symbol of at least 257. An empty word, or one of more than `max_bytes`, raises a ValueError.
     """
     spelled = words[SPECIAL:]
     lengths = np.array([len(word.encode()) for word in spelled], int)
@@ -51,11 +45,7 @@ class Prefixes(NamedTuple):
 
 
 def prefix_tree(symbols):
-    """Returns the tree of spellings: a list of `Prefixes`, and the place of each word among all their ends.
-
-    Args:
-        symbols: The result of `spell`.
-    """
+    """Returns the tree of the result of `spell`: a list of `Prefixes`, and each word's place among all their ends."""
     levels, ended, alive = [], [], np.arange(len(symbols))
     prefix = np.zeros(len(symbols), np.int64)  # the place of each word's prefix among the prefixes of one length
     for column in symbols.T:
@@ -97,15 +87,9 @@ def spelling_nll(x, symbols, *weights, slots):
 
 
 def vocabulary_log_probs(x, *weights, tree):
-    """Computes the log-probability of the spelling of every word, with one LSTM step per distinct prefix.
+    """Computes the log-probability of the spelling of every word of a `prefix_tree`: (rows, words) float32.
 
-    Args:
-        x: Float tensor (rows, dim), the hidden states.
-        weights: As in `spelling_nll`.
-        tree: The result of `prefix_tree`.
-
-    Returns:
-        (rows, words) float32, in nats.
+    It takes one LSTM step per distinct prefix. The other arguments are those of `spelling_nll`.
     """
     levels, places = tree
     rows, units = ops.shape(x)[0], weights[2].shape[0]

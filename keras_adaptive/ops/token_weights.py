@@ -4,12 +4,10 @@ from keras_adaptive.typing import Tensor
 
 
 def token_weights(targets: Tensor, weights: Tensor | None = None, *masks: Tensor | None) -> Tensor:
-    """Returns the float32 weight of each target.
+    """Returns the float32 weight of each target (batch, …).
 
-    Args:
-        targets: (batch, …) ids.
-        weights: Shaped like `targets`, or (batch,) for one weight per row; by default 1.
-        masks: Bool tensors shaped like `targets`, or `None`. A target whose mask is False gets the weight 0.
+    `weights` are shaped like the targets, or (batch,) for one weight per row; by default they are 1. A target for which
+    one of the `masks`, bool tensors or `None`, is False gets the weight 0.
     """
     result = ops.ones(ops.shape(targets), "float32")
     for factor in (weights, *masks):

@@ -116,15 +116,8 @@ def zero_padded(table, kernels, biases):
     """Moves the vector of padding, row 0 of the table, into the biases.
 
     A convolution is linear: Σ kernel_i·v_i = Σ kernel_i·(v_i − p) + Σ kernel_i·p with p for that vector. The last sum
-    is the same for every window of every word, so that `Convolutions` can treat padding as zeros for any p.
-
-    Args:
-        table: Float32 tensor (257 or 259, char_dim), one vector per byte and marker.
-        kernels: List of (width, char_dim, filters).
-        biases: List of (filters,).
-
-    Returns:
-        `(table, biases)` with the same convolutions. No gradient flows to p.
+    is the same for every window of every word, so that `Convolutions` can treat padding as zeros for any p. The
+    returned `(table, biases)` give the same convolutions. No gradient flows to p.
     """
     padding = ops.stop_gradient(table[:1])
     seen = [ops.matmul(padding, ops.sum(ops.cast(kernel, padding.dtype), axis=0))[0] for kernel in kernels]

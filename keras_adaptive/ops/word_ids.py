@@ -16,15 +16,8 @@ def word_ids(ids: Any, vocabulary_size: int) -> Tensor:
     """Returns ids as int32, −1 for every id outside the vocabulary.
 
     A plain cast to int32 would read 2³² + 5 as 5, and NaN as any id. Arrays are converted on the host, because JAX
-    narrows them when it makes a tensor of them.
-
-    Args:
-        ids: Array or tensor of any shape, of integers or of whole numbers in float32 or float64. A symbolic tensor is
-            returned unchanged.
-        vocabulary_size: Number of ids.
-
-    Returns:
-        An int32 tensor or, for an array, an int32 array. A number that is not whole is outside, and so is NaN.
+    narrows them when it makes a tensor of them, and give arrays. A number that is not whole is outside, and so is NaN.
+    A symbolic tensor is returned unchanged.
 
     Raises:
         ValueError: If the dtype cannot hold all ids of the vocabulary.

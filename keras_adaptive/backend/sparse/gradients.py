@@ -27,16 +27,9 @@ class RowGradient(NamedTuple):
 
 
 def take_rows(variable, ids):
-    """Returns the rows `ids` of a variable, so that training can compute a gradient of these rows only.
+    """Returns the rows `ids` of a variable (rows, …), so that training can compute a gradient of these rows only.
 
     A layer may list a table among its `row_variables` if training reads the table only by this function.
-
-    Args:
-        variable: A Keras variable (rows, …).
-        ids: Integer tensor (…), from 0 to rows − 1.
-
-    Returns:
-        A tensor (…, …).
     """
     reader = _READER.get()
     if reader is None or id(variable) not in reader.readable:

@@ -8,13 +8,8 @@ from keras_adaptive.backend.sparse.gradients import RowGradient, summed_by_row
 def row_tables(layers, trainable, optimizer):
     """Returns the trainable variables that a training step differentiates and updates by rows.
 
-    These are the `row_variables` of the layers that no other layer reads as a whole, if the optimizer can update single
-    rows. Tables with a regularizer are excluded, because the regularizer depends on all rows.
-
-    Args:
-        layers: The `Input` and `Output` layers of a model.
-        trainable: The trainable variables of the model.
-        optimizer: The optimizer of the model.
+    These are the `row_variables` of the `Input` and `Output` layers that no other of them reads as a whole, if the
+    optimizer can update single rows. Tables with a regularizer are excluded, because it depends on all rows.
     """
     if not updates_rows(optimizer):
         return []

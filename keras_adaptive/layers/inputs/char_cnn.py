@@ -166,15 +166,9 @@ class CharCNN(Input):
         return ops.reshape(ops.cast(vectors, self.compute_dtype), (*ops.shape(ids), self.output_dim))
 
     def embed_bytes(self, characters: Tensor, ids: Tensor, active: Tensor) -> Tensor:
-        """Computes the vectors of words from their bytes, and the vectors of symbols from their ids.
+        """Computes the vectors of words from their bytes as `Input` describes, and those of symbols from their ids.
 
-        Args:
-            characters: Int32 tensor (rows, max_bytes), the result of `ops.word_bytes.encode_words`.
-            ids: Int32 tensor (rows,). A word outside the vocabulary has any id of at least `vocabulary_size`.
-            active: Bool tensor (rows,), the rows to compute. Other rows are 0, or the vector of their symbol.
-
-        Returns:
-            A float32 tensor (rows, output_dim).
+        A word outside the vocabulary has any id of at least `vocabulary_size`. Symbols need not be active.
         """
         vectors = self._compute(characters, active & ((ids == BOS) | (ids > UNK)))
         for place, id in enumerate((EOS, UNK)):

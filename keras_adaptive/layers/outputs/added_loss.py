@@ -16,17 +16,8 @@ def mean_loss(output, hidden, targets, weights, training):
     """Returns the weighted mean loss per target of a batch, over all replicas, to add to the losses of a model.
 
     Keras trains on the mean of the losses of all replicas. The gradient is therefore that of this replica's part times
-    the number of replicas. The value is NaN, without a gradient, if a target is outside the vocabulary.
-
-    Args:
-        output: An `Output`.
-        hidden: (…, hidden_dim).
-        targets: (…) ids.
-        weights: (…) float32.
-        training: Whether the loss is the `training_loss` of the output.
-
-    Raises:
-        ValueError: Under torch, if there are several processes, which Keras does not synchronize.
+    the number of replicas. The value is NaN, without a gradient, if a target is outside the vocabulary. In training the
+    loss is the `training_loss` of the output. Several processes, which Keras does not synchronize, raise a ValueError.
     """
     check_summed_by_keras("An output layer that adds its loss")
     with keeping_added_losses(output):

@@ -79,13 +79,9 @@ class BandedSoftmax:
         return total, results
 
     def inputs(self, x: Tensor, targets: Tensor, weights: Tensor, drop: Callable[[Tensor], Tensor]) -> list[Any]:
-        """Returns the `Inputs` of a `linear_cross_entropy` for each band.
+        """Returns the `Inputs` of a `linear_cross_entropy` for each band, given (rows, hidden_dim) and (rows,) tensors.
 
-        Args:
-            x: (rows, hidden_dim).
-            targets: (rows,) ids.
-            weights: (rows,) float32.
-            drop: Dropout of the projected hidden states of the tails.
+        `drop` is the dropout of the projected hidden states of the tails.
         """
         inputs = []
         for number, (band, places) in enumerate(zip(self.bands, self._places(targets))):

@@ -21,16 +21,10 @@ READ_PROBABILITIES = {"categorical_generalized_cross_entropy", "dice", "kl_diver
 
 
 def register(layer: keras.layers.Layer, tensor: Tensor, is_log_probs: bool) -> Tensor:
-    """Registers what an output layer returns with the compiled model that calls it, if any.
+    """Registers `tensor`, which an output layer returns, with the compiled model that calls it, if any; returns it.
 
-    Args:
-        layer: The output layer.
-        tensor: The result of the layer.
-        is_log_probs: Whether `tensor` has the log-probabilities of all words. Otherwise it has hidden states, and the
-            layer has added the loss of their targets.
-
-    Returns:
-        `tensor`.
+    The tensor has the log-probabilities of all words or, if `is_log_probs` is false, hidden states, and the layer has
+    added the loss of their targets.
     """
     model = _model_of(layer)
     if model is not None:

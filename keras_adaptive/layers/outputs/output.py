@@ -123,11 +123,7 @@ class Output(Sampling, keras.layers.Layer):
         return keras.KerasTensor(hidden.shape, self.compute_dtype)
 
     def attach(self, hidden: Tensor) -> None:
-        """Builds the layer for hidden states, which a model passes without calling the layer.
-
-        Args:
-            hidden: Symbolic tensor or array (…, hidden_dim).
-        """
+        """Builds the layer for hidden states (…, hidden_dim), which a model passes without calling the layer."""
         if not self.built:
             self.build(hidden.shape)
 
