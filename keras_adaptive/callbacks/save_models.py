@@ -38,11 +38,7 @@ class SaveModels(keras.callbacks.Callback):
     """
 
     def __init__(
-        self,
-        run_dir: str | os.PathLike,
-        best: float = math.inf,
-        writes: bool = True,
-        patience: int | None = None,
+        self, run_dir: str | os.PathLike, best: float = math.inf, writes: bool = True, patience: int | None = None
     ) -> None:
         super().__init__()
         self.writes = writes

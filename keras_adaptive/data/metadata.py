@@ -47,12 +47,7 @@ SPLIT = {
     "shards": {"tokens": SHARDS},
 }
 SHARD = {"file": FILE, "bytes": COUNT, "crc32": CRC32}
-CORPUS = {
-    "source": TEXT,
-    "min_count": MIN_COUNT,
-    "dtype": DTYPE,
-    "splits": dict.fromkeys(SPLITS, SPLIT),
-}
+CORPUS = {"source": TEXT, "min_count": MIN_COUNT, "dtype": DTYPE, "splits": dict.fromkeys(SPLITS, SPLIT)}
 MERGES = {"number": COUNT, "sha256": SHA256}
 OF_SUBWORDS = {
     "merges": MERGES,

@@ -54,10 +54,7 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
     from_preset = from_safe_preset(keras_hub.models.CausalLM, *CLASSES)
 
     def __init__(
-        self,
-        backbone: AdaptiveBackbone,
-        preprocessor: AdaptiveCausalLMPreprocessor | None = None,
-        **kwargs: Any,
+        self, backbone: AdaptiveBackbone, preprocessor: AdaptiveCausalLMPreprocessor | None = None, **kwargs: Any
     ) -> None:
         for name, part, kind in (
             ("backbone", backbone, AdaptiveBackbone),

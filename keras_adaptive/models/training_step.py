@@ -232,11 +232,7 @@ class TrainingStep(CheckedData):
         norm = global_norm(gradients) / scale
         finite = ops.logical_and(ops.isfinite(loss), ops.isfinite(norm))
         self.skipped_tracker.update_state(1.0 - ops.cast(finite, "float32"))
-        logs = {
-            **self._track_finite(means, count),
-            "gradient_norm": norm,
-            "skipped": self.skipped_tracker.result(),
-        }
+        logs = {**self._track_finite(means, count), "gradient_norm": norm, "skipped": self.skipped_tracker.result()}
         if begins is not None:
             self.train_streams.write(joined(states), self._empty(begins))
         # The optimizer comes last, since its step changes the loss scale.

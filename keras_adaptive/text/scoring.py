@@ -96,11 +96,7 @@ def _new(arrays, window):
 
 
 def as_record(
-    tokens: list[str],
-    ids: np.ndarray,
-    scores: list[np.ndarray],
-    boundaries: Sequence[int],
-    codec: TextCodec,
+    tokens: list[str], ids: np.ndarray, scores: list[np.ndarray], boundaries: Sequence[int], codec: TextCodec
 ) -> dict:
     """Returns the scores of a line by name, in the types of JSON.
 

@@ -302,10 +302,7 @@ def print_candidates(candidates, digits):
     common.print_times(candidates, digits, MiB=memory)
 
 
-CASES = {
-    "exact": common.Case(exact),
-    "sampled": common.Case(sampled, {"dim": 512, "rows": ["2560"]}),
-}
+CASES = {"exact": common.Case(exact), "sampled": common.Case(sampled, {"dim": 512, "rows": ["2560"]})}
 
 
 def main():

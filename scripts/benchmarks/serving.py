@@ -84,10 +84,7 @@ def signatures(folder, vocabulary):
     from keras_adaptive.export import export_saved_model
 
     loaded = {}
-    for name, make in (
-        ("adaptive", adaptive_model),
-        ("full softmax", lambda: common.build(cutoffs=())),
-    ):
+    for name, make in (("adaptive", adaptive_model), ("full softmax", lambda: common.build(cutoffs=()))):
         path = f"{folder}/{name.split()[0]}/1"
         export_saved_model(make(), vocabulary, path, dtype=FLAGS.dtype)
         loaded[name] = tf.saved_model.load(path)

@@ -243,8 +243,6 @@ GENERAL = {  # settings of the experiment itself
         "may differ; another --output starts from random weights.",
     ),
     "freeze": HyperParameter(
-        str,
-        "",
-        "Parts of --init_from that are not trained: input, body, output, or several separated by commas.",
+        str, "", "Parts of --init_from that are not trained: input, body, output, or several separated by commas."
     ),
 }

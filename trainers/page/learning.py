@@ -46,12 +46,7 @@ class Learning:
         with reading(newest, *DAMAGED):
             result = json.loads(read_text(newest))
             bins = [
-                {
-                    "from": part["low"],
-                    "to": part["high"],
-                    "words": part["tokens"],
-                    "bits": part["nll"] / math.log(2),
-                }
+                {"from": part["low"], "to": part["high"], "words": part["tokens"], "bits": part["nll"] / math.log(2)}
                 for part in result["by_frequency"]
             ]
         return result["split"], bins

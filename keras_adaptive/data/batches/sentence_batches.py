@@ -33,13 +33,7 @@ class SentenceBatches(Batches):
     """
 
     def __init__(
-        self,
-        tokens: ArrayLike,
-        tokens_per_batch: int,
-        *,
-        seed: int,
-        max_length: int = 256,
-        shuffle: bool = True,
+        self, tokens: ArrayLike, tokens_per_batch: int, *, seed: int, max_length: int = 256, shuffle: bool = True
     ) -> None:
         super().__init__(tokens, seed, shuffle)
         self.tokens_per_batch = tokens_per_batch

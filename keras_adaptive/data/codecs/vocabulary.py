@@ -68,11 +68,7 @@ class Vocabulary:
 
     @classmethod
     def from_counts(
-        cls,
-        counts: Mapping[Hashable, int],
-        min_count: int = 1,
-        multiple_of: int = 8,
-        max_words: int | None = None,
+        cls, counts: Mapping[Hashable, int], min_count: int = 1, multiple_of: int = 8, max_words: int | None = None
     ) -> "Vocabulary":
         """Builds the vocabulary of a text from the counts of its words, or of a data set from the counts of its items.
 

@@ -138,10 +138,7 @@ PUBLIC_CORPORA = {
         },
     ),
     "enwik8": PublicCorpus(
-        mirrors=(
-            "http://mattmahoney.net/dc/enwik8.zip",
-            "http://cs.fit.edu/~mmahoney/compression/enwik8.zip",
-        ),
+        mirrors=("http://mattmahoney.net/dc/enwik8.zip", "http://cs.fit.edu/~mmahoney/compression/enwik8.zip"),
         members={"all": ("enwik8",)},
         min_count=1,
         published={"train": {"bytes": 90_000_000}, "valid": {"bytes": 5_000_000}, "test": {"bytes": 5_000_000}},

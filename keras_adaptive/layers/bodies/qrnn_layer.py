@@ -35,13 +35,7 @@ class QRNNLayer(keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        units: int,
-        *,
-        window: int | None = 1,
-        zoneout: float = 0.0,
-        weight_dropout: float = 0.0,
-        **kwargs: Any,
+        self, units: int, *, window: int | None = 1, zoneout: float = 0.0, weight_dropout: float = 0.0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.units = self.output_dim = units

@@ -9,12 +9,7 @@ from keras import ops
 from keras_adaptive.backend.ordering import computed_once, with_dependencies
 from keras_adaptive.ops.active_rows import update_rows
 from keras_adaptive.ops.chunks import tail_chunk_rows
-from keras_adaptive.ops.linear_cross_entropy import (
-    checked_inputs,
-    linear_nll,
-    sliced_total_and_rows,
-    total_and_rows,
-)
+from keras_adaptive.ops.linear_cross_entropy import checked_inputs, linear_nll, sliced_total_and_rows, total_and_rows
 from keras_adaptive.ops.logit_chunks import Wanted, capped
 from keras_adaptive.ops.long_rows import count_before, draw, pick, top_k
 from keras_adaptive.typing import Tensor

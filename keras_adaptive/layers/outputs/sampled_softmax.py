@@ -78,13 +78,7 @@ class SampledSoftmax(AdaptiveSoftmax):
     ) -> None:
         sampled = sampled_loss(loss, num_samples, counts, seed)
         super().__init__(
-            vocabulary_size,
-            (),
-            tied_to=tied_to,
-            use_bias=use_bias,
-            input_dropout=input_dropout,
-            loss=sampled,
-            **kwargs,
+            vocabulary_size, (), tied_to=tied_to, use_bias=use_bias, input_dropout=input_dropout, loss=sampled, **kwargs
         )
 
     def get_config(self) -> dict[str, Any]:
