@@ -9,7 +9,8 @@ class RowLoss:
     Such a loss depends on three numbers of each row of logits: the logit of the target, the logarithm of the sum of
     exp(logit), and the mean of the logits. A subclass implements `row`, a formula in `keras.ops`; the gradients by the
     logits, and by hidden states and word vectors, follow from it on every backend. In an adaptive softmax each softmax
-    is worth the loss: the head, whose columns for the tails count as classes, and the tail of the target.
+    is worth the loss: the head, whose columns for the tails count as classes, and the tail of the target. An output
+    that has no logits passes log-probabilities, with a `log_total` of 0, and refuses a `soft_cap` or a penalty.
 
     Attributes:
         soft_cap: Bound c of the logits, which become c · tanh(logits / c) in training and prediction; or `None`.

@@ -28,7 +28,8 @@ class Output(Sampling, keras.layers.Layer):
     dtype, `targets` (rows,) int32, −1 for every id outside the vocabulary, and `weights` (rows,) float32 under every
     dtype policy. Only the `x` of `compute_log_probs` keeps its axes. `compute_nll` and `compute_log_probs` are required
     and exact. The others have defaults that are correct for every output. A subclass that trains on another sum than
-    the loss of all words overrides `training_loss`.
+    the loss of all words overrides `training_loss`. All methods may run outside of Keras' autocast: cast weights to the
+    compute dtype.
 
     Args:
         loss: What training minimizes, by default the cross-entropy: a `losses.RowLoss`, such as `CrossEntropy` with
@@ -36,7 +37,8 @@ class Output(Sampling, keras.layers.Layer):
 
     Attributes:
         vocabulary_size: Number of classes.
-        boundaries: Tuple of the first id of every band, followed by `vocabulary_size`.
+        boundaries: Tuple of the first id of every band, followed by `vocabulary_size`; `(0, vocabulary_size)` without
+            bands.
         tables: List of the variables that hold the word vectors, which may be empty. Devices can divide them.
         projections: List of one variable (hidden_dim, dim_i) or `None` per table; or empty.
         bias: Variable (vocabulary_size,) with the bias of each word, or `None`.

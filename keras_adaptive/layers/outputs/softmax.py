@@ -19,14 +19,33 @@ from keras_adaptive.typing import Tensor
 class Softmax(Output):
     """Base class of softmax layers, which differ in where their word vectors come from.
 
-    A subclass implements `softmax()`, and `vectors(ids)` if it can be trained on noise words. It calls
-    `_build_noise()` when it is built.
+    A subclass sets `boundaries` and implements `softmax()`, and `vectors(ids)` if it can be trained on noise words, for
+    which it calls `_build_noise()` when it is built. `softmax()` passes on `_soft_cap`; otherwise predictions ignore
+    the bound of the loss. `get_config` adds the arguments below that the constructor takes, except the loss.
 
     Args:
         vocabulary_size: Number of classes.
         input_dropout: Dropout rate on the hidden states, in training.
         tail_dropout: Dropout rate on the projected hidden states of tails, in training.
         loss: A `losses.RowLoss`, or, for a softmax without tails, a `losses.SampledLoss`.
+
+    Example:
+
+    >>> from keras_adaptive.layers.outputs.banded_softmax import Band, BandedSoftmax
+    >>> from keras_adaptive.layers.outputs.softmax import Softmax
+    >>> class ScaledSoftmax(Softmax):
+    ...     def build(self, hidden_shape):
+    ...         self.boundaries = (0, self.vocabulary_size)
+    ...         self.table = self.add_weight(shape=(self.vocabulary_size, hidden_shape[-1]))
+    ...         self.scale = self.add_weight(shape=(hidden_shape[-1],), initializer="ones")
+    ...         self.tables = [self.table]
+    ...
+    ...     def softmax(self):
+    ...         table, scale = (keras.ops.cast(weight, self.compute_dtype) for weight in (self.table, self.scale))
+    ...         band = Band(table, bias=None, project=lambda x: x * scale)
+    ...         return BandedSoftmax([band], self.boundaries, soft_cap=self._soft_cap)
+    >>> ScaledSoftmax(100).log_probs(np.ones((2, 8, 16))).shape
+    (2, 8, 100)
     """
 
     def __init__(
