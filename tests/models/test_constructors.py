@@ -65,9 +65,3 @@ def test_hyper_parameters_of_the_language_model_reach_their_parts():
     assert found == rates and block.dropout == 0.1 and block.attention.num_heads == 4
     plain = transformer_lm(20, dim=8, num_blocks=1, num_heads=2, ffn_dim=12, cutoffs=(5,), factor=2, dropout=0.1)
     assert (plain.body.dropout, plain.body.blocks[0].dropout, plain.word_output.tail_dropout) == (0.1, 0.1, 0.0)
-
-
-@pytest.mark.once
-def test_hyper_parameters_are_given_by_keyword():
-    with pytest.raises(TypeError, match="positional argument"):
-        transformer_lm(20, 8)

@@ -88,21 +88,3 @@ def test_the_state_is_that_of_all_members(ensemble, members):
     assert state_grows(ensemble.body) and not state_grows(Ensemble(members[1:]).body)
     assert ensemble.body.max_length is None
     assert ensemble.for_inference().models == members
-
-
-@pytest.mark.once
-def test_members_of_other_vocabularies_are_refused(members):
-    with pytest.raises(ValueError, match=r"must have one vocabulary. Received: `models\[0\]` with 20 .*`models\[1\]`"):
-        Ensemble([members[0], recurrent(VOCABULARY + 1)])
-    with pytest.raises(ValueError, match="at least one model"):
-        Ensemble([])
-    with pytest.raises(ValueError, match="must be `LanguageModel`s. Received: LSTMDecoder"):
-        Ensemble([members[1].body])
-    with pytest.raises(ValueError, match="`weights` must be 2 numbers"):
-        Ensemble(members, [1.0])
-
-
-@pytest.mark.once
-def test_an_ensemble_is_not_trained(ensemble):
-    with pytest.raises(NotImplementedError, match="compile and train its members"):
-        ensemble.compile("adam")

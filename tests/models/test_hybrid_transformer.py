@@ -39,27 +39,6 @@ def test_transformer_n_concatenates_before_the_first_block(keep_attention):
     assert [block.attention is not None for block in blocks] == [keep_attention, True]
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"num_global": 1}, "belong to a concatenation: pass a `num_local` of at least 1. .* num_global=1"),
-        ({"keep_attention": False}, "belong to a concatenation: .* keep_attention=False"),
-        (
-            {"attention_window": 2, "num_local": 2, "keep_attention": False},
-            "`attention_window` belongs to the attention",
-        ),
-        ({"attention_window": -1}, "`window` must be at least 1.* Received: window=-1"),
-        ({"num_local": -1}, "num_local"),
-        ({"num_local": 2, "num_global": 1}, "global_window"),
-        ({"num_local": 2, "global_window": 3}, "num_global"),
-    ],
-)
-@pytest.mark.once
-def test_what_makes_no_sense(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        hybrid_transformer(**arguments, **SIZES)
-
-
 @pytest.fixture(scope="module")
 def model():
     context = {"attention_window": 3, "num_local": 2, "num_global": 1, "global_window": 2}

@@ -100,20 +100,6 @@ def test_a_clone_of_a_compiled_model_is_compiled():
     assert clone.micro_batches == 2 and clone.optimizer.momentum == 0.9
 
 
-@pytest.mark.once
-def test_what_would_be_silently_wrong_is_refused(model):
-    tokens, targets, _ = batch(2)
-    with pytest.raises(NotImplementedError, match="cannot be quantized"):
-        model.quantize("int8")
-    model.compile("sgd")
-    for method in (model.fit, model.train_on_batch):
-        with pytest.raises(ValueError, match="`class_weight` is not available"):
-            method(tokens, targets, class_weight={0: 1.0})
-    for own in ({"loss": "mse"}, {"metrics": ["accuracy"]}, {"weighted_metrics": ["accuracy"]}):
-        with pytest.raises(ValueError, match=f"leave out `{next(iter(own))}`"):
-            model.compile("sgd", **own)
-
-
 def test_the_functions_that_are_compiled_do_not_grow_with_the_temperatures(model):
     prompt = batch(2)[0][:, :2]
     for temperature, top_k in [(0.0, None), (1.0, None), (0.5, None), (0.7, 5), (1.3, 6), (0.9, None), (2.0, 10)]:
@@ -137,20 +123,6 @@ def test_one_function_gives_any_number_of_alternatives(model):
     for k in (0, VOCABULARY + 1):
         with pytest.raises(ValueError, match=f"`k` must be between 1 and 20. Received: k={k}"):
             model.alternatives(tokens, targets, k)
-
-
-@pytest.mark.parametrize("name", ["generate", "stream"])
-@pytest.mark.once
-def test_no_words_to_add_are_refused(model, name):
-    with pytest.raises(ValueError, match="`length`, the number of words to add, .* Received: length=0."):
-        getattr(model, name)(batch(1)[0], length=0)
-
-
-@pytest.mark.parametrize("bad", [{"temperature": -0.1}, {"temperature": float("nan")}, {"top_k": 0}])
-@pytest.mark.once
-def test_bad_ways_to_draw_are_refused_at_once(model, bad):
-    with pytest.raises(ValueError, match="`temperature` must not be negative and `top_k` must be at least 1"):
-        model.generate(batch(1)[0], 2, **bad)
 
 
 @pytest.mark.once

@@ -78,24 +78,6 @@ def test_the_default_is_the_trained_length_where_the_state_grows(model):
     assert reading_of(Ensemble([recurrent])) == Reading()
 
 
-@pytest.mark.parametrize(
-    "how, message",
-    [
-        ({"window": 0}, "`window` must be a whole number of at least 1"),
-        ({"window": 2.5}, "`window` must be .* Received: window=2.5"),
-        ({"window": 11}, "at most 10, the number of learned positions"),
-        ({"context": 10}, "`context` must be a whole number from 0 to 9, below the window. Received: context=10"),
-        ({"window": 4, "context": -1}, "`context` must be a whole number from 0 to 3"),
-    ],
-)
-@pytest.mark.once
-def test_windows_out_of_range_are_refused(model, how, message):
-    with pytest.raises(ValueError, match=message):
-        reading_of(learned(10, model), **how)
-    with pytest.raises(ValueError, match="`context` belongs to windows, and this body reads a text as a whole"):
-        reading_of(LanguageModel(model.word_input, ToyBody(8), model.word_output), context=4)
-
-
 def text_model(model, **how):
     return TextModel(model, TextCodec(Vocabulary(WORDS, range(len(WORDS)))), **how)
 

@@ -75,21 +75,3 @@ def test_a_stop_word_of_a_longer_prompt_does_not_end_its_row(model):
     stop = np.flatnonzero(alone == 9)
     end = stop[0] + 1 if len(stop) else len(alone)
     np.testing.assert_array_equal(together[:end], alone[:end])
-
-
-@pytest.mark.parametrize(
-    "how, message",
-    [
-        ({"forbid": [VOCABULARY]}, f"`forbid` must hold ids from 0 to {VOCABULARY - 1}. Received: forbid=.20."),
-        ({"forbid": [0.5]}, "`forbid` must hold ids"),
-        ({"forbid": range(VOCABULARY)}, "`forbid` must leave a word to draw"),
-        ({"stop": [1, -1]}, "`stop` must hold ids"),
-        ({"repetition_penalty": 0.5}, "`repetition_penalty` must be a finite number of at least 1"),
-        ({"repetition_penalty": float("nan")}, "`repetition_penalty` must be"),
-    ],
-    ids=str,
-)
-@pytest.mark.once
-def test_bad_numbers(model, how, message):
-    with pytest.raises(ValueError, match=message):
-        model.generate([[2, 5]], 2, **how)

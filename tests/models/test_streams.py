@@ -160,12 +160,6 @@ def test_segments_of_any_length_give_the_losses_of_the_whole_text(still):
         np.testing.assert_allclose(found, whole, rtol=1e-5)
 
 
-@pytest.mark.once
-def test_a_state_of_another_batch_size_is_refused(still):
-    with pytest.raises(ValueError, match="must have one row per row .* a state of 3 rows, a batch of 4. Pass `init"):
-        still(text()[0], state=still.body.initial_state(3))
-
-
 @pytest.mark.processes
 def test_a_killed_training_resumes_bit_identically(tmp_path, forks):
     """Killed with SIGKILL in mid-stream, the state of the streams comes back with the weights."""
@@ -182,11 +176,3 @@ def test_a_killed_training_resumes_bit_identically(tmp_path, forks):
     resumed, whole = map(json.loads, done.stdout.splitlines()[-2:])
     assert resumed["from"] == 2 and whole["from"] == 0
     assert resumed["variables"] == whole["variables"]
-
-
-@pytest.mark.parametrize("wrong", [np.s_[:2], np.s_[:, 1:]], ids=str)
-@pytest.mark.once
-def test_segments_whose_targets_have_another_shape_are_refused(wrong):
-    tokens, targets = np.full((2, 3, 6), 5, "int32")
-    with pytest.raises(ValueError, match=r"`targets` must have the shape \(3, 6\) of `tokens`. Received: "):
-        next(stream_model().nll_of_segments([(tokens, targets[wrong])], 3))

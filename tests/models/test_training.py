@@ -86,16 +86,6 @@ def test_a_frozen_body_is_left_alone():
     assert not any(map(np.array_equal, weights_of(model), trained))
 
 
-@pytest.mark.once
-def test_a_clip_that_clips_nothing_is_refused():
-    model = language_model()
-    model.body.trainable = False
-    with pytest.raises(ValueError, match=r"`clip_parts` must have a part that is trained: .*all of which are frozen"):
-        model.compile(NAG(1.0, global_clipnorm=0.1), clip_parts=("body",))
-    model.compile(NAG(1.0), clip_parts=("body",))  # without a bound nothing is clipped
-    model.compile(NAG(1.0, global_clipnorm=0.1), clip_parts=("body", "word_input"))
-
-
 @pytest.mark.parametrize("bound", [1e39, 1e308])
 def test_a_bound_beyond_float32_clips_nothing(bound):
     bounded, _ = trained(batch(4), optimizer=lambda: NAG(1.0, global_clipnorm=bound), batch_size=4)
@@ -241,13 +231,6 @@ def test_fit_takes_batches_from_a_generator():
     np.testing.assert_allclose(logs["loss"], np.average(model.nll(tokens, targets), weights=weights), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["loss", "metrics", "weighted_metrics"])
-@pytest.mark.once
-def test_loss_and_metrics_are_its_own(name):
-    with pytest.raises(ValueError, match=f"leave out `{name}`"):
-        language_model().compile("sgd", **{name: "mse"})
-
-
 def test_ids_outside_the_vocabulary():
     tokens, targets, _ = batch(2)
     model = compile(language_model(), "sgd")
@@ -315,10 +298,3 @@ def test_the_loss_scale_of_the_optimizer_changes_nothing():
     assert largest_difference(plain, language_model()) > 1e-3
     assert largest_difference(plain, scaled) < 1e-6
     assert logs == pytest.approx(other, rel=1e-5)
-
-
-@pytest.mark.once
-def test_an_optimizer_that_accumulates_is_refused():
-    optimizer = keras.optimizers.SGD(0.5, gradient_accumulation_steps=4)
-    with pytest.raises(ValueError, match="make the batch as large as the update, and pass `micro_batches`"):
-        language_model().compile(optimizer)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
-from keras_adaptive.metrics import Perplexity
 from keras_adaptive.models import WordModel
 from tests.support.backends import BACKEND, numpy, weight_gradients
 from tests.support.tiny import LENGTH, VOCABULARY, batch, largest_difference, weights_of
@@ -268,22 +267,6 @@ def test_the_summary_shows_the_output():
     assert (len(model.layers), len(model.weights)) == (layers, weights)
 
 
-@pytest.mark.parametrize(
-    "kwargs, message",
-    [
-        ({"optimizer": keras.optimizers.SGD(gradient_accumulation_steps=2)}, "pass `micro_batches` to `compile`"),
-        ({"metrics": [Perplexity()]}, "it always reports its perplexity"),
-        ({"metrics": ["mse"]}, "only 'accuracy'"),
-        ({"loss": "mse"}, "leave out `loss`. Received: mse"),
-        ({"weighted_metrics": ["accuracy"]}, "leave out `weighted_metrics`"),
-    ],
-)
-@pytest.mark.once
-def test_what_needs_all_probabilities_is_refused(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        word_model().compile(**{"optimizer": "sgd", **kwargs})
-
-
 def test_targets_outside_the_vocabulary_are_counted():
     tokens, targets, _ = batch(4)
     weights = np.ones(targets.shape, "float32")
@@ -319,14 +302,3 @@ def test_arguments_may_be_given_by_position_as_in_keras():
         model.fit(tokens, np.where(np.arange(LENGTH) == 2, VOCABULARY, targets), 4, 1, 0, counts)
     with pytest.raises(ValueError, match="pass `sample_weight`"):
         model.fit(tokens, targets, 4, 1, 0, None, 0.0, None, True, {0: 1.0})
-
-
-@pytest.mark.once
-def test_class_weights_are_refused():
-    tokens, targets, _ = batch(4)
-    model = compile(word_model(), "sgd")
-    for method in (model.fit, model.train_on_batch):
-        with pytest.raises(ValueError, match="pass `sample_weight`"):
-            method(tokens, targets, class_weight={0: 1.0})
-    with pytest.raises(ValueError, match="pass `sample_weight`"):
-        model.train_on_batch(tokens, targets, None, {0: 1.0})

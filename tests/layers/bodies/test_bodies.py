@@ -275,13 +275,3 @@ def test_the_longest_sequence():
 def test_every_body_is_here():
     public = {layer for layer in vars(layers).values() if isinstance(layer, type) and issubclass(layer, Body)}
     assert public - {Body} <= {type(make()) for make in BODIES.values()}
-
-
-@pytest.mark.once
-def test_what_a_body_must_implement():
-    body = Body()
-    with pytest.raises(NotImplementedError, match="Body must implement `initial_state`"):
-        body.initial_state(1)
-    with pytest.raises(NotImplementedError, match="Body must implement `step`"):
-        body.step(np.zeros((1, 1, 1)), ())
-    assert body.activations_per_token(5) == 0

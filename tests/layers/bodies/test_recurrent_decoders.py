@@ -220,13 +220,6 @@ def test_a_state_may_be_arrays(body):
 
 
 @pytest.mark.once
-def test_a_state_of_another_batch_is_refused():
-    body = built(LSTMDecoder(1, 5, 3))
-    with pytest.raises(ValueError, match=r"`state` must have the shape \(2, 3\) of a batch of 2 rows.*\(1, 3\)"):
-        body.step(ops.convert_to_tensor(vectors()), body.initial_state(1))
-
-
-@pytest.mark.once
 def test_the_forget_gates_of_an_lstm_start_open():
     body = LSTMDecoder(1, 5, 3, projection_dim=2)
     body.build((None, None, INPUT_DIM))
@@ -234,35 +227,6 @@ def test_the_forget_gates_of_an_lstm_start_open():
     np.testing.assert_array_equal(value(layer.bias), np.repeat([0, 1, 0, 0], 5))
     for matrix in (layer.kernel, layer.recurrent_kernel, layer.projection):
         assert 0.3 < np.abs(value(matrix)).max() <= 5**-0.5
-
-
-@pytest.mark.parametrize(
-    "make, arguments, message",
-    [
-        (LSTMDecoder, {"num_layers": 0}, "`num_layers` must be at least 1. Received: num_layers=0"),
-        (QRNNDecoder, {"num_layers": 10**7}, "`num_layers` must be at most 1000. Received: num_layers=10000000"),
-        (QRNNDecoder, {"units": 0}, "`units` must be at least 1"),
-        (LSTMDecoder, {"output_dim": -1}, "`output_dim` must be at least 1"),
-        (LSTMDecoder, {"projection_dim": 0}, "`projection_dim` must be at least 1, or None"),
-        (LSTMDecoder, {"dropout": (0.1, 0.2)}, "`dropout` must be one rate, or three"),
-        (LSTMDecoder, {"dropout": 1.5}, "`rate` must be from 0 to 1"),
-        (LSTMDecoder, {"weight_dropout": -0.1}, "`rate` must be from 0 to 1"),
-        (QRNNDecoder, {"zoneout": 2.0}, "`rate` must be from 0 to 1"),
-        (QRNNDecoder, {"window": 3}, "`window` must be 1 or 2. Received: window=3"),
-        (QRNNDecoder, {"penalties": (-1.0, 0.0)}, "`strength` must not be negative"),
-        (QRNNDecoder, {"penalties": (0.0, float("nan"))}, "`strength` must not be negative"),
-    ],
-)
-@pytest.mark.once
-def test_what_makes_no_sense_is_refused(make, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        make(**{"num_layers": 2, "units": 5, "output_dim": 3, **arguments})
-
-
-@pytest.mark.once
-def test_a_window_of_2_needs_the_dimension_of_the_input():
-    with pytest.raises(ValueError, match="window=2 holds its last input, .*: build the layer before `initial_state`"):
-        QRNNDecoder(1, 5, 3, window=2).initial_state(ROWS)
 
 
 PUBLISHED = {  # Merity et al. 2018, Jozefowicz et al. 2016: the body, the dimension of its input, the parameters

@@ -23,10 +23,3 @@ def test_far_positions_keep_their_precision():
     x = np.zeros((1, 1, 8), "float32")
     actual = numpy(SinusoidalPositions(first_position=0)(x, start=3000))[0, 0]
     np.testing.assert_allclose(actual, oracle.positions(1, 8, first=3000)[0], atol=2e-4)
-
-
-@pytest.mark.parametrize("dim", [2, 7])
-@pytest.mark.once
-def test_bad_dimensions(dim):
-    with pytest.raises(ValueError, match=f"even dimension of at least 4. Received: {dim}"):
-        SinusoidalPositions()(np.zeros((1, 2, dim), "float32"))

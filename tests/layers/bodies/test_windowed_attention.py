@@ -102,13 +102,6 @@ def test_configs_of_earlier_versions_have_biases_and_no_window():
     assert (config["window"], config["use_bias"]) == (None, True)
 
 
-@pytest.mark.parametrize("window", [0, -1])
-@pytest.mark.once
-def test_a_window_of_no_token(window):
-    with pytest.raises(ValueError, match=f"`window` must be at least 1, .* Received: window={window}"):
-        CausalAttention(HEADS, window=window)
-
-
 @pytest.mark.once
 def test_the_state_does_not_depend_on_the_length():
     layer = CausalAttention(HEADS, window=5)

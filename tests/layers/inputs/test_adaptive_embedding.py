@@ -88,13 +88,6 @@ def test_config_makes_the_same_layer():
     assert copy.get_config() == embedding.get_config()
 
 
-@pytest.mark.parametrize("arguments, message", [((40, 16, (12, 5)), "`cutoffs`"), ((40, 3, (5, 12)), "at least 1")])
-@pytest.mark.once
-def test_bad_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        AdaptiveEmbedding(*arguments)
-
-
 def test_only_sizes_are_given_by_position():
     """The twin `AdaptiveSoftmax` has another argument after the cutoffs."""
     with pytest.raises(TypeError, match="positional argument"):

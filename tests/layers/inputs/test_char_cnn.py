@@ -242,17 +242,3 @@ def test_bytes():
     marked = numpy(with_markers(keras.ops.convert_to_tensor(characters)))
     assert marked[0, :6].tolist() == [257, 98, 1, 99, 258, 0]
     assert marked[1].tolist() == [257, *characters[1], 258]  # a word that fills the slots, or was cut, ends too
-
-
-@pytest.mark.parametrize(
-    "words, options, message",
-    [
-        ([*SPECIAL, "a", ""], {}, "empty word"),
-        (["the", "cat"], {}, "must begin with"),
-        (SPECIAL, {"max_bytes": 2, "filters": FILTERS}, "at least 3"),
-    ],
-)
-@pytest.mark.once
-def test_bad_input(words, options, message):
-    with pytest.raises(ValueError, match=message):
-        CharCNN(words, DIM, **options)

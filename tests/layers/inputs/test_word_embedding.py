@@ -24,19 +24,6 @@ def test_starting_values():
 
 
 @pytest.mark.once
-def test_bad_sizes():
-    with pytest.raises(ValueError, match="at least 1"):
-        WordEmbedding(0, 4)
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.1])
-@pytest.mark.once
-def test_rates_outside_of_0_to_1(rate):
-    with pytest.raises(ValueError, match=f"`rate` must be from 0 to 1. Received: rate={rate}"):
-        WordEmbedding(9, 4, embedding_dropout=rate)
-
-
-@pytest.mark.once
 def test_config_makes_the_same_layer():
     layer = WordEmbedding(9, 4, embedding_dropout=0.2)
     assert WordEmbedding.from_config(layer.get_config()).get_config() == layer.get_config()

@@ -3,9 +3,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNN, WordEmbedding
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, WordEmbedding
 from keras_adaptive.ops.chunks import chunk_sizes
-from keras_adaptive.special_words import SPECIAL_WORDS
 from tests.support import oracle
 from tests.support.backends import MODES, largest_array, numpy, runner, value_and_gradients, weight_gradients
 from tests.support.weights import randomize, softmax_weights, value
@@ -243,39 +242,6 @@ def test_tied_weights_are_the_same_variables():
     own = {id(v) for v in softmax.trainable_variables} - {id(v) for v in softmax.tied_to.trainable_variables}
     assert own == {id(softmax.class_table)}
     assert tuple(make("other dimensions").projections[0].shape) == (DIM, 16)
-
-
-@pytest.mark.parametrize(
-    "cutoffs, kwargs, message",
-    [
-        ((12, 5), {}, "`cutoffs` must be positive and strictly increasing"),
-        ((5, 25), {}, "below `vocabulary_size`"),
-        ((5, 12), {"tied_to": (VOCABULARY, 8, (5, 13))}, r"`tied_to` must be .* Received: boundaries \(0, 5, 13, 20\)"),
-        ((5, 12), {"tied_to": (21, 8, (5, 12))}, "same vocabulary and cutoffs"),
-        ((5, 12), {"tied_to": (21, 8, ())}, "same vocabulary and cutoffs, or a `WordEmbedding`"),
-    ],
-)
-@pytest.mark.once
-def test_bad_arguments(cutoffs, kwargs, message):
-    if "tied_to" in kwargs:
-        kwargs = {"tied_to": AdaptiveEmbedding(*kwargs["tied_to"], factor=2)}
-    with pytest.raises(ValueError, match=message):
-        AdaptiveSoftmax(VOCABULARY, cutoffs, **kwargs)
-
-
-@pytest.mark.once
-def test_bad_dimensions():
-    with pytest.raises(ValueError, match="at least 1.*dim=8, factor=4"):
-        AdaptiveSoftmax(VOCABULARY, (5, 12)).build((None, 8))
-    tied = AdaptiveEmbedding(VOCABULARY, 16, (5, 12))
-    with pytest.raises(ValueError, match="pass tie_projections=False. Received: hidden states of dimension 8"):
-        AdaptiveSoftmax(VOCABULARY, (5, 12), tied_to=tied).build((None, 8))
-    words = WordEmbedding(VOCABULARY, 16)
-    with pytest.raises(ValueError, match="need .* of its `output_dim`, 16: .* Received: hidden states of dimension 8"):
-        AdaptiveSoftmax(VOCABULARY, (5, 12), tied_to=words).build((None, 8))
-    spelled = CharCNN([*SPECIAL_WORDS, *(f"word{i}" for i in range(VOCABULARY - 4))], 8, filters=(2,), max_bytes=4)
-    with pytest.raises(ValueError, match="`tied_to` must have a table .* Received: a CharCNN"):
-        AdaptiveSoftmax(VOCABULARY, (5, 12), tied_to=spelled).build((None, 8))
 
 
 @pytest.mark.parametrize("kind", ["tied", "no reduction", "tied, no reduction"])

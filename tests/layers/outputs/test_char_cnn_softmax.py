@@ -161,20 +161,3 @@ def test_the_published_sizes(correction_dim, billions):
         layer.build((None, 1024))
     own = layer.count_params() + (793_471 - 5) * correction_dim
     assert round((own + 71_790_128 + 2 * 75_530_240) / 1e9, 2) == billions
-
-
-@pytest.mark.parametrize(
-    "words, options, message",
-    [
-        ([*WORDS, ""], {}, "empty word"),
-        (WORDS[1:], {}, "`words` must begin with"),
-        (WORDS, {"filters": ()}, "`filters` must be numbers of filters"),
-        (WORDS[:3], {}, "`num_samples` must be from 1 to `vocabulary_size`, 3"),
-    ],
-)
-@pytest.mark.once
-def test_bad_input(words, options, message):
-    with pytest.raises(ValueError, match=message):
-        CharCNNSoftmax(words, SAMPLES, **options)
-    with pytest.raises(ValueError, match="call or build the layer first"):
-        CharCNNSoftmax(WORDS, SAMPLES, **SIZES).for_inference()

@@ -125,18 +125,3 @@ def test_the_published_size():
         layer.build((None, 1024))
     assert layer.count_params() == 8_729_877
     assert round((layer.count_params() + 71_790_128 + 2 * 75_530_240) / 1e9, 2) == 0.23
-
-
-@pytest.mark.parametrize(
-    "words, options, message",
-    [
-        ([*WORDS, "x" * 51], {}, "`max_bytes` must be at least 51, the number of bytes of 'x.*x': pass more, or make"),
-        (WORDS, {"max_bytes": 3}, "`max_bytes` must be at least 4, the number of bytes of 'then': .* max_bytes=3."),
-        ([*WORDS, ""], {}, "empty word"),
-        (WORDS[1:], {}, "`words` must begin with"),
-    ],
-)
-@pytest.mark.once
-def test_bad_input(words, options, message):
-    with pytest.raises(ValueError, match=message):
-        CharLSTMSoftmax(words, **options)

@@ -72,16 +72,6 @@ def test_the_rest_follows_from_the_log_probabilities(output, hidden):
     np.testing.assert_array_equal(np.take_along_axis(order, ranks[..., None] - 1, axis=-1)[..., 0], targets)
 
 
-@pytest.mark.parametrize("method, arguments", [("log_probs", ()), ("nll", (np.zeros((2, 4)),))])
-@pytest.mark.once
-def test_what_an_output_must_have_is_refused_by_name(hidden, method, arguments):
-    class Nothing(Output):
-        vocabulary_size, boundaries = VOCABULARY, (0, VOCABULARY)
-
-    with pytest.raises(NotImplementedError, match=f"`Nothing` does not implement `{method}`. `AdaptiveSoftmax` does"):
-        getattr(Nothing(), method)(hidden, *arguments)
-
-
 @pytest.mark.parametrize("wrong", [(2,), (3, 4), (2, 3), (8,), (2, 4, 1)], ids=str)
 @pytest.mark.parametrize("method", ["total_nll", "nll", "score", "rank"])
 @pytest.mark.once

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, LSTMDecoder, SampledSoftmax, WordEmbedding
+from keras_adaptive.layers import AdaptiveSoftmax, LSTMDecoder, SampledSoftmax, WordEmbedding
 from keras_adaptive.layers.regularization.seeds import micro_batch
 from keras_adaptive.models import LanguageModel, WordModel
 from keras_adaptive.ops.sampling import draw_noise
@@ -209,24 +209,3 @@ def test_it_is_made_of_its_configuration_and_of_a_softmax_of_the_same_weights():
     for one in (again, plain):
         one.tables[0].assign(layer.tables[0].value)
         np.testing.assert_array_equal(numpy(one.log_probs(HIDDEN)), numpy(layer.log_probs(HIDDEN)))
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"num_samples": VOCABULARY + 1}, "`num_samples` must be from 1 to `vocabulary_size`, 20: draw fewer"),
-        ({"num_samples": 0}, "`num_samples` must be from 1 to `vocabulary_size`, 20.*Received: num_samples=0"),
-        ({"loss": "softmax"}, "`loss` must be one of importance_sampling, nce. Received: loss='softmax'"),
-        ({"counts": COUNTS[1:]}, r"`counts` must be 20 integers of at least 0, .*: shape=\(19,\), dtype=int64"),
-        ({"counts": COUNTS / 2}, "`counts` must be 20 integers of at least 0"),
-        ({"counts": COUNTS - 1}, "`counts` must be 20 integers of at least 0"),
-        ({"counts": 0 * COUNTS}, "`counts` must not be 0 for all words: pass the counts of a text"),
-        ({"tied_to": AdaptiveEmbedding(VOCABULARY, DIM, (5,))}, "`tied_to` must be an embedding with the same voc"),
-        ({"tied_to": WordEmbedding(VOCABULARY + 1, DIM)}, "`tied_to` must be an embedding with the same vocabulary"),
-    ],
-    ids=str,
-)
-@pytest.mark.once
-def test_wrong_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        SampledSoftmax(VOCABULARY, **{"num_samples": SAMPLES, **arguments})

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, SampledSoftmax, WordEmbedding
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, WordEmbedding
 from tests.support.backends import BACKEND
 from tests.support.tiny import weights_of
 from tests.support.weights import randomize
@@ -139,11 +139,3 @@ def test_freezing_the_softmax_leaves_the_embedding_alone():
     assert not words.trainable and not any(v.trainable for v in words.variables)
     model.trainable = False
     assert not model.trainable_variables
-
-
-@pytest.mark.parametrize("make", [AdaptiveSoftmax, SampledSoftmax])
-@pytest.mark.once
-def test_an_embedding_of_keras_is_refused(make):
-    for tied_to in (keras.layers.Embedding(20, 8), np.zeros((20, 8))):
-        with pytest.raises(ValueError, match=r"embed words by `WordEmbedding\(.*Received: a "):
-            make(20, () if make is AdaptiveSoftmax else 6, tied_to=tied_to)
