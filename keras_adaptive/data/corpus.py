@@ -18,23 +18,7 @@ _CHUNK = 1 << 20  # bytes in memory at a time
 
 
 def load_corpus(data_dir: str | os.PathLike) -> "Corpus":
-    """Opens a corpus.
-
-    Args:
-        data_dir: Folder that `keras_adaptive.data.prepare` wrote.
-
-    Returns:
-        The `Corpus`.
-
-    Raises:
-        ValueError: If the folder holds no corpus, or files that do not belong together.
-
-    Example:
-
-    ```python
-    corpus = load_corpus("data/books")
-    ```
-    """
+    """Opens the corpus in a folder that `keras_adaptive.data.prepare` wrote: returns `Corpus(data_dir)`."""
     return Corpus(data_dir)
 
 

@@ -33,14 +33,7 @@ class CausalAttention(Mixer):
         dropout: Dropout rate on the attention probabilities, in training.
 
     Call arguments:
-        x: Vectors (batch, length, dim).
-        training: Whether to apply dropout.
-
-    Input shape:
-        (batch, length, dim).
-
-    Output shape:
-        Same as the input.
+        x, training: As in `Mixer`.
 
     Raises:
         ValueError: If `num_heads` does not divide the dimension, or `window` is below 1.
@@ -133,10 +126,5 @@ class CausalAttention(Mixer):
         return (4 + copies) * dim + self.num_heads * seen * (2 + (self.dropout > 0))
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "window": self.window,
-            "use_bias": self.use_bias,
-            "dropout": self.dropout,
-        }
+        config = {"num_heads": self.num_heads, "window": self.window, "use_bias": self.use_bias}
+        return {**super().get_config(), **config, "dropout": self.dropout}

@@ -55,14 +55,7 @@ class ContextConcatenation(Mixer):
             blocks; `None` for means.
 
     Call arguments:
-        x: Vectors (batch, length, dim).
-        training: Whether to apply dropout.
-
-    Input shape:
-        (batch, length, dim).
-
-    Output shape:
-        Same as the input.
+        x, training: As in `Mixer`.
 
     Raises:
         ValueError: If a number is out of range, or only one of `num_global` and `global_window` is given.

@@ -21,14 +21,8 @@ class LearnedPositions(keras.layers.Layer):
         table: Variable (first_position + max_length, dim).
 
     Call arguments:
-        x: Vectors (batch, length, dim).
+        x: Vectors (batch, length, dim). The output has the same shape.
         start: Number of tokens before `x`, int or int tensor.
-
-    Input shape:
-        (batch, length, dim).
-
-    Output shape:
-        Same as the input.
 
     Raises:
         ValueError: If a sequence is longer than `max_length`.

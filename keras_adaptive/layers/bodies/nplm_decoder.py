@@ -31,14 +31,7 @@ class NPLMDecoder(Body):
         dropout: Dropout rate on the word vectors and on the residual branch of each layer, in training.
 
     Call arguments:
-        x: Word vectors (batch, length, dim).
-        training: Whether to apply dropout.
-
-    Input shape:
-        (batch, length, dim).
-
-    Output shape:
-        Same as the input.
+        x, training: As in `Body`.
 
     Raises:
         ValueError: If a number is out of range, or only one of `num_global` and `global_window` is given.

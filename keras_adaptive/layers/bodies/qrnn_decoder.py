@@ -32,14 +32,7 @@ class QRNNDecoder(RecurrentDecoder):
             temporal regularization of their changes before dropout (TAR).
 
     Call arguments:
-        x: Word vectors (batch, length, input_dim).
-        training: Whether to apply dropout and to add the penalties.
-
-    Input shape:
-        (batch, length, input_dim).
-
-    Output shape:
-        (batch, length, output_dim).
+        x, training: As in `Body`; training adds the penalties too.
 
     Raises:
         ValueError: If a number is out of range.

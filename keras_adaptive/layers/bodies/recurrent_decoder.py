@@ -90,16 +90,10 @@ class RecurrentDecoder(Body):
         return dropped + sum(layer.activations_per_token() for layer in self.recurrent_layers)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "units": self.units,
-            "output_dim": self.output_dim,
-            "dropout": self.dropout[:3],
-            "variational": self.dropout.variational,
-            "activation_penalty": self.penalties[0],
-            "temporal_penalty": self.penalties[1],
-        }
+        sizes = {"num_layers": self.num_layers, "units": self.units, "output_dim": self.output_dim}
+        dropout = {"dropout": self.dropout[:3], "variational": self.dropout.variational}
+        penalties = dict(zip(("activation_penalty", "temporal_penalty"), self.penalties))
+        return {**super().get_config(), **sizes, **dropout, **penalties}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

@@ -22,14 +22,8 @@ class SinusoidalPositions(keras.layers.Layer):
         max_length: `None`, since the length is not limited.
 
     Call arguments:
-        x: Vectors (batch, length, dim) with an even dim of at least 4.
+        x: Vectors (batch, length, dim) with an even dim of at least 4. The output has the same shape.
         start: Number of tokens before `x`, int or int tensor.
-
-    Input shape:
-        (batch, length, dim).
-
-    Output shape:
-        Same as the input.
 
     Raises:
         ValueError: If the dimension is odd or below 4.

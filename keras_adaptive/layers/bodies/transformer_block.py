@@ -43,14 +43,7 @@ class TransformerBlock(keras.layers.Layer):
         normalize_first: Whether to apply the LayerNorms before the branches (pre-norm) or after the sums (post-norm).
 
     Call arguments:
-        x: Vectors (batch, length, dim).
-        training: Whether to apply dropout.
-
-    Input shape:
-        (batch, length, dim).
-
-    Output shape:
-        Same as the input.
+        x, training: As in `Mixer`, and the shapes too.
 
     Raises:
         ValueError: If the activation is unknown.

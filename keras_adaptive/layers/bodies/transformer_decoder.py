@@ -34,14 +34,7 @@ class TransformerDecoder(Body):
         final_norm: Whether to apply a LayerNorm after the last block.
 
     Call arguments:
-        x: Word vectors (batch, length, input_dim).
-        training: Whether to apply dropout.
-
-    Input shape:
-        (batch, length, input_dim).
-
-    Output shape:
-        (batch, length, output_dim).
+        x, training: As in `Body`.
 
     Reference:
         Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 4.1.

@@ -29,11 +29,8 @@ class AdaptiveEmbedding(Input):
         tables: One variable (size_i, dim_i) per band.
         projections: One variable (dim_i, output_dim) per band.
 
-    Input shape:
-        Any shape of ids, as in `Input`. An id outside the vocabulary gives a zero vector.
-
-    Output shape:
-        (…, output_dim).
+    Call arguments:
+        ids: As in `Input`.
 
     Raises:
         ValueError: If `cutoffs` do not increase or leave the vocabulary, or a band would have dimension 0.
@@ -80,13 +77,11 @@ class AdaptiveEmbedding(Input):
         for band, dim in enumerate(self.dimensions):
             size = self.boundaries[band + 1] - self.boundaries[band]
             normal = keras.initializers.RandomNormal(stddev=dim**-0.5)
-            self.tables.append(
-                self.add_weight(shape=(size, dim), initializer=normal, name=f"table_{band}", autocast=False)
-            )
+            table = self.add_weight(shape=(size, dim), initializer=normal, name=f"table_{band}", autocast=False)
+            self.tables.append(table)
         for band, dim in enumerate(self.dimensions):
-            self.projections.append(
-                self.add_weight(shape=(dim, self.output_dim), initializer="glorot_uniform", name=f"projection_{band}")
-            )
+            options = {"initializer": "glorot_uniform", "name": f"projection_{band}"}
+            self.projections.append(self.add_weight(shape=(dim, self.output_dim), **options))
         self.built = True
 
     def call(self, ids: Tensor) -> Tensor:
@@ -102,11 +97,6 @@ class AdaptiveEmbedding(Input):
         return ops.reshape(embedded, (*shape, self.output_dim))
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "embedding_dim": self.embedding_dim,
-            "cutoffs": self.cutoffs,
-            "output_dim": self.output_dim,
-            "factor": self.factor,
-        }
+        bands = {"vocabulary_size": self.vocabulary_size, "cutoffs": self.cutoffs, "factor": self.factor}
+        dimensions = {"embedding_dim": self.embedding_dim, "output_dim": self.output_dim}
+        return {**super().get_config(), **bands, **dimensions}

@@ -62,11 +62,8 @@ class CharCNN(Input):
         table: Variable (257, char_dim), or (259, char_dim) with markers. Row 0 is the vector of padding, row b + 1 the
             vector of byte b, and the last two rows are the markers of the beginning and the end.
 
-    Input shape:
-        Any shape of ids, as in `Input`. An id outside the vocabulary gives a zero vector.
-
-    Output shape:
-        (…, output_dim).
+    Call arguments:
+        ids: As in `Input`.
 
     Raises:
         ValueError: If a word is empty, the first four words are not the special ones, `filters` is invalid, or

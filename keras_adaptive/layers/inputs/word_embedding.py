@@ -25,11 +25,8 @@ class WordEmbedding(Input):
     Attributes:
         tables: A list of one variable (vocabulary_size, output_dim).
 
-    Input shape:
-        Any shape of ids, as in `Input`. An id outside the vocabulary gives a zero vector.
-
-    Output shape:
-        (…, output_dim).
+    Call arguments:
+        ids: As in `Input`.
 
     Raises:
         ValueError: If a size or dimension is below 1, or the rate is not from 0 to 1.
@@ -79,9 +76,5 @@ class WordEmbedding(Input):
         return self._drop(vectors, ids, training=True) if training and self.embedding_dropout else vectors
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "output_dim": self.output_dim,
-            "embedding_dropout": self.embedding_dropout,
-        }
+        sizes = {"vocabulary_size": self.vocabulary_size, "output_dim": self.output_dim}
+        return {**super().get_config(), **sizes, "embedding_dropout": self.embedding_dropout}

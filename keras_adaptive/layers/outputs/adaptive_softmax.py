@@ -241,13 +241,7 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
         return max(size * default_chunk_rows(rows, size, dim) for size, dim in zip(sizes, dims))
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "cutoffs": self.cutoffs,
-            "factor": self.factor,
-            "tail_dropout": self.tail_dropout,
-            "input_dropout": self.input_dropout,
-            "tie_projections": self.tie_projections,
-            "use_bias": self.use_bias,
-        }
+        bands = {"vocabulary_size": self.vocabulary_size, "cutoffs": self.cutoffs, "factor": self.factor}
+        dropout = {"tail_dropout": self.tail_dropout, "input_dropout": self.input_dropout}
+        weights = {"tie_projections": self.tie_projections, "use_bias": self.use_bias}
+        return {**super().get_config(), **bands, **dropout, **weights}

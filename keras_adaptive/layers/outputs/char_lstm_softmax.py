@@ -170,14 +170,8 @@ class CharLSTMSoftmax(Output):
         return min(rows, chunk_sizes().spelled_words) * self.symbols.shape[1] * SYMBOLS
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "words": self.words,
-            "units": self.units,
-            "char_dim": self.char_dim,
-            "max_bytes": self.max_bytes,
-            "normalized": self.normalized,
-        }
+        of_bytes = {"char_dim": self.char_dim, "max_bytes": self.max_bytes, "normalized": self.normalized}
+        return {**super().get_config(), "words": self.words, "units": self.units, **of_bytes}
 
 
 def _log_total(x, *weights, tree):

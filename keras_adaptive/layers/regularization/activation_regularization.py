@@ -10,16 +10,11 @@ from keras_adaptive.typing import Shape, Tensor
 class ActivationRegularization(keras.layers.Layer):
     """Activation regularization (AR): adds strength · mean(x²) to the losses, in training.
 
-    The layer returns its input. `LanguageModel` trains on the mean loss per target plus the losses of its layers.
+    The layer returns its input (batch, length, dim). `LanguageModel` trains on the mean loss per target plus the losses
+    of its layers.
 
     Args:
         strength: Factor of the mean, at least 0; 0 adds nothing.
-
-    Input shape:
-        (batch, length, dim).
-
-    Output shape:
-        Same as the input.
 
     Raises:
         ValueError: If `strength` is negative.
