@@ -8,8 +8,8 @@ from keras_adaptive.typing import Tensor
 class TemporalActivationRegularization(ActivationRegularization):
     """Temporal activation regularization (TAR): adds strength · mean((x_t − x_{t−1})²) to the losses, in training.
 
-    Only differences within the input count, so that a single time step adds nothing. The layer returns its input (batch,
-    length, dim).
+    Only differences within the input count, so that a single time step adds nothing. The layer returns its input
+    (batch, length, dim).
 
     Args:
         strength: Factor of the mean, at least 0; 0 adds nothing.
