@@ -41,11 +41,7 @@ HYPERPARAMETERS = {
         ("auto",),
     ),
     "factor": Flag(
-        int,
-        4,
-        "Factor by which the dimension shrinks from one band to the next; 0 for no reduction (not with "
-        "--input=adaptive). Not used with a tied --input=word.",
-        (0, DIM),
+        int, 4, "Factor by which dimensions shrink from band to band; 0 for none (not --input=adaptive).", (0, DIM)
     ),
     "highways": Flag(int, 1, "Number of highway layers.", (0, 100)),
     "filters": Flag(list, list(FILTERS), "Number of convolution filters of each width 1, 2, …"),
@@ -57,82 +53,42 @@ HYPERPARAMETERS = {
     "num_blocks": Flag(int, 4, "Number of Transformer blocks, or of layers of an NPLM.", (1, 1000)),
     "num_heads": Flag(int, 8, "Number of attention heads.", (1, DIM)),
     "ffn_dim": Flag(int, 1024, "Width of the feed-forward layers.", (1, 2**20)),
-    "attention_window": Flag(
-        int, 0, "Number of tokens in the attention window of the first block; 0 for no limit.", (0, 2**20)
-    ),
+    "attention_window": Flag(int, 0, "Number of tokens that the first block attends to; 0 for no limit.", (0, 2**20)),
     "num_local": Flag(
-        int,
-        0,
-        "Number of last tokens that the first layer concatenates; 0 for no concatenation. --body=nplm needs at least "
-        "1.",
-        (0, 1000),
+        int, 0, "Number of last tokens that the first layer concatenates; 0 for none. An NPLM needs one.", (0, 1000)
     ),
-    "num_global": Flag(
-        int, 0, "Number of averages over earlier tokens that the first layer also concatenates.", (0, 1000)
-    ),
+    "num_global": Flag(int, 0, "Number of averages of earlier tokens that it also concatenates.", (0, 1000)),
     "global_window": Flag(int, 0, "Number of tokens in each average; 0 without averages.", (0, 2**20)),
     "aggregate": Flag(
-        str,
-        "kernel",
-        "Kind of the averages: learned kernels over a single window, or plain means of consecutive windows.",
-        ("kernel", "average"),
+        str, "kernel", "Averages: learned kernels over one window, or means of several windows.", ("kernel", "average")
     ),
-    "concatenation_dim": Flag(
-        int, 0, "Width of a hidden layer after the concatenation; 0 for a linear layer and ReLU.", (0, DIM)
-    ),
-    "keep_attention": Flag(
-        bool, True, "Whether the first block keeps its attention in addition to a concatenation, as published."
-    ),
+    "concatenation_dim": Flag(int, 0, "Width of a hidden layer after the concatenation; 0 for none.", (0, DIM)),
+    "keep_attention": Flag(bool, True, "Whether the first block keeps its attention next to a concatenation."),
     "num_layers": Flag(int, 3, "Number of recurrent layers.", (1, 1000)),
     "units": Flag(
-        int,
-        512,
-        "Number of units of each recurrent layer; without a projection, the last layer has --dim units.",
-        (1, DIM),
+        int, 512, "Number of units of each recurrent layer; without a projection, the last has --dim units.", (1, DIM)
     ),
     "projection_dim": Flag(
-        int,
-        0,
-        "Dimension to which an LSTM layer projects its output (--dim in the last layer); 0 for no projection.",
-        (0, DIM),
+        int, 0, "Dimension to which LSTM layers project their output, the last one to --dim; 0 for none.", (0, DIM)
     ),
     "window": Flag(int, 1, "Number of tokens that the first QRNN layer sees at a time, 1 or 2.", (1, 2)),
-    "output_dim": Flag(
-        int, 0, "Dimension to which hidden states are projected before the output; 0 for --dim.", (0, DIM)
-    ),
+    "output_dim": Flag(int, 0, "Dimension of the hidden states that the output gets; 0 for --dim.", (0, DIM)),
     "dropout": Flag(float, 0.1, "Dropout rate of the input of the body and of both branches of a block.", DROPOUT),
     "attention_dropout": Flag(float, 0.0, "Dropout rate of the attention probabilities.", DROPOUT),
     "activation_dropout": Flag(float, 0.0, "Dropout rate after the ReLU.", DROPOUT),
-    "embedding_dropout": Flag(
-        float, 0.0, "Probability that a word is dropped from the whole input of an update.", DROPOUT
-    ),
+    "embedding_dropout": Flag(float, 0.0, "Probability that a word is dropped from the input of an update.", DROPOUT),
     "vector_dropout": Flag(float, 0.0, "Dropout rate of the word vectors before the first recurrent layer.", DROPOUT),
     "hidden_dropout": Flag(float, 0.0, "Dropout rate between recurrent layers.", DROPOUT),
     "output_dropout": Flag(float, 0.0, "Dropout rate of the hidden states after the last recurrent layer.", DROPOUT),
-    "variational_dropout": Flag(
-        bool, True, "Whether a dropout mask of a recurrent body holds for all tokens of a row, as in AWD-LSTM."
-    ),
-    "weight_dropout": Flag(
-        float, 0.0, "Dropout rate of weights: hidden-to-hidden weights of an LSTM, input weights of a QRNN.", DROPOUT
-    ),
+    "variational_dropout": Flag(bool, True, "Whether recurrent bodies drop the same units for all tokens of a row."),
+    "weight_dropout": Flag(float, 0.0, "Dropout rate of recurrent weights (LSTM) or input weights (QRNN).", DROPOUT),
     "zoneout": Flag(float, 0.0, "Probability that a unit of a QRNN keeps its old value in a time step.", DROPOUT),
-    "activation_penalty": Flag(
-        float, 0.0, "Factor of activation regularization (AR), the mean square of the hidden states.", PENALTY
-    ),
-    "temporal_penalty": Flag(
-        float,
-        0.0,
-        "Factor of temporal activation regularization (TAR), the mean squared change of the hidden states over time.",
-        PENALTY,
-    ),
+    "activation_penalty": Flag(float, 0.0, "Factor of the mean square of the hidden states (AR).", PENALTY),
+    "temporal_penalty": Flag(float, 0.0, "Factor of the mean squared change of the hidden states (TAR).", PENALTY),
     "tail_dropout": Flag(float, 0.0, "Dropout rate of the projected hidden states of tails.", DROPOUT),
     "input_dropout": Flag(float, 0.0, "Dropout rate of the hidden states before the output.", DROPOUT),
-    "tie_projections": Flag(
-        bool, True, "Whether input and output share the projections of tails. Needs --tie_words and --input=adaptive."
-    ),
-    "use_bias": Flag(
-        bool, None, "Whether every word and every tail of the output has a bias. By default only with --output=sampled."
-    ),
+    "tie_projections": Flag(bool, True, "Whether projections are shared; needs --tie_words and --input=adaptive."),
+    "use_bias": Flag(bool, None, "Whether words and tails of the output have biases; by default if it is sampled."),
     "num_samples": Flag(int, 8192, "Number of noise words per update.", (1, 2**24)),
     "sampled_loss": Flag(
         str,
@@ -141,43 +97,26 @@ HYPERPARAMETERS = {
         ("importance_sampling", "nce"),
     ),
     "noise": Flag(
-        str,
-        "log_uniform",
-        "Distribution of noise words: log-uniform over their ranks, or proportional to their counts in the training "
-        "text.",
-        ("log_uniform", "unigram"),
+        str, "log_uniform", "Noise words: log-uniform over ranks, or by counts in the text.", ("log_uniform", "unigram")
     ),
     "length": Flag(int, 128, "Number of tokens in a block, or in the longest sentence.", (1, 2**20)),
-    "bptt": Flag(
-        int, 70, "Mean number of tokens of a stream in an update, after which gradients are truncated.", (5, 2**20)
-    ),
-    "vary_bptt": Flag(
-        bool, True, "Whether the number of tokens varies around --bptt from update to update, as in AWD-LSTM."
-    ),
+    "bptt": Flag(int, 70, "Mean number of tokens in an update of a stream, which truncates gradients.", (5, 2**20)),
+    "vary_bptt": Flag(bool, True, "Whether the number of tokens varies around --bptt between updates, as in AWD-LSTM."),
     "batch_size": Flag(
-        int,
-        32,
-        "Number of blocks or streams in an update. With sentences, an update has --batch_size times --length tokens.",
-        (1, 2**20),
+        int, 32, "Number of blocks or streams in an update; with sentences, --length times as many tokens.", (1, 2**20)
     ),
     "max_rate": Flag(float, 1.0, "Learning rate after the warm-up.", LEARNING_RATE),
     "momentum": Flag(float, 0.99, "Momentum.", RATE),
-    "clip_norm": Flag(
-        float, 0.1, "Largest global norm of the gradients of --clip_parts; 0 for no clipping.", (0.0, 1e30)
-    ),
+    "clip_norm": Flag(float, 0.1, "Largest global norm of the gradients of --clip_parts; 0 for any.", (0.0, 1e30)),
     "weight_decay": Flag(float, 0.0, "Factor of the L2 penalty, which is added to the gradients after clipping.", RATE),
     "initial_accumulator": Flag(float, 0.1, "Initial value of Adagrad's sums of squared gradients.", (0.0, 1e6)),
-    "average_after": Flag(
-        int, 5, "Number of validations without improvement after which averaging starts.", (1, NUMBER)
-    ),
+    "average_after": Flag(int, 5, "Number of validations without improvement before averaging starts.", (1, NUMBER)),
     "decay_at": Flag(list, [], "Numbers of updates after which the learning rate is divided; empty for never."),
     "decay_factor": Flag(float, 10.0, "Divisor of the learning rate at each number in --decay_at.", (1.0, 1e6)),
     "min_rate": Flag(float, 1e-5, "Learning rate at the end of the first cycle.", LEARNING_RATE),
     "warmup": Flag(int, 0, "Number of updates in the linear warm-up.", (0, NUMBER)),
     "warmup_rate": Flag(float, 1e-7, "Learning rate of the first update of the warm-up.", LEARNING_RATE),
-    "period": Flag(
-        int, 0, "Number of updates in the first cosine cycle; 0 for all updates after the warm-up.", (0, NUMBER)
-    ),
+    "period": Flag(int, 0, "Number of updates in the first cosine cycle; 0 for all after the warm-up.", (0, NUMBER)),
     "period_mult": Flag(float, 1.0, "Factor on the length of a cycle, relative to the previous one.", (1.0, 1e6)),
     "shrink": Flag(float, 1.0, "Factor on the learning rates of a cycle, relative to the previous one.", RATE),
 }
@@ -185,34 +124,20 @@ RENAMED = {"input_dim": "embedding_dim", "relu_dropout": "activation_dropout"}  
 GENERAL = {  # settings of the experiment itself
     "data_dir": Flag(str, None, "Folder of the corpus, which trainers.prepare makes."),
     "vocabulary_size": Flag(
-        int,
-        0,
-        "Required number of ids of the corpus; 0 for any. --summary does not need a corpus if it is given.",
-        (0, 10**7),
+        int, 0, "Required number of ids of the corpus; 0 for any. With it, --summary needs no corpus.", (0, 10**7)
     ),
-    "tie_words": Flag(
-        bool, True, "Whether input and output share the word vectors. Pass --notie_words for parts that cannot."
-    ),
+    "tie_words": Flag(bool, True, "Whether input and output share word vectors. Parts that cannot: --notie_words."),
     "dtype": Flag(str, "float32", "Keras dtype policy: float32, mixed_bfloat16 or mixed_float16."),
     "micro_batches": Flag(
         int, 1, "Number of parts in which an update is computed to save memory (gradient accumulation).", (1, 2**20)
     ),
     "clip_parts": Flag(
-        str,
-        "",
-        "Parts whose gradients --clip_norm limits: input, body, output, or several separated by commas. All by "
-        "default.",
+        str, "", "Parts whose gradients --clip_norm limits: input, body, output, separated by commas; empty for all."
     ),
     "updates": Flag(
-        int,
-        1000,
-        "Number of updates to train. A larger number continues a finished run if its learning rates so far do not "
-        "change.",
-        (1, NUMBER),
+        int, 1000, "Number of updates. A larger one continues a finished run with the same rates so far.", (1, NUMBER)
     ),
-    "evaluate_every": Flag(
-        int, 100, "Number of updates between two validations. The model is saved after each.", (1, NUMBER)
-    ),
+    "evaluate_every": Flag(int, 100, "Number of updates between validations, which save the model.", (1, NUMBER)),
     "seed": Flag(int, 1, "Seed of the initial weights, the order of the data, and dropout.", (0, 2**32 - 1)),
     "init_from": Flag(
         str,
