@@ -8,13 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from absl import flags
 
 from trainers.experiments import flagfiles
 
 ROOT = Path(__file__).parents[2]
-REFUSED = (ValueError, OSError, FloatingPointError, flags.Error)  # what `command_line` prints in one line
 
 
 @contextlib.contextmanager
@@ -34,14 +32,6 @@ def call(program, *arguments):
     """Runs a program's main with these arguments, as its command line would."""
     with parsed(program, *arguments) as paths:
         program.main(*paths)
-
-
-def refused(program, *arguments, match):
-    """Runs a program, which must refuse these arguments in one line."""
-    with pytest.raises(REFUSED, match=match) as raised:
-        call(program, *arguments)
-    message = str(raised.value)
-    assert len(message) < 500 and len(message.splitlines()) == 1
 
 
 def run(*arguments, **environment):

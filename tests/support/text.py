@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_adaptive.data import SPLITS, prepare
+
 NASTY = [
     "",
     "the <unk> cat <s> and <pad> sat </s> on",
@@ -14,6 +16,25 @@ NASTY = [
     '... >>> ---- @-@ @,@ #hash $100 a@b.c http://x.y/z?q=1&r=2 \\n "quotes" (a[b]{c})',
     "aaaaaaaaaaaaaaaaaaaa abababababab " + "x" * 300,
 ]
+
+
+def write_splits(folder, text, **others):
+    """Writes train.txt, valid.txt and test.txt, a text each or another one by the name of a split; returns the folder.
+
+    A text is a string or bytes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for split in SPLITS:
+        content = others.get(split, text)
+        (folder / f"{split}.txt").write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def prepared(folder, text=None, *, min_count=1, **how):
+    """Returns the corpus `folder`/corpus of the splits of a folder, which are written if `text` is given."""
+    if text is not None:
+        write_splits(folder, text, **{split: how.pop(split) for split in SPLITS if split in how})
+    return prepare(folder, folder / "corpus", min_count=min_count, **how)
 
 
 def write_zipf(folder, words, lengths=(60, 12, 12), line=7, seed=1, held_out_seed=None):
@@ -29,7 +50,7 @@ def write_zipf(folder, words, lengths=(60, 12, 12), line=7, seed=1, held_out_see
     """
     folder.mkdir(exist_ok=True)
     random = np.random.default_rng(seed)
-    for split, lines in zip(("train", "valid", "test"), lengths, strict=True):
+    for split, lines in zip(SPLITS, lengths, strict=True):
         if split == "valid" and held_out_seed is not None:
             random = np.random.default_rng(held_out_seed)
         ranks = random.zipf(1.3, (lines, line)) % words

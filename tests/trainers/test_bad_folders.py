@@ -8,7 +8,8 @@ import pytest
 from keras_adaptive.data import Vocabulary
 from keras_adaptive.data.codecs.subwords import Subwords
 from keras_adaptive.files import complete_or_absent, write_json
-from tests.support.programs import ROOT, refused
+from tests.support.programs import ROOT
+from tests.support.refusals import refused
 from trainers import convert, prepare
 from trainers.experiments.word_losses import WordLosses, write_losses
 

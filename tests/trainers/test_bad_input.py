@@ -6,10 +6,9 @@ import shutil
 import pytest
 from absl import flags
 
-from keras_adaptive.data import prepare as prepare_text
-from tests.support.programs import refused
 from tests.support.quickstart import SHRUNK
-from tests.support.text import write_zipf
+from tests.support.refusals import refused
+from tests.support.text import prepared, write_zipf
 from tests.support.tiny import language_model
 from trainers import analyze, evaluate, generate, plot, prepare, score, train
 from trainers.experiments.experiment import Experiment
@@ -27,17 +26,14 @@ CHAR_CNN = ["--input=char_cnn", "--notie_words"]
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    folder = write_zipf(tmp_path_factory.mktemp("text"), words=80)
-    return prepare_text(folder, folder / "corpus", min_count=1)
+    return prepared(write_zipf(tmp_path_factory.mktemp("text"), words=80))
 
 
 @pytest.fixture(scope="module")
 def finished(corpus, tmp_path_factory):
     """The folder of a run that was not trained, with what evaluation reads."""
-    run, experiment = (
-        RunFolder(tmp_path_factory.mktemp("runs") / "run"),
-        Experiment.of_arguments([*SHRUNK[:1], "--length=8", "--warmup=0", f"--data_dir={corpus.data_dir}"]),
-    )
+    run = RunFolder(tmp_path_factory.mktemp("runs") / "run")
+    experiment = Experiment.of_arguments([*SHRUNK[:1], "--length=8", "--warmup=0", f"--data_dir={corpus.data_dir}"])
     with run.claimed(experiment, corpus):
         language_model(vocabulary_size=len(corpus.vocabulary)).save(run.path / "best.keras")
         (run.path / "log.jsonl").write_text('{"update": 1, "loss": 1.0}\n{"update": 1, "val_loss": 1.0}\n')
@@ -73,6 +69,11 @@ TRAINING = [
     (["--momentum=1"], "`momentum` must be at least 0 and below 1"),
     (["--data_dir=/dev/zero"], "/dev/zero holds no corpus"),
     (["--flagfile=/dev/zero"], "flagfile /dev/zero is longer than"),
+    (["--cutoffs=40,20"], "strictly increasing"),
+    (["--factor=32"], "dimension of at least 1"),
+    (["--length=100000"], "number of tokens"),
+    (["--updates=7"], "multiple of --evaluate_every"),
+    (["--vocabulary_size=267744"], "needs a vocabulary of 267,744 ids"),
 ]
 
 
@@ -134,7 +135,7 @@ def test_a_folder_of_an_analysis_that_cannot_be_made_is_refused_before_the_work(
     refused(analyze, finished, f"--output_dir={tmp_path}/file/new", match="Not a directory: .*file/new'")
 
 
-READING = [
+OTHERS = [
     (generate, ["--length=0"], "length=0: 0 is not"),
     (generate, ["--input=/dev/zero"], "Line 1 of /dev/zero is longer than"),
     (generate, ["--prompt=the \udcff"], "--prompt must be UTF-8: convert it, or pass a file by --input"),
@@ -153,24 +154,15 @@ READING = [
     (score, ["--batch_size=" + "9" * 30], "batch_size=9+: 9+ is not an integer in the range"),
     (score, ["--alternatives=" + "9" * 30], "--alternatives must be at most 80"),
     (generate, ["--batch_size=" + "9" * 30], "batch_size=9+: 9+ is not an integer in the range"),
+    (analyze, ["--batch_size=" + "9" * 30], "batch_size=9+: 9+ is not an integer in the range"),
+    (analyze, ["--lengths=" + "9" * 30], "--lengths must be comma-separated numbers of tokens, such as .*: 9+$"),
+    (analyze, ["--contexts=0," + "9" * 5000], "--contexts must be comma-separated numbers of tokens, .*: 0,9+$"),
 ]
 
 
-@pytest.mark.parametrize("program, arguments, match", READING, ids=lambda one: repr(one)[:40])
+@pytest.mark.parametrize("program, arguments, match", OTHERS, ids=lambda one: repr(one)[:40])
 def test_bad_flags_of_the_other_programs(finished, program, arguments, match):
-    refused(program, f"--run_dir={finished}", *arguments, match=match)
-
-
-ANALYZING = [
-    (["--batch_size=" + "9" * 30], "batch_size=9+: 9+ is not an integer in the range"),
-    (["--lengths=" + "9" * 30], "--lengths must be comma-separated numbers of tokens, such as 0,128. Received: 9+$"),
-    (["--contexts=0," + "9" * 5000], "--contexts must be comma-separated numbers of tokens, .* Received: 0,9+$"),
-]
-
-
-@pytest.mark.parametrize("arguments, match", ANALYZING, ids=lambda one: repr(one)[:40])
-def test_bad_flags_of_analyze(finished, arguments, match):
-    refused(analyze, finished, *arguments, match=match)
+    refused(program, finished if program is analyze else f"--run_dir={finished}", *arguments, match=match)
 
 
 DICTIONARIES = {
@@ -187,18 +179,6 @@ DICTIONARIES = {
 }
 
 
-@pytest.mark.parametrize("kind", DICTIONARIES)
-def test_a_dictionary_that_is_none_is_named(corpus, tmp_path, kind):
-    (tmp_path / "dict.txt").write_bytes(DICTIONARIES[kind])
-    arguments = [
-        f"--source={corpus.data_dir.parent}",
-        f"--dictionary={tmp_path}/dict.txt",
-        f"--data_dir={tmp_path}/new",
-    ]
-    refused(prepare, *arguments, "--processes=1", match="dict.txt|No word of .*train.txt is in the vocabulary")
-    assert not (tmp_path / "new").exists()
-
-
 PREPARING = [
     (["--min_count=" + "9" * 20], "No word of .*train.txt is in the vocabulary: pass a smaller `min_count`"),
     (["--mirrors=http://nowhere"], "--mirrors belongs to --source=wikitext-103"),
@@ -206,11 +186,18 @@ PREPARING = [
     (["--processes=100000"], "processes=100000"),
     (["--dictionary=/dev/zero"], "/dev/zero:1: expected a word and its count"),
     (["--source=/dev/zero"], "/dev/zero must be a file of text or a folder"),
+    *(
+        (["--dictionary=FOLDER/" + kind], f"{kind}|No word of .*train.txt is in the vocabulary")
+        for kind in DICTIONARIES
+    ),
 ]
 
 
 @pytest.mark.parametrize("arguments, match", PREPARING, ids=lambda one: repr(one)[:40])
 def test_bad_flags_of_prepare(corpus, tmp_path, arguments, match):
+    for kind, contents in DICTIONARIES.items():
+        (tmp_path / kind).write_bytes(contents)
+    arguments = [argument.replace("FOLDER", str(tmp_path)) for argument in arguments]
     source = f"--source={corpus.data_dir.parent}"
     refused(prepare, source, "--processes=1", f"--data_dir={tmp_path}/new", *arguments, match=match)
     assert not (tmp_path / "new").exists()
@@ -254,11 +241,7 @@ DAMAGE = {
     ),
     "flags: a device": (linked("flags.txt"), evaluate, "holds no run .flags.txt is missing"),
     "words: none": (written("vocabulary.txt", b""), generate, "vocabulary.txt: the vocabulary is empty"),
-    "words: a huge count": (
-        edited("vocabulary.txt", b"w1 ", b"w1 " + HUGE),
-        generate,
-        "vocabulary.txt:1: expected",
-    ),
+    "words: a huge count": (edited("vocabulary.txt", b"w1 ", b"w1 " + HUGE), generate, "vocabulary.txt:1: expected"),
     "words: a device": (linked("vocabulary.txt"), generate, "holds no run .vocabulary.txt is missing"),
     "corpus: a device": (linked("corpus.json"), generate, "holds no run .corpus.json is missing"),
     "model: half": (

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import Vocabulary, prepare
-from tests.support.programs import call, refused
+from tests.support.programs import call
+from tests.support.refusals import refused
 from trainers import evaluate, kneser_ney
 
 pytestmark = pytest.mark.once

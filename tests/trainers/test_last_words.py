@@ -9,7 +9,8 @@ import pytest
 
 from keras_adaptive.data import EOS, Vocabulary, draw_passages, load_corpus, prepare
 from keras_adaptive.data.codecs.words import recorded
-from tests.support.programs import call, refused
+from tests.support.programs import call
+from tests.support.refusals import refused
 from tests.support.tiny import WORDS, language_model
 from trainers import last_words, passages
 from trainers.experiments.run_folder import RunFolder

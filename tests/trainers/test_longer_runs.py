@@ -1,16 +1,17 @@
 """Runs that end early, go on for longer than planned, or start from the weights of another."""
 
-import json
 import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from keras_adaptive.data import load_corpus, prepare
-from tests.support.programs import REFUSED, call
+from keras_adaptive.data import load_corpus
+from tests.support.programs import call
 from tests.support.quickstart import SHRUNK
-from tests.support.text import write_zipf
+from tests.support.refusals import refused
+from tests.support.runs import assert_same_runs, evaluated, records
+from tests.support.text import prepared, write_zipf
 from trainers import evaluate, train
 from trainers.experiments import checks
 from trainers.experiments.experiment import Experiment
@@ -18,22 +19,26 @@ from trainers.experiments.run_folder import RunFolder
 
 pytestmark = pytest.mark.once
 
-TIMES = ("seconds", "tokens_per_second", "hours_left")
-
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory):
     """Two corpora, of other words and counts."""
     folders = [tmp_path_factory.mktemp("text") for _ in range(2)]
-    for seed, folder in enumerate(folders):
-        write_zipf(folder, words=80 - 10 * seed, seed=seed)
-        prepare(folder, folder / "corpus", min_count=1)
-    return [folder / "corpus" for folder in folders]
+    texts = [write_zipf(folder, words=80 - 10 * seed, seed=seed) for seed, folder in enumerate(folders)]
+    return [prepared(text).data_dir for text in texts]
+
+
+def of_quick_start(run_dir, corpus, *flags):
+    return [*SHRUNK, *flags, f"--data_dir={corpus}", f"--run_dir={run_dir}"]
 
 
 def trained(run_dir, corpus, *flags):
-    call(train, *SHRUNK, *flags, f"--data_dir={corpus}", f"--run_dir={run_dir}")
+    call(train, *of_quick_start(run_dir, corpus, *flags))
     return RunFolder(run_dir)
+
+
+def not_trained(run_dir, corpus, *flags, match):
+    refused(train, *of_quick_start(run_dir, corpus, *flags), match=match)
 
 
 @pytest.fixture(scope="module")
@@ -42,42 +47,22 @@ def whole(corpora, tmp_path_factory):
     return trained(tmp_path_factory.mktemp("runs") / "whole", corpora[0], "--period=3")
 
 
-def records(run):
-    lines = (run.path / "log.jsonl").read_text().splitlines()
-    return [{**json.loads(line), **dict.fromkeys(TIMES)} for line in lines]
-
-
-def assert_same_runs(one, other):
-    """Down to the last bit of the last checkpoint, and the logs but for times."""
-    newest = [max(run.checkpoints.glob("update_*.npz")) for run in (one, other)]
-    assert newest[0].name == newest[1].name
-    with np.load(newest[0]) as first, np.load(newest[1]) as second:
-        assert first.files == second.files
-        for name in set(first.files) - {"state"}:
-            np.testing.assert_array_equal(first[name], second[name])
-    assert records(one) == records(other)
-
-
 def test_a_run_is_lengthened_bit_for_bit(whole, corpora, tmp_path, capsys):
     run = trained(tmp_path / "run", corpora[0], "--updates=3")  # one cycle over all updates
-    with pytest.raises(
-        ValueError,
-        match=r"--updates=6 \(was 3\)\. .* rates so far do not change, .*pass --init_from=.*run and another",
-    ):
-        trained(tmp_path / "run", corpora[0])
+    changed = r"--updates=6 \(was 3\)\. .* rates so far do not change, .*pass --init_from=.*run and another"
+    not_trained(tmp_path / "run", corpora[0], match=changed)
     assert run.flags()["updates"] == "3"
     damaged = RunFolder(shutil.copytree(run.path, tmp_path / "damaged"))
     for path in damaged.checkpoints.iterdir():
         path.write_bytes(b"PK")
-    with pytest.raises(ValueError, match="checkpoint"), pytest.warns(UserWarning, match="is damaged and is skipped"):
-        trained(damaged.path, corpora[0], "--period=3")
+    with pytest.warns(UserWarning, match="is damaged and is skipped"):
+        not_trained(damaged.path, corpora[0], "--period=3", match="checkpoint")
     assert damaged.flags()["updates"] == "3"
     trained(tmp_path / "run", corpora[0], "--period=3")
     assert "update 3 of 6, epoch 2 of 2" in capsys.readouterr().out
     assert (run.flags()["updates"], run.flags()["period"]) == ("6", "3")
-    assert_same_runs(run, whole)
-    with pytest.raises(ValueError, match=r"other flags: --updates=3 \(was 6\)"):
-        trained(tmp_path / "run", corpora[0], "--period=3", "--updates=3")
+    assert_same_runs(run.path, whole.path)
+    not_trained(run.path, corpora[0], "--period=3", "--updates=3", match=r"other flags: --updates=3 \(was 6\)")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +96,7 @@ def test_patience_ends_a_run(corpora, tmp_path, capsys):
         run = trained(tmp_path / "run", corpora[0], *still, f"--patience={patience}")
         printed = capsys.readouterr().out
         assert f"Trained {update} updates, of 6: {patience} validations brought no lower loss; best" in printed
-        assert [one["update"] for one in records(run) if "val_loss" in one] == list(range(1, update + 1))
+        assert [one["update"] for one in records(run.path) if "val_loss" in one] == list(range(1, update + 1))
 
 
 def test_patience_that_ends_a_run_before_averages_is_refused(monkeypatch):
@@ -121,8 +106,7 @@ def test_patience_that_ends_a_run_before_averages_is_refused(monkeypatch):
         monkeypatch.setattr(checks, "FLAGS", SimpleNamespace(patience=patience, **values))
         if patience != 6:
             checks.check_flags(chosen)
-    with pytest.raises(ValueError, match="--patience must be 0 or above 6, .* --patience=6 --average_after=5"):
-        checks.check_flags(chosen)
+    refused(checks.check_flags, chosen, match="--patience must be 0 or above 6, .* --patience=6 --average_after=5")
 
 
 def test_a_run_starts_from_another_on_other_words(whole, corpora, tmp_path, capsys):
@@ -130,17 +114,15 @@ def test_a_run_starts_from_another_on_other_words(whole, corpora, tmp_path, caps
     run = trained(tmp_path / "run", corpora[1], *flags, "--freeze=body")
     vocabularies = [load_corpus(corpus).vocabulary for corpus in corpora]
     shared = sum(word in vocabularies[0] for word in vocabularies[1].words)
-    assert (
-        f"Starting from {whole.path}, which has {shared} of the {len(vocabularies[1])} words" in capsys.readouterr().out
-    )
+    known = f"{shared} of the {len(vocabularies[1])} words"
+    assert f"Starting from {whole.path}, which has {known}" in capsys.readouterr().out
     assert 4 < shared < len(vocabularies[1])
     old, new = whole.model("best"), run.model("last")
     same = [np.array_equal(*map(np.asarray, pair)) for pair in zip(old.body.get_weights(), new.body.get_weights())]
     assert all(same) and not np.array_equal(old.word_output.get_weights()[0], new.word_output.get_weights()[0])
     trained(tmp_path / "run", corpora[1], *flags, "--freeze=body")  # resumes
     assert "Starting" not in capsys.readouterr().out
-    with pytest.raises(ValueError, match=r"other flags: --freeze= \(was body\)"):
-        trained(tmp_path / "run", corpora[1], *flags)
+    not_trained(tmp_path / "run", corpora[1], *flags, match=r"other flags: --freeze= \(was body\)")
 
 
 SPELLED = ["--output=char_lstm", "--notie_words", "--output_units=8", "--char_dim=4"]
@@ -154,14 +136,11 @@ def test_another_output_is_trained_on_a_frozen_run(whole, corpora, tmp_path, cap
     for part in ("word_input", "body"):
         for weight, its in zip(getattr(new, part).get_weights(), getattr(old, part).get_weights(), strict=True):
             np.testing.assert_array_equal(weight, its)
-    results = []
-    for options in ([], ["--within_vocabulary"]):
-        call(evaluate, f"--run_dir={run.path}", *options)
-        results.append(json.loads((run.path / "evaluation_valid.json").read_text()))
+    results = [evaluated(run.path, *options) for options in ([], ["--within_vocabulary"])]
     assert [result["within_vocabulary"] for result in results] == [False, True]
     assert results[1]["perplexity"] < 0.99 * results[0]["perplexity"]
-    with pytest.raises(ValueError, match="--within_vocabulary belongs to .* a run with AdaptiveSoftmax. Omit"):
-        call(evaluate, f"--run_dir={whole.path}", "--within_vocabulary")
+    match = "--within_vocabulary belongs to .* a run with AdaptiveSoftmax. Omit"
+    refused(evaluate, f"--run_dir={whole.path}", "--within_vocabulary", match=match)
 
 
 @pytest.mark.parametrize(
@@ -175,10 +154,7 @@ def test_another_output_is_trained_on_a_frozen_run(whole, corpora, tmp_path, cap
         (["--init_from={run}", "--ffn_dim=64"], "parts and sizes: pass its flags. The shape of .* 64"),
         (["--init_from={run}", "--dim=32"], "of the word vectors of .* is .32, 8., and .16, 4. in the source"),
         (["--init_from={run}", "--input=word", "--output=softmax", "--cutoffs="], "belongs to --input=adaptive"),
-        (
-            ["--init_from={run}", "--num_heads=1"],
-            "The setting body.blocks.0.mixer.num_heads is 1, and 2",
-        ),
+        (["--init_from={run}", "--num_heads=1"], "The setting body.blocks.0.mixer.num_heads is 1, and 2"),
         (["--init_from={run}", "--freeze=body", "--clip_parts=body"], "--clip_parts must have a part .* --freeze=body"),
         (["--clip_norm=1e39"], "clip_norm=1e39: 1e[+]39 is not a number in the range"),
         (["--clip_norm=1e308"], "clip_norm=1e308: 1e[+]308 is not a number in the range"),
@@ -189,8 +165,7 @@ def test_another_output_is_trained_on_a_frozen_run(whole, corpora, tmp_path, cap
     ],
 )
 def test_a_start_that_does_not_fit_is_refused_and_leaves_no_run(whole, corpora, tmp_path, flags, message):
-    with pytest.raises(REFUSED, match=message):
-        trained(tmp_path / "run", corpora[1], *(flag.format(run=whole.path) for flag in flags))
+    not_trained(tmp_path / "run", corpora[1], *(flag.format(run=whole.path) for flag in flags), match=message)
     assert not (tmp_path / "run").exists()
 
 
@@ -202,8 +177,7 @@ def test_a_trial_of_a_recipe_for_another_vocabulary(corpora, tmp_path, capsys):
     assert "A trial: --updates=2 is below --evaluate_every=100" in printed
     size = len(run.codec.vocabulary)
     assert f"Training with --cutoffs={run.flags()['cutoffs']} for {size} words, since 20,4000 do not fit" in printed
-    assert [record["update"] for record in records(run) if "val_loss" in record] == [2]
+    assert [record["update"] for record in records(run.path) if "val_loss" in record] == [2]
     assert run.model().word_output.cutoffs == tuple(map(int, filter(None, run.flags()["cutoffs"].split(","))))
     trained(run.path, corpora[0], *recipe, "--updates=2")  # complete
-    with pytest.raises(ValueError, match=r"other flags: --updates=200 \(was 2\)"):
-        trained(run.path, corpora[0], *recipe, "--updates=200")
+    not_trained(run.path, corpora[0], *recipe, "--updates=200", match=r"other flags: --updates=200 \(was 2\)")

@@ -4,7 +4,8 @@ import pytest
 
 from keras_adaptive.data import Vocabulary
 from keras_adaptive.text import TextModel
-from tests.support.programs import call, refused
+from tests.support.programs import call
+from tests.support.refusals import refused
 from tests.support.tiny import WORDS, language_model, system
 from trainers import neighbors
 from trainers.experiments.run_folder import RunFolder

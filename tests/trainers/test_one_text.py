@@ -18,7 +18,8 @@ from keras_adaptive.layers import LSTMDecoder, NPLMDecoder, QRNNDecoder
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.text import SavedTextModel
 from tests.support.backends import BACKEND
-from tests.support.programs import ROOT, call, refused
+from tests.support.programs import ROOT, call
+from tests.support.refusals import refused
 from tests.support.served import write_run
 from tests.support.text import write_zipf
 from tests.support.tiny import language_model

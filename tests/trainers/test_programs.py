@@ -1,33 +1,22 @@
 """The programs end to end: the real quick-start configuration, shrunk, from a prepared corpus to generated text."""
 
 import importlib.util
-import io
-import json
 import math
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 
 from keras_adaptive.data import load_corpus
+from tests.support import programs
 from tests.support.backends import BACKEND, use_graph_optimizer
 from tests.support.programs import ask, call
 from tests.support.quickstart import SHRUNK
-from trainers import evaluate, generate, score, train
+from tests.support.runs import assert_same_runs, evaluated, records, scored, stopped
+from trainers import generate, train
 from trainers.experiments.experiment import Experiment
 from trainers.experiments.run_folder import RunFolder
 
-ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.usefixtures("models_read_once"), pytest.mark.graph_optimizer]
-
-
-def records(run_dir):
-    return [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
 
 
 def test_training_leaves_everything_that_follows_needs(trained):
@@ -58,9 +47,7 @@ def test_log_has_every_update_with_its_rate(trained):
 
 
 def test_evaluation_counts_every_token_and_agrees_with_the_model(trained, corpus, capsys):
-    call(evaluate, f"--run_dir={trained}", "--split=valid", "--block=8", "--batch_size=3")
-    printed = capsys.readouterr().out
-    result = json.loads((trained / "evaluation_valid.json").read_text())
+    result, printed = evaluated(trained, "--block=8", "--batch_size=3"), capsys.readouterr().out
     tokens = np.asarray(load_corpus(corpus).tokens("valid"), "int32")
     assert result["tokens"] == len(tokens) == 12 * 8
     model = RunFolder(trained).model()
@@ -78,10 +65,8 @@ def test_evaluation_counts_every_token_and_agrees_with_the_model(trained, corpus
     assert sum(row["tokens"] for row in result["by_frequency"]) == len(tokens)
 
 
-def test_score_gives_the_log_probability_of_each_token(trained, monkeypatch, capsys):
-    monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(b"w1 w2 qqq\n\n"))
-    call(score, f"--run_dir={trained}", "--format=json")
-    first, blank = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+def test_score_gives_the_log_probability_of_each_token(trained):
+    first, blank = scored(trained, "w1 w2 qqq\n\n")
     assert first["tokens"] == ["w1", "w2", "qqq", "</s>"] and first["unknown"] == ["qqq"]
     assert blank["tokens"] == ["</s>"]
     vocabulary, model = RunFolder(trained).codec.vocabulary, RunFolder(trained).model()
@@ -102,36 +87,20 @@ def test_generate_streams_one_text_per_seed(trained, capsys):
     assert texts[0].startswith("w1 qqq")
 
 
-def test_a_run_stopped_in_an_epoch_and_in_a_validation_ends_the_same(trained, corpus, tmp_path, monkeypatch, capsys):
+def test_a_run_stopped_in_an_epoch_and_in_a_validation_ends_the_same(trained, corpus, tmp_path, capsys):
     """Down to the last bit of everything, with a log that holds each update once."""
     arguments = [*SHRUNK, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
-    fit = keras.Model.fit
-
-    def stop_at(event, batch):
-        stop = keras.callbacks.Callback()
-        setattr(stop, event, lambda at, logs=None: os.kill(os.getpid(), signal.SIGTERM) if at == batch else None)
-        monkeypatch.setattr(
-            keras.Model, "fit", lambda self, *a, **k: fit(self, *a, **{**k, "callbacks": [stop, *k["callbacks"]]})
-        )
-        with pytest.raises(SystemExit) as stopped:
-            call(train, *arguments)
-        monkeypatch.setattr(keras.Model, "fit", fit)
-        assert stopped.value.code == 143
-        return capsys.readouterr()
-
-    assert "SIGTERM: stopped after update 1; the same training resumes from" in stop_at("on_train_batch_end", 0).err
-    printed = stop_at("on_test_batch_begin", 0)
+    with stopped("on_train_batch_end", 0):
+        call(train, *arguments)
+    assert "SIGTERM: stopped after update 1; the same training resumes from" in capsys.readouterr().err
+    with stopped("on_test_batch_begin", 0):
+        call(train, *arguments)
+    printed = capsys.readouterr()
     assert "update 1 of 6, epoch 1 of 2" in printed.out and "stopped after update 3" in printed.err
     call(train, *arguments)
     assert "update 3 of 6, epoch 1 of 2" in capsys.readouterr().out
-    checkpoints = [folder / "checkpoints" / "update_0000000006.npz" for folder in (tmp_path / "run", trained)]
-    with np.load(checkpoints[0]) as stopped, np.load(checkpoints[1]) as whole:
-        assert stopped.files == whole.files
-        for name in set(stopped.files) - {"state"}:
-            np.testing.assert_array_equal(stopped[name], whole[name])
-    times = ("seconds", "tokens_per_second", "hours_left")
-    logs = [[{**one, **dict.fromkeys(times)} for one in records(run)] for run in (tmp_path / "run", trained)]
-    assert logs[0] == logs[1] and len(logs[0]) == 5
+    assert_same_runs(tmp_path / "run", trained)
+    assert len(records(trained)) == 5
 
 
 def test_words_enter_in_sentences_by_their_bytes_and_unknown_words_too(corpus, tmp_path, monkeypatch, capsys):
@@ -143,17 +112,14 @@ def test_words_enter_in_sentences_by_their_bytes_and_unknown_words_too(corpus, t
     parts += ["--updates=3", "--evaluate_every=3"]
     call(train, *SHRUNK, *parts, f"--data_dir={corpus}", f"--run_dir={run_dir}")
     capsys.readouterr()
-    call(evaluate, f"--run_dir={run_dir}", "--context=0")
+    result = evaluated(run_dir, "--context=0")
     tokens, loss = load_corpus(corpus).tokens("valid"), max(one.get("val_loss", 0) for one in records(run_dir))
     assert f"{len(tokens):,} tokens counted" in capsys.readouterr().out
-    assert json.loads((run_dir / "evaluation_valid.json").read_text())["loss"] == pytest.approx(loss, abs=1e-4)
-
-    def lines(*options):
-        monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(b"w1 dog w2\nw1 cat w2\nw1 w2\n"))
-        call(score, f"--run_dir={run_dir}", "--format=json", *options)
-        return [json.loads(line)["log_probs"] for line in capsys.readouterr().out.splitlines()]
-
-    closed, opened = lines(), lines("--open_vocabulary")
+    assert result["loss"] == pytest.approx(loss, abs=1e-4)
+    closed, opened = (
+        [one["log_probs"] for one in scored(run_dir, "w1 dog w2\nw1 cat w2\nw1 w2\n", *options)]
+        for options in ((), ("--open_vocabulary",))
+    )
     assert closed[0] == closed[1]
     assert opened[0][:2] == pytest.approx(closed[0][:2], abs=1e-5)  # before the word is read
     assert abs(opened[0][2] - opened[1][2]) > 1e-6  # behind "dog" and behind "cat"
@@ -165,19 +131,14 @@ def test_words_enter_in_sentences_by_their_bytes_and_unknown_words_too(corpus, t
 @pytest.mark.skipif(BACKEND == "torch", reason="JAX shows that a run of another backend is exported")
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 @pytest.mark.processes
-def test_an_exported_run_answers_as_the_programs_do(trained, tmp_path, monkeypatch, capsys):
-    program = [sys.executable, "-m", "trainers.export", f"--run_dir={trained}", f"--export_dir={tmp_path}/1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=300)
+def test_an_exported_run_answers_as_the_programs_do(trained, tmp_path):
+    done = programs.run("-m", "trainers.export", f"--run_dir={trained}", f"--export_dir={tmp_path}/1")
     assert done.returncode == 0, done.stderr
     assert f"parameters in float32 to {tmp_path}/1" in done.stdout
     lines = ["w1 w2 qqq", "", "w3\u00a0w1"]
     (answer,) = ask(tmp_path / "1", [("score", {"text": lines})])
-    text = "\n".join(lines).encode()
-    monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(text + b"\n"))
-    call(score, f"--run_dir={trained}", "--format=json")
-    for row, line in enumerate(capsys.readouterr().out.splitlines()):
-        live, served = json.loads(line), {name: values[row] for name, values in answer["outputs"].items()}
+    for row, live in enumerate(scored(trained, "\n".join([*lines, ""]))):
+        served = {name: values[row] for name, values in answer["outputs"].items()}
         count = len(live["tokens"])
         assert served["tokens"][:count] == live["tokens"] and served["words"] == live["words"]
         assert served["log_probs"][:count] == pytest.approx(live["log_probs"], abs=1e-5)

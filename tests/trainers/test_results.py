@@ -8,7 +8,8 @@ import stat
 import pytest
 
 from keras_adaptive.files import check_result, write_json
-from tests.support.programs import parsed, refused
+from tests.support.programs import parsed
+from tests.support.refusals import refused
 from trainers import analyze, evaluate, passages
 
 pytestmark = pytest.mark.once

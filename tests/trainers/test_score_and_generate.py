@@ -1,6 +1,5 @@
 """Scores and continuations of lines, by the programs, for the run of `test_programs.py`; and runs that are refused."""
 
-import io
 import json
 import math
 import queue
@@ -11,10 +10,16 @@ import sys
 import numpy as np
 import pytest
 
-from keras_adaptive.data import load_corpus, prepare
+from keras_adaptive.data import Vocabulary, load_corpus
 from keras_adaptive.evaluation import word_losses
-from tests.support.programs import ROOT, call
+from tests.support import programs
+from tests.support.programs import call
 from tests.support.quickstart import SHRUNK
+from tests.support.refusals import refused
+from tests.support.runs import evaluated, printed_scores, scored
+from tests.support.served import write_run
+from tests.support.text import prepared
+from tests.support.tiny import WORDS, language_model
 from trainers import evaluate, generate, score, train
 from trainers.experiments.run_folder import RunFolder
 
@@ -25,9 +30,8 @@ pytestmark = [pytest.mark.usefixtures("models_read_once"), pytest.mark.once]
 def test_context_windows_score_the_same_tokens(trained, corpus, blocks_of, name):
     losses = {}
     for context in (0, 6):
-        arguments = ["--split=test", f"--blocks_of={blocks_of}", "--block=10", f"--context={context}"]
-        call(evaluate, f"--run_dir={trained}", *arguments)
-        result = json.loads((trained / "evaluation_test.json").read_text())
+        flags = [f"--blocks_of={blocks_of}", "--block=10", f"--context={context}"]
+        result = evaluated(trained, *flags, split="test")
         assert (result["tokens"], result["context"], result["blocks_of"]) == (12 * 8, context, name)
         losses[context] = result["loss"]
     assert losses[0] != losses[6]
@@ -36,34 +40,36 @@ def test_context_windows_score_the_same_tokens(trained, corpus, blocks_of, name)
     assert losses[6] == pytest.approx(nll.mean(), rel=1e-5)
 
 
-def test_score_table_names_the_unknown_word(trained, monkeypatch, capsys):
-    monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(b"w1 qqq\n"))
-    call(score, f"--run_dir={trained}")
-    printed = capsys.readouterr().out
+def test_score_table_names_the_unknown_word(trained):
+    printed = "\n".join(printed_scores(trained, "w1 qqq\n"))
     assert "qqq  (scored as <unk>)" in printed and "3 tokens, perplexity" in printed
 
 
-def test_score_shows_alternatives_and_entropies(trained, tmp_path, capsys):
-    (tmp_path / "lines.txt").write_text("w1 w2 qqq\n")
-    options = [f"--run_dir={trained}", f"--input={tmp_path}/lines.txt"]
-    call(score, *options, "--format=json")
-    plain = json.loads(capsys.readouterr().out)
-    call(score, *options, "--format=json", "--alternatives=80")
-    record = json.loads(capsys.readouterr().out)
+def test_score_shows_alternatives_and_entropies(trained):
+    line = "w1 w2 qqq\n"
+    (plain,), (record,) = scored(trained, line), scored(trained, line, "--alternatives=80")
     assert record["log_probs"] == pytest.approx(plain["log_probs"], abs=2e-5) and record["ranks"] == plain["ranks"]
     for entropy, best, rank, log_prob in zip(*(record[k] for k in ("entropies", "alternatives", "ranks", "log_probs"))):
         values = np.array([value for _, value in best])
-        assert (
-            len(best) == 80
-            and (np.diff(values) <= 0).all()
-            and values[rank - 1] == pytest.approx(math.exp(log_prob), abs=1e-5)
-        )
-        assert 0 < entropy < math.log(96)
-    call(score, *options, "--alternatives=2")
+        assert len(best) == 80 and (np.diff(values) <= 0).all()
+        assert values[rank - 1] == pytest.approx(math.exp(log_prob), abs=1e-5) and 0 < entropy < math.log(96)
     word, value = record["alternatives"][0][0]
-    assert f"(entropy {record['entropies'][0]:.4f}; {word} {value:.4f}, " in capsys.readouterr().out
-    with pytest.raises(ValueError, match="--alternatives must be at most .* Received: --alternatives=999"):
-        call(score, *options, "--alternatives=999")
+    shown = f"(entropy {record['entropies'][0]:.4f}; {word} {value:.4f}, "
+    assert shown in "\n".join(printed_scores(trained, line, "--alternatives=2"))
+    match = "--alternatives must be at most .* Received: --alternatives=999"
+    refused(score, f"--run_dir={trained}", "--alternatives=999", match=match)
+
+
+@pytest.mark.parametrize("format, mark", [("csv", ","), ("tsv", "\t")])
+def test_scores_are_tables_of_words(format, mark, tmp_path):
+    run = write_run(tmp_path / "run", language_model(), Vocabulary(WORDS, range(20, 0, -1))).path
+    text = "word1 word2\nword3\n"
+    lines = printed_scores(run, text, f"--format={format}", "--noline_end", "--preceding=cat")
+    header, *rows = (line.split(mark) for line in lines if mark in line)
+    assert header == ["sentence", "position", "word", "surprisal", "rank", "log_frequency"]
+    assert [row[:3] for row in rows] == [["1", "1", "word1"], ["1", "2", "word2"], ["2", "1", "word3"]]
+    log_probs = [value for record in scored(run, text, "--preceding=cat") for value in record["log_probs"][:-1]]
+    np.testing.assert_allclose([float(row[3]) for row in rows], -np.array(log_probs) / np.log(2), atol=1e-5)
 
 
 def test_score_works_on_lines_together_as_alone(trained, tmp_path, capsys):
@@ -121,16 +127,15 @@ def test_generate_ends_with_the_stop_word(trained, tmp_path, capsys):
     for whole, one in zip(*texts, strict=True):
         assert one == whole[: whole.index(word) + 1 if word in whole else None]
     assert len(texts[1][0]) <= 3
-    with pytest.raises(ValueError, match="--stop must be a word of the vocabulary, .* --stop=w1 w2"):
-        call(generate, *options, "--stop=w1 w2")
+    refused(generate, *options, "--stop=w1 w2", match="--stop must be a word of the vocabulary, .* --stop=w1 w2")
 
 
 def test_the_same_command_continues_and_other_flags_are_refused(trained, corpus, capsys):
     before = (trained / "last.keras").read_bytes()
-    call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={trained}")
+    command = [*SHRUNK, f"--data_dir={corpus}", f"--run_dir={trained}"]
+    call(train, *command)
     assert f"Continuing {trained} from {trained}/checkpoints/update_0000000006.npz" in capsys.readouterr().out
-    with pytest.raises(ValueError, match=r"other flags: --dim=32 \(was 16\)"):
-        call(train, *SHRUNK, "--dim=32", f"--data_dir={corpus}", f"--run_dir={trained}")
+    refused(train, *command, "--dim=32", match=r"other flags: --dim=32 \(was 16\)")
     assert (trained / "last.keras").read_bytes() == before
 
 
@@ -141,8 +146,7 @@ def test_two_trainings_in_one_folder(trained, corpus):
     holder = [sys.executable, "-c", code, str(trained / "lock")]
     with subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
-        with pytest.raises(ValueError, match="Another training uses"):
-            call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={trained}")
+        refused(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={trained}", match="Another training uses")
         other.kill()  # with the process its lock is gone
     call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={trained}")
     assert {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()} == before
@@ -151,44 +155,21 @@ def test_two_trainings_in_one_folder(trained, corpus):
 def test_a_run_without_checkpoints_is_refused(trained, corpus, tmp_path):
     run_dir = shutil.copytree(trained, tmp_path / "run")
     shutil.rmtree(run_dir / "checkpoints")
-    with pytest.raises(ValueError, match="has no checkpoints to resume from"):
-        call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={run_dir}")
-
-
-def test_a_folder_that_cannot_be_written_is_named(corpus, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file/run"):
-        call(train, *SHRUNK, f"--data_dir={corpus}", f"--run_dir={tmp_path}/file/run")
+    command = [*SHRUNK, f"--data_dir={corpus}", f"--run_dir={run_dir}"]
+    refused(train, *command, match="has no checkpoints to resume from")
 
 
 def test_a_corpus_of_another_vocabulary_is_refused(trained, tmp_path):
-    for split in ("train", "valid", "test"):
-        (tmp_path / f"{split}.txt").write_text(" ".join(f"other{n}" for n in range(80)) + "\n")
-    prepare(tmp_path, tmp_path / "corpus", min_count=1)
-    with pytest.raises(ValueError, match=r"another vocabulary than .* has 88 words .* as id 4 'other.* \(was 'w"):
-        call(train, *SHRUNK, f"--data_dir={tmp_path}/corpus", f"--run_dir={trained}")
-    with pytest.raises(ValueError, match="another vocabulary"):
-        call(evaluate, f"--run_dir={trained}", f"--data_dir={tmp_path}/corpus")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--cutoffs=40,20"], "strictly increasing"),
-        (["--factor=32"], "dimension of at least 1"),
-        (["--length=100000"], "number of tokens"),
-        (["--updates=7"], "multiple of --evaluate_every"),
-    ],
-)
-def test_bad_flags_leave_no_run_behind(corpus, tmp_path, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        call(train, *SHRUNK, *arguments, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run")
-    assert not (tmp_path / "run").exists()
+    flags = [
+        f"--data_dir={prepared(tmp_path, ' '.join(f'other{n}' for n in range(80))).data_dir}",
+        f"--run_dir={trained}",
+    ]
+    refused(train, *SHRUNK, *flags, match=r"another vocabulary than .* has 88 words .* as id 4 'other.* \(was 'w")
+    refused(evaluate, *flags, match="another vocabulary")
 
 
 def test_an_open_vocabulary_needs_bytes(trained):
-    with pytest.raises(ValueError, match="CharCNN"):
-        call(generate, f"--run_dir={trained}", "--prompt=w1 dog", "--length=3", "--open_vocabulary")
+    refused(generate, f"--run_dir={trained}", "--prompt=w1 dog", "--length=3", "--open_vocabulary", match="CharCNN")
 
 
 def test_summary_counts_without_training(corpus, capsys):
@@ -202,13 +183,10 @@ def test_summary_counts_without_training(corpus, capsys):
 
 @pytest.mark.processes
 def test_the_command_line_tells_of_bad_input_in_one_line(tmp_path):
-    def run(*arguments):
-        return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300)
-
-    missing = run("-m", "trainers.score", f"--run_dir={tmp_path}/nothing")
+    missing = programs.run("-m", "trainers.score", f"--run_dir={tmp_path}/nothing")
     assert missing.returncode == 1
     assert missing.stderr.splitlines()[-1].startswith(f"score: {tmp_path}/nothing holds no run")
     assert "Traceback" not in missing.stderr
     program = "from trainers.support import command_line; command_line.run(print, lambda: None)"  # which needs no Keras
-    unknown = run("-c", program, "--no_such_flag=1")
+    unknown = programs.run("-c", program, "--no_such_flag=1")
     assert unknown.returncode == 1 and "no_such_flag" in unknown.stderr and "Traceback" not in unknown.stderr

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from tests.support.programs import refused
+from tests.support.refusals import refused
 from tests.support.served import served, write_runs
 from trainers import serve
 from trainers.page import connection

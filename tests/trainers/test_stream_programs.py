@@ -2,18 +2,17 @@
 
 import json
 import math
-import os
-import signal
 
 import keras
 import numpy as np
 import pytest
-from absl import flags
 
-from keras_adaptive.data import StreamBatches, load_corpus, prepare
+from keras_adaptive.data import StreamBatches, load_corpus
 from keras_adaptive.evaluation import word_losses_of_streams
 from tests.support.programs import call
-from tests.support.text import write_zipf
+from tests.support.refusals import refused
+from tests.support.runs import assert_same_runs, evaluated, records, stopped
+from tests.support.text import prepared, write_zipf
 from tests.support.toy_body import ToyBody
 from trainers import analyze, evaluate, generate, train
 from trainers.experiments import checks
@@ -36,8 +35,7 @@ def toy_body():
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    folder = write_zipf(tmp_path_factory.mktemp("text"), words=30, lengths=(50, 12, 12))
-    return prepare(folder, folder / "corpus", min_count=1).data_dir
+    return prepared(write_zipf(tmp_path_factory.mktemp("text"), words=30, lengths=(50, 12, 12))).data_dir
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +44,6 @@ def trained(corpus, tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("runs") / "run"
     call(train, *FLAGS, f"--data_dir={corpus}", f"--run_dir={run_dir}")
     return run_dir
-
-
-def records(run_dir):
-    return [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.once
@@ -62,29 +56,17 @@ def test_the_rate_of_an_update_follows_its_length(trained, corpus):
     assert len(batches) < 24 and factors.max() > 2  # an epoch ended within
 
 
-def test_a_stopped_run_ends_the_same(trained, corpus, tmp_path, monkeypatch, capsys):
+def test_a_stopped_run_ends_the_same(trained, corpus, tmp_path, capsys):
     """With dropout and lengths drawn at random, amid an epoch of the text, and in a validation."""
     arguments = [*FLAGS, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
-    fit = keras.Model.fit
     for event, batch in (("on_train_batch_end", 3), ("on_test_batch_begin", 1)):
-        stop = keras.callbacks.Callback()
-        setattr(stop, event, lambda at, logs=None, batch=batch: at == batch and os.kill(os.getpid(), signal.SIGTERM))
-        patched = lambda self, *a, stop=stop, **k: fit(self, *a, **{**k, "callbacks": [stop, *k["callbacks"]]})  # noqa: E731
-        with monkeypatch.context() as patch, pytest.raises(SystemExit):
-            patch.setattr(keras.Model, "fit", patched)
+        with stopped(event, batch):
             call(train, *arguments)
     assert "update 4 of 24" in capsys.readouterr().out
     call(train, *arguments)
     assert "update 12 of 24, epoch 1 of 2" in capsys.readouterr().out
-    runs = trained, tmp_path / "run"
-    checkpoints = [run / "checkpoints" / "update_0000000024.npz" for run in runs]
-    with np.load(checkpoints[0]) as whole, np.load(checkpoints[1]) as stopped:
-        assert stopped.files == whole.files
-        for name in set(stopped.files) - {"state"}:
-            np.testing.assert_array_equal(stopped[name], whole[name])
-    times = dict.fromkeys(("seconds", "tokens_per_second", "hours_left"))
-    logs = [[{**one, **times} for one in records(run)] for run in runs]
-    assert logs[0] == logs[1] and len(logs[0]) == 26
+    assert_same_runs(trained, tmp_path / "run")
+    assert len(records(trained)) == 26
 
 
 def test_validation_and_evaluation_carry_the_state(trained, corpus, capsys):
@@ -92,8 +74,7 @@ def test_validation_and_evaluation_carry_the_state(trained, corpus, capsys):
     model, data = RunFolder(trained).model("last"), load_corpus(corpus)
     tokens = np.asarray(data.tokens("valid"), "int32")
     stream = np.append(2, tokens)[None]
-    call(evaluate, f"--run_dir={trained}", "--model=last", "--block=7")
-    result = json.loads((trained / "evaluation_valid.json").read_text())
+    result = evaluated(trained, "--model=last", "--block=7")
     whole = model.nll(stream[:, :-1], stream[:, 1:])
     assert result["perplexity"] == pytest.approx(math.exp(whole.mean()), rel=1e-6)
     assert result["blocks_of"] == "tokens with the state carried" and result["tokens"] == len(tokens)
@@ -102,10 +83,9 @@ def test_validation_and_evaluation_carry_the_state(trained, corpus, capsys):
     np.testing.assert_array_equal(words, tokens)
     assert nll.mean() == pytest.approx(records(trained)[-1]["val_loss"], rel=1e-5)
     assert abs(nll.mean() / whole.mean() - 1) > 1e-5  # the streams begin without a state
-    call(evaluate, f"--run_dir={trained}", "--model=last", "--blocks_of=tokens", "--block=8")
-    assert json.loads((trained / "evaluation_valid.json").read_text())["loss"] != pytest.approx(whole.mean(), rel=1e-5)
-    with pytest.raises(ValueError, match=r"--context belongs to --blocks_of=tokens\|lines"):
-        call(evaluate, f"--run_dir={trained}", "--context=3")
+    result = evaluated(trained, "--model=last", "--blocks_of=tokens", "--block=8")
+    assert result["loss"] != pytest.approx(whole.mean(), rel=1e-5)
+    refused(evaluate, f"--run_dir={trained}", "--context=3", match=r"--context belongs to --blocks_of=tokens\|lines")
 
 
 @pytest.mark.once
@@ -116,10 +96,8 @@ def test_words_are_generated(trained, capsys):
 
 @pytest.mark.once
 def test_an_analysis_carries_the_state_too(trained, tmp_path):
-    call(evaluate, f"--run_dir={trained}")
-    expected = json.loads((trained / "evaluation_valid.json").read_text())["loss"]
-    arguments = ["--contexts=0", "--lengths=8", "--batch_size=1", f"--output_dir={tmp_path}"]
-    call(analyze, *arguments, trained)
+    expected = evaluated(trained)["loss"]
+    call(analyze, "--contexts=0", "--lengths=8", "--batch_size=1", f"--output_dir={tmp_path}", trained)
     (run,) = json.loads((tmp_path / "analysis.json").read_text())["runs"]
     assert run["loss"]["valid"] == pytest.approx(expected, rel=1e-6)
     assert run["contexts"][0]["loss"] != pytest.approx(expected, rel=1e-4)  # its windows begin without a state
@@ -140,8 +118,7 @@ def test_an_analysis_carries_the_state_too(trained, tmp_path):
 )
 @pytest.mark.once
 def test_bad_flags_leave_no_run_behind(corpus, tmp_path, arguments, message):
-    with pytest.raises((ValueError, flags.Error), match=message):
-        call(train, *FLAGS, *arguments, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run")
+    refused(train, *FLAGS, *arguments, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run", match=message)
     assert not (tmp_path / "run").exists()
 
 
@@ -154,8 +131,7 @@ def test_streams_are_not_divided_among_replicas_in_part():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(checks, "FLAGS", type("Flags", (), {"strategy": "ddp"}))
         checks.check_rows(Two, settings, None)
-        with pytest.raises(ValueError, match="a multiple of .* --strategy=ddp with 2 replicas"):
-            checks.check_rows(Two, settings, 3)
+        refused(checks.check_rows, Two, settings, 3, match="a multiple of .* --strategy=ddp with 2 replicas")
 
 
 @pytest.mark.once

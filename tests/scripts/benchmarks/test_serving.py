@@ -9,7 +9,8 @@ import pytest
 from scripts.benchmarks import common, serving
 from tests.support import programs
 from tests.support.backends import BACKEND
-from tests.support.programs import call, refused
+from tests.support.programs import call
+from tests.support.refusals import refused
 from tests.support.served import served, write_runs
 from trainers import score
 from trainers.page.app import Page

@@ -7,7 +7,8 @@ import pytest
 from keras_adaptive.data import load_corpus, prepare
 from scripts.benchmarks import common, step
 from tests.support.backends import BACKEND
-from tests.support.programs import call, refused
+from tests.support.programs import call
+from tests.support.refusals import refused
 from tests.support.text import write_zipf
 
 pytestmark = pytest.mark.once

@@ -9,7 +9,8 @@ import pytest
 from keras_adaptive import evaluation
 from keras_adaptive.data import SPLITS, prepare
 from keras_adaptive.metrics import mixture_nll, mixture_weights
-from tests.support.programs import call, refused
+from tests.support.programs import call
+from tests.support.refusals import refused
 from tests.support.text import write_zipf
 from tests.support.tiny import language_model
 from tests.support.toy_body import ToyBody
