@@ -2,16 +2,15 @@ import numpy as np
 import pytest
 
 from keras_adaptive.data import Subwords, load_corpus, prepare
+from tests.support.refusals import refused
+from tests.support.text import prepared
 
 pytestmark = pytest.mark.once
 
 
 @pytest.fixture
 def data_dir(tmp_path):
-    for split in ("train", "valid", "test"):
-        (tmp_path / f"{split}.txt").write_text("the cat\nthe\n", encoding="utf-8")
-    prepare(tmp_path, tmp_path / "data", min_count=2)
-    return tmp_path / "data"
+    return prepared(tmp_path, "the cat\nthe\n", min_count=2).data_dir
 
 
 def test_opens_what_was_prepared(data_dir):
@@ -23,27 +22,23 @@ def test_opens_what_was_prepared(data_dir):
 
 
 def test_refuses_a_folder_without_a_corpus(tmp_path):
-    with pytest.raises(ValueError, match="holds no corpus. Make one with `python -m trainers.prepare`"):
-        load_corpus(tmp_path)
+    refused(load_corpus, tmp_path, match="holds no corpus. Make one with `python -m trainers.prepare`")
 
 
 def test_refuses_another_split(data_dir):
-    with pytest.raises(ValueError, match="`split` must be one of .* Received: 'dev'"):
-        load_corpus(data_dir).tokens("dev")
+    refused(load_corpus(data_dir).tokens, "dev", match="`split` must be one of .* Received: 'dev'")
 
 
 @pytest.mark.parametrize("size", [8, 12])
 def test_refuses_tokens_of_another_length(data_dir, size):
     (data_dir / "test.tokens").write_bytes(bytes(size))
-    with pytest.raises(ValueError, match=f"test.tokens must have 10 bytes. Received: {size}"):
-        load_corpus(data_dir).tokens("test")
+    refused(load_corpus(data_dir).tokens, "test", match=f"test.tokens must have 10 bytes. Received: {size}")
 
 
 def test_refuses_another_vocabulary(data_dir):
     with open(data_dir / "vocabulary.txt", "a", encoding="utf-8") as file:
         file.write("dog 0\n")
-    with pytest.raises(ValueError, match="vocabulary.txt is not the vocabulary of these tokens"):
-        load_corpus(data_dir)
+    refused(load_corpus, data_dir, match="vocabulary.txt is not the vocabulary of these tokens")
 
 
 @pytest.fixture
@@ -67,20 +62,12 @@ def test_a_corpus_of_words_has_no_sub_words(data_dir):
     assert corpus.word_vocabulary is corpus.vocabulary
 
 
-def test_refuses_merges_of_another_corpus(subword_dir):
+def test_refuses_files_of_another_corpus(subword_dir):
     Subwords([("Ġ", "a")]).save(subword_dir / "merges.txt")
-    with pytest.raises(ValueError, match="merges.txt holds the merges of another corpus"):
-        load_corpus(subword_dir).subwords()
-
-
-def test_refuses_words_of_another_corpus(subword_dir):
+    refused(load_corpus(subword_dir).subwords, match="merges.txt holds the merges of another corpus")
+    (subword_dir / "test.words").write_bytes(bytes(8))
+    refused(load_corpus(subword_dir).words, "test", match="test.words must have 10 bytes. Received: 8")
     with open(subword_dir / "words.txt", "a", encoding="utf-8") as file:
         file.write("dog 0\n")
-    with pytest.raises(ValueError, match="words.txt is not the vocabulary of these tokens"):
-        load_corpus(subword_dir).word_vocabulary  # noqa: B018
-
-
-def test_refuses_words_of_another_length(subword_dir):
-    (subword_dir / "test.words").write_bytes(bytes(8))
-    with pytest.raises(ValueError, match="test.words must have 10 bytes. Received: 8"):
-        load_corpus(subword_dir).words("test")
+    other = "words.txt is not the vocabulary of these tokens"
+    refused(lambda: load_corpus(subword_dir).word_vocabulary, match=other)

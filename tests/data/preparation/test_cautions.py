@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_adaptive.data import prepare
+from tests.support.text import prepared
 
 pytestmark = pytest.mark.once
 
@@ -26,11 +26,9 @@ WORDS = {
 
 
 def warned(folder, text, **how):
-    for split in ("train", "valid", "test"):
-        (folder / f"{split}.txt").write_text(f"{text}\n" * 40, encoding="utf-8")
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        prepare(folder, folder / "corpus", min_count=1, **how)
+        prepared(folder, f"{text}\n" * 40, **how)
     return [str(warning.message) for warning in found]
 
 

@@ -1,6 +1,5 @@
 import hashlib
 import json
-import re
 import tracemalloc
 
 import numpy as np
@@ -19,6 +18,8 @@ from keras_adaptive.data import (
     prepare,
 )
 from keras_adaptive.data.preparation.word_index import LONGEST_WORD
+from tests.support.refusals import refused
+from tests.support.text import write_splits
 
 pytestmark = pytest.mark.once
 
@@ -31,11 +32,7 @@ TEXTS = {
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = tmp_path / "text"
-    folder.mkdir()
-    for split, text in TEXTS.items():
-        (folder / f"{split}.txt").write_text(text, encoding="utf-8")
-    return folder
+    return write_splits(tmp_path / "text", "", **TEXTS)
 
 
 def snapshot(folder):
@@ -59,29 +56,21 @@ def test_the_most_frequent_words_are_kept(folder, tmp_path, subwords):
     assert " ".join(words[5:10]) == "the <unk> the <unk> </s>" and words[0] == "="
     assert prepare(folder, tmp_path / "data", max_words=2, **how).metadata["max_words"] == 2  # is kept
     for other in (None, 3):
-        with pytest.raises(ValueError, match="is not this corpus"):
-            prepare(folder, tmp_path / "data", max_words=other, **how)
+        refused(prepare, folder, tmp_path / "data", max_words=other, **how, match="is not this corpus")
     prepare(folder, tmp_path / "all", **how)
-    with pytest.raises(ValueError, match="is not this corpus"):
-        prepare(folder, tmp_path / "all", max_words=2, **how)
-    with pytest.raises(ValueError, match="`max_words` must be positive. Received: 0"):
-        prepare(folder, tmp_path / "none", max_words=0, **how)
+    refused(prepare, folder, tmp_path / "all", max_words=2, **how, match="is not this corpus")
 
 
 def test_the_words_of_another_vocabulary(folder, tmp_path):
-    given = Vocabulary([*SPECIAL_WORDS, "cat", "bird", "the"], [0, 0, 0, 0, 9, 5, 1])
-    corpus = prepare(folder, tmp_path / "data", vocabulary=given)
+    corpus = prepare(folder, tmp_path / "data", vocabulary=GIVEN)
     words = corpus.vocabulary.decode(corpus.tokens("train"))
     unknown = "<unk> <unk> <unk> </s> </s> the cat the <unk> </s> the <unk> </s> </s>"
-    assert " ".join(words) == unknown and corpus.vocabulary.sha256 == given.sha256
+    assert " ".join(words) == unknown and corpus.vocabulary.sha256 == GIVEN.sha256
     assert corpus.vocabulary.counts.tolist() == [0, 0, 5, 5, 9, 5, 1]
-    assert prepare(folder, tmp_path / "data", min_count=1, vocabulary=given).tokens("train").size == 14  # is kept
-    other = Vocabulary(given.words, given.counts[::-1])
+    assert prepare(folder, tmp_path / "data", min_count=1, vocabulary=GIVEN).tokens("train").size == 14  # is kept
+    other = Vocabulary(GIVEN.words, GIVEN.counts[::-1])
     for vocabulary in (None, other):
-        with pytest.raises(ValueError, match="Remove it, or choose another"):
-            prepare(folder, tmp_path / "data", vocabulary=vocabulary)
-    with pytest.raises(ValueError, match="`subwords` or `vocabulary`, not both"):
-        prepare(folder, tmp_path / "other", subwords=4, vocabulary=given)
+        refused(prepare, folder, tmp_path / "data", vocabulary=vocabulary, match="Remove it, or choose another")
 
 
 def test_rare_words_become_unknown(folder, tmp_path):
@@ -115,15 +104,6 @@ def test_nothing_else_is_left_in_the_folder(folder, tmp_path):
     assert names == {"train.tokens", "valid.tokens", "test.tokens", "vocabulary.txt", "corpus.json"}
 
 
-@pytest.mark.parametrize("subwords", [0, 2])
-@pytest.mark.parametrize("split", ["train", "valid"])
-def test_a_text_without_a_word_is_named(folder, tmp_path, split, subwords):
-    (folder / f"{split}.txt").write_text("\n \n\n")
-    with pytest.raises(ValueError, match=f"{split}.txt contains no word"):
-        prepare(folder, tmp_path / "data", min_count=1, subwords=subwords)
-    assert not (tmp_path / "data").exists()
-
-
 def test_the_mark_at_the_beginning_of_a_file_is_no_part_of_its_first_word(folder, tmp_path):
     plain = prepare(folder, tmp_path / "plain", min_count=1)
     for split in ("train", "valid"):
@@ -139,7 +119,10 @@ def test_raw_text(folder, tmp_path):
     assert corpus.vocabulary.decode(corpus.tokens("train")[6:11]) == ["cat", "the", "<", "unk", ">"]
 
 
-@pytest.mark.parametrize("size, dtype", [(65_535, "uint16"), (65_536, "int32"), (65_537, "int32")])
+@pytest.mark.parametrize(
+    "size, dtype",
+    [(65_535, "uint16"), (65_536, "int32"), (65_537, "int32"), *((size, "uint16") for size in (254, 255, 256, 257))],
+)
 def test_every_id_fits_into_the_type_of_tokens(folder, tmp_path, size, dtype):
     words = [f"w{i}" for i in range(size - 4)]
     (folder / "train.txt").write_text(" ".join(words), encoding="utf-8")
@@ -150,25 +133,6 @@ def test_every_id_fits_into_the_type_of_tokens(folder, tmp_path, size, dtype):
     assert np.array_equal(corpus.tokens("train"), vocabulary.encode([*words, "</s>"]))
 
 
-@pytest.mark.parametrize("size", [254, 255, 256, 257])
-def test_every_id_of_small_vocabularies_fits(folder, tmp_path, size):
-    words = [f"w{i}" for i in range(size - 4)]
-    (folder / "train.txt").write_text(" ".join(words), encoding="utf-8")
-    vocabulary = Vocabulary.from_counts(dict.fromkeys(words, 1), multiple_of=1)
-    tokens = prepare(folder, tmp_path / "data", vocabulary=vocabulary).tokens("train")
-    assert np.array_equal(tokens, vocabulary.encode([*words, "</s>"])) and tokens.max() == size - 1
-
-
-@pytest.mark.parametrize("subwords", [0, 500])
-@pytest.mark.parametrize("split, tokenizer", [("train", "whitespace"), ("valid", "words")])
-def test_a_word_of_megabytes_leaves_nothing_behind(folder, tmp_path, subwords, split, tokenizer):
-    (folder / f"{split}.txt").write_text("the cat\n" + "ab" * 2_500_000 + " sat\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=f"{split}.txt: words must have at most 65,536 bytes") as error:
-        prepare(folder, tmp_path / "data", tokenizer=tokenizer, min_count=1, subwords=subwords)
-    assert "Received: a word of 5,000,000 bytes, which begins with 'abab" in str(error.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["text"]
-
-
 def test_the_longest_word(folder, tmp_path):
     longest = "é" * (LONGEST_WORD // 2)
     (folder / "train.txt").write_text(f"the {longest} {longest}", encoding="utf-8")
@@ -176,8 +140,7 @@ def test_the_longest_word(folder, tmp_path):
         corpus = prepare(folder, tmp_path / "data", min_count=1)
     assert load_corpus(tmp_path / "data").vocabulary.words[4:6] == [longest, "the"] == corpus.vocabulary.words[4:6]
     (folder / "train.txt").write_text(f"the {longest}e", encoding="utf-8")
-    with pytest.raises(ValueError, match="Received: a word of 65,537 bytes"):
-        prepare(folder, tmp_path / "other", min_count=1)
+    refused(prepare, folder, tmp_path / "other", min_count=1, match="Received: a word of 65,537 bytes")
     assert prepare(folder, tmp_path / "other", tokenizer="characters").metadata["unit"] == "character"
 
 
@@ -220,40 +183,47 @@ def test_another_corpus_is_refused_and_untouched(folder, tmp_path, change):
     if change == "text":
         (folder / "test.txt").write_text("another", encoding="utf-8")
     other = {"min_count": {"min_count": 2}, "tokenizer": {"tokenizer": "words"}}.get(change, {})
-    with pytest.raises(ValueError, match="Remove it, or choose another"):
-        prepare(folder, tmp_path / "data", **{"min_count": 1, **other})
+    refused(prepare, folder, tmp_path / "data", **{"min_count": 1, **other}, match="Remove it, or choose another")
     assert snapshot(tmp_path / "data") == before
 
 
 def test_other_files_are_refused_and_an_empty_folder_is_taken(folder, tmp_path):
     (tmp_path / "data").mkdir()
     assert prepare(folder, tmp_path / "data")
-    with pytest.raises(ValueError, match="is not this corpus"):
-        prepare(folder, folder)
-    with pytest.raises(ValueError, match="is not this corpus"):
-        prepare(folder, folder / "train.txt")
+    for place in (folder, folder / "train.txt"):
+        refused(prepare, folder, place, match="is not this corpus")
     assert set(snapshot(folder).values()) == {text.encode() for text in TEXTS.values()}
 
 
-@pytest.mark.parametrize(
-    "name, contents, message",
-    [
-        ("valid.txt", None, "valid.txt is missing"),
-        ("valid.txt", b"", "valid.txt is empty"),
-        ("train.txt", b"good\nbad \xff\n", "train.txt:2, byte 5 of the line: not valid UTF-8"),
-        ("test.txt", b"line\n" * 300_000 + b"\xc3\n", "test.txt:300001, byte 1 of the line: not valid UTF-8"),
-    ],
-)
-def test_bad_text_leaves_nothing_behind(folder, tmp_path, name, contents, message):
-    (folder / name).unlink() if contents is None else (folder / name).write_bytes(contents)
-    with pytest.raises(ValueError, match=re.escape(message)):
-        prepare(folder, tmp_path / "data")
+GIVEN = Vocabulary([*SPECIAL_WORDS, "cat", "bird", "the"], [0, 0, 0, 0, 9, 5, 1])
+LONG = b"the cat\n" + b"ab" * 2_500_000 + b" sat\n"
+TOO_LONG = ".txt: words must have at most 65,536 bytes.* Received: a word of 5,000,000 bytes, which begins with 'abab"
+BAD = [  # a file and what it holds, arguments, and the message
+    ("valid", None, {}, "valid.txt is missing"),
+    ("valid", b"", {}, "valid.txt is empty"),
+    ("train", b"good\nbad \xff\n", {}, "train.txt:2, byte 5 of the line: not valid UTF-8"),
+    ("test", b"line\n" * 300_000 + b"\xc3\n", {}, "test.txt:300001, byte 1 of the line: not valid UTF-8"),
+    *((split, b"\n \n\n", {"subwords": n}, f"{split}.txt contains no word") for split in SPLITS[:2] for n in (0, 2)),
+    *(
+        (split, LONG, {"subwords": n, "tokenizer": tokenizer}, split + TOO_LONG)
+        for split, tokenizer in (("train", "whitespace"), ("valid", "words"))
+        for n in (0, 500)
+    ),
+    ("test", b"a", {"tokenizer": "spaces"}, "Received: 'spaces'"),
+    ("test", b"a", {"subwords": -1}, "`subwords` must be a number of merges, or 0 for .* of words. Received: -1"),
+    ("test", b"a", {"subwords": 4, "vocabulary": GIVEN}, "`subwords` or `vocabulary`, not both"),
+    ("test", b"a", {"max_words": 0}, "`max_words` must be positive. Received: 0"),
+    ("test", b"a", {"max_words": 0, "subwords": 2}, "`max_words` must be positive. Received: 0"),
+    ("test", b"a", {"processes": 0}, "`processes` must be positive. Received: 0"),
+]
+
+
+@pytest.mark.parametrize("split, contents, arguments, message", BAD, ids=lambda one: repr(one)[:40])
+def test_bad_input_leaves_nothing_behind(folder, tmp_path, split, contents, arguments, message):
+    path = folder / f"{split}.txt"
+    path.unlink() if contents is None else path.write_bytes(contents)
+    refused(prepare, folder, tmp_path / "data", min_count=1, **arguments, match=message)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
-
-
-def test_unknown_tokenizer(folder, tmp_path):
-    with pytest.raises(ValueError, match="Received: 'spaces'"):
-        prepare(folder, tmp_path / "data", tokenizer="spaces")
 
 
 def test_lines_end_with_one_token_each(folder, tmp_path):
@@ -350,16 +320,7 @@ def test_the_same_pieces_are_kept_and_others_refused(folder, tmp_path):
     before = snapshot(tmp_path / "data")
     assert prepare(folder, tmp_path / "data", subwords=6).metadata["unit"] == "sub-word"
     for subwords in (0, 5):
-        with pytest.raises(ValueError, match="Remove it, or choose another"):
-            prepare(folder, tmp_path / "data", subwords=subwords)
+        refused(prepare, folder, tmp_path / "data", subwords=subwords, match="Remove it, or choose another")
     assert snapshot(tmp_path / "data") == before
     prepare(folder, tmp_path / "words")
-    with pytest.raises(ValueError, match="Remove it, or choose another"):
-        prepare(folder, tmp_path / "words", subwords=6)
-
-
-def test_a_negative_number_of_merges_is_refused(folder, tmp_path):
-    with pytest.raises(
-        ValueError, match="`subwords` must be a number of merges, or 0 for a corpus of words. Received: -1"
-    ):
-        prepare(folder, tmp_path / "data", subwords=-1)
+    refused(prepare, folder, tmp_path / "words", subwords=6, match="Remove it, or choose another")

@@ -1,6 +1,7 @@
 """Corpora of several shards: made in processes, after a kill, and read back whole or not at all."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 import keras_adaptive.data
 from keras_adaptive.data import SPECIAL_WORDS, SPLITS, Vocabulary, load_corpus, prepare
 from keras_adaptive.data.preparation import workers
+from tests.support.refusals import refused
+from tests.support.text import write_splits
 
 pytestmark = [pytest.mark.once, pytest.mark.processes]
 
@@ -30,11 +33,7 @@ UNITS = {
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = tmp_path / "text"
-    folder.mkdir()
-    for split, text in TEXTS.items():
-        (folder / f"{split}.txt").write_bytes(text.encode())
-    return folder
+    return write_splits(tmp_path / "text", "", **TEXTS)
 
 
 @pytest.fixture
@@ -51,10 +50,8 @@ def test_shards_hold_what_one_file_holds(folder, tmp_path, monkeypatch, units):
     one = prepare(folder, tmp_path / "one", min_count=2, **UNITS[units])
     monkeypatch.setattr("keras_adaptive.data.preparation.prepare._PART", 50)
     many = prepare(folder, tmp_path / "many", min_count=2, **UNITS[units])
-    assert (
-        len(list(many.data_dir.glob("train-*-of-00005.tokens"))) == 5 and not (many.data_dir / "train.tokens").exists()
-    )
-    assert (many.data_dir / "valid.tokens").exists()
+    assert len(list(many.data_dir.glob("train-*-of-00005.tokens"))) == 5
+    assert not (many.data_dir / "train.tokens").exists() and (many.data_dir / "valid.tokens").exists()
     for split in SPLITS:
         np.testing.assert_array_equal(np.asarray(many.tokens(split)), one.tokens(split))
         np.testing.assert_array_equal(np.asarray(many.words(split)), one.words(split))
@@ -78,8 +75,8 @@ def test_the_number_of_processes_makes_no_difference(folder, tmp_path, monkeypat
 def test_bad_text_is_found_by_any_process(folder, tmp_path):
     (folder / "train.txt").write_bytes(b"the cat\n" * 20 + b"the \xff\n" + b"\xff" * 40)
     for processes in (1, 2):
-        with pytest.raises(ValueError, match="train.txt:21, byte 5 of the line: not valid UTF-8"):
-            prepare(folder, tmp_path / "data", processes=processes)
+        bad = "train.txt:21, byte 5 of the line: not valid UTF-8"
+        refused(prepare, folder, tmp_path / "data", processes=processes, match=bad)
         assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
@@ -121,8 +118,7 @@ def test_a_killed_preparation_goes_on(folder, tmp_path, lines, processes, before
     data = tmp_path / "data"
     prepare_and_kill(folder, data, lines, processes)
     assert not data.exists() and not (tmp_path / "data.partial" / "corpus.json").exists()
-    with pytest.raises(ValueError, match="holds no corpus"):
-        load_corpus(data)
+    refused(load_corpus, data, match="holds no corpus")
     report = []
     prepare(folder, data, min_count=1, report=report.append)
     kept = ["which were read before" in line for line in report]
@@ -146,8 +142,7 @@ def test_another_text_begins_anew(folder, tmp_path):
 def test_two_preparations_of_one_corpus(folder, tmp_path):
     (tmp_path / "data.partial").mkdir()
     with filelock.FileLock(tmp_path / "data.partial" / "lock"):
-        with pytest.raises(ValueError, match="Another process is making .*data: wait until it ends"):
-            prepare(folder, tmp_path / "data")
+        refused(prepare, folder, tmp_path / "data", match="Another process is making .*data: wait until it ends")
     assert not (tmp_path / "data").exists()
 
 
@@ -172,11 +167,10 @@ def test_a_damaged_shard_is_named(folder, tmp_path, how, name):
     corpus.verify(*SPLITS)
     damage(corpus.data_dir / name, how)
     for read in (lambda: corpus.verify(*SPLITS), lambda: prepare(folder, corpus.data_dir, min_count=1, subwords=6)):
-        with pytest.raises(ValueError, match=f"{name} .*{DAMAGES[how]}"):
-            read()
+        refused(read, match=f"{name} .*{DAMAGES[how]}")
     if how != "changed":
-        with pytest.raises(ValueError, match=f"{name} .*{DAMAGES[how]}"):
-            corpus.words("train") if "words" in name else corpus.tokens(name[: name.index(".")].split("-")[0])
+        split, kind = re.match(r"(\w+).*\.(\w+)", name).groups()
+        refused(getattr(corpus, kind), split, match=f"{name} .*{DAMAGES[how]}")
 
 
 def test_a_part_without_words_is_no_hindrance(folder, tmp_path, monkeypatch):
@@ -186,8 +180,3 @@ def test_a_part_without_words_is_no_hindrance(folder, tmp_path, monkeypatch):
     sizes = [shard["tokens"] for shard in corpus.metadata["splits"]["train"]["shards"]["tokens"]]
     assert 0 in sizes and len(corpus.tokens("train")) == sum(sizes)
     corpus.verify(*SPLITS)
-
-
-def test_no_processes_are_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match="`processes` must be positive. Received: 0"):
-        prepare(folder, tmp_path / "data", processes=0)
