@@ -3,19 +3,14 @@
 import numpy as np
 import pytest
 
-from keras_adaptive.data import Vocabulary, draw_passages, prepare
+from keras_adaptive.data import Vocabulary, draw_passages
 from keras_adaptive.data.passages import ABBREVIATIONS, END_MARKS, GAP, is_broad, passage_bounds
+from tests.support.refusals import refused
+from tests.support.text import prepared
 
 pytestmark = pytest.mark.once
 
 LENGTH = 100
-
-
-def write(folder, text):
-    folder.mkdir()
-    for split in ("train", "valid", "test"):
-        (folder / f"{split}.txt").write_text(text, encoding="utf-8")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +20,7 @@ def corpus(tmp_path_factory):
     types = [*(f"w{i}" for i in range(150)), *(12 * [".", "!", "?", "\n"]), *("Mr", "St", "I", "17", "--", "rare")]
     words = [*random.choice(types, 6_000), *3 * [*map(str, range(100))], "end", "."]
     text = " ".join(words) + " unseen .\n"
-    folder = write(tmp_path_factory.mktemp("text") / "in", text)
-    (folder / "train.txt").write_text(text.replace(" rare ", " once "), encoding="utf-8")
-    return prepare(folder, folder / "corpus", min_count=1)
+    return prepared(tmp_path_factory.mktemp("text"), text, train=text.replace(" rare ", " once "))
 
 
 def ends_sentence(words, place):
@@ -54,8 +47,9 @@ def test_all_passages_are_those_of_the_definition(corpus, broad):
     expected = list(all_passages(words, broad))
     assert len(expected) > 10 and "<unk>" in words
     assert draw_passages(corpus, "test", len(expected), broad=broad, length=LENGTH) == expected
-    with pytest.raises(ValueError, match=f"`count` must be at most {len(expected)}: test of .* no more passages"):
-        draw_passages(corpus, "test", len(expected) + 1, broad=broad, length=LENGTH)
+    how = {"broad": broad, "length": LENGTH}
+    match = f"`count` must be at most {len(expected)}: test of .* no more passages"
+    refused(draw_passages, corpus, "test", len(expected) + 1, **how, match=match)
 
 
 @pytest.mark.parametrize("begin, kept", [(0, False), (1, True), (10, True), (11, True), (12, False)])
@@ -108,8 +102,7 @@ def test_a_seed_draws_the_same_passages(corpus):
     ids=str,
 )
 def test_bad_input(corpus, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        draw_passages(corpus, **{"split": "test", "count": 3, "length": LENGTH, **arguments})
+    refused(draw_passages, corpus, **{"split": "test", "count": 3, "length": LENGTH, **arguments}, match=message)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +115,6 @@ def test_bad_input(corpus, arguments, message):
     ids=["no marks", "characters", "one word"],
 )
 def test_corpora_without_passages(tmp_path, text, how, message):
-    corpus = prepare(write(tmp_path / "in", text), tmp_path / "out", min_count=1, **how)
+    corpus = prepared(tmp_path, text, **how)
     for broad in (False, True):
-        with pytest.raises(ValueError, match=message):
-            draw_passages(corpus, "test", 1, broad=broad)
+        refused(draw_passages, corpus, "test", 1, broad=broad, match=message)

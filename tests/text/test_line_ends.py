@@ -5,12 +5,13 @@ import io
 import numpy as np
 import pytest
 
-from keras_adaptive.data import TextCodec, Vocabulary, prepare
+from keras_adaptive.data import SPLITS, TextCodec, Vocabulary
 from keras_adaptive.data.codecs.lines import split_lines
 from keras_adaptive.evaluation import lengths
 from keras_adaptive.export import GraphText
 from keras_adaptive.files import read_text_lines
 from keras_adaptive.text import TextBatches, TextModel, text_dataset
+from tests.support.text import prepared
 from tests.support.tiny import language_model
 from trainers.page.served_run import ServedRun
 
@@ -32,9 +33,7 @@ UNITS = {
 @pytest.fixture(scope="module", params=UNITS)
 def corpus(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
-    for split, end in {"train": "\r\n", "valid": "\n", "test": "\r"}.items():
-        (folder / f"{split}.txt").write_bytes(f"{TEXT}{end}".encode())
-    return prepare(folder, folder / "corpus", min_count=1, **UNITS[request.param])
+    return prepared(folder, f"{TEXT}\n", train=f"{TEXT}\r\n", test=f"{TEXT}\r", **UNITS[request.param])
 
 
 @pytest.fixture
@@ -51,12 +50,11 @@ def test_a_text_has_the_same_lines_everywhere():
 
 
 def test_tokens_of_prepared_text(corpus, expected):
-    for split in ("train", "valid", "test"):
+    for split in SPLITS:
         assert corpus.vocabulary.decode(corpus.tokens(split)) == expected
     if corpus.metadata["tokenizer"] != "ptb_characters":  # whose files are no text
-        assert {lengths(corpus, split)["byte"] for split in ("train", "valid", "test")} == {
-            len("\n".join(LINES).encode()) + 1
-        }
+        size = len("\n".join(LINES).encode()) + 1
+        assert {lengths(corpus, split)["byte"] for split in SPLITS} == {size}
 
 
 def test_tokens_of_text_in_python(corpus, expected, monkeypatch):

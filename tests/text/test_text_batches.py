@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from keras_adaptive.data import BlockBatches, TextCodec, Vocabulary, prepare
+from keras_adaptive.data import BlockBatches, TextCodec, Vocabulary
 from keras_adaptive.text import TextBatches, text_dataset
 from tests.support.backends import BACKEND
-from tests.support.text import NASTY
+from tests.support.refusals import refused
+from tests.support.text import NASTY, prepared
 from tests.support.tiny import WORDS, language_model
 
 LINES = [*NASTY, "the cat sat", "", "the cat"] * 2
@@ -14,7 +15,7 @@ UNITS = {
     "words": {"min_count": 3},
     "marks": {"tokenizer": "words", "min_count": 1},
     "characters": {"tokenizer": "characters", "min_count": 3},
-    "bytes": {"tokenizer": "bytes"},
+    "bytes": {"tokenizer": "bytes", "min_count": 3},
     "sub-words": {"subwords": 8, "min_count": 1},
 }
 CODEC = TextCodec(Vocabulary(WORDS, range(len(WORDS), 0, -1)))
@@ -23,10 +24,7 @@ on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="its graphs t
 
 @pytest.fixture(scope="module", params=UNITS)
 def corpus(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("text")
-    for split in ("train", "valid", "test"):
-        (folder / f"{split}.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    return prepare(folder, folder / "corpus", **UNITS[request.param])
+    return prepared(tmp_path_factory.mktemp("text"), "\n".join([*LINES, ""]), **UNITS[request.param])
 
 
 def assert_equal(batches, expected):
@@ -87,7 +85,5 @@ def test_graphs_make_the_batches_of_the_corpus(corpus):
 
 @pytest.mark.once
 def test_sizes_that_are_not_positive_are_refused():
-    with pytest.raises(ValueError, match="`length` and `batch_size` must be positive. Received: 0 and 4"):
-        text_dataset(None, None, 0, 4)
-    with pytest.raises(ValueError, match="`length` must be from 1 to the number of tokens"):
-        TextBatches([], CODEC, 4, 2, seed=1)
+    refused(text_dataset, None, None, 0, 4, match="`length` and `batch_size` must be positive. Received: 0 and 4")
+    refused(TextBatches, [], CODEC, 4, 2, seed=1, match="`length` must be from 1 to the number of tokens")

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_adaptive.data import EOS, PAD, BlockBatches, SentenceBatches
+from keras_adaptive.data import EOS, PAD, BlockBatches, ContextWindows, SentenceBatches, StreamBatches
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.once
 
@@ -96,12 +97,6 @@ def test_batches_start_and_stop_anywhere(kind):
         np.testing.assert_array_equal(b, batches.batch(t))
 
 
-@both
-def test_negative_seed(kind):
-    with pytest.raises(ValueError, match="`seed` must not be negative. Received: -1"):
-        make(kind, distinct(9), seed=-1)
-
-
 def test_blocks_in_order_with_padding():
     batches = BlockBatches(distinct(10), length=4, batch_size=2, seed=0, shuffle=False)
     (inputs, targets, weights), (last_inputs, last_targets, last_weights) = epoch(batches)
@@ -118,17 +113,6 @@ def test_blocks_have_one_shape(size, length, batch_size):
     blocks = -(-size // length)
     assert len(batches) == -(-blocks // batch_size)
     assert {array.shape for batch in epoch(batches) for array in batch} == {(batch_size, length)}
-
-
-@pytest.mark.parametrize("length", [0, 10])
-def test_split_shorter_than_a_block(length):
-    with pytest.raises(ValueError, match=rf"number of tokens \(9\). Received: {length}"):
-        BlockBatches(distinct(9), length, 1, seed=0)
-
-
-def test_batch_size_must_be_positive():
-    with pytest.raises(ValueError, match="`batch_size` must be positive"):
-        BlockBatches(distinct(9), 3, 0, seed=0)
 
 
 def test_a_sentence_begins_after_the_end_of_the_last_one():
@@ -165,15 +149,34 @@ def test_sentences_meet_others_of_their_length_in_few_shapes(sizes):
         assert length == 8 or (used > length * 0.6).all()
 
 
+USUAL = {
+    BlockBatches: {"length": 3, "batch_size": 1, "seed": 0},
+    SentenceBatches: {"tokens_per_batch": 16, "seed": 0, "max_length": 8},
+    StreamBatches: {"bptt": 5, "batch_size": 2, "seed": 0},
+    ContextWindows: {"block": 4, "context": 4},
+}
+
+
 @pytest.mark.parametrize(
-    "arguments, message",
+    "cls, arguments, message",
     [
-        ({"tokens_per_batch": 7}, r"at least `max_length` \(8\). Received: 7"),
-        ({"max_length": 0}, "must be positive. Received: max_length=0"),
-        ({"tokens": []}, "must not be empty"),
+        (BlockBatches, {"length": 0}, r"number of tokens \(9\). Received: 0"),
+        (BlockBatches, {"length": 10}, r"number of tokens \(9\). Received: 10"),
+        (BlockBatches, {"batch_size": 0}, "`batch_size` must be positive"),
+        (BlockBatches, {"seed": -1}, "`seed` must not be negative. Received: -1"),
+        (SentenceBatches, {"seed": -1}, "`seed` must not be negative. Received: -1"),
+        (SentenceBatches, {"tokens_per_batch": 7}, r"at least `max_length` \(8\). Received: 7"),
+        (SentenceBatches, {"max_length": 0}, "must be positive. Received: max_length=0"),
+        (SentenceBatches, {"tokens": []}, "must not be empty"),
+        (StreamBatches, {"bptt": 4}, "`bptt` must be at least 5 tokens. Received: bptt=4"),
+        (StreamBatches, {"batch_size": 0}, r"from 1 to the number of tokens \(9\). Received: batch_size=0"),
+        (StreamBatches, {"batch_size": 10}, r"tokens \(9\). Received: batch_size=10. Use fewer streams"),
+        (StreamBatches, {"seed": -1}, "`seed` must not be negative"),
+        (ContextWindows, {"block": 0}, "Received: block=0"),
+        (ContextWindows, {"context": -1}, "context=-1"),
+        (ContextWindows, {"batch_size": 0}, "batch_size=0"),
+        (ContextWindows, {"tokens": []}, "must not be empty"),
     ],
 )
-def test_sentences_refuse(arguments, message):
-    usual = {"tokens": distinct(9), "tokens_per_batch": 16, "seed": 0, "max_length": 8}
-    with pytest.raises(ValueError, match=message):
-        SentenceBatches(**usual | arguments)
+def test_sizes_that_make_no_sense_are_refused(cls, arguments, message):
+    refused(cls, **{"tokens": distinct(9), **USUAL[cls], **arguments}, match=message)

@@ -116,17 +116,3 @@ def test_few_lengths():
 def test_types():
     inputs, targets, weights = next(iter(ContextWindows(stream([3]).astype(np.uint16), 4, 4)))
     assert (inputs.dtype, targets.dtype, weights.dtype) == (np.int32, np.int32, np.float32)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"block": 0}, "Received: block=0"),
-        ({"context": -1}, "context=-1"),
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"tokens": []}, "must not be empty"),
-    ],
-)
-def test_refuses(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ContextWindows(**{"tokens": stream([3]), "block": 4, "context": 4} | arguments)

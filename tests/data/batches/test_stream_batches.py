@@ -88,17 +88,3 @@ def test_the_rate_follows_the_length():
     batches = StreamBatches(distinct(3000), 20, 2, seed=1)
     for t in (0, 1, len(batches) - 1, len(batches) + 2):
         assert batches.rate_factor(t) == batches.batch(t)[1].shape[1] / 20
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"bptt": 4}, "`bptt` must be at least 5 tokens. Received: bptt=4"),
-        ({"batch_size": 0}, r"from 1 to the number of tokens \(9\). Received: batch_size=0"),
-        ({"batch_size": 10}, r"from 1 to the number of tokens \(9\). Received: batch_size=10. Use fewer streams"),
-        ({"seed": -1}, "`seed` must not be negative"),
-    ],
-)
-def test_streams_refuse(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        StreamBatches(**{"tokens": distinct(9), "bptt": 5, "batch_size": 2, "seed": 0} | arguments)

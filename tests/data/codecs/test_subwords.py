@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from keras_adaptive.data import TOKENIZERS, UNITS, Subwords, begins_word, detokenize_subwords
 from keras_adaptive.data.codecs.vocabulary import SPECIAL_WORDS
+from tests.support.refusals import refused
 from tests.support.text import NASTY
 
 pytestmark = pytest.mark.once
@@ -108,10 +109,7 @@ def test_many_words_are_cut_as_one_by_one(subwords, counts, monkeypatch):
 def test_the_vocabulary_counts_the_pieces_and_knows_every_byte(subwords, counts):
     vocabulary = subwords.vocabulary(counts)
     pieces = Counter(p for word, parts in zip(counts, subwords.pieces(counts)) for p in parts * counts[word])
-    assert dict(zip(vocabulary.words, vocabulary.counts.tolist())) == {
-        **dict.fromkeys(vocabulary.words, 0),
-        **pieces,
-    }
+    assert dict(zip(vocabulary.words, vocabulary.counts.tolist())) == dict.fromkeys(vocabulary.words, 0) | pieces
     assert len(vocabulary) % 8 == 0 and vocabulary.words[:4] == list(SPECIAL_WORDS)
     assert (vocabulary.counts[4:-1] >= vocabulary.counts[5:]).all()
     new = "".join(map(chr, range(0x21, 0x250)))
@@ -146,21 +144,14 @@ def test_saved_merges_load(subwords, tmp_path):
 )
 def test_bad_merges_are_refused(tmp_path, text):
     (tmp_path / "merges.txt").write_bytes(text.encode("latin-1"))
-    with pytest.raises(
-        ValueError, match="merges.txt is not a file of merges, or is damaged .Merge [12] must have two pieces"
-    ):
-        Subwords.load(tmp_path / "merges.txt")
+    match = "merges.txt is not a file of merges, or is damaged .Merge [12] must have two pieces"
+    refused(Subwords.load, tmp_path / "merges.txt", match=match)
 
 
-@pytest.mark.parametrize("words", [[""], ["the", "a b"], ["a\n"], ["\u00a0"]])
-def test_only_words_are_cut(subwords, words):
-    with pytest.raises(ValueError, match="`words` must be single words. Received:"):
-        list(subwords.pieces(words))
-
-
-def test_no_merges_are_refused():
-    with pytest.raises(ValueError, match="`merges` must be positive. Received: 0"):
-        Subwords.learn({"a": 2}, 0)
+def test_only_words_are_cut_by_a_merge_at_least(subwords):
+    for words in ([""], ["the", "a b"], ["a\n"], ["\u00a0"]):
+        refused(lambda words=words: list(subwords.pieces(words)), match="`words` must be single words. Received:")
+    refused(Subwords.learn, {"a": 2}, 0, match="`merges` must be positive. Received: 0")
 
 
 def test_a_missing_package_is_named_with_the_command(subwords, monkeypatch):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_adaptive.data import BOS, EOS, PAD, UNK, Vocabulary
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.once
 
@@ -80,15 +81,11 @@ def test_sha256_depends_on_words_order_and_counts():
     assert len({Vocabulary.from_counts(counts).sha256 for counts in texts}) == 4
 
 
-@pytest.mark.parametrize("ids", [[8], [-1], [4, 100]])
-def test_decode_refuses_ids_outside(ids):
-    with pytest.raises(ValueError, match=f"from 0 to 7. Received: {ids[-1]}"):
-        Vocabulary.from_counts(Counter(a=1)).decode(ids)
-
-
-def test_encode_refuses_a_string():
-    with pytest.raises(ValueError, match="must be a list"):
-        Vocabulary.from_counts({"a": 1}).encode("a b")
+def test_ids_outside_and_strings_are_refused():
+    vocabulary = Vocabulary.from_counts(Counter(a=1))
+    for ids in ([8], [-1], [4, 100]):
+        refused(vocabulary.decode, ids, match=f"from 0 to 7. Received: {ids[-1]}")
+    refused(vocabulary.encode, "a b", match="must be a list")
 
 
 @pytest.mark.parametrize(
@@ -105,8 +102,7 @@ def test_encode_refuses_a_string():
 )
 def test_load_names_file_and_line(tmp_path, text, message):
     (tmp_path / "v.txt").write_bytes(text)
-    with pytest.raises(ValueError, match=re.escape(message)):
-        Vocabulary.load(tmp_path / "v.txt")
+    refused(Vocabulary.load, tmp_path / "v.txt", match=re.escape(message))
 
 
 def test_the_mark_of_editors_is_no_part_of_the_first_word(tmp_path):
@@ -138,5 +134,4 @@ def test_a_line_may_overwrite_a_word(tmp_path):
     ],
 )
 def test_constructor_refuses(words, counts, message):
-    with pytest.raises(ValueError, match=message):
-        Vocabulary(words, counts)
+    refused(Vocabulary, words, counts, match=message)

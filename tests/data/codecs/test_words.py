@@ -52,11 +52,5 @@ def test_only_white_space_is_lost(text):
 
 
 def test_whitespace_keeps_tokens_as_they_are():
-    assert TOKENIZERS["whitespace"](" = = the @-@ <unk>\u00a0don't \n") == [
-        "=",
-        "=",
-        "the",
-        "@-@",
-        "<unk>",
-        "don't",
-    ]
+    tokens = TOKENIZERS["whitespace"](" = = the @-@ <unk>\u00a0don't \n")
+    assert tokens == ["=", "=", "the", "@-@", "<unk>", "don't"]

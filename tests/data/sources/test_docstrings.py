@@ -4,6 +4,7 @@ import pytest
 
 from keras_adaptive.data import write_docstrings
 from keras_adaptive.data.sources import docstrings
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.once
 
@@ -82,8 +83,7 @@ def test_packages_come_only_when_asked_for(package, tmp_path):
 
 @pytest.mark.parametrize("name", ["no_such_package", "pack.tests", "../pack", "sys"])
 def test_packages_must_be_installed(package, tmp_path, name):
-    with pytest.raises(ValueError, match="installed packages with Python files"):
-        write_docstrings(tmp_path, [name])
+    refused(write_docstrings, tmp_path, [name], match="installed packages with Python files")
 
 
 def test_a_document_is_wholly_in_one_split(package, tmp_path):

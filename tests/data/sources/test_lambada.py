@@ -9,6 +9,7 @@ import pytest
 from keras_adaptive.data import PUBLIC_CORPORA, prepare_public
 from keras_adaptive.data.sources.archives import unpack
 from tests.support.archives import files_in, read, tarred
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.once
 
@@ -67,8 +68,7 @@ def test_novels_become_the_training_text_and_rare_words_unknown(small, tmp_path)
 )
 def test_another_text_is_refused(small, tmp_path, fields, message):
     small(**fields)
-    with pytest.raises(ValueError, match=re.escape(message)):
-        prepare_public("tiny", tmp_path / "in", tmp_path / "out")
+    refused(prepare_public, "tiny", tmp_path / "in", tmp_path / "out", match=re.escape(message))
     assert not (tmp_path / "out").exists()
 
 
@@ -103,17 +103,18 @@ BAD = {
 
 @pytest.mark.parametrize("kind", BAD)
 def test_an_archive_within_the_archive_is_not_trusted(tmp_path, kind):
-    (tmp_path / "archive").write_bytes(packed(BAD[kind]))
-    with pytest.raises(ValueError, match="train-novels.tar (in .*archive is not a zip or tar|unpacks to more than)"):
-        unpack(tmp_path / "archive", MEMBERS, tmp_path / "texts", most=10**6)
+    archive, match = tmp_path / "archive", "train-novels.tar (in .*archive is not a zip or tar|unpacks to more than)"
+    archive.write_bytes(packed(BAD[kind]))
+    refused(unpack, archive, MEMBERS, tmp_path / "texts", most=10**6, match=match)
     assert files_in(tmp_path) == {"archive"}
 
 
 def test_sizes_that_lead_back_are_not_followed(tmp_path):
     """The archive itself would be read without end."""
-    (tmp_path / "archive").write_bytes(BAD["a size that leads back"])
-    with pytest.raises(ValueError, match="archive (is not a zip or tar|lacks)"):
-        unpack(tmp_path / "archive", MEMBERS, tmp_path / "texts", most=10**6)
+    archive = tmp_path / "archive"
+    archive.write_bytes(BAD["a size that leads back"])
+    match = "archive (is not a zip or tar|lacks)"
+    refused(unpack, archive, MEMBERS, tmp_path / "texts", most=10**6, match=match)
 
 
 def test_links_to_novels_are_not_followed(tmp_path):

@@ -11,6 +11,8 @@ import pytest
 from keras_adaptive.data import PUBLIC_CORPORA, SPECIAL_WORDS, SPLITS, Vocabulary, prepare, prepare_public
 from keras_adaptive.data.sources.public_corpora import fetch_texts
 from tests.support.archives import NAMED, TEXTS, TOKENS, files_in, read, tarred, zipped
+from tests.support.refusals import refused
+from tests.support.text import write_splits
 
 pytestmark = pytest.mark.once
 
@@ -39,9 +41,8 @@ def test_an_archive_that_was_there_is_never_removed(site, tmp_path, tiny):
     archive = tmp_path / "tiny.zip"
     for content in (wrong, b"no archive"):
         archive.write_bytes(content)
-        with pytest.raises(
-            OSError, match=f"Received: .* {archive} was there already: remove it to download it"
-        ) as error:
+        kept = f"Received: .* {archive} was there already: remove it to download it"
+        with pytest.raises(OSError, match=kept) as error:
             fetch_texts("tiny", tmp_path, mirrors)
         assert archive.read_bytes() == content and str(error.value).count("was there already") == 1
     assert not site.requests
@@ -67,18 +68,14 @@ def test_texts_that_were_there_are_compared_too(tmp_path, tiny, of):
     parts = [TEXTS[split] for split in SPLITS]
     each = dict(zip(SPLITS, parts)) if of == "each" else {"all": b"".join(parts)}
     tiny(text_sums={name: hashlib.sha1(text).hexdigest() for name, text in each.items()})
-    texts = tmp_path / "tiny"
-    texts.mkdir()
-    for split, text in TEXTS.items():
-        (texts / f"{split}.txt").write_bytes(text)
+    texts = write_splits(tmp_path / "tiny", "", **TEXTS)
     assert fetch_texts("tiny", tmp_path) == texts
     (texts / "valid.txt").write_bytes(b"the god\n\n")  # of the same length and counts
-    with pytest.raises(ValueError, match=f"valid.txt.* must have the published sha1 .* {texts} was there already: rem"):
-        fetch_texts("tiny", tmp_path)
+    changed = f"valid.txt.* must have the published sha1 .* {texts} was there already: rem"
+    refused(fetch_texts, "tiny", tmp_path, match=changed)
     assert fetch_texts("tiny", tmp_path, checksums=False) == texts
     (texts / "valid.txt").unlink()
-    with pytest.raises(ValueError, match=f"valid.txt is missing. .* {texts} was there already: remove"):
-        fetch_texts("tiny", tmp_path)
+    refused(fetch_texts, "tiny", tmp_path, match=f"valid.txt is missing. .* {texts} was there already: remove")
 
 
 def test_the_published_checksums_belong_to_archives_and_splits():
@@ -113,12 +110,11 @@ def test_a_public_corpus_is_prepared(site, tmp_path, tiny):
 )
 def test_other_counts_than_the_published_are_refused(site, tmp_path, tiny, published, message):
     tiny(mirrors=(site.add("tiny.zip", zipped(NAMED)),), **published)
-    with pytest.raises(ValueError, match=re.escape(message)):
-        prepare_public("tiny", tmp_path / "in", tmp_path / "out")
+    places = tmp_path / "in", tmp_path / "out"
+    refused(prepare_public, "tiny", *places, match=re.escape(message))
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
     prepare(tmp_path / "in" / "tiny", tmp_path / "out", min_count=1)
-    with pytest.raises(ValueError, match=re.escape(message)):  # nor does it pass because it is there already
-        prepare_public("tiny", tmp_path / "in", tmp_path / "out")
+    refused(prepare_public, "tiny", *places, match=re.escape(message))  # nor because it is there already
 
 
 def test_one_text_is_divided_into_the_splits(site, tmp_path, tiny):
@@ -138,16 +134,16 @@ def test_one_text_is_divided_into_the_splits(site, tmp_path, tiny):
 
 
 def test_an_unknown_name(tmp_path):
-    with pytest.raises(ValueError, match="`name` must be one of .*'wikitext-2'.* Received: 'wikitext-1'"):
-        prepare_public("wikitext-1", tmp_path / "in", tmp_path / "out")
+    match = "`name` must be one of .*'wikitext-2'.* Received: 'wikitext-1'"
+    refused(prepare_public, "wikitext-1", tmp_path / "in", tmp_path / "out", match=match)
 
 
 @pytest.mark.parametrize("tokenizer, message", [("bytes", "needs a tokenizer"), ("whitespace", "not both")])
 def test_units_that_do_not_fit_are_refused_before_the_download(site, tmp_path, tiny, tokenizer, message):
     tiny(mirrors=(site.add("tiny.zip", zipped(NAMED)),), tokenizer=tokenizer)
     given = Vocabulary([*SPECIAL_WORDS, "the"], [0] * 5)
-    with pytest.raises(ValueError, match=message):
-        prepare_public("tiny", tmp_path / "in", tmp_path / "out", subwords=2, vocabulary=given)
+    places = tmp_path / "in", tmp_path / "out"
+    refused(prepare_public, "tiny", *places, subwords=2, vocabulary=given, match=message)
     assert not site.requests and files_in(tmp_path) == set()
 
 
@@ -157,8 +153,8 @@ def test_types_are_held_to_the_published_min_count_only(site, tmp_path, tiny):
     given = Vocabulary([*SPECIAL_WORDS, "the"], [0] * 5)
     assert len(prepare_public("tiny", tmp_path / "in", tmp_path / "given", vocabulary=given).vocabulary) == 5
     tiny(published={**TOKENS, "test": {"tokens": 9}})
-    with pytest.raises(ValueError, match="test tokens 3"):
-        prepare_public("tiny", tmp_path / "in", tmp_path / "other", min_count=2)
+    places = tmp_path / "in", tmp_path / "other"
+    refused(prepare_public, "tiny", *places, min_count=2, match="test tokens 3")
 
 
 @pytest.mark.parametrize("name", PUBLIC_CORPORA)
