@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "backend": set(),
     "ops": {"backend"},
     "losses": FLOORS,
-    "layers": {"losses"} | FLOORS | GROUND,
+    "layers": {"losses", "metrics"} | FLOORS | GROUND,
     "models": {"layers", "losses", "metrics"} | FLOORS | GROUND,
     **{name: FLOORS | GROUND for name in LEAVES},
     "callbacks": {"metrics", "optimizers"} | FLOORS | GROUND,

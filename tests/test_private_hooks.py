@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = [path for folder in ("keras_adaptive", "trainers") for path in sorted((ROOT / folder).rglob("*.py"))]
 BACKEND = keras.config.backend()
 # Names of functions and attributes of our own classes that Keras uses for its own classes.
-OURS = {"_buffers", "_dtype", "_metrics", "_version"}
+OURS = {"_buffers", "_dtype", "_version"}
 
 VARIABLE = keras.Variable(0.0)
 COMPILED = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -103,6 +103,11 @@ HOOKS = {
         {"tensorflow", "jax", "torch"},
     ),
     "_compile_loss": (COMPILED, "The losses of the model, as Keras resolves them.", {"tensorflow", "jax", "torch"}),
+    "_metrics": (
+        keras.layers.Layer(),
+        "A metric that an output gets at its first call, after Keras has locked it, and that no file contains.",
+        {"tensorflow", "jax", "torch"},
+    ),
     "_compile_metrics": (COMPILED, "Its metrics.", {"tensorflow", "jax", "torch"}),
     "_flat_losses": (
         COMPILED._compile_loss,

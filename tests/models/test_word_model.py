@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_adaptive import losses
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_adaptive.models import WordModel
 from tests.support.backends import BACKEND, numpy, weight_gradients
@@ -109,9 +110,60 @@ def test_masked_targets_do_not_count_in_an_added_loss():
     weighted = compile(keras.Model([ids, next_ids, shares], softmax(hidden, next_ids, shares)), "sgd")
     nll = numpy(softmax.nll(keras.Model(ids, hidden)(tokens), targets))
     counts = tokens > 0
-    np.testing.assert_allclose(plain.evaluate([tokens, targets], verbose=0), nll[counts].mean(), rtol=1e-5)
-    expected = np.average(nll, weights=weights * counts)
-    np.testing.assert_allclose(weighted.evaluate([tokens, targets, weights], verbose=0), expected, rtol=1e-5)
+    for model, data, expected in [
+        (plain, [tokens, targets], nll[counts].mean()),
+        (weighted, [tokens, targets, weights], np.average(nll, weights=weights * counts)),
+    ]:
+        np.testing.assert_allclose(model.evaluate(data, verbose=0), [expected, np.exp(expected)], rtol=1e-5)
+
+
+@pytest.mark.parametrize("subclassed", [False, True])
+def test_an_added_loss_reports_the_perplexity_of_all_targets_of_an_epoch(subclassed, tmp_path):
+    """Batches have other weights, so exp of the mean of their losses would be another number."""
+    tokens, targets, weights = batch(5)
+    data = [tokens, targets, weights]
+    smooth = losses.CrossEntropy(label_smoothing=0.1)
+    softmax = AdaptiveSoftmax(VOCABULARY, (5, 10), factor=2, loss=smooth, name="words")
+    words = keras.layers.Embedding(VOCABULARY, 8)
+    if subclassed:
+        model = Subclassed(words, softmax)
+    else:
+        inputs = [keras.Input((LENGTH,), dtype=dtype) for dtype in ("int32", "int32", "float32")]
+        model = keras.Model(inputs, softmax(words(inputs[0]), *inputs[1:]))
+    compile(model, keras.optimizers.SGD(0.0))
+    logs = model.fit(data, batch_size=2, epochs=2, shuffle=False, verbose=0).history
+    expected = np.exp(np.average(numpy(softmax.nll(words(tokens), targets)), weights=weights))
+    np.testing.assert_allclose(logs["perplexity"], expected, rtol=1e-5)
+    assert abs(np.exp(logs["loss"][0]) / expected - 1) > 1e-3
+    found = model.evaluate(data, batch_size=2, verbose=0, return_dict=True)
+    assert [*found] == ["loss", "perplexity"] and found["perplexity"] == pytest.approx(expected, rel=1e-5)
+    if not subclassed:
+        model.save_weights(tmp_path / "model.weights.h5")
+        model.load_weights(tmp_path / "model.weights.h5")
+
+
+@pytest.mark.once
+def test_two_outputs_that_add_their_losses_report_a_perplexity_each():
+    tokens, targets, _ = batch(4)
+    ids, next_ids = keras.Input((LENGTH,), dtype="int32"), keras.Input((LENGTH,), dtype="int32")
+    words = keras.layers.Embedding(VOCABULARY, DIM)
+    outputs = {name: AdaptiveSoftmax(VOCABULARY, (), name=name) for name in ("next", "same")}
+    hidden = words(ids)
+    model = keras.Model([ids, next_ids], [outputs["next"](hidden, next_ids), outputs["same"](hidden, ids)])
+    logs = compile(model, "sgd").evaluate([tokens, targets], verbose=0, return_dict=True)
+    for name, expected in {"next": targets, "same": tokens}.items():
+        nll = numpy(outputs[name].nll(words(tokens), expected))
+        assert logs.pop(f"{name}_perplexity") == pytest.approx(np.exp(nll.mean()), rel=1e-5)
+    assert [*logs] == ["loss"]
+
+
+class Subclassed(keras.Model):
+    def __init__(self, words, softmax):
+        super().__init__()
+        self.words, self.softmax = words, softmax
+
+    def call(self, inputs):
+        return self.softmax(self.words(inputs[0]), inputs[1], inputs[2])
 
 
 def test_losses_of_layers_are_added():

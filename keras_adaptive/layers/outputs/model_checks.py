@@ -1,6 +1,7 @@
 """Checks of the model that calls an output layer: its compiled loss and metrics, and its sample weights.
 
-Keras gives them to the model only. They would be silently wrong for some uses of an output layer.
+Keras gives them to the model only. They would be silently wrong for some uses of an output layer. The perplexity of an
+output that adds its loss is updated here too, since under JAX Keras keeps the metrics of `compute_loss` only.
 """
 
 import dataclasses
@@ -13,25 +14,37 @@ from typing import Any
 import keras
 
 from keras_adaptive.backend.running_fit import METHODS, restore_variables, running_fit
+from keras_adaptive.layers.outputs.added_loss import MeanLoss
 from keras_adaptive.layers.outputs.unsorted_ids import warn_if_unsorted
+from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.typing import Tensor
 
 # Losses and metrics of Keras that read probabilities but have no `from_logits`, by the names of their functions.
 READ_PROBABILITIES = {"categorical_generalized_cross_entropy", "dice", "kl_divergence", "poisson", "tversky"}
 
 
-def register(layer: keras.layers.Layer, tensor: Tensor, is_log_probs: bool) -> Tensor:
+def register(layer: keras.layers.Layer, tensor: Tensor, mean: MeanLoss | None = None) -> Tensor:
     """Registers `tensor`, which an output layer returns, with the compiled model that calls it, if any; returns it.
 
-    The tensor has the log-probabilities of all words or, if `is_log_probs` is false, hidden states, and the layer has
-    added the loss of their targets.
+    The tensor has hidden states if the layer has added the `mean` loss of their targets, and otherwise the
+    log-probabilities of all words.
     """
+    if mean is not None:
+        perplexity_of(layer)  # before Keras lists the metrics of the model
     model = _model_of(layer)
     if model is not None:
         if not hasattr(model, "output_checks"):
             model.output_checks = ModelChecks(model)
-        model.output_checks.add(layer, tensor, is_log_probs)
+        model.output_checks.add(layer, tensor, mean)
     return tensor
+
+
+def perplexity_of(layer: keras.layers.Layer) -> Perplexity:
+    """Returns the metric of the losses that an output layer adds, which no file of the model contains."""
+    metrics = layer._metrics
+    if not metrics:
+        metrics.append(Perplexity())
+    return metrics[0]
 
 
 def _model_of(layer):
@@ -68,6 +81,7 @@ class ModelChecks:
         self.results: list[Result] = []
         self.outputs: list[Result | None] = []  # one per output of the model
         self.adding: str | None = None  # name of an output layer that adds its loss to the losses of the model
+        self.means: dict[keras.layers.Layer, MeanLoss] = {}  # of the batch, by output layer
         self.has_own_loss = type(model).compute_loss is not keras.Model.compute_loss
         self.model = weakref.ref(model)
         for name in METHODS:
@@ -75,11 +89,16 @@ class ModelChecks:
         model.compute_loss = self._checking_loss(model.compute_loss)
         model.compute_metrics = self._checking_metrics(model.compute_metrics)
 
-    def add(self, layer: keras.layers.Layer, tensor: Tensor, is_log_probs: bool) -> None:
+    def add(self, layer: keras.layers.Layer, tensor: Tensor, mean: MeanLoss | None) -> None:
         """Registers a result of an output layer, for as long as the tensor exists."""
         self.results = [result for result in self.results if result.reference() is not None]
-        self.results.append(Result(weakref.ref(tensor), layer, is_log_probs))
-        if not is_log_probs and not self.has_own_loss:
+        self.results.append(Result(weakref.ref(tensor), layer, is_log_probs=mean is None))
+        if mean is not None:
+            self.means[layer] = mean
+            if len(self.means) > 1:  # logs are by name
+                for each in self.means:
+                    perplexity_of(each).name = f"{each.name}_perplexity"
+        if mean is not None and not self.has_own_loss:
             self.adding = layer.name
             if not hasattr(self.model(), "order_is_checked"):
                 self._check_order(layer, running_fit())
@@ -119,6 +138,9 @@ class ModelChecks:
                 self._check_weights({"sample_weight": sample_weight})
             self._check_hidden(compiled, "loss", y, y_pred)
             loss = compute_loss(x, y, y_pred, sample_weight, *args, **kwargs)
+            for layer, mean in self.means.items():
+                perplexity_of(layer).update_state(mean.nll, sample_weight=mean.count)
+            self.means = {}
             if compiled is not None and compiled.built:
                 structure = keras.tree.pack_sequence_as(compiled._y_pred_build_structure, self.outputs)
                 for path, objective, *_ in compiled._flat_losses:

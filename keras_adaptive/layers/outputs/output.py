@@ -10,7 +10,7 @@ from keras_adaptive.backend.replicas import check_summed_by_keras
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.added_loss import mean_loss
 from keras_adaptive.layers.outputs.defaults import TrainingSums, alternatives_in_chunks, dense_sums, hits_by_top_k
-from keras_adaptive.layers.outputs.model_checks import register
+from keras_adaptive.layers.outputs.model_checks import perplexity_of, register
 from keras_adaptive.layers.outputs.sampling import Sampling
 from keras_adaptive.losses.row_loss import RowLoss
 from keras_adaptive.losses.sampled import SampledLoss
@@ -51,7 +51,7 @@ class Output(Sampling, keras.layers.Layer):
         hidden: (…, hidden_dim).
         targets: (…) ids, optional, in a dtype that holds all of them exactly. With targets the layer adds the mean loss
             per target to the losses of the model and returns `hidden`, so that `model.compile(optimizer)` and
-            `model.fit([inputs, targets])` train it.
+            `model.fit([inputs, targets])` train it and report its perplexity.
         weights: (…) float, optional: the weight of each target in that mean, 0 for padding. Only their ratios matter.
         return_hidden: Whether to return `hidden` unchanged, which makes the layer a part of a functional model such as
             a `LanguageModel` without computing the log-probabilities of a whole batch.
@@ -108,11 +108,12 @@ class Output(Sampling, keras.layers.Layer):
         if return_hidden:
             return hidden
         if targets is None:
-            return register(self, self.compute_log_probs(self._prepared(hidden)), is_log_probs=True)
+            return register(self, self.compute_log_probs(self._prepared(hidden)))
         hidden = ops.cast(hidden, self.compute_dtype)
         weights = token_weights(targets, weights, hidden_mask, targets_mask)
-        self.add_loss(mean_loss(self, hidden, targets, weights, training))
-        return register(self, hidden, is_log_probs=False)
+        mean = mean_loss(self, hidden, targets, weights, training)
+        self.add_loss(mean.loss)
+        return register(self, hidden, mean)
 
     def compute_output_spec(
         self, hidden: Tensor, targets: Tensor | None = None, *args: Any, return_hidden: bool = False, **kwargs: Any
@@ -122,6 +123,7 @@ class Output(Sampling, keras.layers.Layer):
         if targets is None:
             return keras.KerasTensor((*hidden.shape[:-1], self.vocabulary_size), "float32")
         check_summed_by_keras("An output layer that adds its loss")
+        perplexity_of(self)
         return keras.KerasTensor(hidden.shape, self.compute_dtype)
 
     def attach(self, hidden: Tensor) -> None:
