@@ -137,12 +137,9 @@ def training(log):
 
 
 def compare(runs, split, baseline=None):
-    """Returns the comparison of runs: the runs, best first, the measure, and the settings in which they differ.
+    """Compares results of `analyze`: returns them, the best on `split` first, and the settings in which they differ.
 
-    Args:
-        runs: List of the results of `analyze`.
-        split: Split by which the runs are sorted.
-        baseline: Name of the run over which gains are measured. Optional.
+    `baseline` is the name of the run over which gains are measured.
     """
     for run in runs[1:]:
         if run["words"] != runs[0]["words"]:

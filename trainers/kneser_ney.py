@@ -131,12 +131,7 @@ def estimate(corpus, names, folder):
 
 
 def check_arpa(path, words):
-    """Checks the order and the number of words in the header of a file, and returns its number of n-grams.
-
-    Args:
-        path: Path of a file in the ARPA format.
-        words: Number of distinct words in the training text, including `</s>` and `<unk>`.
-    """
+    """Checks the number of distinct `words` in the header of an ARPA file, and returns its number of n-grams."""
     with reading(path, "a model in the ARPA format", "Pass another --arpa."), open(path, "rb") as file:
         while (line := file.readline(1000)) and line.strip() != b"\\data\\":
             pass

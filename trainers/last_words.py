@@ -89,12 +89,7 @@ def main():
 
 
 def read_passages(run, lines):
-    """Returns the `Passages` of lines of text.
-
-    Raises:
-        ValueError: If the tokens of the run are characters or bytes, a line has fewer than two words, or the vocabulary
-            contains none of the last words.
-    """
+    """Returns the `Passages` of lines of at least two words, not all of whose last words are unknown to the run."""
     codec, tokenizer, vocabulary = run.codec, run.codec.tokenizer, run.codec.vocabulary
     if codec.unit.is_character:
         raise ValueError(f"{run.path} must be a run of words or sub-words. Received: --unit={tokenizer}.")

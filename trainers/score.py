@@ -93,11 +93,7 @@ def count_lines():
 
 
 def read_lines(keeps_mark=False):
-    """Yields the lines of --input or of the standard input.
-
-    Raises:
-        ValueError: If a line is not UTF-8 or too long. The message contains its number.
-    """
+    """Yields the lines of --input or of the standard input. Errors contain the number of the line."""
     for name in FLAGS.input or [None]:
         with open(name, "rb") if name else standard_input() as source:
             yield from read_text_lines(source, name, keeps_mark=keeps_mark)

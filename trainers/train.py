@@ -101,17 +101,7 @@ class Validation(keras.utils.PyDataset):
 
 
 class Training(NamedTuple):
-    """What `fit` trains on, and where.
-
-    Attributes:
-        experiment: The `Experiment`.
-        corpus: The `Corpus`.
-        run: The `RunFolder`.
-        strategy: The `distribution.Strategy`.
-        batches: Batches of the training text.
-        validation: The `Validation`.
-        board: Whether to write for TensorBoard.
-    """
+    """What `fit` trains on, and where; `board` says whether to write for TensorBoard."""
 
     experiment: Experiment
     corpus: Corpus
@@ -232,17 +222,9 @@ def start_from(run, model, vocabulary, strategy):
 
 
 def fit(training, model, alive):
-    """Trains to the last update, from the newest checkpoint of the run or from the start.
+    """Trains to the last update, from the newest checkpoint of the run or from the start, and returns their number.
 
     Process 0 writes, and all processes resume from its checkpoint.
-
-    Args:
-        training: A `Training`.
-        model: The compiled model.
-        alive: The `TerminateOnHang`.
-
-    Returns:
-        The number of updates.
     """
     chosen, corpus, run, strategy, train, valid, board = training
     settings, writes = chosen.settings, strategy.process == 0
@@ -312,11 +294,7 @@ def print_result(chosen, run, updates=None):
 
 
 def best_loss(log):
-    """Returns the lowest validation loss in the log of a run; infinity if none was finite.
-
-    Raises:
-        ValueError: If the log contains no validation.
-    """
+    """Returns the lowest validation loss in the log of a run; infinity if none was finite."""
     losses = [record["val_loss"] for record in read_json_lines(log) if "val_loss" in record]
     if not losses:
         raise ValueError(f"{log} contains no validation, but the run is complete: use the models beside it.")

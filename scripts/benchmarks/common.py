@@ -104,11 +104,7 @@ def define_case(cases):
 
 
 def run_case(cases):
-    """Runs --case.
-
-    Raises:
-        ValueError: If a flag is missing, or the case does not run on --backend.
-    """
+    """Runs --case with its flags on --backend."""
     case = cases[FLAGS.case]
     for name in case.required:
         if not FLAGS[name].value:
@@ -162,20 +158,11 @@ def log_uniform(random, shape, count):
 
 
 def time_interleaved(candidates, repeats, warmup=2, timed=False):
-    """Times functions without arguments in turns. Each turn calls every function once.
+    """Times functions without arguments in turns, each of which calls every function once: `{name: [seconds]}`.
 
     A drift of the machine affects all functions equally, so that ratios of medians are reliable even if single times
-    are not.
-
-    Args:
-        candidates: `{name: function}`. A function must not return before its result is computed, except for results of
-            PyTorch on a GPU.
-        repeats: Number of timed turns.
-        warmup: Number of turns before them that are not timed.
-        timed: Whether a function returns a list of its own measurements in seconds.
-
-    Returns:
-        `{name: [seconds]}`.
+    are not. A function must not return before its result is computed, except for results of PyTorch on a GPU. If
+    `timed`, it returns a list of its own measurements in seconds.
     """
     from keras_adaptive.backend.accelerator import on_accelerator
 
@@ -201,12 +188,9 @@ def times_of(candidates, warmup=2, timed=False, of=1):
 
 
 def print_times(candidates, digits=0, **columns):
-    """Prints a table of times in ms, each relative to the first.
+    """Prints a table of times in ms, each relative to the first, and `columns`, `{header: {name: cell}}`.
 
-    Args:
-        candidates: `{name: figures}`, which are a `spread` or have one as `seconds`.
-        digits: Number of decimals.
-        columns: Further columns, `{header: {name: cell}}`.
+    Figures in `candidates` are a `spread` or have one as `seconds`.
     """
     times = {name: figures.get("seconds", figures) for name, figures in candidates.items()}
     first = next(iter(times))
@@ -329,16 +313,7 @@ def processor():
 
 
 def save(names, settings=None, **figures):
-    """Writes figures as JSON to --results, with the machine and the settings.
-
-    Args:
-        names: Names of the flags that are settings.
-        settings: Dict of other settings.
-        figures: The measurements.
-
-    Raises:
-        ValueError: If `check_results` raises it.
-    """
+    """Writes figures as JSON to --results, with the machine, the flags `names` and other settings."""
     from keras_adaptive.files import write_json
 
     if not FLAGS.results:

@@ -24,15 +24,9 @@ def define_flags():
 
 
 def of_process(program, candidate, environment=None, **given):
-    """Returns the bytes that a benchmark prints for a candidate in a separate process.
+    """Returns the bytes that a benchmark prints for a candidate in a separate process with the flags `given`.
 
     The process returns freed memory to Linux, as glibc does by default, so that it can measure its memory.
-
-    Args:
-        program: Name of the module in `scripts.benchmarks`.
-        candidate: Value of --memory_of.
-        environment: Additional environment variables.
-        given: Flags that differ from those of this process.
     """
     arguments = [FLAGS[name].serialize() for name in FLAGS if FLAGS[name].present and name != "results"]
     arguments += [f"--{name}={value}" for name, value in given.items()]

@@ -11,13 +11,9 @@ FLAGS = flags.FLAGS
 
 
 def gradients(shapes, dtype):
-    """Returns a function that computes products x·kernel and their gradients, compiled as in training.
+    """Returns a function that computes products x·kernel of pairs of shapes, and gradients, compiled as in training.
 
     Every product is its own upstream gradient, so that it is computed in spite of optimizing compilers.
-
-    Args:
-        shapes: List of pairs of shapes: x (…, rows, inner) and its kernel (…, inner, columns).
-        dtype: Dtype policy, whose compute dtype all tensors have.
     """
     import keras
     from keras import ops

@@ -330,15 +330,9 @@ def share(seconds, shapes):
 
 
 def measure(models, tokens, others=None):
-    """Times models and other functions in turns, and prints a table.
+    """Times models and `others` in turns, prints a table, and returns the figures of the models and the others' times.
 
-    Args:
-        models: `{name: (turn, number of parameters)}`. A turn returns a list of its own measurements in seconds.
-        tokens: `{name: number of tokens}` that a model processes in this time.
-        others: `{name: turn}` of what is no model.
-
-    Returns:
-        `(results, spreads)`: the figures of the models, and the times of the others.
+    A model is a pair of a turn, which returns a list of its own measurements in seconds, and its number of parameters.
     """
     turns = {name: turn for name, (turn, _) in models.items()} | (others or {})
     times = common.times_of(turns, timed=True)

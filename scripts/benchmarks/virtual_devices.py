@@ -28,12 +28,7 @@ def make_devices(number):
 def run_processes(environments, command):
     """Runs a command in a local process for each of `environments`, as the launchers of the backends do.
 
-    Returns:
-        List of the outputs of the processes.
-
-    Raises:
-        RuntimeError: If a process fails. The message contains its errors. The other processes, which would wait for
-            it, are stopped.
+    Returns their outputs. If a process fails, the others, which would wait for it, are stopped.
     """
     running = [
         subprocess.Popen(

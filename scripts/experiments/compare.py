@@ -130,12 +130,7 @@ def call(*command):
 
 
 def summarize(analysis, names):
-    """Returns the table, `{system: row}`, the best system first.
-
-    Args:
-        analysis: Contents of the analysis.json of trainers.analyze.
-        names: Dict from (system, seed) to the name of the run.
-    """
+    """Returns the table, `{system: row}`, the best first, of an analysis whose runs `names` gives by (system, seed)."""
     runs = {run["name"]: run for run in analysis["runs"]}
     rows = {}
     for name in dict.fromkeys(system for system, _ in names):

@@ -12,21 +12,11 @@ def importances(points, values, resamples=20, seed=1):
 
     The trees of the forest divide the points so that the squared error decreases. The importance of a coordinate is its
     share of the decrease, so that all importances add up to 1. Their spread is measured over forests of bootstrap
-    samples of the points.
+    samples of the points. See Breiman, Random Forests (2001).
 
-    Reference:
-        Breiman, Random Forests (2001).
-
-    Args:
-        points: Array (points, coordinates).
-        values: Array (points,).
-        resamples: Number of bootstrap samples.
-        seed: Seed of the forests and of the samples.
-
-    Returns:
-        `(shares, lows, highs, r2)`: arrays (coordinates,) of the importances and of their 10th and 90th percentiles
-        over the samples, and the out-of-bag R² of the forest. R² is 1 if the forest predicts unseen points exactly, and
-        0 or less if the mean of all values predicts them as well.
+    Returns `(shares, lows, highs, r2)`: arrays (coordinates,) of the importances and of their 10th and 90th percentiles
+    over the samples, and the out-of-bag R² of the forest. R² is 1 if the forest predicts unseen points exactly, and 0
+    or less if the mean of all values predicts them as well.
     """
     points, values = np.asarray(points, float), np.asarray(values, float)
     forest = RandomForestRegressor(TREES, oob_score=True, random_state=seed).fit(points, values)

@@ -13,13 +13,7 @@ MOST_IMPORTANT = 3  # number of hyper-parameters whose pairs are drawn by defaul
 
 
 def draw_search(result, folder, pairs=None):
-    """Draws both pictures into a folder.
-
-    Args:
-        result: Result of `search.analyze`.
-        folder: Path of the folder.
-        pairs: List of pairs of names; by default all pairs of the most important hyper-parameters.
-    """
+    """Draws both pictures of a result of `search.analyze`, by default for all pairs of important hyper-parameters."""
     names = list(result["importances"])[:MOST_IMPORTANT]
     pairs = pairs or [(first, second) for i, first in enumerate(names) for second in names[i + 1 :]]
     plots.draw(plot_importances, folder / "importances.png", result)
@@ -73,17 +67,7 @@ def plot_heat_maps(result, pairs):
 
 
 def cell_means(result, first, second, cells=CELLS):
-    """Returns the mean perplexity and the number of the trials in every cell of two hyper-parameters.
-
-    Args:
-        result: Result of `search.analyze`.
-        first: Name of the hyper-parameter of axis 0.
-        second: Name of the hyper-parameter of axis 1.
-        cells: Number of cells along each axis.
-
-    Returns:
-        `(means, counts)`, two arrays (cells, cells). The mean is NaN in cells without a trial.
-    """
+    """Returns the mean perplexity, NaN without trials, and the number of trials in cells of two hyper-parameters."""
     trials, bounds = result["trials"], [result["space"][name] for name in (first, second)]
     places = [[trial["hyper_parameters"][name] for trial in trials] for name in (first, second)]
     counts, *_ = np.histogram2d(*places, cells, bounds)

@@ -153,12 +153,7 @@ def train_trial(study, base, commit):
 
 
 def lengths(base, trial):
-    """Returns the settings with which a trial trains on as many tokens as the experiment of the flags.
-
-    Args:
-        base: Settings of the experiment of the flags.
-        trial: Settings of the trial.
-    """
+    """Returns the settings with which a trial trains on as many tokens as the experiment of the flags, `base`."""
     ratio = base["batch_size"] * row_length(base) / (trial["batch_size"] * row_length(trial))
     every = max(round(ratio * base["evaluate_every"]), 1)
     result = {"evaluate_every": every, "updates": base["updates"] // base["evaluate_every"] * every}
@@ -185,14 +180,7 @@ def best_perplexity(run):
 
 
 def analyze(importances, trials, space, words):
-    """Analyzes the trials of a search, and returns a dict for JSON.
-
-    Args:
-        importances: The function `forest.importances`.
-        trials: List of trials, which `SharedStudy.results` returns.
-        space: Dict of the distributions.
-        words: Size of the vocabulary, which is the perplexity of a uniform guess.
-    """
+    """Analyzes the trials of a search in a space, by `forest.importances`, and returns a dict for JSON."""
     perplexities = [trial["perplexity"] for trial in trials]
     bounded = bound(perplexities, words)
     points = [[trial["hyper_parameters"][name] for name in space] for trial in trials]
@@ -214,9 +202,6 @@ def bound(perplexities, words):
     A trial has failed if its perplexity is at least the number of words, the perplexity of a uniform guess. It is
     assigned the highest perplexity of the other trials. It then remains among the worst trials, but does not dominate
     the squared error.
-
-    Raises:
-        ValueError: If all trials have failed.
     """
     learned = [value for value in perplexities if value < words]
     if not learned:

@@ -23,11 +23,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def read_space(texts):
-    """Returns `{name: distribution}` for texts such as "bptt:30:300", in their order.
-
-    Raises:
-        ValueError: If a text is not NAME:LOW:HIGH of a numeric hyper-parameter, or a name occurs twice.
-    """
+    """Returns `{name: distribution}` for texts NAME:LOW:HIGH such as "bptt:30:300", in their order."""
     space = {}
     for text in texts:
         name, *bounds = text.split(":")
@@ -53,20 +49,11 @@ def draw(space, seed, number):
 
 
 class SharedStudy:
-    """A study in a folder, which several processes may open.
+    """A study in a folder, which several processes may open, of the `space` that `read_space` returns.
 
     The study is in SQLite, whose transactions survive if a process is killed. Locks of the operating system, which end
     with their process, divide the trials among the processes. A trial without a result and without a process is trained
-    again.
-
-    Args:
-        folder: Folder of the study; created if it does not exist.
-        space: Dict of distributions, which `read_space` returns.
-        seed: Seed of the hyper-parameters.
-        settings: Dict of strings on which the results depend. A study keeps its first settings.
-
-    Raises:
-        ValueError: If the study has other settings.
+    again. A study keeps its first `settings`, strings on which the results depend, and refuses others.
     """
 
     def __init__(self, folder, space, seed, settings):
@@ -99,14 +86,9 @@ class SharedStudy:
 
     @contextlib.contextmanager
     def claimed(self, trials, **attributes):
-        """Claims a trial without a result, which no other process trains, for the duration of the context.
+        """Claims a trial without a result, or None, which no other process trains, for the duration of the context.
 
-        Args:
-            trials: Number of trials in the study. A new trial is drawn only if there are fewer.
-            **attributes: Attributes that the study stores with a new trial.
-
-        Yields:
-            A trial of Optuna, with its `number` and `params`, or None if there is none.
+        A new trial, with these attributes, is drawn only if the study has fewer than `trials`.
         """
         with contextlib.ExitStack() as locks:
             with self.locked():

@@ -65,13 +65,7 @@ def check_reached(chosen):
 
 
 def check_rows(strategy, settings, stream_rows):
-    """Checks that every micro-batch of every device has rows of the batch.
-
-    Padding may fill a batch, except for streams, where every row has a state.
-
-    Raises:
-        ValueError: If a micro-batch would hold only padding, or streams cannot be divided evenly.
-    """
+    """Raises a ValueError if a micro-batch would hold only padding, or for streams, whose rows have states, any."""
     rows, parts = settings["batch_size"], strategy.replicas * settings["micro_batches"]
     if rows < parts or (stream_rows and rows % parts):
         raise ValueError(

@@ -29,19 +29,10 @@ def check_one_vocabulary(runs):
 
 
 def evaluate(losses):
-    """Computes the figures of members, of their mean, and of their mean with optimal weights.
+    """Returns the figures of each member, a list, and those of their "equal" and "optimal" means, with the weights.
 
-    The optimal weights have the smallest loss on "valid". They are used for all splits.
-
-    Args:
-        losses: Dict from each split, including "valid", to the list of the `WordLosses` of the members.
-
-    Returns:
-        `(members, means)`: a list of the figures of each member, and a dict of the figures of the means "equal" and
-        "optimal", with their weights.
-
-    Raises:
-        ValueError: If the members scored different words.
+    The optimal weights have the smallest loss on "valid". They are used for all splits. `losses` has the list of the
+    `WordLosses` of the members, which must score the same words, for each split, "valid" included.
     """
     for split, members in losses.items():
         for member in members[1:]:

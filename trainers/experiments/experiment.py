@@ -43,11 +43,7 @@ class Experiment:
 
     @classmethod
     def of_flags(cls, values=flags.FLAGS):
-        """Returns the experiment of parsed flags.
-
-        Raises:
-            ValueError: If a flag was given that no chosen part takes.
-        """
+        """Returns the experiment of parsed flags, each of which a chosen part must take."""
         parts, tied = {role: values[role].value for role in PARTS}, values["tie_words"].value
         taken = _taken(parts, tied)
         for name in HYPERPARAMETERS:
@@ -58,11 +54,7 @@ class Experiment:
 
     @classmethod
     def of_arguments(cls, arguments):
-        """Returns the experiment of command-line arguments such as `["--flagfile=PATH", "--dim=16"]`.
-
-        Raises:
-            ValueError: If an argument is not a flag of an experiment, or no chosen part takes it.
-        """
+        """Returns the experiment of command-line arguments such as `["--flagfile=PATH", "--dim=16"]`."""
         return cls.of_flags(_parse(flagfiles.expand(arguments)))
 
     @classmethod
@@ -74,12 +66,7 @@ class Experiment:
             raise ValueError(f"{run.path}/flags.txt does not hold the flags of a run: {error}. Put it back.") from None
 
     def model(self, vocabulary):
-        """Builds the `LanguageModel` for a `Vocabulary`, with random weights.
-
-        Raises:
-            ValueError: If the vocabulary has another size than the experiment requires, or the word vectors of this
-                input and output cannot be tied.
-        """
+        """Builds the `LanguageModel` for a `Vocabulary`, with random weights, if it fits."""
         if (fitted := self.fitted(vocabulary)) is not self:
             return fitted.model(vocabulary)
         self._check_ties()
@@ -92,11 +79,7 @@ class Experiment:
         return model
 
     def fitted(self, vocabulary):
-        """Returns the experiment with the cutoffs for a `Vocabulary`, where they are "auto" or do not fit into it.
-
-        Raises:
-            ValueError: If the vocabulary has another size than the experiment requires.
-        """
+        """Returns the experiment with the cutoffs for a `Vocabulary`, where they are "auto" or do not fit into it."""
         self._check_vocabulary(vocabulary)
         cutoffs, values = self.settings.get("cutoffs"), self.settings
         if not cutoffs or cutoffs != ["auto"] and (cutoffs != sorted(cutoffs) or cutoffs[-1] < len(vocabulary)):
@@ -231,11 +214,7 @@ def define_flags(values=flags.FLAGS):
 
 
 def row_length(settings):
-    """Returns the number of tokens in a block, in the longest sentence, or in the average row of a stream.
-
-    Args:
-        settings: The settings of an `Experiment`.
-    """
+    """Returns the number of tokens in a block, in the longest sentence, or in the average row of a stream."""
     return settings["length"] if "length" in settings else settings["bptt"]
 
 

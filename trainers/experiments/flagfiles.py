@@ -16,17 +16,8 @@ def expand(arguments, folder="", including=()):
 
     PATH may be the name of a recipe, such as "quickstart" or "books_hybrids/nplm", where no file has this path. A
     flagfile holds one flag per line; empty lines and lines that begin with `#` or `//` are comments. It includes
-    another one by its path relative to itself, whatever the working directory. A later flag overrides an earlier one.
-
-    Args:
-        arguments: List of strings.
-        folder: Folder that relative paths start from; by default the working directory.
-        including: Paths of the flagfiles that are currently read.
-
-    Raises:
-        ValueError: If a flagfile has no name, includes itself, is not UTF-8, is too long, or has a line that is not a
-            flag.
-        OSError: If a flagfile cannot be read.
+    another one by its path relative to itself, in `folder`, whatever the working directory, but none of the files
+    `including` it. A later flag overrides an earlier one.
     """
     arguments, expanded = list(arguments), []
     while arguments:

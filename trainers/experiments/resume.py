@@ -8,16 +8,7 @@ import keras
 def fit(model, backup, batches, every, epochs, valid, callbacks):
     """Trains from the update that `backup` has restored to the end of epoch `epochs`.
 
-    An epoch lasts from one validation to the next.
-
-    Args:
-        model: A compiled `LanguageModel`.
-        backup: The `Backup`, after its `restore`.
-        batches: Function that returns the batches, beginning with the update of `backup`.
-        every: Number of updates in an epoch.
-        epochs: Number of epochs in the whole training.
-        valid: Validation data of `fit`.
-        callbacks: Callbacks of `fit`, including `backup`.
+    An epoch lasts from one validation to the next, `every` updates. `batches()` begins with the update of `backup`.
     """
     model.stop_training = False  # a callback may set it at the end of an epoch
     if backup.step == every:

@@ -40,15 +40,7 @@ class RunFolder:
         """Writes the files of a new run, or checks that the folder holds this run, and locks out other trainings.
 
         If an error occurs before the first line of the log and the first checkpoint of a new run, its folder is
-        removed, so that a training with corrected flags can use it.
-
-        Args:
-            experiment: An `Experiment`.
-            corpus: The `Corpus` to train on.
-
-        Raises:
-            ValueError: If the folder belongs to other flags, words, sub-words or another text, or another training uses
-                it. The folder is not changed.
+        removed, so that a training with corrected flags can use it. Another run's folder is not changed.
         """
         begun = self._file("flags.txt").exists()
         if self.path.exists() and not begun and set(os.listdir(self.path)) - BEFORE_FLAGS:
@@ -108,13 +100,7 @@ class RunFolder:
             raise ValueError(f"{self.path} is not empty: pass another --run_dir.")
 
     def write(self, flags_text, vocabulary, metadata):
-        """Writes the files that describe the run. The flags are written last.
-
-        Args:
-            flags_text: The experiment, as a flagfile.
-            vocabulary: A `Vocabulary`.
-            metadata: Contents of corpus.json, a dict.
-        """
+        """Writes the files that describe the run: vocabulary.txt, corpus.json and, last, the flags."""
         with writing(self.path):
             vocabulary.save(self._file("vocabulary.txt"))
             self._file("corpus.json").write_text(json_text(metadata, indent=2), encoding="utf-8")
@@ -198,11 +184,7 @@ class RunFolder:
 
     @functools.cached_property
     def codec(self):
-        """The `TextCodec` of the training text, with the vocabulary of the model.
-
-        Raises:
-            ValueError: If a file is missing or has changed.
-        """
+        """The `TextCodec` of the training text, with the vocabulary of the model."""
         return TextCodec.load(self.path)
 
     def _vocabulary(self):
@@ -227,12 +209,7 @@ class RunFolder:
         return corpus
 
     def model(self, name="best"):
-        """Loads the best or the last model of the run.
-
-        Raises:
-            ValueError: If there is no such model, its file is damaged or belongs to another run, or one of its weights
-                is not finite.
-        """
+        """Loads the best or the last model of the run, whose weights must be finite."""
         self.model_file(name)
         return read_model(self.path, name, len(self.codec.vocabulary))
 

@@ -11,15 +11,7 @@ from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
 
 
 def print_summary(model, optimizer, batch_size, length, micro_batches):
-    """Prints the parameters of each part and the estimated memory of an update.
-
-    Args:
-        model: A `LanguageModel`, such as the result of `unallocated`.
-        optimizer: The optimizer of the model.
-        batch_size: Number of rows in an update.
-        length: Number of tokens in a row, including padding.
-        micro_batches: Number of parts in which an update is computed.
-    """
+    """Prints the parameters of each part and the estimated memory of an update, whose rows have `length` tokens."""
     for name, count in parameters(model).items():
         print(f"{name:20} {count:15,}")
     tokens = batch_size * length // micro_batches

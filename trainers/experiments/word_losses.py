@@ -18,13 +18,7 @@ RECIPE = ("unit", "tokenizer", "min_count")  # settings that define the words of
 
 
 class WordLosses(NamedTuple):
-    """Losses of the words of a split, as a file keeps them.
-
-    Attributes:
-        nll: Losses in nats, (words,).
-        words: Ids of the words, (words,).
-        parameters: Number of parameters of the model.
-    """
+    """Losses of the words of a split in nats, (words,), their ids, (words,), and the model's number of parameters."""
 
     nll: np.ndarray
     words: np.ndarray
@@ -72,13 +66,7 @@ class Blocks(NamedTuple):
 
 
 class Scored:
-    """A folder that keeps the losses of a model.
-
-    Args:
-        path: Path of the folder.
-        name: Name of the model.
-        data_dir: Another corpus with the same vocabulary. Optional.
-    """
+    """A folder that keeps the losses of a model, for its corpus or another one with the same vocabulary."""
 
     def __init__(self, path, name, data_dir=None):
         self.folder = RunFolder(path)
@@ -116,12 +104,7 @@ class NGrams(Scored):
 
 
 class Run(Scored):
-    """A run whose folder keeps the losses of a model.
-
-    Args:
-        path, name, data_dir: As in `Scored`.
-        model: Model of the run, "best" or "last".
-    """
+    """A run whose folder keeps the losses of its "best" or "last" model."""
 
     def __init__(self, path, name, data_dir=None, model="best"):
         super().__init__(path, name, data_dir)
@@ -165,14 +148,7 @@ class Run(Scored):
         return choose(self.folder)
 
     def losses(self, wanted):
-        """Returns the losses of splits, from the folder or by the model, which is loaded only if it is needed.
-
-        Args:
-            wanted: List of pairs `(split, blocks)` of a split and its `Blocks`, which are `None` for an n-gram model.
-
-        Returns:
-            Dict from each of these pairs to its `WordLosses`.
-        """
+        """Returns the `WordLosses` of pairs `(split, blocks)`, from the folder or by the model, loaded if needed."""
         model = functools.cache(lambda: self.folder.model(self.model))
         inference = functools.cache(lambda: model().for_inference())
         return {pair: self._of_blocks(model, inference, *pair) for pair in dict.fromkeys(wanted)}
@@ -223,12 +199,7 @@ def write_losses(path, of, losses):
 
 
 def open_runs(paths, data_dir=None, model="best"):
-    """Opens the `Run` or the `NGrams` of each folder, and checks that all runs have the same text.
-
-    Args:
-        paths: Paths of the folders.
-        data_dir, model: Arguments of `Run`.
-    """
+    """Opens the `Run` or the `NGrams` of each folder, and checks that all runs have the same text."""
     folders = [Path(path).resolve() for path in paths]
     bases = [folder.name for folder in folders]
     runs = []

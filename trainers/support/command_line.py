@@ -23,18 +23,12 @@ flags.disclaim_key_flags()  # the flags defined here belong to the program, whos
 
 
 def run(main, define_flags, paths=None):
-    """Defines the flags and runs `main()` under absl, or `main(*paths)` for a program of paths.
+    """Defines the flags and runs `main()` under absl, or `main(*paths)` for a program of positional arguments `paths`.
 
     A ValueError, an OSError, diverged training or a missing package ends the program with one line on stderr and status
     1. If the environment variable KERAS_ADAPTIVE_TRACEBACK is set, the error is raised. Ctrl-C ends the program with
     one line and status 130. Flags are defined by this function, not when a module is imported, so that two programs can
     use the same name.
-
-    Args:
-        main: Function of the program.
-        define_flags: Function that defines the flags of the program.
-        paths: Name of the positional arguments, such as "RUN"; at least one must then be given. By default the program
-            takes none.
     """
     keep_freed_memory()
     define_flags()

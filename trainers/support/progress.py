@@ -30,16 +30,11 @@ class Progress:
 
 
 class TrainingLines(keras.callbacks.Callback):
-    """Prints the progress of training, a line every 30 seconds.
+    """Prints the progress of training, the update that a `Backup` counts, a line every 30 seconds.
 
     On a terminal, the progress bar of Keras shows the updates, and the lines show only validations. The bar does not
     show the time left in hours, nor updates that were skipped if there are none. List this callback after all that read
     the logs.
-
-    Args:
-        backup: The `Backup`, which counts the updates.
-        updates: Number of updates in the whole training.
-        with_bar: Whether the progress bar is shown.
     """
 
     def __init__(self, backup, updates, with_bar=False):

@@ -32,15 +32,7 @@ class ProjectedCell(keras.layers.Layer):
 
 
 class Trainer:
-    """Updates of the model on streams, whose state it carries.
-
-    Args:
-        vocabulary_size, num_layers, units, dim: Sizes of the model.
-        rows: Number of streams.
-        num_samples: Number of noise words.
-        rate: Learning rate of Adagrad, whose accumulators start from 1.
-        clip_norm: Bound on the norm of the gradients of the LSTM.
-    """
+    """Updates, by Adagrad, of the model on streams, whose state it carries. `clip_norm` is for the LSTM only."""
 
     def __init__(self, vocabulary_size, num_layers, units, dim, *, rows, num_samples, rate, clip_norm):
         self.embedding = keras.layers.Embedding(vocabulary_size, dim)

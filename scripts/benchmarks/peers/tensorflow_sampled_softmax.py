@@ -8,13 +8,7 @@ import tensorflow as tf
 
 
 class Trainer:
-    """Updates of a table, of its biases and of a vector that is added to all hidden states.
-
-    Args:
-        table: Array (words, dim), the initial vectors.
-        num_samples: Number of noise words, log-uniform and different.
-        rate: Learning rate of Adagrad, whose accumulators start from 1.
-    """
+    """Updates, by Adagrad, of a table, of its biases and of a vector that is added to all hidden states."""
 
     def __init__(self, table, num_samples, rate):
         self.table = tf.Variable(table)

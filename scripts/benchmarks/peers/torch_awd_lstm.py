@@ -44,13 +44,8 @@ class WeightDropLSTM(nn.Module):
 class AWDLSTM(nn.Module):
     """Language model of LSTM layers, the last of which has the dimension of the word vectors.
 
-    Args:
-        vocabulary_size: Number of words.
-        cutoffs: Cutoffs of the adaptive softmax.
-        dims: Dimension of the word vectors, then the units of every layer.
-        weight_drop: Rate of dropped recurrent weights.
-        dropout: Rates of locked dropout: of the word vectors, between layers, and of the hidden states.
-        penalties: Strengths of AR and TAR.
+    The `dims` are that of the word vectors, then the units of every layer; `dropout` has the rates of locked dropout of
+    the word vectors, between layers, and of the hidden states; `penalties` the strengths of AR and TAR.
     """
 
     def __init__(self, vocabulary_size, cutoffs, dims, *, weight_drop, dropout, penalties):
@@ -63,16 +58,7 @@ class AWDLSTM(nn.Module):
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
 
     def forward(self, ids, targets, states=None):
-        """Computes the mean loss of the targets, with the penalties in training.
-
-        Args:
-            ids: Ids (time, batch).
-            targets: Ids (time, batch) of the words that follow.
-            states: State of every layer after the text before, `None` at its beginning.
-
-        Returns:
-            `(loss, states)`: the states are cut off from the graph.
-        """
+        """Returns the mean loss of targets (time, batch), with the penalties in training, and the states, cut off."""
         x, new_states = self.embedding(ids), []
         for number, layer in enumerate(self.layers):
             x = self.drop_between(x) if number else self.drop_input(x)

@@ -121,14 +121,9 @@ class TransformerLM(nn.Module):
 
 
 class Trainer:
-    """Trains a new model, an update at a time, with an optimizer and the clipping of PyTorch.
+    """Trains a new `TransformerLM`, an update at a time, with an optimizer and the clipping of PyTorch.
 
-    Args:
-        sizes: Arguments of `TransformerLM`.
-        optimizer: "nag", Nesterov's method; or "muon", Muon for the matrices of the blocks and Adam for the rest.
-        tied: Whether the words are tied.
-        compiled: Whether `torch.compile` compiles the model.
-        bfloat16: Whether it computes in bfloat16.
+    The optimizer is "nag", Nesterov's method; or "muon", Muon for the matrices of the blocks and Adam for the rest.
     """
 
     def __init__(self, sizes, optimizer="nag", tied=False, compiled=False, bfloat16=False):
