@@ -16,8 +16,6 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
 
-from keras_adaptive.files import commit, partial, writing  # noqa: E402
-
 TRAIN, VALID, MUTED = "#3b6fb6", "#d1632a", "#6b6b6b"
 STYLE = {
     "axes.axisbelow": True,
@@ -34,6 +32,8 @@ STYLE = {
 
 def draw(plot, path, *arguments):
     """Writes the figure that `plot(*arguments)` returns to the file `path`, in the common style."""
+    from keras_adaptive.files import commit, partial, writing  # not at the top: it imports Keras and its backend
+
     with plt.rc_context(STYLE), writing(path):
         figure = plot(*arguments)
         figure.savefig(partial(path), format=os.path.splitext(path)[1][1:])
