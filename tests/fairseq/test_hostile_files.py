@@ -133,10 +133,7 @@ CONTENTS = {
     },
     "an option of tensors": lambda read: {**read, "cfg": {"model": {"dropout": torch.zeros(3)}}},
     "a huge view": lambda read: {**read, "model": {**read["model"], "x": torch.zeros(1).expand(10**6, 10**6)}},
-    "many views": lambda read: {
-        **read,
-        "model": {**read["model"], **shared(10**6)},
-    },
+    "many views": lambda read: {**read, "model": {**read["model"], **shared(10**6)}},
 }
 
 

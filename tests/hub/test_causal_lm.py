@@ -8,6 +8,7 @@ import pytest
 from keras_adaptive.data import TextCodec, Vocabulary
 from keras_adaptive.models import LanguageModel
 from tests.support.backends import BACKEND, numpy
+from tests.support.refusals import refused
 from tests.support.tiny import VOCABULARY, language_model, largest_difference, weights_of
 
 keras_hub = pytest.importorskip("keras_hub")
@@ -94,37 +95,20 @@ def test_the_scores_are_those_of_the_language_model():
     np.testing.assert_allclose(numpy(seen[0]), numpy(task.backbone(inputs_of(tokens))), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"scoring_mode": "bits"}, "`scoring_mode` must be 'logits' or 'loss'. Received: 'bits'"),
-        ({"scoring_mode": "loss"}, "needs `target_ids`"),
-    ],
-)
 @pytest.mark.once
-def test_bad_scores(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        task_of(language_model(), compile=False).score(np.array(ROWS), **arguments)
-
-
-@pytest.mark.once
-def test_bad_training():
+def test_bad_arguments_and_methods():
+    """Methods of Keras and KerasHub would do nothing to these layers, or half of what they say."""
     task = task_of(language_model())
-    with pytest.raises(ValueError, match="`class_weight` is not available"):
-        task.fit(TEXTS, class_weight={0: 1.0})
-    with pytest.raises(ValueError, match="has its own loss and metrics: leave out `loss`"):
-        task.compile(loss="mse")
-    task.preprocessor = None
-    with pytest.raises(ValueError, match="from 0 to 19, .* Received: 1 ids outside this range"):
-        task.train_on_batch(inputs_of([[2, 99]]), np.array([[4, 5]]))
-    with pytest.raises(ValueError, match="Every prompt must have a token"):
-        task.generate(inputs_of([[2, 1], [1, 1]]), stop_token_ids=None)
-
-
-@pytest.mark.once
-def test_bad_methods():
-    """Of Keras and KerasHub, which would do nothing to these layers, or half of what they say."""
-    task = task_of(language_model(), compile=False)
+    modes = "`scoring_mode` must be 'logits' or 'loss'. Received: 'bits'"
+    refused(task.score, np.array(ROWS), scoring_mode="bits", match=modes)
+    refused(task.score, np.array(ROWS), scoring_mode="loss", match="needs `target_ids`")
+    refused(task.fit, TEXTS, class_weight={0: 1.0}, match="`class_weight` is not available")
+    refused(task.compile, loss="mse", match="has its own loss and metrics: leave out `loss`")
+    task.preprocessor, ids = None, inputs_of([[2, 99]])
+    outside = "from 0 to 19, .* Received: 1 ids outside this range"
+    refused(task.train_on_batch, ids, np.array([[4, 5]]), match=outside)
+    empty = inputs_of([[2, 1], [1, 1]])
+    refused(task.generate, empty, stop_token_ids=None, match="Every prompt must have a token")
     for method in (task.quantize, task.backbone.quantize):
         with pytest.raises(NotImplementedError, match="cannot be quantized"):
             method("int8")
@@ -180,8 +164,7 @@ def test_another_dtype_copies_the_model():
 def test_a_task_of_a_run(tmp_path):
     model = language_model()
     AdaptiveTokenizer(TextCodec(WORDS)).save_assets(tmp_path)
-    with pytest.raises(ValueError, match="holds no best.keras"):
-        AdaptiveCausalLM.from_run(tmp_path)
+    refused(AdaptiveCausalLM.from_run, tmp_path, match="holds no best.keras")
     model.save(tmp_path / "best.keras")
     task = AdaptiveCausalLM.from_run(tmp_path)
     assert task.preprocessor.sequence_length == 1024 and largest_difference(task.language_model, model) == 0

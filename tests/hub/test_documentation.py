@@ -1,12 +1,10 @@
 """The examples of docs/hub.md, run as they stand there."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from keras_adaptive.data import TextCodec, Vocabulary
+from tests.support.pages import examples
 from tests.support.tiny import language_model
 
 pytest.importorskip("keras_hub")
@@ -15,13 +13,10 @@ from keras_adaptive.hub import AdaptiveCausalLM, AdaptiveTokenizer  # noqa: E402
 
 pytestmark = pytest.mark.once
 
-PAGE = Path(__file__).parents[2] / "docs/hub.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 
-
-def run(example):
+def run(number):
     names = {}
-    exec(compile(example, "docs/hub.md", "exec"), names)
+    exec(compile(examples("docs/hub.md")[number], "docs/hub.md", "exec"), names)
     return names
 
 
@@ -31,14 +26,14 @@ def test_a_run_becomes_a_preset(tmp_path, monkeypatch):
     AdaptiveTokenizer(TextCodec(words)).save_assets(folder)
     language_model(len(words)).save(folder / "best.keras")
     monkeypatch.chdir(tmp_path)
-    names = run(EXAMPLES[0])
+    names = run(0)
     assert names["text"].startswith("<unk> was")
     assert names["perplexity"] == pytest.approx(np.exp(names["loss"]), rel=1e-4)
     assert type(names["again"]) is AdaptiveCausalLM
 
 
 def test_a_model_of_ones_own():
-    names = run(EXAMPLES[1])
+    names = run(1)
     inputs, targets = (names[name] for name in ("inputs", "targets"))
     places = np.asarray(names["weights"]).sum()
     alone = names["model"].nll(np.array(inputs["token_ids"])[:, :places], np.array(targets)[:, :places])

@@ -151,6 +151,7 @@ def test_the_functions_own_seconds():
     assert common.time_interleaved({"a": lambda: [1.0, 2.0]}, 2, warmup=0, timed=True) == {"a": [1.0, 2.0] * 2}
 
 
+@pytest.mark.once
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read as Linux tells it")
 def test_peak_bytes_sees_what_is_held_for_a_moment():
     size = 64 * 2**20

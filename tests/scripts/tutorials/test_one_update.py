@@ -70,6 +70,7 @@ def test_the_loss_falls(capsys):
     assert capsys.readouterr().out.count("update ") == 4
 
 
+@pytest.mark.once
 def test_the_page_shows_the_file():
     docstring, code = inspect.getsource(one_update).removeprefix('"""').split('"""', 1)
     assert "docs/one_update.md" in docstring
