@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import shutil
 from pathlib import Path
 
@@ -15,7 +14,9 @@ from keras_adaptive.data import TextCodec, Vocabulary, load_corpus
 from keras_adaptive.data import prepare as prepare_text
 from keras_adaptive.evaluation import word_losses
 from tests.support.programs import call
-from trainers import convert, evaluate, generate, prepare, score
+from tests.support.refusals import refused
+from tests.support.runs import evaluated, scored
+from trainers import convert, evaluate, generate, prepare
 from trainers.experiments.run_folder import RunFolder
 
 pytestmark = pytest.mark.once
@@ -54,8 +55,7 @@ def run_dir(corpus, tmp_path_factory):
 
 
 def test_the_perplexity_of_context_windows(run_dir, corpus, capsys):
-    call(evaluate, f"--run_dir={run_dir}", "--split=test", "--blocks_of=lines", "--context=40", "--block=24")
-    result = json.loads((run_dir / "evaluation_test.json").read_text())
+    result = evaluated(run_dir, "--blocks_of=lines", "--context=40", "--block=24", split="test")
     model, _ = fairseq.load_language_model(FILES / "transformer_lm_fairseq.pt", FILES / "dict.txt")
     tokens = np.asarray(load_corpus(corpus).tokens("test"), "int32")
     windows = word_losses(model, load_corpus(corpus), "test", 24, 40, 16, by_lines=True)[0]
@@ -64,11 +64,9 @@ def test_the_perplexity_of_context_windows(run_dir, corpus, capsys):
     assert f"test perplexity {np.exp(windows.mean()):.2f} per word" in capsys.readouterr().out
 
 
-def test_score_and_generate_need_nothing_else(run_dir, monkeypatch, capsys):
+def test_score_and_generate_need_nothing_else(run_dir, capsys):
     words = RunFolder(run_dir).codec.vocabulary.words
-    monkeypatch.setattr(score, "standard_input", lambda: io.BytesIO(f"{words[4]} zebra {words[9]}\n".encode()))
-    call(score, f"--run_dir={run_dir}", "--format=json")
-    record = json.loads(capsys.readouterr().out)
+    (record,) = scored(run_dir, f"{words[4]} zebra {words[9]}\n")
     assert keras_adaptive.load(run_dir).score(f"{words[4]} zebra {words[9]}") == record
     model = RunFolder(run_dir).model()
     log_probs = model.log_probs(np.array([[2, 4, 3, 9]], "int32"))[0][range(4), [4, 3, 9, 2]]
@@ -83,31 +81,28 @@ def test_the_folder_without_a_corpus(tmp_path, corpus, capsys):
     run = RunFolder(tmp_path / "run")
     assert run.flags() == {"checkpoint": PUBLISHED[0].removeprefix("--checkpoint="), "length": "64"}
     assert run.corpus(corpus).vocabulary.sha256 == run.codec.vocabulary.sha256
-    with pytest.raises(ValueError, match="was converted without a corpus: pass --data_dir"):
-        call(evaluate, f"--run_dir={tmp_path}/run")
+    refused(evaluate, f"--run_dir={tmp_path}/run", match="was converted without a corpus: pass --data_dir")
 
 
 def test_another_vocabulary_of_the_same_size_is_refused(run_dir, tmp_path):
     run = RunFolder(shutil.copytree(run_dir, tmp_path / "run"))
     path = run.path / "vocabulary.txt"
     path.write_bytes(b"!" + path.read_bytes())
-    with pytest.raises(ValueError, match="vocabulary.txt is not the vocabulary of this run any more"):
-        TextCodec.load(run.path)
+    refused(TextCodec.load, run.path, match="vocabulary.txt is not the vocabulary of this run any more")
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="is not empty: pass another --run_dir"):
-        call(convert, *PUBLISHED, f"--run_dir={tmp_path}")
+    refused(convert, *PUBLISHED, f"--run_dir={tmp_path}", match="is not empty: pass another --run_dir")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_bad_input_leaves_nothing_behind(text, tmp_path):
     prepare_text(text, tmp_path / "data")
-    with pytest.raises(ValueError, match=r"has another vocabulary than .*dict.txt: make a corpus with"):
-        call(convert, *PUBLISHED, f"--data_dir={tmp_path}/data", f"--run_dir={tmp_path}/run")
-    with pytest.raises(ValueError, match="is not a file of torch.save"):
-        call(convert, f"--checkpoint={FILES}/dict.txt", PUBLISHED[1], f"--run_dir={tmp_path}/run")
+    places = [f"--data_dir={tmp_path}/data", f"--run_dir={tmp_path}/run"]
+    refused(convert, *PUBLISHED, *places, match="has another vocabulary than .*dict.txt: make a corpus with")
+    no_model = [f"--checkpoint={FILES}/dict.txt", PUBLISHED[1], places[1]]
+    refused(convert, *no_model, match="is not a file of torch.save")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 

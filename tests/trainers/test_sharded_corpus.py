@@ -5,8 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from keras_adaptive.data import prepare
 from tests.support.programs import call
+from tests.support.refusals import refused
+from tests.support.text import prepared
 from trainers import train
 
 pytestmark = pytest.mark.once
@@ -17,9 +18,8 @@ TINY = ["--dim=8", "--num_heads=2", "--ffn_dim=8", "--num_blocks=1", "--cutoffs=
 def test_shards_train(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("keras_adaptive.data.preparation.prepare._PART", 50)
     random = np.random.default_rng(1)
-    for split in ("train", "valid", "test"):
-        (tmp_path / f"{split}.txt").write_text("".join(f"w{a} w{b} x\n" for a, b in random.integers(0, 9, (30, 2))))
-    corpus, run = prepare(tmp_path, tmp_path / "data", min_count=1), tmp_path / "run"
+    corpus = prepared(tmp_path, "".join(f"w{a} w{b} x\n" for a, b in random.integers(0, 9, (30, 2))))
+    run = tmp_path / "run"
     call(train, *TINY, "--updates=2", "--evaluate_every=2", f"--data_dir={corpus.data_dir}", f"--run_dir={run}")
     assert len(corpus.metadata["splits"]["train"]["shards"]["tokens"]) == 5
     assert f"through {len(corpus.tokens('train'))} tokens" in capsys.readouterr().out
@@ -32,9 +32,8 @@ def test_shards_train(tmp_path, monkeypatch, capsys):
 )
 def test_a_damaged_shard_is_named_before_training_starts(tmp_path, monkeypatch, name, how, message):
     monkeypatch.setattr("keras_adaptive.data.preparation.prepare._PART", 50)
-    for split in ("train", "valid", "test"):
-        (tmp_path / f"{split}.txt").write_text("the cat sat on the mat\n" * (6 if split == "train" else 2))
-    shard = prepare(tmp_path, tmp_path / "data", min_count=1).data_dir / name
+    line = "the cat sat on the mat\n"
+    shard = prepared(tmp_path, line * 2, train=line * 6).data_dir / name
     if how == "missing":
         shard.unlink()
     elif how == "short":
@@ -44,6 +43,6 @@ def test_a_damaged_shard_is_named_before_training_starts(tmp_path, monkeypatch, 
     run = tmp_path / "run"
     run.mkdir()
     (run / "flags.txt").write_text("--dim=8\n")
-    with pytest.raises(ValueError, match=f"{name} {message}"):
-        call(train, f"--data_dir={tmp_path / 'data'}", f"--run_dir={run}", "--length=8", "--updates=100")
+    flags = [f"--data_dir={shard.parent}", f"--run_dir={run}", "--length=8", "--updates=100"]
+    refused(train, *flags, match=f"{name} {message}")
     assert [path.name for path in run.iterdir()] == ["flags.txt"] and (run / "flags.txt").read_text() == "--dim=8\n"
