@@ -19,15 +19,7 @@ LARGEST = 1 << 28  # largest number of bytes in a file that is read whole
 
 
 def read_text(path: str | os.PathLike, **options: Any) -> str:
-    """Returns the contents of a UTF-8 file that is read whole.
-
-    Args:
-        path: Path of the file.
-        **options: Arguments of `open`.
-
-    Raises:
-        ValueError: If the file has more than 256 MiB. A sparse file may have any size.
-    """
+    """Returns the contents of a UTF-8 file read whole: at most 256 MiB, since a sparse file may have any size."""
     with open(path, encoding="utf-8", **options) as file:
         size = os.fstat(file.fileno()).st_size
         if size > LARGEST:
@@ -41,11 +33,7 @@ def partial(path: str | os.PathLike) -> str:
 
 
 def commit(path: str | os.PathLike) -> None:
-    """Renames `partial(path)` to `path` after all of its contents have reached the disk.
-
-    Raises:
-        ValueError: If `path` is a device, a pipe or a link to one, which a renamed file would replace.
-    """
+    """Renames `partial(path)` to `path`, no device or pipe, after all of its contents have reached the disk."""
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise ValueError(f"{path} is not a regular file: remove it, or pass another path.")
     _flush_file(partial(path))
@@ -54,12 +42,7 @@ def commit(path: str | os.PathLike) -> None:
 
 
 def json_text(value: Any, **options: Any) -> str:
-    """Returns a value as JSON, in which null replaces numbers that are not finite.
-
-    Args:
-        value: Number, string, list, tuple or dict.
-        **options: Arguments of `json.dumps`.
-    """
+    """Returns a value as JSON, by `json.dumps(**options)`, in which null replaces numbers that are not finite."""
     return json.dumps(_finite(value), allow_nan=False, **options)
 
 
@@ -89,13 +72,6 @@ def check_result(path: str | os.PathLike, keys: Iterable[str] = ()) -> None:
 
     The path must be new, or the result of an earlier call: a file that holds a JSON object with all `keys`. Without
     keys it must be new. Links are followed: a link to a device counts as the device.
-
-    Args:
-        path: Path of the file to write.
-        keys: Keys that all results of the program have.
-
-    Raises:
-        ValueError: If `path` is not accepted.
     """
     target, keys = os.path.realpath(path), set(keys)
     reasons = {
@@ -141,15 +117,8 @@ def reading(path: str | os.PathLike, kind: str, mend: str) -> Iterator[None]:
     """Converts the errors that a damaged or hostile file raises while it is read into a ValueError of one line.
 
     A library may raise any error, for example if JSON is nested too deeply or the end of a zip is missing. System
-    errors, and a ValueError whose message begins with the path, pass unchanged.
-
-    Args:
-        path: Path of the file.
-        kind: Expected kind of file, with an article.
-        mend: Sentence that says what to do.
-
-    Raises:
-        ValueError: If the block raises an error. The message contains the path, `kind` and `mend`.
+    errors, and a ValueError whose message begins with the path, pass unchanged. The message contains the path, the
+    expected `kind` of file, with an article, and the sentence `mend`, which says what to do.
     """
     try:
         if os.path.exists(path) and not os.path.isfile(path):
@@ -199,17 +168,10 @@ def _reason(error):
 def read_text_lines(
     source: IO[bytes], name: str | None = None, longest: int = 1 << 24, keeps_mark: bool = False
 ) -> Iterator[str]:
-    """Yields the lines of a binary file or pipe as strings without line ends.
+    """Yields the lines of a binary file or pipe as strings without line ends. Errors contain the number of the line.
 
-    Args:
-        source: The open file.
-        name: Its name, for messages. Optional.
-        longest: Largest number of bytes in a line, so that a device such as /dev/zero does not fill the memory.
-        keeps_mark: Whether a byte order mark at the beginning is text, as in a corpus of bytes. Otherwise, it is
-            removed.
-
-    Raises:
-        ValueError: If a line is not UTF-8 or too long. The message contains its number.
+    A line has at most `longest` bytes, so that a device such as /dev/zero does not fill the memory. A byte order mark
+    at the beginning is removed, unless `keeps_mark`, as in a corpus of bytes, where it is text.
     """
     for number, line in enumerate(iter(lambda: source.readline(longest), b""), 1):
         where = f"Line {number} of {name}" if name else f"Line {number}"
@@ -234,9 +196,6 @@ def check_new_folder(folder: str | os.PathLike) -> None:
 
     Only a new path or an empty folder is accepted. A folder cannot replace a link, the working directory or a mounted
     disk, and nothing can be created in a file or in a read-only folder.
-
-    Raises:
-        ValueError: If `folder` is not accepted.
     """
     reasons = {
         "an empty name": not os.fspath(folder),
@@ -284,13 +243,10 @@ def complete_or_absent(folder: str | os.PathLike) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def workspace(folder: str | os.PathLike) -> Iterator[Path]:
-    """Yields a folder beside `folder` for intermediate files, which a later process can use.
+    """Yields a folder beside `folder` for intermediate files, which a later process can use, but only one at a time.
 
     The folder is removed when the block ends, and on a ValueError, which a later process would raise again. It stays if
     the process is killed.
-
-    Raises:
-        ValueError: If another process uses it.
     """
     folder = Path(os.path.abspath(folder))
     work = folder.with_name(f"{folder.name}.partial")

@@ -74,16 +74,7 @@ def draw_passages(
 
 
 def passage_bounds(words: np.ndarray, vocabulary: Vocabulary, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the first and the last position of every possible passage of a text; see `draw_passages`.
-
-    Args:
-        words: Ids of the text, (words,).
-        vocabulary: Their `Vocabulary`.
-        length: Smallest number of words in a passage.
-
-    Returns:
-        `(starts, targets)`, two arrays (passages,).
-    """
+    """Returns the first and the last positions of all possible passages of a text; see `draw_passages`."""
     types = vocabulary.words
     is_short = np.array([len(word) == 1 and word.isalpha() or word.lower() in ABBREVIATIONS for word in types])
     is_target = np.array([any(map(str.isalpha, word)) for word in types]) & ~is_short

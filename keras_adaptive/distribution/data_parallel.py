@@ -38,11 +38,7 @@ class DataParallel(Strategy):
         super().__init__(devices // model_devices, *processes, own_rows=True, scope=distribution.scope)
 
     def synchronize(self, model):
-        """Checks that every word table is sharded. JAX itself copies the weights of process 0.
-
-        Raises:
-            ValueError: Under `model_parallel`, if a word table is not sharded or the model has none.
-        """
+        """Checks that every word table is sharded. JAX itself copies the weights of process 0."""
         if not self._shares_tables:
             return
         tables = [table for layer in model.layers if isinstance(layer, (Input, Output)) for table in layer.tables]

@@ -82,12 +82,7 @@ class GraphSubwords:
     def _merged(self, pieces, parts):
         """Merges the bytes of all parts in the learned order, from the left. Memory is linear in their number.
 
-        Args:
-            pieces: Ids of the bytes, (bytes,).
-            parts: Number of the part that each byte belongs to, (bytes,), ascending.
-
-        Returns:
-            `(pieces, parts)` after all merges, each (pieces,).
+        The `pieces` are ids of bytes, and `parts` the numbers of their parts, ascending. Both are returned merged.
         """
         import tensorflow as tf
 

@@ -183,12 +183,7 @@ def _plain(options):
 
 
 def _weights(tensors, size):
-    """Returns the weights as arrays under the names of the newest version, without the buffers.
-
-    Args:
-        tensors: The state dict.
-        size: Number of bytes of the file.
-    """
+    """Returns the weights as arrays under the names of the newest version, without the buffers."""
     import torch
 
     weights, left = {}, 2 * size  # limits the number of weights: each has at least 2 bytes, and tensors may share them

@@ -105,11 +105,7 @@ ACTIVATIONS = {
 
 
 def resolve(checkpoint):
-    """Returns the options of a `Checkpoint` with their defaults, after checking that all are supported.
-
-    Raises:
-        ValueError: If an option is not supported. The message names all of them.
-    """
+    """Returns the options of a `Checkpoint` with their defaults. A ValueError names all that are not supported."""
     given = checkpoint.options
     options = DEFAULTS | {name: value for name, value in given.items() if value is not None}
     _check_types(options)

@@ -146,9 +146,8 @@ def load_weights(model, weights):
 def check_weights(model, weights):
     """Checks that the weights of a `Checkpoint` match a model, whose variables need not be allocated.
 
-    Raises:
-        ValueError: If tensors are missing, unknown or of another shape, or if the model ties tensors that differ in the
-            file. The message lists them.
+    A ValueError lists tensors that are missing, unknown or of another shape, or that the model ties but differ in the
+    file.
     """
     tensors = table(model)
     present = [tensor for tensor in tensors if tensor.name in weights]

@@ -21,12 +21,7 @@ MEND = "Put the right file back, or save the preset again."
 
 
 def from_safe_preset(parent: Any, *files: str) -> Any:
-    """Returns the `from_preset` of a class, which checks a folder before KerasHub reads it.
-
-    Args:
-        parent: Class of KerasHub whose `from_preset` reads the preset.
-        *files: Names of the configs that it reads, of which some may be missing.
-    """
+    """Returns the `from_preset` of a class of KerasHub, after a check of the folder and the configs `files` in it."""
 
     def from_preset(cls: type, preset: str | os.PathLike, *arguments: Any, **kwargs: Any) -> Any:
         """Reads a preset, which may be damaged or hostile.
@@ -67,12 +62,7 @@ def from_safe_preset(parent: Any, *files: str) -> Any:
 
 
 def check_preset(folder: str, files: tuple[str, ...]) -> None:
-    """Raises a ValueError that names the file if the folder of a preset is not one, or a config is damaged.
-
-    Args:
-        folder: Path of the folder.
-        files: Names of the configs to check, if they exist.
-    """
+    """Raises a ValueError that names the file if the folder of a preset is not one, or a config is damaged."""
     if not folder or not os.path.isdir(folder):
         raise ValueError(f"A preset is a folder that `save_to_preset` wrote. Received: {folder!r}. Pass its path.")
     if not os.path.exists(os.path.join(folder, "config.json")):

@@ -114,13 +114,8 @@ def sliced_total_and_rows(slices, boundaries, chunk_rows, wanted):
     """Computes the sum of `linear_cross_entropy` over slices of one table, and a list of the `RowResults` of each.
 
     The gradients of the slices are parts of one gradient of the table. Automatic differentiation of separate slices
-    would pad the gradient of each slice to the size of the table and add them up.
-
-    Args:
-        slices: List of `Inputs`, one per slice. The table, bias and weights of the first, those of the whole, are used.
-        boundaries: Increasing integers `(0, …, classes)`: the first class of each slice, then the number of classes.
-        chunk_rows: List of the number of rows per chunk of each slice.
-        wanted: A `Wanted`.
+    would pad the gradient of each slice to the size of the table and add them up. `slices` has the `Inputs` of each, of
+    which the first has the whole table, bias and weights; `boundaries` has the first class of each, and the end.
     """
     shared, own = ("weights", "table", "bias"), ("x", "targets", "extra_logits")
     groups = [slices[0]._replace(**dict.fromkeys(own)), *(part._replace(**dict.fromkeys(shared)) for part in slices)]

@@ -9,11 +9,7 @@ BEGIN, END = 257, 258  # markers of a word, after the bytes, which are their val
 
 
 def encode_words(words, max_bytes):
-    """Returns the UTF-8 bytes of words, each + 1, cut at `max_bytes` and padded with 0: int16 (words, max_bytes).
-
-    Raises:
-        ValueError: If a word is empty.
-    """
+    """Returns the UTF-8 bytes, each + 1, of words, which are not empty, padded with 0: int16 (words, max_bytes)."""
     encoded = [word.encode()[:max_bytes] for word in words]
     if not all(encoded):
         raise ValueError(

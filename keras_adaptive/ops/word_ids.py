@@ -17,10 +17,7 @@ def word_ids(ids: Any, vocabulary_size: int) -> Tensor:
 
     A plain cast to int32 would read 2³² + 5 as 5, and NaN as any id. Arrays are converted on the host, because JAX
     narrows them when it makes a tensor of them, and give arrays. A number that is not whole is outside, and so is NaN.
-    A symbolic tensor is returned unchanged.
-
-    Raises:
-        ValueError: If the dtype cannot hold all ids of the vocabulary.
+    A symbolic tensor is returned unchanged. A dtype that cannot hold all ids of the vocabulary is refused.
     """
     if isinstance(ids, keras.KerasTensor):
         return ids

@@ -58,17 +58,7 @@ def check_run(folder: str | os.PathLike) -> None:
 
 
 def read_model(folder: str | os.PathLike, name: str, words: int) -> LanguageModel:
-    """Reads the best or the last model of a run.
-
-    Args:
-        folder: Folder of the run.
-        name: "best" or "last".
-        words: Number of words of the run's vocabulary.
-
-    Raises:
-        ValueError: If there is no such model, its file is damaged or of another run, or one of its weights is not
-            finite.
-    """
+    """Reads the best or the last model of a run whose vocabulary has `words` words. All weights must be finite."""
     path = Path(folder, f"{name}.keras")
     if not path.exists():
         raise ValueError(f"{folder} holds no {path.name} yet: train it with trainers.train.")

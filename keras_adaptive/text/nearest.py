@@ -10,13 +10,7 @@ CHUNK = 8192  # vectors to compute at a time
 def nearest(word_input: Input, ids: np.ndarray, k: int) -> list[list[tuple[int, float]]]:
     """Returns the words whose vectors are nearest to those of ids by cosine, without special words and the ids.
 
-    Args:
-        word_input: The input layer of a model.
-        ids: Array (words,) of ids.
-        k: Number of neighbors of each id. A small vocabulary has fewer.
-
-    Returns:
-        For each id, a list of pairs of another id and the cosine, the nearest first.
+    For each id it is a list of at most `k` pairs of another id and the cosine, the nearest first.
     """
     vectors = _directions(word_input, ids)
     starts = range(0, word_input.vocabulary_size, CHUNK)

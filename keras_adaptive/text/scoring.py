@@ -98,13 +98,9 @@ def _new(arrays, window):
 def as_record(
     tokens: list[str], ids: np.ndarray, scores: list[np.ndarray], boundaries: Sequence[int], codec: TextCodec
 ) -> dict:
-    """Returns the scores of a line by name, in the types of JSON.
+    """Returns what `score_lines` yields for a line by name, in the types of JSON.
 
-    Args:
-        tokens, ids: The tokens of the line and their ids (tokens,).
-        scores: What `score_lines` yields.
-        boundaries: First id of every band of the output and, last, the number of ids.
-        codec: The `TextCodec` of the tokens.
+    The `boundaries` are the first id of every band of the output and, last, the number of ids.
     """
     log_probs, ranks, *others = scores
     log_probs, words = log_probs.astype("float64"), codec.count_words(tokens)

@@ -10,16 +10,11 @@ COLUMNS = ("sentence", "position", "word", "surprisal", "rank", "log_frequency")
 
 
 def surprisal_rows(number: int, record: dict, codec: TextCodec) -> Iterator[tuple]:
-    """Yields a row of `COLUMNS` for every word of a record of `TextModel.score`.
+    """Yields a row of `COLUMNS` for every word of a record of `TextModel.score`, of sentence `number`.
 
     The surprisal, in bits, of a word of several pieces is the sum of the surprisals of its pieces. It has no rank. The
     logarithm of a word's relative frequency in the training text is natural, and `None` for pieces and for words that
     the training text does not have.
-
-    Args:
-        number: Number of the sentence.
-        record: The record.
-        codec: The `TextCodec` of the model.
     """
     counts, total = codec.vocabulary.counts, int(codec.vocabulary.counts.sum())
     ids = codec.encode(record["tokens"])

@@ -19,26 +19,17 @@ OF_WHOLE_TABLES = (
 class RowUpdates:
     """Mixin for Keras optimizers that updates only the rows of a table that its `RowGradient` contains.
 
-    A subclass implements `row_changes` and names its slots.
-
-    Attributes:
-        row_slots: Names of the lists of optimizer variables. Each list has one variable per trainable variable.
+    A subclass implements `row_changes`, and names in `row_slots` its lists of a variable per trainable variable.
     """
 
     row_slots: tuple[str, ...] = ()
     _get_variable_index: Callable[[keras.Variable], int]  # of Keras
 
     def row_changes(self, gradient: Tensor, slots: list[Tensor], learning_rate: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Returns the changes that a step makes to rows. They must be 0 where the gradient is 0.
+        """Returns the changes that a step makes to rows. They must be 0 where the gradient (n, …) is 0.
 
-        Args:
-            gradient: Float tensor (n, …).
-            slots: List of tensors (n, …), the rows of the slots.
-            learning_rate: Scalar tensor.
-
-        Returns:
-            `(change, changes)`: a tensor (n, …) that is added to the rows of the table, and a list of tensors (n, …)
-            that are added to the rows of the slots.
+        The `slots` are the rows of the slots, (n, …) each. Returned are the tensor (n, …) that is added to the rows of
+        the table, and a list of those that are added to the rows of the slots.
         """
         raise NotImplementedError(f"`{type(self).__name__}` must implement `row_changes`.")
 

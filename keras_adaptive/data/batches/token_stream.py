@@ -44,11 +44,9 @@ def stream_bounds(size, count):
 def cut(tokens, starts, stops, length):
     """Cuts rows out of the stream: row i holds tokens `starts[i]` to `stops[i]`, padded to `length`.
 
-    The inputs are the targets, shifted right by one token over the stream: the first input of a row is the token before
-    its first target, and the stream begins after a `</s>`. Weights are 1 for tokens and 0 for padding.
-
-    Returns:
-        `(inputs, targets, weights)`, each (rows, length), int32, int32 and float32.
+    Returns inputs, targets and weights (rows, length), int32, int32 and float32. The inputs are the targets, shifted
+    right by one token over the stream: the first input of a row is the token before its first target, and the stream
+    begins after a `</s>`. Weights are 1 for tokens and 0 for padding.
     """
     positions = np.asarray(starts)[:, None] + np.arange(-1, length)  # (rows, length + 1)
     ids = tokens[positions.clip(0, len(tokens) - 1)].astype(np.int32)

@@ -23,14 +23,9 @@ _NUMBER_FIRST = re.compile(r"\s*\d+[ \t,;]+\S+")
 
 
 def count_lines(words, counts):
-    """Returns the contents of the file of a vocabulary, a string.
+    """Returns the contents of the file of a vocabulary of words, none special, and their counts, a string.
 
-    Args:
-        words: List of words, without the special words. Words that are not strings are written as JSON.
-        counts: List of their counts.
-
-    Raises:
-        ValueError: If a word has no equal in JSON.
+    Words that are not strings are written as JSON, which must have an equal of them.
     """
     if not all(isinstance(word, str) for word in words):
         lines = (f"{_to_json(word)} {count}\n" for word, count in zip(words, counts, strict=True))
@@ -46,11 +41,7 @@ def read_count_file(path):
     """Returns the lists of words and counts in the file of a vocabulary.
 
     A file whose counts are out of order causes a warning, since the first bands of an adaptive softmax then do not hold
-    the frequent words. A table that holds ids or scores instead of counts is refused.
-
-    Raises:
-        ValueError: If a line is not a word and its count, a word occurs twice, the counts add up to more than 2**53, or
-            the file looks like another table. The message says which.
+    the frequent words. A table that holds ids or scores instead of counts is refused, by an error that says so.
     """
     words, counts, known, twice, left, of_items = [], [], set(SPECIAL_WORDS), None, MOST, False
     with open(path, "rb") as file:

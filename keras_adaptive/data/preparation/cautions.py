@@ -18,10 +18,6 @@ def warn_about_words(counts: dict[str, int], tokenizer: str) -> None:
     Words are phrases if more than half of all letters are in words of more than 20 letters. A character of Chinese or
     Japanese counts as three letters. Text is raw if more than 5 % of its words, and at least 10, end with a letter and
     a mark, such as `bridge.`
-
-    Args:
-        counts: Dict from the words of the training text to their occurrences.
-        tokenizer: Name of the tokenizer.
     """
     if tokenizer in UNITS:
         return

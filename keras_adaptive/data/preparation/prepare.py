@@ -142,13 +142,10 @@ def prepare(
 
 
 def write_corpus(folder, data_dir, choices, *, source=None, check=lambda corpus: None, processes=1, report):
-    """Converts the text files of a folder into a corpus, as `prepare` does.
+    """Converts the text files of a folder into a corpus, as `prepare` does, by the `Choices` that decide the tokens.
 
-    Args:
-        folder, data_dir, source, processes, report: As in `prepare`.
-        choices: The `Choices` that decide the tokens.
-        check: Function that is called with the finished `Corpus` before `data_dir` appears. If it raises an error,
-            the corpus is removed.
+    The function `check` gets the finished `Corpus` before `data_dir` appears. If it raises an error, the corpus is
+    removed.
     """
     choices.check()
     if processes < 1:
@@ -202,11 +199,7 @@ def _check_words(texts, splits, choices):
 
 
 def find_text(folder, split):
-    """Returns the path of the text of a split in a folder.
-
-    Raises:
-        ValueError: If it is missing or empty.
-    """
+    """Returns the path of the text of a split in a folder, which must not be empty."""
     paths = [Path(folder, name.format(split)) for name in _NAMES]
     path = next(filter(Path.is_file, paths), None)
     if path is None:
@@ -231,11 +224,7 @@ def _identity(path):
 
 
 def is_free(data_dir):
-    """Returns whether `prepare` must create a corpus in `data_dir`, because there is none yet.
-
-    Raises:
-        ValueError: If a corpus cannot be created there, or the folder holds something else.
-    """
+    """Returns whether `prepare` must create a corpus in `data_dir`, since there is none yet, and checks that it can."""
     if os.path.exists(os.path.join(data_dir, "corpus.json")):
         return False
     if os.path.exists(data_dir) and not (os.path.isdir(data_dir) and not os.listdir(data_dir)):

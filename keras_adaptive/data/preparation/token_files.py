@@ -19,14 +19,8 @@ from keras_adaptive.special_words import EOS, UNK
 def write_word_corpus(parts, folder, mapped, min_count, max_words, vocabulary, inspect):
     """Writes the vocabulary and the tokens of every split, and returns their entries in `corpus.json`.
 
-    Args:
-        parts: Dict from each split to the folders that `index_words` wrote. Each folder becomes a shard.
-        folder: Folder for the files.
-        mapped: A `map` that may run several calls at a time.
-        min_count: Smallest number of occurrences in `train` of a word to keep, unless a `vocabulary` is given.
-        max_words: Number of the most frequent words to keep, unless a `vocabulary` is given; None for all.
-        vocabulary: A `Vocabulary`, or None for the words of `train`.
-        inspect: Function that is called with a dict from the words of `train` to their occurrences.
+    The `parts` of a split are the folders that `index_words` wrote, each of which becomes a shard. Without a
+    `vocabulary`, it is made of the words of `train`, of which the function `inspect` gets the occurrences.
     """
     words, counts = _merge(parts)
     inspect(counts)

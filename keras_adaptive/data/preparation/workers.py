@@ -26,10 +26,8 @@ except (ValueError, OSError) as error:
 def call(function, *arguments):
     """Runs a function of a module of `keras_adaptive.data`, with arguments that JSON can hold, in a new process.
 
-    Raises:
-        ValueError: If the function raises it.
-        OSError: If the function raises it.
-        ChildProcessError: If the process fails in another way, for example because it is killed for lack of memory.
+    A ValueError or an OSError of the function is raised here too; a ChildProcessError if the process fails in another
+    way, for example because it is killed for lack of memory.
     """
     names = function.__module__, function.__name__
     command = [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2]), *names, json.dumps(arguments)]

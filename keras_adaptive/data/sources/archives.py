@@ -29,7 +29,6 @@ def unpack(archive, members, folder, sums=None, sizes=None, most=math.inf):
     """Writes the texts of a zip or tar archive. Only the given members are unpacked, under fixed names.
 
     Args:
-        archive: Path of a zip or tar file, compressed or not.
         members: Dict from each split to the names of its members, in order. An archive may prefix them with folders. A
             member `NAME.tar` stands for its `.txt` files, in the order of their names.
         folder: Folder to create, with a text for each key of `members`, such as `train.txt`. It appears complete or not
@@ -38,13 +37,6 @@ def unpack(archive, members, folder, sums=None, sizes=None, most=math.inf):
         sizes: Dict from each split to the size of its text in bytes, if `members` has a single text, `all`, that
             contains all splits one after the other. Optional.
         most: Largest number of bytes that the archive may unpack to.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ValueError: If the file is not a zip or tar archive, is damaged, lacks a member, or unpacks to more than `most`
-            bytes, or if a text has another checksum.
     """
     wanted = [name for names in members.values() for name in names]
     with complete_or_absent(folder) as new:

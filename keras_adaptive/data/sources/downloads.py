@@ -17,25 +17,13 @@ _HEADERS = {"User-Agent": "keras-adaptive", "Accept-Encoding": "identity"}  # so
 
 
 def download(url, path, report=print, most=math.inf):
-    """Downloads a file, which appears under its name only when it is complete.
+    """Downloads a file to `path`, which appears only when it is complete, and returns the path.
 
     Until then, its name ends in the name of the server and `.partial`, and a note in the same folder records its
     address, version and size. If the connection breaks, the next call requests only the rest. It starts again if the
-    file has changed on the server, or if the server gives no version or cannot send parts.
-
-    Args:
-        url: HTTP or HTTPS address.
-        path: Path of the file to write; its folder is created too.
-        report: Function that is called with a line of progress every few seconds.
-        most: Largest number of bytes that the file may have.
-
-    Returns:
-        The path.
-
-    Raises:
-        OSError: If the server cannot be reached, refuses the request, stops before the end, sends less than a kilobyte
-            per second, or sends more than `most` bytes.
-        ValueError: If `url` is not an address.
+    file has changed on the server, or if the server gives no version or cannot send parts. An OSError is raised if the
+    server cannot be reached, refuses the request, stops before the end, sends less than a kilobyte per second, or sends
+    more than `most` bytes. `report` gets a line of progress every few seconds.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -86,13 +86,7 @@ def split_text(
 
 
 class _Text:
-    """Lines of a text, with marks where its units begin.
-
-    Args:
-        source: Path of a file or a folder.
-        column: Name of the column of a table, or None.
-        any_bytes: Whether the text need not be UTF-8.
-    """
+    """Lines of a text, a file, a folder or the column of a table, with marks where its units begin."""
 
     def __init__(self, source, column, any_bytes):
         self.source, self.column, self.any_bytes = Path(source), column, any_bytes

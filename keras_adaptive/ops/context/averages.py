@@ -69,12 +69,7 @@ def product_of_averages(x, kernel, filters, before):
 
 
 class _Text:
-    """A whole text in the arrangement of `time_major`.
-
-    Args:
-        x: Float tensor (batch, before + length, dim).
-        before: Number of tokens without an output.
-    """
+    """A whole text (batch, before + length, dim) arranged as by `time_major`, `before` of it without an output."""
 
     def __init__(self, x, before):
         self.before, self.dim = before, x.shape[-1]

@@ -138,14 +138,9 @@ def _tokens_backward(chunks, kernel, of_product, of_total):
 
 
 class _Chunks:
-    """A text in chunks of a few tokens of every row; the first chunk may have another size.
+    """A text (batch, before + length, dim) in chunks of a few tokens of every row; the first may have another size.
 
     The window of a chunk contains the tokens that its outputs see, in the arrangement of `time_major`.
-
-    Args:
-        x: Float tensor (batch, before + length, dim).
-        num_local: Number of local blocks.
-        before: Number of tokens without an output.
     """
 
     def __init__(self, x, num_local, before):
