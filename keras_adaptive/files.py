@@ -208,7 +208,8 @@ def check_new_folder(folder: str | os.PathLike) -> None:
     refused = [reason for reason, holds in reasons.items() if holds]
     if refused:
         raise ValueError(
-            f"The folder to make must be new. Received: {os.fspath(folder)!r}, {refused[0]}. Pass another."
+            f"The output folder must not exist or must be empty. Received: {os.fspath(folder)!r}, {refused[0]}. "
+            "Pass another."
         )
 
 

@@ -48,7 +48,7 @@ def main():
         flags_text = "".join(f"--{name}={value}\n" for name, value in settings.items())
         RunFolder(folder).write(flags_text, vocabulary, metadata)
         model.save(folder / "best.keras")
-    print(f"Made {FLAGS.run_dir}: {model.count_params():,} parameters, {len(vocabulary):,} words")
+    print(f"Wrote {FLAGS.run_dir}: {model.count_params():,} parameters, {len(vocabulary):,} words")
     if options.get("add_bos_token"):
         print("It was trained with add_bos_token: lines began with <s>. The programs begin them after </s>.")
 

@@ -70,7 +70,7 @@ def main():
         settings = {"data_dir": os.path.abspath(FLAGS.data_dir), "order": FLAGS.order}
         flags_text = "".join(f"--{name}={value}\n" for name, value in settings.items())
         RunFolder(folder).write(flags_text, corpus.vocabulary, corpus.metadata)
-    print(f"Made {FLAGS.run_dir}: {ngrams:,} n-grams of up to {FLAGS.order} words")
+    print(f"Wrote {FLAGS.run_dir}: {ngrams:,} n-grams of up to {FLAGS.order} words")
 
 
 def names_of(corpus):

@@ -177,7 +177,7 @@ def main():
     warnings.formatwarning = lambda message, *args, **kwargs: f"Warning: {message}\n"
     made = is_free(FLAGS.data_dir)  # raises an error before the work begins
     corpus = prepare_source()
-    print(f"{'Made' if made else 'Kept'} {FLAGS.data_dir} from {corpus.metadata['source']}")
+    print(f"{'Wrote' if made else 'Kept'} {FLAGS.data_dir} from {corpus.metadata['source']}")
     print_summary(corpus)
 
 

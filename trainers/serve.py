@@ -21,7 +21,7 @@ from trainers.experiments.run_folder import RunFolder
 from trainers.support import command_line
 
 FLAGS = flags.FLAGS
-CONNECTIONS = 256  # at once
+CONNECTIONS = 256  # open at once
 EVERYBODY = ("0.0.0.0", "::")
 GRACE = 2  # seconds that streams have to end when the server stops
 
@@ -58,7 +58,7 @@ def listen(host, port):
     """Returns a listening socket.
 
     Raises:
-        ValueError: If the address cannot be used, or it means all addresses and does not say so, as an empty one does.
+        ValueError: If the address cannot be used, or accepts connections from any host but is not in `EVERYBODY`.
     """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -69,7 +69,7 @@ def listen(host, port):
     if listening.getsockname()[0] in EVERYBODY and host not in EVERYBODY:
         listening.close()
         raise ValueError(
-            f"--host={host} would accept connections from any host: pass 127.0.0.1 for this machine alone, or 0.0.0.0."
+            f"--host={host} would accept connections from any host: pass 127.0.0.1 for this machine only, or 0.0.0.0."
         )
     return listening
 
@@ -100,7 +100,7 @@ def server(app):
         app,
         http=Connection,
         ws="none",
-        log_config=None,  # the program has one; a new one would close the streams of the old handlers
+        log_config=None,  # another configuration would close the streams of the program's handlers
         log_level="warning",
         access_log=False,
         server_header=False,

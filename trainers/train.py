@@ -1,9 +1,9 @@
 """Trains a language model on a prepared corpus. The same command resumes a run that was stopped.
 
 The program ends with status 0 when the run is complete, and with status 143 or 130 when SIGTERM or SIGINT stopped it
-after a checkpoint (the same command resumes). Status 75 means that another process of the training was lost or hangs;
-the same command in all processes resumes. Status 1, with a line that names the reason, means that the same command
-would fail again.
+after a checkpoint (the same command resumes). Status 75 means that another process was lost or is hanging; the same
+command in all processes resumes. Status 1, with a line that names the reason, means that the same command would fail
+again.
 
 Losses and perplexities are per token of the corpus: per word, or per piece of a word in a corpus of sub-words.
 trainers.evaluate reports the perplexity per word for both.

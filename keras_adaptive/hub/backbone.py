@@ -16,17 +16,17 @@ from keras_adaptive.models import LanguageModel
 class AdaptiveBackbone(keras_hub.models.Backbone):
     """KerasHub backbone around a `LanguageModel`: from token ids to hidden states.
 
-    All weights of the language model belong to the backbone, those of its output layer too, because the output may be
-    tied to the input.
+    The backbone owns all weights of the language model, including the weights of its output layer, because the output
+    may be tied to the input.
 
     Args:
         language_model: A `LanguageModel`.
-        dtype: Dtype policy. Another policy than the language model's makes a copy of the model. Optional.
+        dtype: Dtype policy. A policy other than the language model's copies the model. Optional.
         **kwargs: `name` and `trainable`, as in KerasHub.
 
     Call arguments:
-        inputs: Dict of `token_ids` and `padding_mask`, both (batch, length). The mask is not read: the model is causal,
-            and padding follows the text.
+        inputs: Dict of `token_ids` and `padding_mask`, both (batch, length). The mask is ignored, because the model is
+            causal and padding follows the text.
 
     Output shape:
         (batch, length, dim).
@@ -73,7 +73,7 @@ class AdaptiveBackbone(keras_hub.models.Backbone):
                 raise ValueError(f"the weight {weight} is not finite, or its square is not")
 
     def _training_objects(self) -> list[Any]:
-        """Returns what a compiled language model holds beside its weights, which a preset leaves out."""
+        """Returns the optimizer and metrics of a compiled language model, which a preset leaves out."""
         return [getattr(self.language_model, "optimizer", None), *self.language_model.metrics]
 
     def get_config(self) -> dict[str, Any]:

@@ -18,20 +18,19 @@ from keras_adaptive.models.training_step import PARTS
 from keras_adaptive.text.loading import check_run, read_model
 from keras_adaptive.typing import Tensor
 
-LENGTH = 1024  # tokens of a row, KerasHub's default
+LENGTH = 1024  # KerasHub's default
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class AdaptiveCausalLM(keras_hub.models.CausalLM):
     """KerasHub task around a `LanguageModel`: strings in, strings out.
 
-    The task trains as the language model does: `fit` and `evaluate` compute the loss from hidden states and targets,
-    never the logits of a whole batch, and log `loss`, `perplexity`, `gradient_norm` and `skipped`. Without a
+    The task trains as the language model does. `fit` and `evaluate` compute the loss from hidden states and targets,
+    never the logits of a whole batch. They log `loss`, `perplexity`, `gradient_norm` and `skipped`. Without a
     preprocessor they take `({"token_ids", "padding_mask"}, targets, weights)`.
 
-    A call of the task, and `predict`, return logits (batch, length, vocabulary) as all of KerasHub: here they are
-    log-probabilities. `generate` draws by a sampler of KerasHub; it reads the prompt at once and keeps the state of the
-    body, whatever its kind.
+    Like all KerasHub tasks, a call and `predict` return logits (batch, length, vocabulary); they are log-probabilities.
+    `generate` draws by a sampler of KerasHub. It reads the prompt at once and keeps the state of any body.
 
     Args:
         backbone: An `AdaptiveBackbone`.
@@ -71,19 +70,16 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
     def from_run(
         cls, folder: str | os.PathLike, model: str = "best", sequence_length: int | None = None
     ) -> "AdaptiveCausalLM":
-        """Makes the task of a trained run or a converted checkpoint.
+        """Creates a task from a run folder or a converted checkpoint.
 
         Args:
             folder: Folder of the run.
             model: Which of the run's models: "best" or "last".
-            sequence_length: Number of tokens of a row. By default the largest window in which the model reads a text,
-                at most 1,024.
-
-        Returns:
-            The task. Its `save_to_preset` writes a preset.
+            sequence_length: Number of tokens of a row. By default the window in which the model reads a text, at most
+                1,024.
 
         Raises:
-            ValueError: If the folder holds no such model, or a file is damaged or of another run.
+            ValueError: If the folder holds no such model, or a file is damaged or belongs to another run.
         """
         check_run(folder)
         codec = TextCodec.load(folder)
@@ -145,12 +141,12 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         return self.language_model.get_metrics_result()
 
     def check_ids(self) -> None:
-        """Raises a ValueError if batches since the start of the epoch or evaluation held ids outside the vocabulary."""
+        """Raises a ValueError if batches since the start of the epoch or evaluation had ids outside the vocabulary."""
         self.language_model.check_ids()
 
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> keras.callbacks.History:
         check_class_weight(kwargs)
-        return super().fit(x, y, **{"shuffle": False, **kwargs})  # KerasHub passes a data set on, which stays in order
+        return super().fit(x, y, **{"shuffle": False, **kwargs})  # KerasHub passes a data set, which cannot be shuffled
 
     train_on_batch = checked(keras_hub.models.CausalLM.train_on_batch)
     test_on_batch = checked(keras_hub.models.CausalLM.test_on_batch)
@@ -165,7 +161,7 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         self.language_model._maybe_symbolic_build()
 
     def make_generate_function(self) -> Any:
-        """Returns the function that continues a batch: it reads the prompts, then runs the compiled `generate_step`."""
+        """Returns a function that reads the prompts of a batch, then runs the compiled `generate_step`."""
         if self.generate_function is None:
             jit_compile, self.jit_compile = self.jit_compile, False  # TensorFlow's XLA cannot update a cache in a loop
             continued = super().make_generate_function()
@@ -174,7 +170,7 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         return self.generate_function
 
     def _read(self, inputs: dict[str, Tensor]) -> dict[str, Any]:
-        """Returns the inputs of `generate_step`: the prompts, and what the model computed of their common part."""
+        """Returns the inputs of `generate_step`, with the hidden states and the state after the shortest prompt."""
         tokens, inside = (ops.convert_to_numpy(inputs[name]) for name in ("token_ids", "padding_mask"))
         inside = inside.astype(bool)
         shortest, length = int(inside.sum(axis=1).min()), tokens.shape[1]
@@ -189,12 +185,12 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         return {**keras.tree.map_structure(ops.convert_to_tensor, numbers), "hidden": hidden, "state": state}
 
     def generate_step(self, inputs: dict[str, Any], stop_token_ids: list[int] | None = None) -> dict[str, Tensor]:
-        """Continues prompts that were read.
+        """Continues prompts after their common part was read.
 
         Args:
             inputs: Dict of `token_ids` and `padding_mask` (batch, length), the prompts; `index`, the number of tokens
                 of the shortest prompt; `hidden` and `state`, as `decoding.read_prompts` returns them.
-            stop_token_ids: Ids with which a row ends. Optional.
+            stop_token_ids: Ids that end a row. Optional.
 
         Returns:
             Dict of `token_ids` and `padding_mask` (batch, length): the mask is False after the end of a row.
@@ -225,11 +221,11 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         layer_intercept_fn: Any = None,
         target_ids: Tensor | None = None,
     ) -> Tensor:
-        """Scores token ids, as the tasks of KerasHub do, in the windows in which `TextModel` reads a text.
+        """Scores token ids, as the tasks of KerasHub do, in the same windows as `TextModel`.
 
         Args:
             token_ids: Ids (batch, length).
-            padding_mask: Not read.
+            padding_mask: Ignored.
             scoring_mode: "logits" or "loss". The loss needs no logits.
             layer_intercept_fn: Function `(x, index) → x` of the word vectors (index −1) and of the hidden states
                 (index 0), each (batch, length, dim). Optional.
@@ -252,6 +248,6 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
 
 
 def _with_tokens(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the arguments of a step with the ids of the batch in place of KerasHub's dict."""
+    """Replaces KerasHub's dict by the ids of the batch in the arguments of a step."""
     inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(arguments[-1])
     return *arguments[:-1], keras.utils.pack_x_y_sample_weight(inputs["token_ids"], targets, weights)

@@ -14,8 +14,8 @@ LONGEST = 1 << 20  # tokens of a row
 class AdaptiveCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
     """KerasHub preprocessor of an `AdaptiveCausalLM`: from strings to token ids, targets and weights.
 
-    A string is one line. Its row is `</s>`, the tokens, and `</s>` as the last target, as in the training of this
-    package. As elsewhere in KerasHub, a text that is longer than `sequence_length` is cut.
+    A string is one line. As in the training of this package, its row is `</s>`, the tokens, and `</s>` as the last
+    target. As elsewhere in KerasHub, a text is cut after `sequence_length` tokens.
 
     Args:
         tokenizer: An `AdaptiveTokenizer`.
@@ -26,7 +26,7 @@ class AdaptiveCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
 
     Call arguments:
         x: A string, a list of strings, or a string tensor (batch,), also within a `tf.data` pipeline.
-        sequence_length: Number of tokens of a row, instead of the layer's. Optional.
+        sequence_length: Number of tokens of a row, which replaces the layer's. Optional.
 
     Returns:
         `({"token_ids", "padding_mask"}, targets, weights)`, each (batch, sequence_length).

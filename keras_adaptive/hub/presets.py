@@ -1,4 +1,4 @@
-"""Safe reader of the folders of presets, which may come from anywhere."""
+"""Checks of preset folders from untrusted sources."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import keras
 from keras_adaptive.files import read_text, reading
 from keras_adaptive.models.model_file import described
 
-CLASSES = {  # by file
+CLASSES = {  # of each config
     "config.json": "AdaptiveBackbone",
     "task.json": "AdaptiveCausalLM",
     "preprocessor.json": "AdaptiveCausalLMPreprocessor",
@@ -29,10 +29,9 @@ def from_safe_preset(parent: Any, *files: str) -> Any:
         The size of the weights in a folder bounds the memory that its configs can make the process allocate.
 
         Args:
-            preset: A folder that `save_to_preset` wrote, or an address such as "hf://user/model", of which KerasHub
-                makes the checks.
-            *arguments: As in KerasHub.
-            **kwargs: As in KerasHub.
+            preset: A folder that `save_to_preset` wrote, or an address such as "hf://user/model", which only KerasHub
+                checks.
+            *arguments, **kwargs: As in KerasHub.
 
         Returns:
             An object of the class.
@@ -47,7 +46,7 @@ def from_safe_preset(parent: Any, *files: str) -> Any:
             made = parent.from_preset.__func__(cls, preset, *arguments, **kwargs)
         except FileNotFoundError as error:
             raise ValueError(
-                f"{preset} is no complete preset ({error}): put the file back, or save it again."
+                f"{preset} is not a complete preset ({error}): put the file back, or save it again."
             ) from None
         if preprocessor := getattr(made, "preprocessor", None):
             words, outputs = preprocessor.tokenizer.vocabulary_size(), made.backbone.vocabulary_size
@@ -79,7 +78,7 @@ def check_preset(folder: str, files: tuple[str, ...]) -> None:
 
 
 def _check_config(path, expected, size, whole):
-    """Checks the class in a config and, if `whole`, makes what it describes, without weights."""
+    """Checks the class in a config and, if `whole`, creates its object without weights."""
     with reading(path, f"the config of an {expected}", MEND):
         config = json.loads(read_text(path))
         if config["registered_name"] != f"keras_adaptive>{expected}":

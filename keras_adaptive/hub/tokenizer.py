@@ -20,24 +20,24 @@ FILES = ("vocabulary.txt", "corpus.json", "merges.txt")
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
 class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
-    """KerasHub tokenizer that gives the ids on which a model of this package was trained.
+    """KerasHub tokenizer that returns the ids on which a model of this package was trained.
 
-    Python strings are tokenized in Python, and the string tensors of a `tf.data` pipeline by TensorFlow's operations:
-    both give the same ids, those of `TextCodec`. A line break becomes `</s>`, and a word outside the
-    vocabulary `<unk>`.
+    Python strings are tokenized in Python, and string tensors of a `tf.data` pipeline by TensorFlow's operations. Both
+    return the ids of `TextCodec`. A line break becomes `</s>`, and a word outside the vocabulary `<unk>`.
 
-    A preset holds the files of a run: `vocabulary.txt`, `corpus.json` and, empty unless the tokens are sub-words,
-    `merges.txt`.
+    A preset holds the files of a run: `vocabulary.txt`, `corpus.json` and `merges.txt`, which is empty unless the
+    tokens are sub-words.
 
     Args:
-        codec: A `TextCodec`. Optional: KerasHub makes the layer without and then calls `load_assets`.
+        codec: A `TextCodec`. Optional, because KerasHub creates the layer without it and then calls `load_assets`.
         **kwargs: As in `keras_hub.tokenizers.Tokenizer`.
 
     Call arguments:
         inputs: A string, or strings as a list, a NumPy array or a tensor (batch,).
 
     Returns:
-        The ids of a string, int32 (tokens,), or a list of the ids of each; in a `tf.data` pipeline a `tf.RaggedTensor`.
+        The ids of a string, int32 (tokens,), or a list for several strings. In a `tf.data` pipeline, a
+        `tf.RaggedTensor`.
 
     Example:
 
@@ -60,13 +60,13 @@ class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
         self._graph = None
         for name, token in (("start_token", "</s>"), ("end_token", "</s>"), ("pad_token", "<pad>")):
             self._add_special_token(token, name)
-        self.start_token_id, self.end_token_id, self.pad_token_id = EOS, EOS, PAD  # of every vocabulary
+        self.start_token_id, self.end_token_id, self.pad_token_id = EOS, EOS, PAD  # the same in every vocabulary
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         return self.tokenize(inputs)
 
     def tokenize(self, inputs: Any) -> Any:
-        """Returns the ids of a string or of strings, as a call of the layer does."""
+        """Returns the ids of a string or of several, as a call of the layer does."""
         if self._use_tf_workflow():
             return self._graph_ids(inputs)
         lines = listed(inputs)
@@ -75,7 +75,7 @@ class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
         return self._ids(lines)
 
     def detokenize(self, inputs: Any) -> Any:
-        """Returns the text of ids, a string, or of lists of ids, a list of strings."""
+        """Returns the text of a list of ids, or a list of texts for several lists."""
         if self._use_tf_workflow():
             return self._graph_lines(inputs)
         ids = listed(inputs)
@@ -136,7 +136,7 @@ class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
 
     @property
     def _before(self) -> str:
-        """The space that precedes every word, the first one of a text too."""
+        """The space before every word, including the first one of a text."""
         return "" if self._codec.unit.is_character else " "
 
     def _ids(self, line: str | bytes) -> np.ndarray:
@@ -145,7 +145,7 @@ class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
 
     @property
     def _graph_text(self) -> GraphText:
-        """The tokenizer of `tf.data` pipelines, made once and outside of their graphs."""
+        """The tokenizer of `tf.data` pipelines, created once and outside of their graphs."""
         if self._graph is None:
             import tensorflow as tf
 
@@ -169,7 +169,7 @@ class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
 
 
 def listed(values: Any) -> Any:
-    """Returns a string, a number, or nested lists of them: what an array, a tensor or nested sequences hold."""
+    """Converts arrays, tensors and nested sequences to Python values."""
     if isinstance(values, (str, bytes)):
         return values
     if isinstance(values, (list, tuple)):

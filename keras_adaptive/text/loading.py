@@ -25,11 +25,11 @@ def load(
         open_vocabulary, window, context: As in `TextModel`.
 
     Returns:
-        A `TextModel`; of a SavedModel a `SavedTextModel`, which can score, generate and name the next words.
+        A `TextModel`, or for a SavedModel a `SavedTextModel`, which can score, generate and name the next words.
 
     Raises:
-        ValueError: If `path` is empty or no folder, the folder holds no run, there is no such model, or a file is
-            damaged or of another run.
+        ValueError: If `path` is empty or not a folder, the folder holds no run, there is no such model, or a file is
+            damaged or belongs to another run.
 
     Example:
 
@@ -50,7 +50,7 @@ def load(
 
 
 def check_run(folder: str | os.PathLike) -> None:
-    """Raises a ValueError if the path of a run is empty, which would be the working directory, or no folder."""
+    """Raises a ValueError if the path of a run is empty, which would be the working directory, or not a folder."""
     if not os.fspath(folder):
         raise ValueError("The path of the model is empty: pass the folder of a trained model.")
     if not Path(folder).is_dir():
@@ -70,7 +70,7 @@ def read_model(folder: str | os.PathLike, name: str, words: int) -> LanguageMode
         )
     if weight := non_finite(model.weights):
         raise ValueError(
-            f"The weight {weight} in {path} is not finite, or its square is not, and its answers would mean nothing: "
-            "train again with a lower learning rate, or take another model of the run."
+            f"The weight {weight} in {path} is not finite, or its square is not, so its predictions are meaningless: "
+            "train again with a lower learning rate, or use another model of the run."
         )
     return model

@@ -8,7 +8,7 @@ CHUNK = 8192  # vectors to compute at a time
 
 
 def nearest(word_input: Input, ids: np.ndarray, k: int) -> list[list[tuple[int, float]]]:
-    """Returns the words whose vectors are nearest to those of ids by cosine, without special words and the ids.
+    """Returns the nearest words of each id by the cosine of their vectors, without special words and the id itself.
 
     For each id it is a list of at most `k` pairs of another id and the cosine, the nearest first.
     """
@@ -23,6 +23,6 @@ def nearest(word_input: Input, ids: np.ndarray, k: int) -> list[list[tuple[int, 
 
 
 def _directions(word_input, ids):
-    """Returns the vectors of ids, of length 1; vectors of zeros stay."""
+    """Returns the vectors of ids, scaled to length 1; vectors of zeros are unchanged."""
     vectors = ops.convert_to_numpy(ops.cast(word_input(ids.astype("int32")), "float32"))
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)

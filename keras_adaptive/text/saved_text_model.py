@@ -10,10 +10,10 @@ NOT_EXPORTED = "A SavedModel has no {}: load the folder of the run it was export
 
 
 class SavedTextModel:
-    """The SavedModel of a run with the methods of `TextModel` that it can answer.
+    """The SavedModel of a run with the `TextModel` methods that a SavedModel supports.
 
-    It answers with TensorFlow, whatever the backend of Keras. Its `generate` uses other random numbers than `TextModel`
-    and gives another text. Words outside the vocabulary are read as the exported run reads them.
+    TensorFlow computes, whatever the backend of Keras. `generate` uses other random numbers than `TextModel` and
+    returns another text. Words outside the vocabulary are read as the exported run reads them.
 
     Args:
         served: What `tf.saved_model.load` returns.
@@ -63,7 +63,7 @@ class SavedTextModel:
         top_k: int | None = None,
         seed: int | None = None,
     ) -> str | list[str]:
-        """Returns the continuation of a prompt, or a list of those of a list of prompts, as `TextModel.generate`."""
+        """Returns the continuation of a prompt, or a list of continuations, as `TextModel.generate` does."""
         if top_k == 0:
             raise ValueError("`top_k` must be at least 1. Received: top_k=0.")
         seed = secrets.randbits(31) if seed is None else seed
@@ -78,7 +78,7 @@ class SavedTextModel:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _answer(self, name, *inputs):
-        """Returns what a signature answers, NumPy arrays by name."""
+        """Calls a signature and returns its outputs as NumPy arrays by name."""
         import tensorflow as tf
 
         try:
@@ -105,6 +105,6 @@ def _record(tokens, words, length, log_probs, log_prob, perplexity, unknown, rea
 
 
 def _message(error):
-    """Returns the sentence of an assertion in a graph, whose values stand in brackets after it."""
+    """Extracts the message from a TensorFlow assertion error."""
     found = re.search(r"assertion failed: \[(.*?)\] \[(.*?)\]", str(error))
     return " ".join(found.groups()) + "." if found else " ".join(str(error).split())[:300]

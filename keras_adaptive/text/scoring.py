@@ -34,13 +34,13 @@ def score_lines(
         targets: Ids (tokens,) of each line, with the `</s>` at its end.
         inputs: The same ids, except for extra words outside the vocabulary.
         alternatives: Number of the most probable words to return at each place.
-        reporter: Function that is called for each long line and returns a function of the numbers of tokens scored and
-            of all tokens. Optional.
+        reporter: Function that is called for each long line and returns a function `(scored, total)` of the numbers of
+            tokens. Optional.
         reading: The `Reading` that defines the windows of each line, by default of `trained_length` tokens. Optional.
 
     Yields:
-        A list of arrays (tokens, …): those of `LanguageModel.score` or, with alternatives, of
-        `LanguageModel.alternatives`.
+        A list of arrays (tokens, …), as `LanguageModel.score` or, with alternatives, `LanguageModel.alternatives`
+        returns them.
     """
     rows = [(np.append(EOS, own[:-1]), ids) for own, ids in zip(inputs, targets)]
     reading = reading or reading_of(model)
@@ -58,7 +58,7 @@ def score_lines(
 
 
 def score_rows(model: LanguageModel, rows: Sequence[tuple], alternatives: int = 0) -> list[list[np.ndarray]]:
-    """Returns the scores of rows, pairs of inputs and targets, in one batch; a list of arrays (tokens, …) for each."""
+    """Returns a list of arrays (tokens, …) for each row, a pair of inputs and targets, computed in one batch."""
     longest, count = max(len(ids) for _, ids in rows), 2 ** (len(rows) - 1).bit_length()
     step = SEGMENT if longest > SEGMENT else LENGTH_STEP
     positions = model.body.max_length or math.inf
@@ -75,7 +75,7 @@ def score_rows(model: LanguageModel, rows: Sequence[tuple], alternatives: int = 
 
 
 def _score_long(model, row, windows, alternatives, report):
-    """Yields the scores of the windows of a long line, as many at a time as memory allows."""
+    """Yields the scores of the windows of a long line, several at a time."""
     at_once = max(1, TOKENS // max(stop - begin for begin, _, stop in windows))
     for first in range(0, len(windows), at_once):
         group = windows[first : first + at_once]
@@ -85,12 +85,12 @@ def _score_long(model, row, windows, alternatives, report):
 
 
 def _pieces(row, windows):
-    """Returns the inputs and targets of the windows of a line, a list of pairs."""
+    """Returns the pairs of inputs and targets of the windows of a line."""
     return [tuple(ids[begin:stop] for ids in row) for begin, _, stop in windows]
 
 
 def _new(arrays, window):
-    """Returns what a window scores, without its context."""
+    """Returns the scores of a window without its context."""
     begin, start, _ = window
     return [array[start - begin :] for array in arrays]
 
@@ -98,7 +98,7 @@ def _new(arrays, window):
 def as_record(
     tokens: list[str], ids: np.ndarray, scores: list[np.ndarray], boundaries: Sequence[int], codec: TextCodec
 ) -> dict:
-    """Returns what `score_lines` yields for a line by name, in the types of JSON.
+    """Returns the scores of a line, which `score_lines` yields, by name and in the types of JSON.
 
     The `boundaries` are the first id of every band of the output and, last, the number of ids.
     """

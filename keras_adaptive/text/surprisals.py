@@ -1,4 +1,4 @@
-"""The surprisal of every word of a scored text, as tables for experiments hold it."""
+"""Tables of the surprisal of every word of a scored text."""
 
 import math
 from collections.abc import Iterator
@@ -12,9 +12,8 @@ COLUMNS = ("sentence", "position", "word", "surprisal", "rank", "log_frequency")
 def surprisal_rows(number: int, record: dict, codec: TextCodec) -> Iterator[tuple]:
     """Yields a row of `COLUMNS` for every word of a record of `TextModel.score`, of sentence `number`.
 
-    The surprisal, in bits, of a word of several pieces is the sum of the surprisals of its pieces. It has no rank. The
-    logarithm of a word's relative frequency in the training text is natural, and `None` for pieces and for words that
-    the training text does not have.
+    The surprisal is in bits. A word of several pieces has the sum of their surprisals, and no rank. The natural
+    logarithm of a word's relative frequency in the training text is `None` for pieces and for words that it lacks.
     """
     counts, total = codec.vocabulary.counts, int(codec.vocabulary.counts.sum())
     ids = codec.encode(record["tokens"])
@@ -30,7 +29,7 @@ def surprisal_rows(number: int, record: dict, codec: TextCodec) -> Iterator[tupl
 
 
 def _words(tokens: list[str], unit: Unit) -> list[list[int]]:
-    """Returns the places of the tokens of each word, a list of lists."""
+    """Returns the positions of the tokens of each word, a list of lists."""
     words = []
     for place, token in enumerate(tokens):
         if unit.begins_word(token) or not words:

@@ -9,8 +9,8 @@ from keras_adaptive.data import BlockBatches, TextCodec
 class TextBatches(keras.utils.PyDataset):
     """Batches of lines of text for `fit`, equal to those of `BlockBatches` on the ids of the text.
 
-    The text is tokenized once, when the object is made; its ids take four bytes per token in memory. `prepare` writes
-    the ids of a larger text to disk.
+    The constructor tokenizes the text; its ids take four bytes per token in memory. For a larger text, `prepare` writes
+    the ids to disk.
 
     Args:
         lines: Iterable of lines, such as an open file. A `</s>` ends each, and replaces line breaks within a string.
@@ -18,7 +18,7 @@ class TextBatches(keras.utils.PyDataset):
         length: Number of tokens of a block.
         batch_size: Number of blocks of a batch.
         seed: Integer that determines the order of the blocks, together with the epoch.
-        shuffle: Whether the blocks are shuffled. False keeps the order of the text, as validation needs it.
+        shuffle: Whether the blocks are shuffled. False keeps the order of the text, for validation.
         **kwargs: Arguments of `keras.utils.PyDataset`.
 
     Raises:

@@ -3,15 +3,15 @@ from typing import Any
 from keras_adaptive.data import EOS, PAD, UNK, TextCodec
 from keras_adaptive.export import GraphText
 
-LINES = 1024  # tokenized at a time
+LINES = 1024  # to tokenize at a time
 
 
 def text_dataset(lines: Any, codec: TextCodec, length: int, batch_size: int, *, shuffle: int = 0, seed: int = 0) -> Any:
     """Returns a `tf.data.Dataset` of batches for `fit`, made of lines of text inside TensorFlow's graph.
 
-    Without shuffling, the batches are those of `BlockBatches(..., shuffle=False)` on the ids of the text. The text is
-    read as it is needed, and its tokens are those of the codec. Keras reads such a data set on every backend;
-    TensorFlow must be installed.
+    Without shuffling, the batches equal those of `BlockBatches(..., shuffle=False)` on the ids of the text. The text is
+    read lazily and tokenized as `codec` does. Keras reads such a data set on every backend; TensorFlow must be
+    installed.
 
     Args:
         lines: A `tf.data.Dataset` of strings, a line each, such as `tf.data.TextLineDataset("train.txt")`. A `</s>`
@@ -19,7 +19,7 @@ def text_dataset(lines: Any, codec: TextCodec, length: int, batch_size: int, *, 
         codec: The `TextCodec` of the model.
         length: Number of tokens of a block.
         batch_size: Number of blocks of a batch.
-        shuffle: Number of blocks to hold in memory and to draw the next one from; 0 keeps the order of the text.
+        shuffle: Number of blocks in memory, from which the next one is drawn; 0 keeps the order of the text.
         seed: Integer that determines the order of shuffled blocks. It differs from epoch to epoch.
 
     Returns:

@@ -17,7 +17,7 @@ in processes of their own, as any program and with the memory options of this pa
   dimensions of 512 and 2,048 and 8 heads, and 8 × 128 tokens drawn by Zipf's law, without dropout. The peer also runs
   with tied words; with --compiled compiled by `torch.compile`, and with another --dtype than float32 in bfloat16,
   beside this package's step in float32. The time of a step beyond its two parts is spent on summing tied gradients,
-  clipping, the optimizer, the metrics and `fit`. The floor are the matrix products of forward and backward alone, on
+  clipping, the optimizer, the metrics and `fit`. The floor is the matrix products of forward and backward only, on
   --backend and in --dtype.
 - `systems`: flagfiles of trainers.train, as in scripts.experiments.compare, on the batches of a corpus in the order of
   training. Each is relative to the first.

@@ -24,8 +24,8 @@ def example_text(words, lines, length):
 
 
 def main(words=50_000, lines=1_024, length=32, dim=128, epochs=2):
-    # 1. Ids must be sorted by falling frequency: id 0 is the most frequent word. `cutoffs` divide them into bands. The
-    #    first band, a tenth of the words or less, has vectors of `dim` values; each rarer band has a quarter as many.
+    # 1. Ids must be sorted by descending frequency: id 0 is the most frequent word. `cutoffs` divide them into bands.
+    #    The first band, up to a tenth of the words, has vectors of `dim` values; each rarer band has a quarter as many.
     cutoffs = (words // 12, words // 3)
     text = example_text(words, lines, length)
     inputs, targets = text[:, :-1], text[:, 1:]

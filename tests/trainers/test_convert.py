@@ -77,7 +77,7 @@ def test_score_and_generate_need_nothing_else(run_dir, capsys):
 
 def test_the_folder_without_a_corpus(tmp_path, corpus, capsys):
     call(convert, *PUBLISHED, f"--run_dir={tmp_path}/run")
-    assert capsys.readouterr().out == f"Made {tmp_path}/run: 33,240 parameters, 1,000 words\n"
+    assert capsys.readouterr().out == f"Wrote {tmp_path}/run: 33,240 parameters, 1,000 words\n"
     run = RunFolder(tmp_path / "run")
     assert run.flags() == {"checkpoint": PUBLISHED[0].removeprefix("--checkpoint="), "length": "64"}
     assert run.corpus(corpus).vocabulary.sha256 == run.codec.vocabulary.sha256

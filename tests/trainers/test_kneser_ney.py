@@ -149,7 +149,7 @@ def test_sub_words_are_summed_up_to_words(tmp_path, estimated, monkeypatch):
         ("", [], "model.arpa is not a model in the ARPA format, or is damaged .its .data. has no numbers"),
         (None, [], "No such file or directory: '.*model.arpa'"),
         (ARPA, ["--data_dir=/nowhere"], "/nowhere holds no corpus"),
-        (ARPA, ["--run_dir=/"], "must be new. Received: '/', a mounted disk"),
+        (ARPA, ["--run_dir=/"], "must be empty. Received: '/', a mounted disk"),
         (ARPA, ["--order=1"], "order=1: 1 is not an integer in the range"),
     ],
 )

@@ -35,7 +35,7 @@ def folder(tmp_path):
 def test_makes_a_corpus_and_then_keeps_it(run, folder, tmp_path):
     flags = [f"--source={folder}", f"--data_dir={tmp_path / 'data'}", "--min_count=2"]
     made, kept = run(*flags), run(*flags)
-    assert f"Made {tmp_path / 'data'} from {folder}" in made
+    assert f"Wrote {tmp_path / 'data'} from {folder}" in made
     assert f"Kept {tmp_path / 'data'} from {folder}" in kept
     assert "8 words in the vocabulary" in made
     assert [line.split() for line in made.splitlines() if line.startswith("train")] == [["train", "6", "2", "33.33%"]]
@@ -81,7 +81,7 @@ def test_one_file_of_text_is_divided(run, tmp_path):
     source.write_text("".join(f"The cat, of chapter {i}.\n\n" for i in range(100)), encoding="utf-8")
     flags = [f"--source={source}", f"--data_dir={tmp_path / 'data'}"]
     printed = run(*flags)
-    assert f"Made {tmp_path / 'data'} from {source}" in printed
+    assert f"Wrote {tmp_path / 'data'} from {source}" in printed
     assert "Divided by documents: 5.00% for valid, 5.00% for test" in printed
     rows = [line.split() for line in printed.splitlines() if line.startswith(("train", "valid", "test "))]
     assert [row[:3] for row in rows] == [["train", "810", "180"], ["valid", "45", "10"], ["test", "45", "10"]]
@@ -121,5 +121,5 @@ def test_a_public_corpus_is_downloaded_and_held_to_its_counts(folder, tmp_path, 
     assert f"Downloading {address}" in printed
     assert sorted(path.name for path in (tmp_path / "downloads").iterdir()) == ["tiny", "tiny.zip"]
     if test_tokens == 6:
-        assert f"Made {tmp_path / 'data'} from tiny" in printed and "at least 1 occurrences" in printed
+        assert f"Wrote {tmp_path / 'data'} from tiny" in printed and "at least 1 occurrences" in printed
     assert (tmp_path / "data").exists() == (test_tokens == 6)

@@ -1,6 +1,6 @@
 """The web page of trainers.serve and its JSON API.
 
-The page needs Starlette and uvicorn, which are optional: import this package inside the function that serves.
+The page needs Starlette and uvicorn, which are optional. Import this package inside the function that serves.
 """
 
 try:

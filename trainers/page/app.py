@@ -18,7 +18,7 @@ from trainers.page.served_run import summed
 from trainers.page.turns import Turns
 
 STATIC = Path(__file__).parent / "static"
-LIMITS, AT_ONCE = bodies.Limits(), 32  # requests that compute
+LIMITS, AT_ONCE = bodies.Limits(), 32
 
 
 class Page:
@@ -37,7 +37,7 @@ class Page:
         self._fields = bodies.fields(limits)
 
     def app(self, hosts=()):
-        """Returns the ASGI application, which answers requests for this machine and for the names in `hosts`."""
+        """Returns the ASGI application, which accepts requests for this machine and for the names in `hosts`."""
         posts = {"score": self.score, "compare": self.compare, "generate": self.generate, "neighbors": self.neighbors}
         app = Starlette(
             routes=[
@@ -58,14 +58,14 @@ class Page:
         return Guard(app, hosts)
 
     def say(self, error):
-        """Returns the message of an error in one line, in which the paths of runs are their names."""
+        """Returns the message of an error in one line, with the names of runs in place of their paths."""
         message = " ".join(str(error).split())
         for run in self.runs.values():
             message = message.replace(str(run.folder.path), run.name)
         return message
 
     def warm_up(self):
-        """Reads all models and computes once what requests compute."""
+        """Reads and warms up all models."""
         for run in self.runs.values():
             self.turns.wait_for(run.warm_up)
 
@@ -104,7 +104,7 @@ class Page:
         with contextlib.ExitStack() as place:
             place.enter_context(self.turns.place())
             tokens = self.turns.steps(run.generate(**values, most=self.limits.words))
-            first = await anext(tokens)  # a request that is refused gets no stream
+            first = await anext(tokens)  # raises here, before a stream begins, if the request is refused
             return Lines(first, tokens, place.pop_all(), self)
 
     async def neighbors(self, request):
@@ -119,7 +119,7 @@ class Page:
         return bodies.parse(body, self._fields[route])
 
     async def _all(self, request, iterator):
-        """Returns the items of an iterator, computed in turns, and stops where the client has gone away."""
+        """Returns the items of an iterator, computed in turns, and stops if the client disconnects."""
         items = []
         async with contextlib.aclosing(self.turns.steps(iterator)) as steps:
             async for item in steps:
@@ -144,12 +144,12 @@ class Page:
 
 
 class Lines(StreamingResponse):
-    """A stream of JSON lines, which ends when the client goes away.
+    """A stream of JSON lines, which ends when the client disconnects.
 
     Args:
         first: The first value.
-        others: Asynchronous generator of the others.
-        place: Context that is left at the end.
+        others: Asynchronous generator of the other values.
+        place: Context that is exited at the end.
         page: The `Page`.
     """
 
@@ -167,12 +167,12 @@ class Lines(StreamingResponse):
             async for value in others:
                 yield json_text(value) + "\n"
             yield json_text({"end": True}) + "\n"
-        except Exception as error:  # the status is sent already
+        except Exception as error:  # the status was sent before
             yield json_text({"error": self.page.say(error)}) + "\n"
 
     async def __call__(self, scope, receive, send):
         async def send_aside(message):
-            with self.page.turns.aside():  # a client that does not read holds no place
+            with self.page.turns.aside():  # a client that reads slowly must not hold a place
                 await send(message)
 
         with self.place:
@@ -187,7 +187,7 @@ async def _refused(request, error):
 
 
 async def _left(request, error):
-    return refuse(499, "The client has gone away.")
+    return refuse(499, "The client has disconnected.")
 
 
 async def _failed(request, error):

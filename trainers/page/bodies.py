@@ -1,4 +1,4 @@
-"""Bodies of requests, which may come from anywhere: every field is checked when a body is read."""
+"""Reads request bodies from untrusted clients and checks every field."""
 
 import asyncio
 import json
@@ -11,18 +11,18 @@ from keras_adaptive.fields import Field, number, or_null, whole
 
 SECONDS = 20  # that a client may take to send a body
 TOKEN = 1000  # characters of a token or a word, at most
-WORDS = 100  # words of a request for neighbors, at most
+WORDS = 100  # words in a request for neighbors, at most
 MOST = 100  # alternatives or neighbors of a word, at most
-LARGEST_SEED = 2**53 - 1  # which JavaScript holds exactly
+LARGEST_SEED = 2**53 - 1  # the largest integer that JavaScript represents exactly
 
 
 class Limits(NamedTuple):
     """Limits of a request.
 
     Args:
-        characters: Characters of a text.
-        words: Words between white space, of a text or a prompt. It may have ten times as many tokens.
-        length: Tokens to generate.
+        characters: Maximum number of characters in a text.
+        words: Maximum number of words between white space in a text. Ten times as many tokens are allowed.
+        length: Maximum number of tokens to generate.
     """
 
     characters: int = 20_000
@@ -75,7 +75,7 @@ def fields(limits):
 
 
 def largest(limits):
-    """Returns the bytes of the largest body: JSON may take 12 for a character."""
+    """Returns the maximum number of bytes in a body. JSON takes up to 12 for a character."""
     return 12 * (limits.characters + TOKEN * WORDS + 20 * limits.words) + 4096
 
 
@@ -86,7 +86,7 @@ async def read_body(request, most):
         HTTPException: If the body is too large, takes too long to arrive or is not declared as JSON.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":  # which no form of another site can send
+    if kind != "application/json":  # forms of other sites cannot send this type
         raise HTTPException(400, f"`Content-Type` must be application/json. Received: {kind[:80]!r}.")
     body = bytearray()
     try:
@@ -101,12 +101,12 @@ async def read_body(request, most):
 
 
 def parse(body, expected):
-    """Returns the fields of a JSON object, `{name: value}`, with defaults for those that are missing.
+    """Returns the fields of a JSON object, `{name: value}`, with defaults for missing fields.
 
-    Lone surrogates, which are no characters, become U+FFFD.
+    Lone surrogates become U+FFFD.
 
     Raises:
-        HTTPException: If the body is no such object. The message names the field.
+        HTTPException: If the body is not such an object. The message names the field.
     """
     try:
         values = json.loads(body.decode("utf-8"), parse_constant=_refuse)

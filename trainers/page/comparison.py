@@ -1,4 +1,4 @@
-"""Comparison of runs word by word, whatever their tokens are."""
+"""Compares runs word by word, whatever their tokens are."""
 
 import math
 import re
@@ -8,15 +8,15 @@ import numpy as np
 from keras_adaptive.data import TOKENIZERS
 from keras_adaptive.metrics import loss_by_frequency, perplexity
 
-CHUNK = re.compile(r"(?:^\s++)?\S+\s*+")  # a word and the white space after it; before the first word, too
+CHUNK = re.compile(r"(?:^\s++)?\S+\s*+")  # a word and the white space after it, and before the first word
 
 
 def compare(runs, text, records):
     """Returns the losses of two runs on the words of a text, in bits.
 
-    Words are those of the tokenizer if both runs have the same, and otherwise lie between white space. The bits of a
-    word are the sum over its tokens; a character model's white space belongs to the word before it. The end of a line
-    counts as a word.
+    If both runs have the same tokenizer, it defines the words; otherwise white space separates them. The bits of a word
+    are the sum over its tokens. White space of a character model belongs to the word before it. The end of a line is a
+    word, too.
 
     Args:
         runs: Two `ServedRun`.
@@ -57,7 +57,7 @@ def chunks_of(line, codecs):
 
 
 def bits_of(chunks, log_probs):
-    """Returns the bits of each chunk of tokens and, last, of the end of the line with all that is in no chunk."""
+    """Returns the bits of each chunk of tokens and, last, of the end of the line with all other tokens."""
     bits, sums, start = [-value / math.log(2) for value in log_probs], [], 0
     for chunk in chunks:
         stop = start + len(chunk)

@@ -1,24 +1,24 @@
-"""Connections of the server, which end when their clients keep it waiting."""
+"""Connections of the server, which close when clients are too slow."""
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trainers.page import bodies
 
-SECONDS = bodies.SECONDS + 5  # for a client; a late body is refused before
-PROGRESS = 2**16  # bytes that a client must read of a long answer in this time
+SECONDS = bodies.SECONDS + 5  # that a client may take; a late body is refused earlier
+PROGRESS = 2**16  # bytes of a long answer that a client must read in this time
 
 
 class Connection(H11Protocol):
-    """A connection of HTTP/1.1 that is closed when its client is late.
+    """An HTTP/1.1 connection that closes when its client is too slow.
 
-    uvicorn limits the time between two requests, and nothing else. Here the header of a request must be complete in
-    time, counted from the beginning of the connection or the end of the last answer, and clients must read what they
-    asked for. If `limit_concurrency` connections are open, a new one takes the place of the one that has waited longest
-    for its client, so that silent clients shut nobody out.
+    uvicorn limits only the time between two requests. This class also limits the time in which a client reads a long
+    answer or sends the header of a request, counted from the beginning of the connection or the end of the last
+    answer. If `limit_concurrency` connections are open, a new one replaces the connection that has waited longest for
+    its client, so that silent clients shut nobody out.
     """
 
     _timer = None
-    _unsent = 0  # bytes when the timer was set
+    _unsent = 0  # number of bytes when the timer was set
 
     @property
     def _waits(self):

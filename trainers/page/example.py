@@ -1,15 +1,15 @@
-"""An example to read: a passage of the valid text of a run whose words the model knows."""
+"""Finds a passage of the valid text of a run without unknown words."""
 
 import numpy as np
 
 from keras_adaptive.data import EOS, UNK
 
-SEARCHED = 20_000  # tokens of the valid text
+SEARCHED = 20_000  # tokens of the valid text, at most
 SHORTEST, LONGEST = 200, 600  # characters of an example, if there are such lines
 
 
 def example(codec, tokens):
-    """Returns the first lines of a text without unknown words, or else its longest passage without them.
+    """Returns the first lines of a text without unknown words, or its longest passage if they are too short.
 
     Args:
         codec: A `TextCodec`.

@@ -1,4 +1,4 @@
-"""Protection of the page against other sites: who may ask, and what a browser may do with the answers."""
+"""Protects the page from other sites: which hosts may send requests, and what a browser may do with responses."""
 
 import ipaddress
 import re
@@ -9,7 +9,7 @@ from starlette.responses import Response
 from keras_adaptive.files import json_text
 
 HEADERS = {
-    # Nothing but the page's own files: no inline script, no other host, no frame around the page.
+    # Only the page's own files: no inline script, no other host, no frame around the page.
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -26,8 +26,8 @@ HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:/?#@\s]+)(?::[0-9]{1,5})?")
 class Guard:
     """ASGI middleware that refuses requests for other hosts and from other sites, and adds `HEADERS`.
 
-    A site of a hostile name whose address changes to this machine's (DNS rebinding) sends its own name as the host.
-    Addresses are therefore allowed as hosts, and the names `localhost` and `hosts`, but no others.
+    A hostile site whose name resolves to this machine's address (DNS rebinding) sends its own name as the host.
+    Therefore only addresses, `localhost` and the names in `hosts` are allowed.
 
     Args:
         app: The ASGI application.
@@ -56,7 +56,7 @@ class Guard:
             return await refuse(400, message)(scope, receive, send_with_headers)
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
-            message = "Requests of other sites are not answered: open the page itself."
+            message = "Requests from other sites are refused: open the page itself."
             return await refuse(403, message)(scope, receive, send_with_headers)
         await self.app(scope, receive, send_with_headers)
 
@@ -78,5 +78,5 @@ def refuse(status, message, headers=None):
 
 
 def answer(value, status=200, headers=None):
-    """Returns a response of JSON; null takes the place of numbers that are not finite."""
+    """Returns a JSON response, with null in place of numbers that are not finite."""
     return Response(json_text(value), status, {"cache-control": "no-store", **(headers or {})}, "application/json")

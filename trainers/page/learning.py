@@ -27,14 +27,14 @@ class Learning:
         self._asking = threading.Lock()
 
     def curve(self, after=0):
-        """Returns the lines of log.jsonl of the updates that follow `after`, and validations of `after` itself.
+        """Returns the lines of log.jsonl after the update `after`, and its own validations, which are written later.
 
-        A validation is written some time after the update. Returns at most 2,000 training lines of a long log.
+        Returns at most 2,000 training lines of a long log.
         """
         lines = [line for line in self._lines() if _is_new(line, after)]
         training = [line for line in lines if "val_loss" not in line]
         step = -(-len(training) // MOST) or 1
-        kept = set(map(id, training[::-1][::step]))  # with the newest
+        kept = set(map(id, training[::-1][::step]))  # including the newest
         return [line for line in lines if "val_loss" in line or id(line) in kept]
 
     def frequency(self):
@@ -52,7 +52,7 @@ class Learning:
         return result["split"], bins
 
     def flags(self):
-        """Returns the flags of the run, `{name: text}`; of paths, only the last part, since others may see the page."""
+        """Returns the flags of the run, `{name: text}`, and only the last part of paths, since others see the page."""
         return {name: re.split(r"[/\\]", value.rstrip("/\\"))[-1] for name, value in self.folder.flags().items()}
 
     def is_training(self):

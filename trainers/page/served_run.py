@@ -17,20 +17,20 @@ from trainers.experiments.run_folder import RunFolder
 from trainers.page.example import example
 from trainers.page.learning import Learning
 
-LINES = 4  # scored in a turn
-ALTERNATIVES = 10  # computed at least, so that few functions are compiled
+LINES = 4  # to score in a turn
+ALTERNATIVES = 10  # to compute at least, so that few functions are compiled
 CAPACITY = 256  # tokens; states hold a multiple of it, since compilers compile for each size
-WARM_UP = ((1, 20), (1, 50), (LINES, 20))  # lines and words of each, scored before the first request
+WARM_UP = ((1, 20), (1, 50), (LINES, 20))  # (lines, words of each) to score before the first request
 FACTS = ("unit", "vocabulary_size", "parameters", "input", "body", "output", "bands", "reads_bytes", "example")
 TOKENS_PER_WORD = 10  # of a text, at most
-PROMPT = 32  # tokens that are continued before the first request
+PROMPT = 32  # tokens to continue before the first request
 
 
 class ServedRun:
     """A run whose model is kept in memory.
 
-    A run that trains and has no model yet is served with its learning curve only. Methods that use the model are
-    called by one thread.
+    A run that trains and has no model yet is served with its learning curve only. One thread must call all methods that
+    use the model.
 
     Args:
         path: Path of the run folder.
@@ -74,7 +74,7 @@ class ServedRun:
         return self.text_model.model
 
     def describe(self):
-        """Returns what the page shows of the run; with a damaged file, the `problem`."""
+        """Returns the facts of the run for the page, with the `problem` if a file is damaged."""
         facts = {"name": self.name, "training": False, "problem": None, **dict.fromkeys(FACTS)}
         try:
             if "trained" in self.__dict__:
@@ -98,7 +98,7 @@ class ServedRun:
         }
 
     def learn(self, after=0):
-        """Returns what is known of the training since an update."""
+        """Returns the learning curve after an update, the losses by frequency, and the flags."""
         split, bins = self.learning.frequency()
         return {
             "curve": self.learning.curve(after),
@@ -117,7 +117,7 @@ class ServedRun:
 
     @functools.cached_property
     def example(self):
-        """Lines of the valid text without unknown words, or None if the corpus is elsewhere."""
+        """Lines of the valid text without unknown words, or None if the corpus is missing."""
         try:
             return example(self.codec, self.folder.corpus().tokens("valid")) or None
         except (ValueError, OSError):
@@ -125,12 +125,12 @@ class ServedRun:
 
     @functools.cached_property
     def count_of(self):
-        """Function from a piece of text to the occurrences of its rarest word in the training text, or None."""
+        """Function from a text to the occurrences of its rarest word in the training text, or None."""
         if self.codec.unit.is_character:
             return None
         try:
             vocabulary = self.folder.corpus().word_vocabulary if self.codec.unit.is_piece else self.codec.vocabulary
-        except (ValueError, OSError):  # the corpus may be elsewhere
+        except (ValueError, OSError):  # the corpus may be missing
             return None
         tokenize = TOKENIZERS[self.codec.tokenizer]
         return lambda text: min((int(vocabulary.counts[i]) for i in vocabulary.encode(tokenize(text))), default=0)
@@ -147,8 +147,8 @@ class ServedRun:
 
         Args:
             text: The text.
-            most: Number of words that it may have.
-            alternatives: Number of the most probable tokens to name at each place.
+            most: Maximum number of words.
+            alternatives: Number of the most probable tokens to return at each position.
 
         Raises:
             HTTPException: If the text is too long.
@@ -170,8 +170,8 @@ class ServedRun:
             prompt: A text. Its last line is continued.
             prefix: List of tokens that follow the prompt.
             length: Number of tokens to generate.
-            most: Number of words that the prompt may have.
-            alternatives: Number of the most probable tokens to name.
+            most: Maximum number of words in the prompt.
+            alternatives: Number of the most probable tokens to return.
             **how: The arguments of `TextModel.stream`.
 
         Raises:
@@ -198,12 +198,12 @@ class ServedRun:
             yield {"word": name, "known": token in self.codec.vocabulary, "nearest": nearest}
 
     def _token(self, name):
-        """Returns the token that a string is, or the string if it is none."""
+        """Returns the token of a string, or the string itself if it is not one token."""
         tokens = self.codec.tokenize(name)
         return tokens[0] if len(tokens) == 1 else name
 
     def warm_up(self):
-        """Reads the model and computes once what requests compute, so that the first request waits for no compiler.
+        """Reads the model and runs every computation once, so that the first request waits for no compiler.
 
         Raises:
             ValueError: If the run has no model and no training that will write one.
@@ -219,7 +219,7 @@ class ServedRun:
 
 
 def summed(records):
-    """Returns the records of the lines of a text with the figures of the whole text."""
+    """Returns the records of the lines of a text, and the scores of the whole text."""
     total, words = (sum(record[name] for record in records) for name in ("log_prob", "words"))
     return {
         "lines": records,
@@ -231,7 +231,7 @@ def summed(records):
 
 
 def check_size(what, text, tokens, most):
-    """Raises an HTTPException if a text has more words than `most` between white space, or ten times as many tokens."""
+    """Raises an HTTPException if a text has more than `most` words between white space, or `10 * most` tokens."""
     for found, allowed, unit in ((len(text.split()), most, "words"), (tokens, TOKENS_PER_WORD * most, "tokens")):
         if found > allowed:
             message = f"{what} must have at most {allowed:,} {unit}. Received: {found:,}. Make it shorter."

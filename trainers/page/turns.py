@@ -1,4 +1,4 @@
-"""One thread that computes, and the requests that take turns in it."""
+"""Runs the computations of all requests in one thread, in turns."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,10 @@ END = object()
 class Turns:
     """Runs all computation in one thread, one step of a request at a time.
 
-    A long request therefore delays a short one by a step only, and no model is used by two threads.
+    A long request therefore delays a short one by a step only, and no two threads use a model.
 
     Args:
-        most: Number of requests that may take turns. More are refused with status 503.
+        most: Maximum number of requests that take turns. More are refused with status 503.
     """
 
     def __init__(self, most):
@@ -24,7 +24,7 @@ class Turns:
         self._thread = ThreadPoolExecutor(1, "models")
 
     def wait_for(self, function, *arguments):
-        """Returns `function(*arguments)`, computed in the thread, to a caller outside of the event loop."""
+        """Runs a function in the thread for a caller outside of the event loop, and returns its result."""
         return self._thread.submit(function, *arguments).result()
 
     @contextlib.contextmanager
@@ -45,7 +45,7 @@ class Turns:
 
     @contextlib.contextmanager
     def aside(self):
-        """Gives the place of a request to others until the block ends."""
+        """Frees the place of a request until the block ends."""
         self.requests -= 1
         try:
             yield
@@ -53,7 +53,7 @@ class Turns:
             self.requests += 1
 
     async def run(self, function, *arguments):
-        """Returns `function(*arguments)`, computed in a turn."""
+        """Runs a function in a turn and returns its result."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     async def steps(self, iterator):

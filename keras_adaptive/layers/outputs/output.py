@@ -127,7 +127,7 @@ class Output(Sampling, keras.layers.Layer):
         return keras.KerasTensor(hidden.shape, self.compute_dtype)
 
     def attach(self, hidden: Tensor) -> None:
-        """Builds the layer for hidden states (…, hidden_dim), which a model passes without calling the layer."""
+        """Builds the layer for hidden states (…, hidden_dim), for models that own the layer but do not call it."""
         if not self.built:
             self.build(hidden.shape)
 
