@@ -98,7 +98,7 @@ def check_baseline(runs):
     path = Path(FLAGS.baseline).resolve()
     baselines = [run for run in runs if run.folder.path.resolve() == path]
     if not baselines:
-        raise ValueError(f"--baseline must be one of the compared runs. Received: {FLAGS.baseline}.")
+        raise ValueError(f"--baseline must be one of the compared runs. Received: --baseline={FLAGS.baseline}.")
     for run in runs:
         if run.corpus.word_vocabulary.sha256 != baselines[0].corpus.word_vocabulary.sha256:
             raise ValueError(
@@ -175,7 +175,7 @@ def integers(name):
     given = FLAGS[name].value
     if not all(re.fullmatch("-?[0-9]{1,7}", text) for text in given):
         received = ",".join(given)[:80]
-        raise ValueError(f"--{name} must be comma-separated numbers of tokens, such as 0,128. Received: {received}")
+        raise ValueError(f"--{name} must be numbers of tokens, such as 0,128. Received: --{name}={received}.")
     return list(map(int, given))
 
 
@@ -184,8 +184,8 @@ def check_folder(folder):
     check_result(folder / "analysis.json", ("split", "measure", "runs"))
     if not (folder / "analysis.json").exists() and (pictures := sorted(folder.glob("*.png"))):
         raise ValueError(
-            f"--output_dir must be a new folder, or the folder of an analysis. Received: {folder}, which has "
-            f"{pictures[0].name}. Pass another."
+            "--output_dir must be a new folder, or the folder of an analysis. "
+            f"Received: --output_dir={folder}, which has {pictures[0].name}. Pass another."
         )
 
 

@@ -56,7 +56,7 @@ def main():
     for name in ("stop", "forbid"):
         if unknown := codec.vocabulary.unknown(filter(None, FLAGS[name].value or ())):
             raise ValueError(
-                f"--{name} must be a word of the vocabulary, or a piece of a word. Received: --{name}={unknown[0]}"
+                f"--{name} must be a word of the vocabulary, or a piece of a word. Received: --{name}={unknown[0]}."
             )
     how = {name: FLAGS[name].value for name in ("length", "temperature", "top_k", "top_p", "repetition_penalty")}
     how |= {"stop": FLAGS.stop or None, "forbid": [word for word in FLAGS.forbid if word]}

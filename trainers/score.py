@@ -60,7 +60,7 @@ def main():
     if FLAGS.alternatives > len(text.vocabulary):
         raise ValueError(
             f"--alternatives must be at most {len(text.vocabulary)}, the number of words of the model. "
-            f"Received: --alternatives={FLAGS.alternatives}"
+            f"Received: --alternatives={FLAGS.alternatives}."
         )
     before, end = text.codec.tokenize(FLAGS.preceding), ["</s>"] * FLAGS.line_end
     lines = ([*before, *text.codec.tokenize(line), *end] for line in read_lines(keeps_mark=text.codec.keeps_mark))

@@ -14,7 +14,7 @@ def check_same_shape(array, expected, name, of):
     shape, expected = tuple(array.shape if hasattr(array, "shape") else np.shape(array)), tuple(expected)
     pairs = zip(shape, expected)
     if len(shape) != len(expected) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
-        raise ValueError(f"`{name}` must have the shape {expected} of {of}. Received: {shape}.")
+        raise ValueError(f"`{name}` must have the shape {expected} of {of}. Received: shape={shape}.")
 
 
 def check_shapes(**arrays):

@@ -59,7 +59,7 @@ class TrainLog(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         if every < 1:
-            raise ValueError(f"`every` must be at least 1 update. Received: every={every}")
+            raise ValueError(f"`every` must be at least 1 update. Received: every={every}.")
         self.path = os.fspath(path)
         self.every = every
         self.tensorboard_dir = tensorboard_dir

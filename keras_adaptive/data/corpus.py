@@ -148,7 +148,7 @@ class Corpus:
     def _shards(self, split, kind):
         """Returns the (path, facts) of the files of a split, and checks that they exist and have the right size."""
         if split not in SPLITS:
-            raise ValueError(f"`split` must be one of {SPLITS}. Received: {split!r}")
+            raise ValueError(f"`split` must be one of {SPLITS}. Received: split={split!r}.")
         shards = self.metadata["splits"][split]["shards"][kind]
         shards = [(self.data_dir / shard["file"], shard) for shard in shards]
         for path, shard in shards:

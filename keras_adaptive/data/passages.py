@@ -51,7 +51,7 @@ def draw_passages(
     least = 1 + GAP + TIMES if broad else 2
     for name, value, lowest in (("count", count, 1), ("length", length, least), ("seed", seed, 0)):
         if value < lowest:
-            raise ValueError(f"`{name}` must be at least {lowest}{' for a broad context' * broad}. Received: {value}")
+            raise ValueError(f"`{name}` must be at least {lowest}{' with `broad`' * broad}. Received: {name}={value}.")
     if corpus.unit != "word":
         raise ValueError(
             f"Passages are drawn from a corpus of words. Received: {corpus.data_dir}, whose tokens are "
@@ -67,7 +67,7 @@ def draw_passages(
         raise ValueError(
             f"`count` must be at most {len(targets):,}: {split} of {corpus.data_dir} has no more passages of at least "
             f"{length:,} words that end before one of {' '.join(END_MARKS)}{' and need a broad context' * broad}. "
-            f"Received: {count:,}"
+            f"Received: count={count:,}."
         )
     drawn = np.sort(np.random.default_rng(seed).choice(len(targets), count, replace=False))
     return [corpus.vocabulary.decode(words[starts[number] : targets[number] + 1]) for number in drawn]

@@ -29,8 +29,9 @@ class ShardedTokens:
         self._stops = np.cumsum([len(shard) for shard in self.shards])
         self._starts = self._stops - [len(shard) for shard in self.shards]
         self.shape = (int(self._stops[-1]),)
-        if any(shard.dtype != self.dtype for shard in self.shards):
-            raise ValueError(f"`shards` must have one type. Received: {[str(shard.dtype) for shard in self.shards]}")
+        dtypes = [str(shard.dtype) for shard in self.shards]
+        if len(set(dtypes)) > 1:
+            raise ValueError(f"`shards` must have one dtype. Received: dtypes={dtypes}.")
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -53,7 +54,7 @@ class ShardedTokens:
 
     def _elements(self, index):
         if index.dtype.kind not in "iu":
-            raise IndexError(f"indices must be integers or slices. Received: {index.dtype}")
+            raise IndexError(f"indices must be integers or slices. Received: dtype={index.dtype}.")
         outside = (index < -len(self)) | (index >= len(self))
         if outside.any():
             raise IndexError(f"index {index[outside].flat[0]} is out of bounds for {len(self)} tokens")

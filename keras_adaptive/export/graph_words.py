@@ -32,7 +32,7 @@ def graph_words(lines: Tensor, tokenizer: str) -> Tensor:
     [[b'The', b'cat', b',', b'sat'], []]
     """
     if tokenizer not in TOKENIZERS:
-        raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {tokenizer!r}")
+        raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: tokenizer={tokenizer!r}.")
     import tensorflow as tf
 
     lines = tf.strings.unicode_transcode(lines, "UTF-8", "UTF-8", errors="replace")

@@ -57,7 +57,7 @@ def export_saved_model(
     if keras.config.backend() != "tensorflow":
         raise ValueError(
             "A SavedModel is exported by Keras on TensorFlow: set KERAS_BACKEND=tensorflow and load the model there. "
-            f"Received: {keras.config.backend()}."
+            f"Received: KERAS_BACKEND={keras.config.backend()}."
         )
     if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
         raise ValueError(f"{folder} exists and is not empty: remove it, or export to another folder.")
@@ -66,9 +66,9 @@ def export_saved_model(
             f"`vocabulary` must have the {model.vocabulary_size} words of the model. Received: {len(vocabulary)} words."
         )
     if dtype not in ("float32", "bfloat16"):
-        raise ValueError(f"`dtype` must be float32 or bfloat16. Received: {dtype!r}.")
+        raise ValueError(f"`dtype` must be float32 or bfloat16. Received: dtype={dtype!r}.")
     if not 1 <= max_length < 2**31:
-        raise ValueError(f"`max_length` must be at least 1 and below 2^31. Received: {max_length}.")
+        raise ValueError(f"`max_length` must be at least 1 and below 2^31. Received: max_length={max_length}.")
     if weight := non_finite(model.weights):
         raise ValueError(f"`model` must have finite weights. Received: infinity or NaN in {weight}.")
     reading = reading_of(model, window, context)

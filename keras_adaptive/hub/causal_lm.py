@@ -236,7 +236,7 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
             target (batch, length), in nats.
         """
         if scoring_mode not in ("logits", "loss"):
-            raise ValueError(f"`scoring_mode` must be 'logits' or 'loss'. Received: {scoring_mode!r}.")
+            raise ValueError(f"`scoring_mode` must be 'logits' or 'loss'. Received: scoring_mode={scoring_mode!r}.")
         if scoring_mode == "loss" and target_ids is None:
             raise ValueError("`scoring_mode='loss'` needs `target_ids`, the word that follows each token.")
         model, intercept = self.language_model, layer_intercept_fn or (lambda x, index: x)

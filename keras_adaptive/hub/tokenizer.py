@@ -54,7 +54,7 @@ class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
     def __init__(self, codec: TextCodec | None = None, **kwargs: Any) -> None:
         super().__init__(**{"dtype": "int32", **kwargs})
         if os.path.basename(self.config_file) != self.config_file:
-            raise ValueError(f"`config_file` must be a name without a folder. Received: {self.config_file!r}.")
+            raise ValueError(f"`config_file` must be the name of a file. Received: config_file={self.config_file!r}.")
         self.file_assets = list(FILES)
         self.codec = codec
         self._graph = None
@@ -107,7 +107,7 @@ class AdaptiveTokenizer(keras_hub.tokenizers.Tokenizer):
             ValueError: If the token is not in the vocabulary.
         """
         if token not in self._codec.vocabulary:
-            raise ValueError(f"`token` must be in the vocabulary. Received: {token!r}.")
+            raise ValueError(f"`token` must be in the vocabulary. Received: token={token!r}.")
         return int(self._codec.encode([token])[0])
 
     def save_assets(self, folder: str | os.PathLike) -> None:

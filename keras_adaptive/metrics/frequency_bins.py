@@ -98,12 +98,12 @@ def _powers_of_ten(counts):
 
 def _validate(nll, targets, counts, edges=(0,)):
     if nll.shape != targets.shape:
-        raise ValueError(f"`nll` and `targets` must have one shape. Received: {nll.shape}, {targets.shape}")
+        raise ValueError(f"`nll` and `targets` must have one shape. Received: shapes {nll.shape} and {targets.shape}.")
     if targets.size and not 0 <= targets.min() <= targets.max() < len(counts):
         raise ValueError(
             f"`targets` must be ids in [0, {len(counts)}), the length of `counts`. "
-            f"Received: {targets.min()} to {targets.max()}"
+            f"Received: ids from {targets.min()} to {targets.max()}."
         )
     edges = list(edges)
     if edges[:1] != [0] or any(low >= high for low, high in zip(edges, edges[1:], strict=False)):
-        raise ValueError(f"`edges` must begin with 0 and increase. Received: {edges}")
+        raise ValueError(f"`edges` must begin with 0 and increase. Received: edges={edges}.")

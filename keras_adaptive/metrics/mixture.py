@@ -72,6 +72,6 @@ def check_weights(weights: ArrayLike, members: int) -> np.ndarray:
     if weights.shape != (members,) or not (weights >= 0).all() or abs(weights.sum() - 1) > 1e-6:
         raise ValueError(
             f"`weights` must be {members} numbers, one for each model, that are at least 0 and add up to 1. "
-            f"Received: {weights.tolist()}."
+            f"Received: weights={weights.tolist()}."
         )
     return weights

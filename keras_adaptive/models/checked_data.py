@@ -168,7 +168,7 @@ def check_class_weight(arguments: dict[str, Any]) -> None:
         )
 
 
-def raise_if_outside(tracker: keras.metrics.Metric, vocabulary_size: int, consequence: str) -> None:
+def raise_if_outside(tracker: keras.metrics.Metric, vocabulary_size: int) -> None:
     """Raises a `ValueError` if a metric has counted ids outside the vocabulary, and resets it; waits for the device."""
     outside = int(ops.convert_to_numpy(tracker.total))
     if outside:
@@ -176,5 +176,5 @@ def raise_if_outside(tracker: keras.metrics.Metric, vocabulary_size: int, conseq
         raise ValueError(
             f"The batches must hold ids from 0 to {vocabulary_size - 1}, except for targets of weight 0: encode the "
             "text with the vocabulary of the model, or give ignored targets the weight 0. "
-            f"Received: {outside} ids outside this range. {consequence}"
+            f"Received: {outside} ids outside this range. Updates with such ids changed no weight."
         )

@@ -129,7 +129,7 @@ class Generation(Prediction):
         if isinstance(sampler, str):
             if sampler not in KERAS_HUB_SAMPLERS:
                 names = ", ".join((*SAMPLERS, *KERAS_HUB_SAMPLERS))
-                raise ValueError(f"`sampler` must be one of {names}, or a sampler of KerasHub. Received: {sampler!r}.")
+                raise ValueError(f"`sampler` must be one of {names}, or KerasHub's. Received: sampler={sampler!r}.")
             import keras_hub
 
             sampler = keras_hub.samplers.get(sampler)

@@ -12,8 +12,9 @@ def divided(arrays, count):
     if not flat:
         return [arrays] * count
     rows = ops.shape(flat[0])[0]
-    message = f"`micro_batches` must divide the batch. Received: micro_batches={count}, batch of "
-    check_equal(rows % count, 0, message + (f"{rows}." if isinstance(rows, int) else "another size."))
+    batch = f"a batch of {rows if isinstance(rows, int) else 'another size'}"
+    message = f"`micro_batches` must divide the batch. Received: micro_batches={count}, {batch}."
+    check_equal(rows % count, 0, message)
     size = rows // count
     parts = [[array[part * size : (part + 1) * size] for array in flat] for part in range(count)]
     return [keras.tree.pack_sequence_as(arrays, part) for part in parts]

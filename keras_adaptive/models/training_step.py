@@ -91,8 +91,7 @@ class TrainingStep(CheckedData):
         Raises:
             ValueError: If an id was outside the vocabulary.
         """
-        consequence = "Updates with such ids changed no weight."
-        raise_if_outside(self.outside_tracker, self.word_output.vocabulary_size, consequence)
+        raise_if_outside(self.outside_tracker, self.word_output.vocabulary_size)
 
     train_on_batch = checked(keras.Model.train_on_batch)
     test_on_batch = checked(keras.Model.test_on_batch)
@@ -117,7 +116,7 @@ class TrainingStep(CheckedData):
         for name in OWN_METRICS:
             if kwargs.get(name) is not None:
                 raise ValueError(
-                    f"A {kind} has its own loss and metrics: leave out `{name}`. Received: {kwargs[name]}."
+                    f"A {kind} has its own loss and metrics: leave out `{name}`. Received: {name}={kwargs[name]}."
                 )
         optimizer = self._with_loss_scale(optimizer, kwargs.get("auto_scale_loss", True))
         if inner_optimizer(optimizer).gradient_accumulation_steps:

@@ -76,7 +76,7 @@ def check_ids(ids, vocabulary_size, name="tokens"):
         place = tuple(int(axis[0]) for axis in np.nonzero(outside))
         raise ValueError(
             f"`{name}` must be ids from 0 to {vocabulary_size - 1}: encode the text with the vocabulary of the model. "
-            f"Received: {ids[place]} at {place}."
+            f"Received: the id {ids[place]} at {place}."
         )
     return ids.astype("int32", copy=False)
 

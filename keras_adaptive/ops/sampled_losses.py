@@ -181,7 +181,7 @@ def _check_values(sampled):
     if len(np.unique(drawn)) < len(drawn):
         raise ValueError(
             "`ids` of `sampled_values` must be different words: give repeated ones the count 0. Received: "
-            f"{len(drawn)} words, {len(np.unique(drawn))} of them different."
+            f"ids of {len(drawn)} words, {len(np.unique(drawn))} of them different."
         )
 
 

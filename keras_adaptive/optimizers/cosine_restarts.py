@@ -130,4 +130,4 @@ def is_count(value):
 def require(condition, message, **received):
     if not condition:
         values = ", ".join(f"{name}={value!r}" for name, value in received.items())
-        raise ValueError(f"{message}. Received: {values}")
+        raise ValueError(f"{message}. Received: {values}.")

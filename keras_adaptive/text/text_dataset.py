@@ -39,7 +39,7 @@ def text_dataset(lines: Any, codec: TextCodec, length: int, batch_size: int, *, 
     ```
     """
     if min(length, batch_size) < 1:
-        raise ValueError(f"`length` and `batch_size` must be positive. Received: {length} and {batch_size}.")
+        raise ValueError(f"Lengths and batches must not be empty. Received: length={length}, batch_size={batch_size}.")
     import tensorflow as tf
 
     text = GraphText(codec.vocabulary, codec.tokenizer, codec.subwords)

@@ -64,7 +64,7 @@ class TextModel:
         if len(codec.vocabulary) != model.vocabulary_size:
             raise ValueError(
                 f"`codec` must have the vocabulary of the model, of {model.vocabulary_size:,} words. "
-                f"Received: {len(codec.vocabulary):,} words."
+                f"Received: a codec of {len(codec.vocabulary):,} words."
             )
         self.codec = codec
         self.reading: Reading = reading_of(model, window, context)
@@ -274,7 +274,7 @@ class TextModel:
         """
         prefix = list(prefix)
         if unknown := self.vocabulary.unknown(prefix):
-            raise ValueError(f"`prefix` must hold tokens of the vocabulary. Received: {unknown[0][:80]!r}.")
+            raise ValueError(f"`prefix` must hold tokens of the vocabulary. Received: the token {unknown[0][:80]!r}.")
         ids = self._prompts([[*self._tokens(prompt), *prefix]])
         how = self._how(top_p, stop, forbid, repetition_penalty)
         new = self.model.stream(ids, length, temperature, top_k, seed, alternatives=alternatives, **how)
@@ -307,7 +307,7 @@ class TextModel:
             if unknown := self.vocabulary.unknown(words):
                 raise ValueError(
                     "`word` must be in the vocabulary: only a model that reads words by their bytes (`CharCNN`, "
-                    f"--input=char_cnn) has neighbors of any string. Received: {unknown[0][:80]!r}."
+                    f"--input=char_cnn) has neighbors of any string. Received: the word {unknown[0][:80]!r}."
                 )
             found = nearest(self.model.word_input, self.vocabulary.encode(words), k) if words else []
             pairs = [[(self.vocabulary.words[id], cosine) for id, cosine in row] for row in found]
@@ -348,7 +348,7 @@ class TextModel:
         words = as_list(words)
         for word in words:
             if word not in self.vocabulary:
-                raise ValueError(f"`{name}` must hold words of the vocabulary, or pieces of words. Received: {word!r}.")
+                raise ValueError(f"`{name}` must hold words or pieces of the vocabulary. Received: the word {word!r}.")
         return self.codec.encode(words)
 
     def _pieces(self, prefix, steps, begins_line):

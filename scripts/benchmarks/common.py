@@ -111,7 +111,7 @@ def run_case(cases):
             raise ValueError(f"--case={FLAGS.case} needs --{name}.")
     if FLAGS.backend not in case.backends:
         only = " or ".join(case.backends)
-        raise ValueError(f"--case={FLAGS.case} needs --backend={only}. Received: {FLAGS.backend}.")
+        raise ValueError(f"--case={FLAGS.case} needs --backend={only}. Received: --backend={FLAGS.backend}.")
     for name, value in case.defaults.items():
         FLAGS.set_default(name, value)
     case.function()

@@ -204,7 +204,7 @@ def passages(path, words):
     """Yields passages of some words of a text, again and again from its beginning."""
     split = Path(path).read_text(encoding="utf-8")[: 10**6].split()
     if len(split) < words:
-        raise ValueError(f"--text must have at least {words} words. Received: {path} with {len(split)}.")
+        raise ValueError(f"--text must have at least {words} words. Received: --text={path}, which has {len(split)}.")
     while True:
         for start in range(0, len(split) - words + 1, words):
             yield " ".join(split[start : start + words])

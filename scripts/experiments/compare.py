@@ -80,7 +80,7 @@ def pairs(names):
     shared = [seed for seed in FLAGS.seeds if ":" not in seed]
     chosen = list(dict.fromkeys([(name, seed) for name in names for seed in shared] + more))
     if unknown := sorted({name for name, _ in chosen} - set(names)):
-        raise ValueError(f"--seeds must name systems of {', '.join(names)}. Received: {', '.join(unknown)}.")
+        raise ValueError(f"--seeds must name systems of {', '.join(names)}. Received: --seeds of {', '.join(unknown)}.")
     return chosen
 
 

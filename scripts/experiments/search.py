@@ -99,7 +99,7 @@ def read_pairs(space):
         return None
     pairs = [tuple(pair.split(":")) for pair in FLAGS.pairs]
     if wrong := [":".join(pair) for pair in pairs if len(pair) != 2 or not set(pair) <= set(space)]:
-        raise ValueError(f"--pairs must be NAME:NAME, with names in {', '.join(space)}. Received: {', '.join(wrong)}.")
+        raise ValueError(f"--pairs must be NAME:NAME of {', '.join(space)}. Received: --pairs={','.join(wrong)}.")
     return pairs
 
 

@@ -34,10 +34,10 @@ def read_space(texts):
         except (KeyError, TypeError, ValueError) as error:
             names = ", ".join(name for name, setting in HYPERPARAMETERS.items() if setting.type in DISTRIBUTIONS)
             raise ValueError(
-                f"--space must be comma-separated NAME:LOW:HIGH of numeric hyper-parameters: {names}. Received: {text}."
+                f"--space must be comma-separated NAME:LOW:HIGH with names in {names}. Received: --space={text}."
             ) from error
     if len(space) < len(texts) or not space:
-        raise ValueError(f"--space must contain at least one hyper-parameter, and each only once. Received: {texts}.")
+        raise ValueError(f"--space must contain hyper-parameters, and each only once. Received: --space={texts}.")
     return space
 
 

@@ -26,7 +26,7 @@ def test_refuses_a_folder_without_a_corpus(tmp_path):
 
 
 def test_refuses_another_split(data_dir):
-    refused(load_corpus(data_dir).tokens, "dev", match="`split` must be one of .* Received: 'dev'")
+    refused(load_corpus(data_dir).tokens, "dev", match="`split` must be one of .* Received: split='dev'")
 
 
 @pytest.mark.parametrize("size", [8, 12])

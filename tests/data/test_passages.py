@@ -92,9 +92,9 @@ def test_a_seed_draws_the_same_passages(corpus):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"count": 0}, "`count` must be at least 1. Received: 0"),
-        ({"length": 1}, "`length` must be at least 2. Received: 1"),
-        ({"length": 52, "broad": True}, "`length` must be at least 53 for a broad context. Received: 52"),
+        ({"count": 0}, "`count` must be at least 1. Received: count=0"),
+        ({"length": 1}, "`length` must be at least 2. Received: length=1"),
+        ({"length": 52, "broad": True}, "`length` must be at least 53 with `broad`. Received: length=52"),
         ({"seed": -1}, "`seed` must be at least 0"),
         ({"length": 7_000}, "`count` must be at most 0: test of .* no more passages of at least 7,000 words"),
         ({"split": "tests"}, "`split` must be one of"),

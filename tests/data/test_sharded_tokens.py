@@ -47,7 +47,7 @@ def test_refuses_what_is_no_place(index):
 
 
 def test_refuses_shards_of_different_types():
-    with pytest.raises(ValueError, match="must have one type. Received: .'uint16', 'int32'"):
+    with pytest.raises(ValueError, match="must have one dtype. Received: dtypes=.'uint16', 'int32'"):
         ShardedTokens([np.zeros(3, "uint16"), np.zeros(3, "int32")])
 
 

@@ -344,7 +344,7 @@ def test_another_backend_is_refused(tmp_path):
             {"vocabulary": Vocabulary.from_counts({"the": 1})},
             "have the 2000 words of the model. Received: 8 words",
         ),
-        ("1", {"dtype": "float16"}, "`dtype` must be float32 or bfloat16. Received: 'float16'"),
+        ("1", {"dtype": "float16"}, "`dtype` must be float32 or bfloat16. Received: dtype='float16'"),
         ("1", {"max_length": 0}, "`max_length` must be at least 1"),
         ("1", {"max_length": 2**31}, "`max_length` must be at least 1 and below 2.31"),
         ("1", {"tokenizer": "bpe"}, "`tokenizer` must be one of"),

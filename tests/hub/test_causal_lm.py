@@ -99,7 +99,7 @@ def test_the_scores_are_those_of_the_language_model():
 def test_bad_arguments_and_methods():
     """Methods of Keras and KerasHub would do nothing to these layers, or half of what they say."""
     task = task_of(language_model())
-    modes = "`scoring_mode` must be 'logits' or 'loss'. Received: 'bits'"
+    modes = "`scoring_mode` must be 'logits' or 'loss'. Received: scoring_mode='bits'"
     refused(task.score, np.array(ROWS), scoring_mode="bits", match=modes)
     refused(task.score, np.array(ROWS), scoring_mode="loss", match="needs `target_ids`")
     refused(task.fit, TEXTS, class_weight={0: 1.0}, match="`class_weight` is not available")

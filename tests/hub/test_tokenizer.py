@@ -71,7 +71,7 @@ def test_the_vocabulary(tokenizer):
     assert tokenizer.id_to_token(5) == vocabulary.words[5] and tokenizer.token_to_id(vocabulary.words[5]) == 5
     assert (tokenizer.start_token_id, tokenizer.end_token_id, tokenizer.pad_token_id) == (2, 2, 1)
     assert sorted(tokenizer.special_token_ids) == [1, 2]
-    with pytest.raises(ValueError, match="`token` must be in the vocabulary. Received: 'never'"):
+    with pytest.raises(ValueError, match="`token` must be in the vocabulary. Received: token='never'"):
         tokenizer.token_to_id("never")
 
 

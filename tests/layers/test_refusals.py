@@ -146,7 +146,7 @@ CONTEXTS = [
     ({"num_global": 2}, f"{POSITIVE} Received: num_global=2, global_window=None"),
     ({"global_window": 5}, f"{POSITIVE} Received: num_global=0, global_window=5"),
     ({"num_global": 1, "global_window": -2}, f"{POSITIVE} global_window=-2"),
-    ({"aggregate": "max"}, r"`aggregate` must be one of \['kernel', 'average'\]. Received: 'max'"),
+    ({"aggregate": "max"}, r"`aggregate` must be one of \['kernel', 'average'\]. Received: aggregate='max'"),
 ]
 TRANSFORMER = {"num_blocks": 1, "dim": 8, "ffn_dim": 12, "num_heads": 2}
 TEXT = zeros(2, 7, 4)
@@ -167,11 +167,11 @@ BODIES = [
         lambda: built(TransformerDecoder([], 8, positions=LearnedPositions(5))).initial_state(1, 6),
         "has learned 5 positions: .* Received: 6 tokens",
     ),
-    (lambda: SinusoidalPositions()(zeros(1, 2, 2)), "even dimension of at least 4. Received: 2"),
-    (lambda: SinusoidalPositions()(zeros(1, 2, 7)), "even dimension of at least 4. Received: 7"),
+    (lambda: SinusoidalPositions()(zeros(1, 2, 2)), "even dimension of at least 4. Received: dim=2"),
+    (lambda: SinusoidalPositions()(zeros(1, 2, 7)), "even dimension of at least 4. Received: dim=7"),
     (
         lambda: TransformerBlock(12, CausalAttention(2), activation="swish"),
-        "`activation` must be one of .*'gelu_tanh'.* Received: 'swish'",
+        "`activation` must be one of .*'gelu_tanh'.* Received: activation='swish'",
     ),
     (lambda: built(CausalAttention(3)), "`num_heads` must divide the dimension 8. Received: num_heads=3"),
     (lambda: CausalAttention(2, window=0), "`window` must be at least 1, .* Received: window=0"),

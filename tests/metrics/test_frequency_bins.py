@@ -65,8 +65,8 @@ def test_example():
     "arguments, message",
     [
         ({"nll": [1.0, 2.0]}, "one shape"),
-        ({"targets": [7]}, r"in \[0, 7\), the length of `counts`. Received: 7 to 7"),
-        ({"targets": [-1]}, "Received: -1"),
+        ({"targets": [7]}, r"in \[0, 7\), the length of `counts`. Received: ids from 7 to 7"),
+        ({"targets": [-1]}, "Received: ids from -1"),
         ({"edges": [1, 10]}, "must begin with 0"),
         ({"edges": [0, 10, 10]}, "increase"),
     ],

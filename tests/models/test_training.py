@@ -236,7 +236,7 @@ def test_ids_outside_the_vocabulary():
     model = compile(language_model(), "sgd")
     outside = tokens.copy()
     outside[1, 2] = VOCABULARY
-    message = r"must be ids from 0 to 19: .* Received: 20 at \(1, 2\)"
+    message = r"must be ids from 0 to 19: .* Received: the id 20 at \(1, 2\)"
     for call in (model.fit, model.evaluate, model.nll):
         with pytest.raises(ValueError, match=f"`tokens` {message}"):
             call(outside, targets)

@@ -89,10 +89,10 @@ def test_ids_are_returned_as_int32():
 @pytest.mark.parametrize(
     "ids, message",
     [
-        ([[0, 10]], r"`targets` must be ids from 0 to 9: .* Received: 10 at \(0, 1\)"),
-        ([[0, 1], [-1, 0]], r"Received: -1 at \(1, 0\)"),
+        ([[0, 10]], r"`targets` must be ids from 0 to 9: .* Received: the id 10 at \(0, 1\)"),
+        ([[0, 1], [-1, 0]], r"Received: the id -1 at \(1, 0\)"),
         ([[0.5]], "`targets` must be integers. Received: dtype=float64"),
-        ([[2**40]], "Received: 1099511627776"),
+        ([[2**40]], "Received: the id 1099511627776"),
     ],
 )
 def test_ids_outside_the_vocabulary(ids, message):

@@ -85,5 +85,5 @@ def test_graphs_make_the_batches_of_the_corpus(corpus):
 
 @pytest.mark.once
 def test_sizes_that_are_not_positive_are_refused():
-    refused(text_dataset, None, None, 0, 4, match="`length` and `batch_size` must be positive. Received: 0 and 4")
+    refused(text_dataset, None, None, 0, 4, match="must not be empty. Received: length=0, batch_size=4")
     refused(TextBatches, [], CODEC, 4, 2, seed=1, match="`length` must be from 1 to the number of tokens")

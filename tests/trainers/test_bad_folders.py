@@ -34,13 +34,13 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_work(tmp_path, monke
     (tmp_path / "file").write_text("")
     monkeypatch.chdir(tmp_path / "folder")
     folder = NO_FOLDER[kind] if NO_FOLDER[kind] in ("", ".") else tmp_path / NO_FOLDER[kind]
-    empty = "" if folder else "|must not be empty"
-    match = "The output folder must not exist or must be empty. Received: .* Pass another.|exists and is not this corpus" + empty
+    new, empty = "The output folder must not exist or must be empty", "" if folder else "|must not be empty"
+    match = f"{new}. Received: .* Pass another.|exists and is not this corpus{empty}"
     refused(prepare, f"--data_dir={folder}", match=match)  # without a source that could be read
     files = f"{ROOT}/tests/golden"
     published = [f"--checkpoint={files}/transformer_lm_fairseq.pt", f"--dictionary={files}/dict.txt"]
-    refused(convert, *published, f"--run_dir={folder}", match="The output folder must not exist or must be empty" + empty)
-    with pytest.raises(ValueError, match="The output folder must not exist or must be empty"), complete_or_absent(folder):
+    refused(convert, *published, f"--run_dir={folder}", match=new + empty)
+    with pytest.raises(ValueError, match=new), complete_or_absent(folder):
         raise AssertionError("The work began.")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "folder", "link"]
 

@@ -155,8 +155,8 @@ OTHERS = [
     (score, ["--alternatives=" + "9" * 30], "--alternatives must be at most 80"),
     (generate, ["--batch_size=" + "9" * 30], "batch_size=9+: 9+ is not an integer in the range"),
     (analyze, ["--batch_size=" + "9" * 30], "batch_size=9+: 9+ is not an integer in the range"),
-    (analyze, ["--lengths=" + "9" * 30], "--lengths must be comma-separated numbers of tokens, such as .*: 9+$"),
-    (analyze, ["--contexts=0," + "9" * 5000], "--contexts must be comma-separated numbers of tokens, .*: 0,9+$"),
+    (analyze, ["--lengths=" + "9" * 30], "--lengths must be numbers of tokens, such as .* Received: --lengths=9+.$"),
+    (analyze, ["--contexts=0," + "9" * 5000], "--contexts must be numbers of tokens, .* Received: --contexts=0,9+.$"),
 ]
 
 

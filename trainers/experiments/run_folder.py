@@ -31,7 +31,7 @@ class RunFolder:
 
     def __init__(self, path):
         if not os.fspath(path):
-            raise ValueError("The folder of a run must have a name. Received an empty one: pass its path.")
+            raise ValueError("The folder of a run must have a name: pass its path. Received: an empty name.")
         self.path = Path(path)
         self.checkpoints = self.path / "checkpoints"
 

@@ -139,7 +139,8 @@ class Run(Scored):
         if not pairs:
             raise ValueError(
                 f"--contexts must contain a number that is at least 0 and below the length of a window. Received: "
-                f"{contexts} for windows of {lengths} tokens of {self.folder.path}. Pass 0 too, or longer --lengths."
+                f"--contexts={contexts} for windows of {lengths} tokens of {self.folder.path}. Pass 0 too, or longer "
+                "--lengths."
             )
         return pairs
 

@@ -87,7 +87,7 @@ async def read_body(request, most):
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":  # forms of other sites cannot send this type
-        raise HTTPException(400, f"`Content-Type` must be application/json. Received: {kind[:80]!r}.")
+        raise HTTPException(400, f"`Content-Type` must be application/json. Received: Content-Type={kind[:80]!r}.")
     body = bytearray()
     try:
         async with asyncio.timeout(SECONDS):
@@ -125,7 +125,7 @@ def _checked(name, value, field):
         raise HTTPException(400, f"`{name}` is missing: it must be {field.expected}.")
     if not (field.holds(value) or value is field.default):
         status = 413 if isinstance(value, str) and field.holds(value[:1]) else 400
-        raise HTTPException(status, f"`{name}` must be {field.expected}. Received: {reprlib.repr(value)}.")
+        raise HTTPException(status, f"`{name}` must be {field.expected}. Received: {name}={reprlib.repr(value)}.")
     return _clean(value)
 
 
@@ -142,5 +142,5 @@ def _refuse(constant):
 def check_after(text):
     """Returns the number of the query parameter `after`."""
     if not (text.isascii() and text.isdecimal() and len(text) < 16):
-        raise HTTPException(400, f"`after` must be a whole number of updates. Received: {reprlib.repr(text)}.")
+        raise HTTPException(400, f"`after` must be a whole number of updates. Received: after={reprlib.repr(text)}.")
     return int(text)

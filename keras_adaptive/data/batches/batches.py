@@ -35,7 +35,7 @@ class Batches:
         self.tokens_per_epoch = len(self.tokens)
         self._last_order = (None, None)
         if seed < 0:
-            raise ValueError(f"`seed` must not be negative. Received: {seed}")
+            raise ValueError(f"`seed` must not be negative. Received: seed={seed}.")
 
     def batch(self, t: int) -> tuple:
         """Returns the batch of an update.

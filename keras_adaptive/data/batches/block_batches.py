@@ -38,11 +38,11 @@ class BlockBatches(Batches):
         self.batch_size = batch_size
         if not 1 <= length <= len(self.tokens):
             raise ValueError(
-                f"`length` must be from 1 to the number of tokens ({len(self.tokens)}). Received: {length}. "
+                f"`length` must be from 1 to the number of tokens ({len(self.tokens)}). Received: length={length}. "
                 "Use shorter blocks or a larger text."
             )
         if batch_size < 1:
-            raise ValueError(f"`batch_size` must be positive. Received: {batch_size}")
+            raise ValueError(f"`batch_size` must be positive. Received: batch_size={batch_size}.")
 
     def __len__(self) -> int:
         return -(-self._blocks // self.batch_size)

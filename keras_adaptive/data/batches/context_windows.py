@@ -48,7 +48,7 @@ class ContextWindows:
         if block < 1 or context < 0 or batch_size < 1:
             raise ValueError(
                 "`block` and `batch_size` must be positive and `context` not negative. "
-                f"Received: block={block}, context={context}, batch_size={batch_size}"
+                f"Received: block={block}, context={context}, batch_size={batch_size}."
             )
         self.tokens = as_stream(tokens)
         if not len(self.tokens):

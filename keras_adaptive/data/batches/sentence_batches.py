@@ -48,11 +48,11 @@ class SentenceBatches(Batches):
         if not len(self.tokens):
             raise ValueError("`tokens` must not be empty.")
         if self.max_length < 1:
-            raise ValueError(f"`max_length` must be positive. Received: max_length={self.max_length}")
+            raise ValueError(f"`max_length` must be positive. Received: max_length={self.max_length}.")
         if self.tokens_per_batch < self.max_length:
             raise ValueError(
                 f"`tokens_per_batch` must be at least `max_length` ({self.max_length}). "
-                f"Received: {self.tokens_per_batch}. Raise it, or lower `max_length`."
+                f"Received: tokens_per_batch={self.tokens_per_batch}. Raise it, or lower `max_length`."
             )
 
     def _sort_into_buckets(self):

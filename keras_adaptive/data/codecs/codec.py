@@ -40,7 +40,7 @@ class TextCodec:
     def __init__(self, vocabulary: Vocabulary, tokenizer: str = "whitespace", subwords: Subwords | None = None) -> None:
         if tokenizer not in TOKENIZERS or (subwords is not None and tokenizer in UNITS):
             names = [name for name in TOKENIZERS if subwords is None or name not in UNITS]
-            raise ValueError(f"`tokenizer` must be one of {', '.join(names)}. Received: {tokenizer!r}")
+            raise ValueError(f"`tokenizer` must be one of {', '.join(names)}. Received: tokenizer={tokenizer!r}.")
         self.vocabulary = vocabulary
         self.tokenizer = tokenizer
         self.subwords = subwords

@@ -82,7 +82,7 @@ def _parse(line, path, where):
         raise ValueError(f"{where}: not valid UTF-8. Convert the file to UTF-8.") from None
     word, _, count = line.removesuffix(OVERWRITE).rpartition(" ")
     if not word or not count.isdecimal() or len(count) > 20:
-        message = f"{where}: expected a word and its count, such as `the 120`. Received: {reprlib.repr(line)}"
+        message = f"{where}: expected a word and its count, such as `the 120`. Received: {reprlib.repr(line)}."
         raise ValueError(" ".join([message, *_reading(path)]))
     return word, int(count), line.endswith(OVERWRITE)
 
@@ -146,7 +146,7 @@ def _to_json(item):
     except (TypeError, ValueError, RecursionError):
         equal = False
     if not equal:
-        raise ValueError(f"Only strings, numbers and tuples of them can be saved. Received: {reprlib.repr(item)}")
+        raise ValueError(f"Only strings, numbers and tuples of them can be saved. Received: {reprlib.repr(item)}.")
     return text
 
 
@@ -155,7 +155,7 @@ def _from_json(text, where):
         item = _frozen(json.loads(text))
         hash(item)
     except (TypeError, ValueError, RecursionError):
-        raise ValueError(f"{where}: expected an item as JSON and its count. Received: {reprlib.repr(text)}") from None
+        raise ValueError(f"{where}: expected an item as JSON and its count. Received: {reprlib.repr(text)}.") from None
     return item
 
 

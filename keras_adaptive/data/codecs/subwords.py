@@ -57,7 +57,7 @@ class Subwords:
             if len(merge) != 2 or not all(part in made for part in merge):
                 raise ValueError(
                     f"Merge {number} must have two pieces, each a byte's symbol or the result of an earlier merge. "
-                    f"Received: {reprlib.repr(' '.join(merge))}"
+                    f"Received: {reprlib.repr(' '.join(merge))}."
                 )
             made["".join(merge)] = None
         self.symbols = list(made)
@@ -77,7 +77,7 @@ class Subwords:
             ValueError: If `merges` is below 1.
         """
         if merges < 1:
-            raise ValueError(f"`merges` must be positive. Received: {merges}")
+            raise ValueError(f"`merges` must be positive. Received: merges={merges}.")
         tokenizers = _import_tokenizers()
         tokenizer = _cutting_where_kinds_meet(tokenizers, tokenizers.models.BPE())
         trainer = tokenizers.trainers.BpeTrainer(
@@ -120,7 +120,7 @@ class Subwords:
         while batch := list(itertools.islice(words, _BATCH)):
             wrong = next((word for word in batch if word.split() != [word]), None)
             if wrong is not None:
-                raise ValueError(f"`words` must be single words. Received: {wrong!r}. Split it with a tokenizer first.")
+                raise ValueError(f"`words` must be single words. Received: the word {wrong!r}. Split it first.")
             encodings = self._tokenizer.encode_batch_fast([f" {word}" for word in batch])
             for word, encoding in zip(batch, encodings, strict=True):
                 yield [word] if word in SPECIAL_WORDS else [self.symbols[i] for i in encoding.ids]

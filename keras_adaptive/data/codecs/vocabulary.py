@@ -134,7 +134,7 @@ class Vocabulary:
             ValueError: If `words` is a string.
         """
         if isinstance(words, str):
-            raise ValueError(f"`words` must be a list. Received: {words!r}. Split it into words first.")
+            raise ValueError(f"`words` must be a list. Received: words={words!r}. Split it into words first.")
         known = {**self._ids, **{word: len(self) + i for i, word in enumerate(extra)}} if extra else self._ids
         array = np.asarray(words) if hasattr(words, "__array__") else None
         elements = words if array is None else _elements(array)
@@ -150,7 +150,7 @@ class Vocabulary:
         ids = np.asarray(ids, np.int64)
         outside = ids[(ids < 0) | (ids >= len(self))]
         if outside.size:
-            raise ValueError(f"`ids` must be from 0 to {len(self) - 1}. Received: {outside[0]}")
+            raise ValueError(f"`ids` must be from 0 to {len(self) - 1}. Received: the id {outside[0]}.")
         words = [self.words[i] for i in ids.ravel().tolist()]
         return words if ids.ndim == 1 else np.fromiter(words, object, ids.size).reshape(ids.shape).tolist()
 
@@ -174,14 +174,14 @@ class Vocabulary:
 
     def _validate(self, overwrite):
         if tuple(self.words[:4]) != SPECIAL_WORDS:
-            raise ValueError(f"`words` must begin with {SPECIAL_WORDS}. Received: {self.words[:4]}")
+            raise ValueError(f"`words` must begin with {SPECIAL_WORDS}. Received: words={self.words[:4]}.")
         if len(self._ids) < len(self.words) and not overwrite:
             twice = next(word for i, word in enumerate(self.words) if self._ids[word] != i)
-            raise ValueError(f"`words` must be distinct. Received twice: {twice!r}")
+            raise ValueError(f"`words` must be distinct. Received: {twice!r} twice.")
         if "" in self._ids or any(isinstance(word, str) and "\n" in word for word in self.words):
             raise ValueError("`words` must not be empty or contain a line break: the file has one word per line.")
         if self.counts.shape != (len(self.words),):
-            raise ValueError(f"`counts` and `words` must have one length. Received: {self.counts.size} and {len(self)}")
+            raise ValueError(f"`counts` must have a number per word. Received: sizes {self.counts.size}, {len(self)}.")
 
 
 def _in_order(words):

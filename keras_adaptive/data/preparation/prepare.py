@@ -37,19 +37,19 @@ class Choices(NamedTuple):
         """Raises a ValueError if these choices are not supported together."""
         if self.subwords < 0:
             raise ValueError(
-                f"`subwords` must be a number of merges, or 0 for a corpus of words. Received: {self.subwords}"
+                f"`subwords` must be the number of merges, or 0 for no sub-words. Received: subwords={self.subwords}."
             )
         if self.tokenizer not in TOKENIZERS:
-            raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: {self.tokenizer!r}")
+            raise ValueError(f"`tokenizer` must be one of {list(TOKENIZERS)}. Received: tokenizer={self.tokenizer!r}.")
         if self.subwords and self.tokenizer in UNITS:
             raise ValueError(
                 f"`subwords` needs a tokenizer that splits text into words: pass another one, or subwords=0. "
-                f"Received: tokenizer={self.tokenizer!r}"
+                f"Received: tokenizer={self.tokenizer!r}."
             )
         if self.subwords and self.vocabulary is not None:
             raise ValueError("A corpus of sub-words has its own vocabulary: pass `subwords` or `vocabulary`, not both.")
         if self.max_words is not None and self.max_words < 1:
-            raise ValueError(f"`max_words` must be positive. Received: {self.max_words}")
+            raise ValueError(f"`max_words` must be positive. Received: max_words={self.max_words}.")
 
     def recorded(self):
         """Returns the entries of `corpus.json` that record the choices."""
@@ -149,7 +149,7 @@ def write_corpus(folder, data_dir, choices, *, source=None, check=lambda corpus:
     """
     choices.check()
     if processes < 1:
-        raise ValueError(f"`processes` must be positive. Received: {processes}")
+        raise ValueError(f"`processes` must be positive. Received: processes={processes}.")
     free = is_free(data_dir)  # raises an error before the work begins
     texts = {split: find_text(folder, split) for split in SPLITS}
     inputs = {split: _identity(path) for split, path in texts.items()}

@@ -71,7 +71,7 @@ def _sound(archive):
 def _divide(text, sizes):
     """Divides a text into the texts of the splits. Its size must be the sum of their sizes."""
     if text.stat().st_size != sum(sizes.values()):
-        raise ValueError(f"{text.name} must have {sum(sizes.values()):,} bytes. Received: {text.stat().st_size:,}")
+        raise ValueError(f"{text.name} must have {sum(sizes.values()):,} bytes. Received: {text.stat().st_size:,}.")
     with open(text, "rb") as source:
         for split, size in sizes.items():
             with open(text.with_name(f"{split}.txt"), "wb") as target:
@@ -93,7 +93,7 @@ def check_sum(published, *paths):
         names = ", ".join(path.name for path in paths)
         raise ValueError(
             f"{names} must have the published {algorithm} {published}: it is damaged or another file. Use another "
-            f"mirror, or pass --nochecksums to accept it. Received: {actual}"
+            f"mirror, or pass --nochecksums to accept it. Received: {actual}."
         )
 
 

@@ -55,7 +55,7 @@ def _location(package):
     """Returns the folder of an installed package, or its only file, without importing it."""
     spec = importlib.util.find_spec(package) if package.isidentifier() else None
     if spec is None or not spec.has_location:
-        raise ValueError(f"`packages` must be installed packages with Python files. Received: {package!r}")
+        raise ValueError(f"`packages` must be installed packages with Python files. Received: the package {package!r}.")
     return spec.submodule_search_locations[0] if spec.submodule_search_locations else spec.origin
 
 

@@ -69,9 +69,9 @@ def split_text(
     """
     fractions = {"valid": valid_fraction, "test": test_fraction}
     if min(fractions.values()) <= 0 or not sum(fractions.values()) < 1:
-        raise ValueError(f"The fractions must be above 0, and their sum below 1. Received: {fractions}")
+        raise ValueError(f"The fractions must be above 0, and their sum below 1. Received: fractions={fractions}.")
     if by not in (None, *DIVISIONS):
-        raise ValueError(f"`by` must be one of {', '.join(DIVISIONS)}. Received: {by!r}")
+        raise ValueError(f"`by` must be one of {', '.join(DIVISIONS)}. Received: by={by!r}.")
     text = _Text(source, column, any_bytes)
     with _long_cells():
         unit, keys = _units(text, by, seed)
@@ -94,10 +94,10 @@ class _Text:
         if not self.is_folder and not self.source.is_file():
             raise ValueError(f"{source} must be a file of text or a folder with train.txt, valid.txt and test.txt.")
         if column and self.is_folder:
-            raise ValueError(f"`column` belongs to the file of a table. Received: {column!r} of the folder {source}")
+            raise ValueError(f"`column` belongs to the file of a table. Received: column={column!r}, source={source}.")
         if not column and self.source.suffix.lower() in _TABLES and not self.is_folder:
             columns = ", ".join(next(_table(source, "\t" if self.source.suffix.lower() == ".tsv" else ",")))
-            raise ValueError(f"{source} is a table: pass the name of the column with text. Received columns: {columns}")
+            raise ValueError(f"{source} is a table: pass the name of a column of text. Received: columns {columns}.")
         self.files = _texts(self.source) if self.is_folder else [self.source]
 
     def lines(self, unit):

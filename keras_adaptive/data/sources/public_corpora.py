@@ -278,7 +278,7 @@ def _check_kept(public, texts):
 def _named(name):
     """Returns one of `PUBLIC_CORPORA`."""
     if name not in PUBLIC_CORPORA:
-        raise ValueError(f"`name` must be one of {list(PUBLIC_CORPORA)}. Received: {name!r}")
+        raise ValueError(f"`name` must be one of {list(PUBLIC_CORPORA)}. Received: name={name!r}.")
     return PUBLIC_CORPORA[name]
 
 

@@ -204,6 +204,6 @@ def _check_sizes(num_local, num_global, global_window, aggregate, hidden_dim):
             f"Received: num_global={num_global}, global_window={global_window}."
         )
     if aggregate not in AGGREGATES:
-        raise ValueError(f"`aggregate` must be one of {list(AGGREGATES)}. Received: {aggregate!r}.")
+        raise ValueError(f"`aggregate` must be one of {list(AGGREGATES)}. Received: aggregate={aggregate!r}.")
     if hidden_dim is not None and hidden_dim < 1:
         raise ValueError(f"`hidden_dim` must be at least 1, or None. Received: hidden_dim={hidden_dim}.")

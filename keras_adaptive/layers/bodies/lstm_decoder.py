@@ -67,7 +67,7 @@ class LSTMDecoder(RecurrentDecoder):
         super().__init__(num_layers, units, output_dim, dropout=dropout, penalties=penalties, **kwargs)
         if projection_dim is not None and projection_dim < 1:
             raise ValueError(
-                f"`projection_dim` must be at least 1, or None for no projection. Received: {projection_dim}."
+                f"`projection_dim` must be at least 1, or None for none. Received: projection_dim={projection_dim}."
             )
         self.projection_dim = projection_dim
         self.weight_dropout = weight_dropout

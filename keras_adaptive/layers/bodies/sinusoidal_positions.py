@@ -47,7 +47,7 @@ class SinusoidalPositions(keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         dim = input_shape[-1]
         if dim % 2 or dim < 4:
-            raise ValueError(f"Sinusoidal positions need an even dimension of at least 4. Received: {dim}.")
+            raise ValueError(f"Sinusoidal positions need an even dimension of at least 4. Received: dim={dim}.")
         self.built = True
 
     def call(self, x: Tensor, start: int | Tensor = 0) -> Tensor:

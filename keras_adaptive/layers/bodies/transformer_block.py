@@ -72,7 +72,7 @@ class TransformerBlock(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
-            raise ValueError(f"`activation` must be one of {list(ACTIVATIONS)}. Received: {activation!r}.")
+            raise ValueError(f"`activation` must be one of {list(ACTIVATIONS)}. Received: activation={activation!r}.")
         self.ffn_dim = ffn_dim
         self.dropout = dropout
         self.activation_dropout = activation_dropout

@@ -113,7 +113,7 @@ class CharCNN(Input):
         self.zero_padding = zero_padding
         self.word_markers = word_markers
         if tuple(self.words[:4]) != SPECIAL_WORDS:
-            raise ValueError(f"`words` must begin with {list(SPECIAL_WORDS)}. Received: {self.words[:4]}.")
+            raise ValueError(f"`words` must begin with {list(SPECIAL_WORDS)}. Received: words={self.words[:4]}.")
         if not any(self.filters) or min(self.filters) < 0:
             raise ValueError(
                 "`filters` must be numbers of filters, at least one of them above 0 and none below. "

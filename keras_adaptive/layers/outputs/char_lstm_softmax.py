@@ -87,7 +87,7 @@ class CharLSTMSoftmax(Output):
         self.max_bytes = max_bytes
         self.normalized = normalized
         if tuple(self.words[:4]) != SPECIAL_WORDS:
-            raise ValueError(f"`words` must begin with {list(SPECIAL_WORDS)}. Received: {self.words[:4]}.")
+            raise ValueError(f"`words` must begin with {list(SPECIAL_WORDS)}. Received: words={self.words[:4]}.")
         self.symbols = spell(self.words, max_bytes)
         self._tree = prefix_tree(self.symbols)
 

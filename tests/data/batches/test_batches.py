@@ -160,12 +160,12 @@ USUAL = {
 @pytest.mark.parametrize(
     "cls, arguments, message",
     [
-        (BlockBatches, {"length": 0}, r"number of tokens \(9\). Received: 0"),
-        (BlockBatches, {"length": 10}, r"number of tokens \(9\). Received: 10"),
+        (BlockBatches, {"length": 0}, r"number of tokens \(9\). Received: length=0"),
+        (BlockBatches, {"length": 10}, r"number of tokens \(9\). Received: length=10"),
         (BlockBatches, {"batch_size": 0}, "`batch_size` must be positive"),
-        (BlockBatches, {"seed": -1}, "`seed` must not be negative. Received: -1"),
-        (SentenceBatches, {"seed": -1}, "`seed` must not be negative. Received: -1"),
-        (SentenceBatches, {"tokens_per_batch": 7}, r"at least `max_length` \(8\). Received: 7"),
+        (BlockBatches, {"seed": -1}, "`seed` must not be negative. Received: seed=-1"),
+        (SentenceBatches, {"seed": -1}, "`seed` must not be negative. Received: seed=-1"),
+        (SentenceBatches, {"tokens_per_batch": 7}, r"at least `max_length` \(8\). Received: tokens_per_batch=7"),
         (SentenceBatches, {"max_length": 0}, "must be positive. Received: max_length=0"),
         (SentenceBatches, {"tokens": []}, "must not be empty"),
         (StreamBatches, {"bptt": 4}, "`bptt` must be at least 5 tokens. Received: bptt=4"),

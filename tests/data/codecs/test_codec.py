@@ -67,5 +67,5 @@ def test_files_that_are_missing_or_do_not_belong_are_named(made, tmp_path):
 
 def test_tokenizers_that_do_not_exist_or_fit_are_refused():
     words = Vocabulary.from_counts({"a": 1})
-    refused(TextCodec, words, "bert", match="`tokenizer` must be one of whitespace, words, .* Received: 'bert'")
-    refused(TextCodec, words, "bytes", Subwords([]), match="`tokenizer` must be one of white.* 'bytes'")
+    refused(TextCodec, words, "bert", match="`tokenizer` must be one of whitespace, words.* Received: tokenizer='bert'")
+    refused(TextCodec, words, "bytes", Subwords([]), match="`tokenizer` must be one of white.*='bytes'")

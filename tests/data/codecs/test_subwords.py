@@ -151,7 +151,7 @@ def test_bad_merges_are_refused(tmp_path, text):
 def test_only_words_are_cut_by_a_merge_at_least(subwords):
     for words in ([""], ["the", "a b"], ["a\n"], ["\u00a0"]):
         refused(lambda words=words: list(subwords.pieces(words)), match="`words` must be single words. Received:")
-    refused(Subwords.learn, {"a": 2}, 0, match="`merges` must be positive. Received: 0")
+    refused(Subwords.learn, {"a": 2}, 0, match="`merges` must be positive. Received: merges=0")
 
 
 def test_a_missing_package_is_named_with_the_command(subwords, monkeypatch):

@@ -84,7 +84,7 @@ def test_sha256_depends_on_words_order_and_counts():
 def test_ids_outside_and_strings_are_refused():
     vocabulary = Vocabulary.from_counts(Counter(a=1))
     for ids in ([8], [-1], [4, 100]):
-        refused(vocabulary.decode, ids, match=f"from 0 to 7. Received: {ids[-1]}")
+        refused(vocabulary.decode, ids, match=f"from 0 to 7. Received: the id {ids[-1]}")
     refused(vocabulary.encode, "a b", match="must be a list")
 
 
@@ -127,10 +127,10 @@ def test_a_line_may_overwrite_a_word(tmp_path):
     "words, counts, message",
     [
         (["a"], [1], "must begin with"),
-        ([*SPECIAL, "a", "a"], [0] * 6, "distinct. Received twice: 'a'"),
+        ([*SPECIAL, "a", "a"], [0] * 6, "distinct. Received: 'a' twice"),
         ([*SPECIAL, "a b\n"], [0] * 5, "line break"),
         ([*SPECIAL, ""], [0] * 5, "empty"),
-        ([*SPECIAL, "a"], [0] * 4, "must have one length"),
+        ([*SPECIAL, "a"], [0] * 4, "must have a number per word. Received: sizes 4, 5"),
     ],
 )
 def test_constructor_refuses(words, counts, message):

@@ -209,12 +209,12 @@ BAD = [  # a file and what it holds, arguments, and the message
         for split, tokenizer in (("train", "whitespace"), ("valid", "words"))
         for n in (0, 500)
     ),
-    ("test", b"a", {"tokenizer": "spaces"}, "Received: 'spaces'"),
-    ("test", b"a", {"subwords": -1}, "`subwords` must be a number of merges, or 0 for .* of words. Received: -1"),
+    ("test", b"a", {"tokenizer": "spaces"}, "Received: tokenizer='spaces'"),
+    ("test", b"a", {"subwords": -1}, "`subwords` must be the number of merges, or 0 for no .*. Received: subwords=-1"),
     ("test", b"a", {"subwords": 4, "vocabulary": GIVEN}, "`subwords` or `vocabulary`, not both"),
-    ("test", b"a", {"max_words": 0}, "`max_words` must be positive. Received: 0"),
-    ("test", b"a", {"max_words": 0, "subwords": 2}, "`max_words` must be positive. Received: 0"),
-    ("test", b"a", {"processes": 0}, "`processes` must be positive. Received: 0"),
+    ("test", b"a", {"max_words": 0}, "`max_words` must be positive. Received: max_words=0"),
+    ("test", b"a", {"max_words": 0, "subwords": 2}, "`max_words` must be positive. Received: max_words=0"),
+    ("test", b"a", {"processes": 0}, "`processes` must be positive. Received: processes=0"),
 ]
 
 

@@ -134,7 +134,7 @@ def test_one_text_is_divided_into_the_splits(site, tmp_path, tiny):
 
 
 def test_an_unknown_name(tmp_path):
-    match = "`name` must be one of .*'wikitext-2'.* Received: 'wikitext-1'"
+    match = "`name` must be one of .*'wikitext-2'.* Received: name='wikitext-1'"
     refused(prepare_public, "wikitext-1", tmp_path / "in", tmp_path / "out", match=match)
 
 

@@ -75,4 +75,4 @@ def test_steps_of_recurrent_models_are_timed_on_the_same_text(folder):
 
 def test_a_case_says_what_it_needs():
     refused(step, "--case=recurrent", match="--case=recurrent needs --data_dir")
-    refused(step, "--case=big_lstm", "--backend=jax", match="needs --backend=tensorflow. Received: jax")
+    refused(step, "--case=big_lstm", "--backend=jax", match="needs --backend=tensorflow. Received: --backend=jax")

@@ -207,7 +207,7 @@ def test_a_pattern_stands_for_all_flagfiles_that_match(text):
         (["lstm"], [], "lstm.flags is missing"),
         (["bpe_t"], [], "bpe_t.flags is a system of sub-words: pass --subword_dir"),
         (["adp_t", "adp_t"], [], "Two are named adp_t: rename one"),
-        (["adp_t"], ["--seeds=1,lstm:2"], "--seeds must name systems of adp_t. Received: lstm"),
+        (["adp_t"], ["--seeds=1,lstm:2"], "--seeds must name systems of adp_t. Received: --seeds of lstm"),
     ],
 )
 def test_bad_systems_and_seeds_are_refused_before_any_work(text, tmp_path, programs, names, given, message):
