@@ -209,9 +209,6 @@ def by_position(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict
     last *The*. This approximates the start of a sentence, where "the" would not. The count continues after the end of
     the sentence and of the line. The end of a line counts as a word.
 
-    Reference:
-        Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 1.
-
     Args:
         nll: Losses of the words in nats, (words,), which `word_losses` returns.
         words: Ids of the words, (words,), which `word_losses` returns.
@@ -219,6 +216,9 @@ def by_position(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict
 
     Returns:
         The list of `probability_by_position` for the first 20 positions. It is empty if no word follows a *The*.
+
+    Reference:
+        Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 1.
     """
     if corpus.unit.is_character:
         spaces = _white_space(corpus)[words]
@@ -234,9 +234,6 @@ def by_length(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict]:
 
     A word is two or more of the letters A to Z and a to z between white space. The end of a line is white space.
 
-    Reference:
-        Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 2.
-
     Args:
         nll: Losses of the characters in nats, (characters,), which `word_losses` returns.
         words: Ids of the characters, (characters,), which `word_losses` returns.
@@ -245,6 +242,9 @@ def by_length(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict]:
     Returns:
         The list of `probability_by_length` for words of at most 12 letters. It is empty for a corpus of words or
         sub-words.
+
+    Reference:
+        Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 2.
     """
     if not corpus.unit.is_character:
         return []

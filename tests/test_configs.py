@@ -126,7 +126,7 @@ def test_systems_of_the_comparison_share_one_decoder(name, dim):
     assert all(chosen.settings[setting] == base.settings[setting] for setting in shared)
 
 
-SUN_IYYER = [path for path in FLAGFILES if "Sun & Iyyer" in path.read_text() and path.parent == CONFIGS]
+SUN_IYYER = [path for path in FLAGFILES if "Sun and Iyyer" in path.read_text() and path.parent == CONFIGS]
 
 
 def test_recipes_of_sun_and_iyyer_score_the_end_of_windows_of_the_length_of_training():

@@ -30,7 +30,7 @@ COLUMN = {
 }
 QRNN_OF_CHARACTERS = {"ptb_awd_qrnn": (6, 1024), "enwik8_awd_qrnn": (4, 1800)}  # tables 2 and 3: layers, units
 
-# Sun & Iyyer 2021, tables 5 to 7, the Transformer and then the NPLM where they differ.
+# Sun and Iyyer 2021, tables 5 to 7, the Transformer and then the NPLM where they differ.
 SUN_IYYER = {
     # blocks, dim, ffn, heads, concatenation, dropouts, adaptive, warm-up, rates, updates, tokens an update, length
     "wikitext2": (6, 256, 1024, 4, 400, (0.3, 0.3), False, 100, (5e-4, 5e-4), 10_000, 5120, 512),
@@ -39,7 +39,7 @@ SUN_IYYER = {
     "lambada": (16, 512, 4096, 16, 2000, (0.1, 0.2), False, 4000, (3e-4, 3e-4), 400_000, 8192, 512),
 }
 
-# Baevski & Auli 2019, sections 4.1 to 4.5 and 5.1.
+# Baevski and Auli 2019, sections 4.1 to 4.5 and 5.1.
 BAEVSKI = {
     "num_blocks": 16, "num_heads": 16, "dim": 1024, "ffn_dim": 4096, "attention_dropout": 0.1, "momentum": 0.99,
     "clip_norm": 0.1, "warmup": 16_000, "warmup_rate": 1e-7, "max_rate": 1, "min_rate": 1e-5, "period_mult": 2,

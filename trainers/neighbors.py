@@ -1,7 +1,7 @@
 """Prints the words with the nearest vectors to given words.
 
 A run that reads words by their bytes (--input=char_cnn) has vectors even for words outside its vocabulary. The numbers
-are cosine similarities. Table 4 of Jozefowicz et al. (2016) is such a table for words outside the vocabulary.
+are cosine similarities. Table 4 of Jozefowicz et al. 2016 is such a table for words outside the vocabulary.
 
 python -m trainers.neighbors --run_dir=runs/cnn incerdible www.a.com 7546 townhal1 komarski
 """

@@ -17,12 +17,12 @@ class NonMonotonicAveraging(keras.callbacks.Callback):
     List this callback after callbacks that save the model, such as `SaveModels`, and before `Backup`. Pass it to the
     `Backup` as one of its `stateful` callbacks.
 
+    Raises:
+        ValueError: At the start of `fit`, if the optimizer is not an `AveragedSGD`.
+
     Reference:
         Merity, Keskar and Socher, Regularizing and Optimizing LSTM Language Models, ICLR 2018, section 4, algorithm 1,
         and the code published with it.
-
-    Raises:
-        ValueError: At the start of `fit`, if the optimizer is not an `AveragedSGD`.
 
     Example:
 

@@ -12,9 +12,6 @@ class SGDR(keras.callbacks.Callback):
     rate of the optimizer must be a plain number. The callback adds `learning_rate`, the rate of the last update, to the
     logs of each batch and each epoch: list it before callbacks that read the logs.
 
-    Reference:
-        Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts (2017).
-
     Args:
         schedule: Function from the number of updates already done, an integer, to a rate: a `CosineRestarts`,
             any other Keras schedule, or a plain function.
@@ -24,6 +21,9 @@ class SGDR(keras.callbacks.Callback):
     Raises:
         ValueError: At the start of `fit`, if the model was compiled with more than one step per execution:
             Keras then does not call callbacks before every update.
+
+    Reference:
+        Loshchilov and Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, ICLR 2017.
 
     Example:
 

@@ -63,7 +63,7 @@ def export_saved_model(
         raise ValueError(f"{folder} exists and is not empty: remove it, or export to another folder.")
     if len(vocabulary) != model.vocabulary_size:
         raise ValueError(
-            f"`vocabulary` must have the {model.vocabulary_size} words of the model. Received: {len(vocabulary)} words."
+            f"`vocabulary` must have the {model.vocabulary_size} words of the model. Received: size={len(vocabulary)}."
         )
     if dtype not in ("float32", "bfloat16"):
         raise ValueError(f"`dtype` must be float32 or bfloat16. Received: dtype={dtype!r}.")

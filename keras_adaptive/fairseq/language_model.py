@@ -22,10 +22,6 @@ def load_language_model(
     The function works on every backend; reading the file needs torch. No code in the file is executed. Checkpoints of
     fairseq 0.6 to 0.12 are supported.
 
-    Reference:
-        Ott et al., fairseq: A Fast, Extensible Toolkit for Sequence Modeling, NAACL 2019 (demonstrations). Baevski &
-        Auli (2019) published their models as checkpoints of fairseq.
-
     Args:
         checkpoint: Path of a file such as `model.pt` or `checkpoint_best.pt`.
         dictionary: Path of the `dict.txt` that belongs to it.
@@ -38,6 +34,9 @@ def load_language_model(
             `argparse.Namespace`, uses an option that is not supported, has tensors that do not match its options or
             are not finite, or belongs to a dictionary of another size.
         ModuleNotFoundError: If torch is not installed.
+
+    Reference:
+        Ott et al., fairseq: A Fast, Extensible Toolkit for Sequence Modeling, NAACL 2019 (demonstrations).
 
     Example:
 

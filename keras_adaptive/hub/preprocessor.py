@@ -52,6 +52,7 @@ class AdaptiveCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
             raise ValueError(f"`tokenizer` must be an AdaptiveTokenizer. Received: a {type(tokenizer).__name__}.")
         if type(sequence_length) is not int or not 1 <= sequence_length <= LONGEST:
             raise ValueError(
-                f"`sequence_length` must be from 1 to {LONGEST:,}. Received: sequence_length={sequence_length!r}."
+                f"`sequence_length` must be a whole number from 1 to {LONGEST:,}. "
+                f"Received: sequence_length={sequence_length!r}."
             )
         super().__init__(tokenizer, sequence_length, **kwargs)

@@ -11,10 +11,6 @@ def loss_by_frequency(
 
     It shows whether a model gains on rare words or on frequent ones.
 
-    Reference:
-        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019,
-        section 5.3.
-
     Args:
         nll: Negative log-likelihood of each scored token in nats, of any shape. It must exclude padding and context.
         targets: Ids of these tokens, of the same shape.
@@ -28,6 +24,10 @@ def loss_by_frequency(
 
     Raises:
         ValueError: If the shapes differ, a target has no count, or `edges` do not increase from 0.
+
+    Reference:
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019,
+        section 5.3.
 
     Example:
 
@@ -54,9 +54,6 @@ def loss_by_bucket(nll: ArrayLike, targets: ArrayLike, counts: ArrayLike, bucket
     equally frequent words keep the order of the text. The difference between two models in each bucket shows where one
     of them is better.
 
-    Reference:
-        Jozefowicz et al., Exploring the Limits of Language Modeling (2016), section 5.8, figure 2.
-
     Args:
         nll: Negative log-likelihood of each scored token in nats, of any shape. It must exclude padding and context.
         targets: Ids of these tokens, of the same shape.
@@ -69,6 +66,9 @@ def loss_by_bucket(nll: ArrayLike, targets: ArrayLike, counts: ArrayLike, bucket
 
     Raises:
         ValueError: If the shapes differ or a target has no count.
+
+    Reference:
+        Jozefowicz et al., Exploring the Limits of Language Modeling, 2016, section 5.8, figure 2.
 
     Example:
 

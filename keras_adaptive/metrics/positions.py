@@ -29,9 +29,6 @@ def positions_after(marks: ArrayLike) -> np.ndarray:
 def probability_by_position(nll: ArrayLike, positions: ArrayLike, longest: int) -> list[dict]:
     """Returns the mean probability of the correct token at each position.
 
-    Reference:
-        Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 1.
-
     Args:
         nll: Negative log-likelihood of each token in nats, `(tokens,)`.
         positions: Position of each token, counted from 1, `(tokens,)`; see `positions_after`.
@@ -40,6 +37,9 @@ def probability_by_position(nll: ArrayLike, positions: ArrayLike, longest: int) 
     Returns:
         A list of dicts: `position`, the number of `tokens` there, and their mean `probability`. Positions without a
         token are omitted.
+
+    Reference:
+        Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 1.
 
     Example:
 
@@ -64,9 +64,6 @@ def probability_by_length(nll: ArrayLike, spaces: ArrayLike, letters: ArrayLike,
     A word is two or more letters between spaces. The text begins as if a space preceded it. The last probability of a
     length belongs to the space: it shows how certain the model is that the word ends.
 
-    Reference:
-        Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 2.
-
     Args:
         nll: Negative log-likelihood of each character in nats, `(characters,)`.
         spaces: Whether each character separates words, `(characters,)`.
@@ -76,6 +73,9 @@ def probability_by_length(nll: ArrayLike, spaces: ArrayLike, letters: ArrayLike,
     Returns:
         A list of dicts, from short to long words: `length`, the number of `words` of that length, and `probability`, a
         list of `length` + 1 means. Lengths without a word are omitted.
+
+    Reference:
+        Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 2.
 
     Example:
 

@@ -16,12 +16,12 @@ class StreamState(keras.layers.Layer):
     per stream. Every replica holds all rows, so that a checkpoint of any replica is complete. The variables are not
     weights and do not count as parameters.
 
-    Reference:
-        Merity et al., An Analysis of Neural Language Modeling at Multiple Scales, 2018, section 3.
-
     Args:
         body: A `Body`.
         rows: Number of streams, which is the number of rows of a batch over all replicas.
+
+    Reference:
+        Merity et al., An Analysis of Neural Language Modeling at Multiple Scales, 2018, section 3.
     """
 
     def __init__(self, body: Body, rows: int, **kwargs: Any) -> None:

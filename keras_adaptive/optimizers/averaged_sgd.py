@@ -20,10 +20,6 @@ class AveragedSGD(keras.optimizers.Optimizer):
     The averages are an optimizer slot of the size of the weights. The complete state is in variables of the optimizer,
     so that a checkpoint contains it.
 
-    Reference:
-        Merity, Keskar and Socher, Regularizing and Optimizing LSTM Language Models, ICLR 2018, section 4; Polyak and
-        Juditsky, Acceleration of Stochastic Approximation by Averaging (1992).
-
     Args:
         learning_rate: A float, a `keras.optimizers.schedules.LearningRateSchedule`, or a callable without
             arguments that returns the rate.
@@ -33,6 +29,10 @@ class AveragedSGD(keras.optimizers.Optimizer):
 
     Raises:
         ValueError: If `l2` is negative or `patience` is below 1.
+
+    Reference:
+        Merity, Keskar and Socher, Regularizing and Optimizing LSTM Language Models, ICLR 2018, section 4; Polyak and
+        Juditsky, Acceleration of Stochastic Approximation by Averaging, 1992.
 
     Example:
 

@@ -27,11 +27,6 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
 
     The rate of an integer or of a NumPy array is computed in float64, the rate of a tensor in float32.
 
-    Reference:
-        Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts (2017), section 3; with the warm-up
-        and the shrinking of Baevski & Auli, Adaptive Input Representations for Neural Language Modeling (2019),
-        section 4.5.
-
     Args:
         max_rate: Rate at the end of the warm-up and at the start of the first cycle.
         period: Number of updates in the first cycle, an integer.
@@ -43,6 +38,11 @@ class CosineRestarts(keras.optimizers.schedules.LearningRateSchedule):
 
     Raises:
         ValueError: If an argument is outside its range.
+
+    Reference:
+        Loshchilov and Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, ICLR 2017, section 3; with the
+        warm-up and the shrinking of Baevski and Auli, Adaptive Input Representations for Neural Language Modeling,
+        ICLR 2019, section 4.5.
 
     Example:
 

@@ -13,10 +13,6 @@ class L2Adam(FusedAdam):
     The penalty enters the moments of Adam, as the `weight_decay` of `torch.optim.Adam` does. The `weight_decay` of
     `keras.optimizers.Adam` is a different method, which is decoupled from the gradients (AdamW).
 
-    Reference:
-        Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales (2018), table 6, and the
-        code published with it.
-
     Args:
         learning_rate: A float, a `keras.optimizers.schedules.LearningRateSchedule`, or a callable without
             arguments that returns the rate.
@@ -27,6 +23,10 @@ class L2Adam(FusedAdam):
 
     Raises:
         ValueError: If `l2` is negative.
+
+    Reference:
+        Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, table 6, and the
+        code published with it.
 
     Example:
 

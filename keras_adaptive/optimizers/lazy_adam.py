@@ -18,12 +18,12 @@ class LazyAdam(RowUpdates, FusedAdam):
     A `LanguageModel` or `WordModel` updates a table by rows if all of its layers read the table by rows, as
     `WordEmbedding`, `AdaptiveEmbedding` and `SampledSoftmax` do. Everywhere else, this is plain Adam.
 
+    Args:
+        **kwargs: The arguments of `keras.optimizers.Adam`.
+
     Reference:
         Kingma and Ba, Adam: A Method for Stochastic Optimization, ICLR 2015; `LazyAdam` of TensorFlow Addons and
         `SparseAdam` of torch.
-
-    Args:
-        **kwargs: The arguments of `keras.optimizers.Adam`.
 
     Example:
 

@@ -25,10 +25,6 @@ class NAG(keras.optimizers.Optimizer):
 
     `weight_decay` is decoupled: `p` is multiplied by `1 - lr * weight_decay` before the step.
 
-    Reference:
-        Sutskever et al., On the importance of initialization and momentum in deep learning (2013), section 2; used
-        by Baevski & Auli, Adaptive Input Representations for Neural Language Modeling (2019), section 4.5.
-
     Args:
         learning_rate: A float, a `keras.optimizers.schedules.LearningRateSchedule`, or a callable without
             arguments that returns the rate.
@@ -38,6 +34,10 @@ class NAG(keras.optimizers.Optimizer):
 
     Raises:
         ValueError: If `momentum` is outside [0, 1).
+
+    Reference:
+        Sutskever et al., On the importance of initialization and momentum in deep learning, ICML 2013, section 2; used
+        by Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 4.5.
 
     Example:
 

@@ -19,7 +19,7 @@ All weights are random. Where the text says so, the tails have about the probabi
   whole text. The cache has the same capacity for all lengths. Words are sampled at temperature 1.
 - `bodies`: a step of bodies with a short state after each of --lengths others: an NPLM, the first layer of
   Transformer-C, which attends to five tokens, and for comparison a layer that attends to all tokens. The sizes are
-  those of the WikiText-103 models of Sun & Iyyer (2021). The state first reads a random vector for every preceding
+  those of the WikiText-103 models of Sun and Iyyer 2021. The state first reads a random vector for every preceding
   word. The output layer is omitted, because it does not depend on the preceding words.
 """
 

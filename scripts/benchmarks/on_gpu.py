@@ -30,7 +30,7 @@ OPS = ("linear_cross_entropy", "sliced_cross_entropy", "attention", "recurrence"
 LAYERS = ("outputs/test_adaptive_softmax", "bodies/test_bodies")
 TESTS = [*(f"tests/ops/test_{name}.py" for name in OPS), *(f"tests/layers/{name}.py" for name in LAYERS)]
 TESTS += ["tests/ops/context/test_context.py", "tests/optimizers/test_nag.py", "tests/models/test_training.py"]
-# The model of Baevski & Auli 2019 on WikiText-103, configs/wikitext103_adp_t.flags.
+# The model of Baevski and Auli 2019 on WikiText-103, configs/wikitext103_adp_t.flags.
 WORDS = ["--vocabulary_size=267744", "--cutoffs=20000,60000", "--dim=1024"]
 MODEL = [*WORDS, "--num_blocks=16", "--ffn_dim=4096", "--num_heads=8"]
 TRAINING = [*MODEL, "--length=512", "--batch_size=32", "--product_size=8192", "--nopeers", "--noparts", "--repeats=5"]

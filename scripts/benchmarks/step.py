@@ -23,7 +23,7 @@ in processes of their own, as any program and with the memory options of this pa
   training. Each is relative to the first.
 - `recurrent`: AWD-LSTM, AWD-QRNN of the same layers and units, and the peer, with the dropout and the penalties of a
   flagfile. They read the same text in batches of a single length, and carry the state along the streams.
-- `big_lstm`: BIG LSTM of Jozefowicz et al. (2016), scaled to fit into the memory of a small machine, without dropout.
+- `big_lstm`: BIG LSTM of Jozefowicz et al. 2016, scaled to fit into the memory of a small machine, without dropout.
   Both programs carry the state of their streams, clip the gradients of the LSTM to a norm of 1 and update the rows of
   words by Adagrad. The peer is written in Keras and TensorFlow.
 """

@@ -1,4 +1,4 @@
-"""Trains an NPLM without its residual connections or its LayerNorms, two rows of table 1 of Sun & Iyyer (2021).
+"""Trains an NPLM without its residual connections or its LayerNorms, two rows of table 1 of Sun and Iyyer 2021.
 
     python -m scripts.experiments.ablated_nplm --without=residual --flagfile=configs/books_hybrids/nplm.flags \\
         --data_dir=data/books --run_dir=runs/without_residual

@@ -12,7 +12,7 @@ def importances(points, values, resamples=20, seed=1):
 
     The trees of the forest divide the points so that the squared error decreases. The importance of a coordinate is its
     share of the decrease, so that all importances add up to 1. Their spread is measured over forests of bootstrap
-    samples of the points. See Breiman, Random Forests (2001).
+    samples of the points. See Breiman, Random Forests, 2001.
 
     Returns `(shares, lows, highs, r2)`: arrays (coordinates,) of the importances and of their 10th and 90th percentiles
     over the samples, and the out-of-bag R² of the forest. R² is 1 if the forest predicts unseen points exactly, and 0

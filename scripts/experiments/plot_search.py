@@ -1,6 +1,6 @@
 """Pictures of a search: importances of hyper-parameters, and heat maps of pairs of them.
 
-The pictures correspond to figures 3 and 4 of Merity et al. (2018), whose heat maps are triangulated surfaces.
+The pictures correspond to figures 3 and 4 of Merity et al. 2018, whose heat maps are triangulated surfaces.
 """
 
 import matplotlib.pyplot as plt

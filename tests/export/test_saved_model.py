@@ -342,7 +342,7 @@ def test_another_backend_is_refused(tmp_path):
         (
             "1",
             {"vocabulary": Vocabulary.from_counts({"the": 1})},
-            "have the 2000 words of the model. Received: 8 words",
+            "have the 2000 words of the model. Received: size=8",
         ),
         ("1", {"dtype": "float16"}, "`dtype` must be float32 or bfloat16. Received: dtype='float16'"),
         ("1", {"max_length": 0}, "`max_length` must be at least 1"),

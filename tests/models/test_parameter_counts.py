@@ -1,4 +1,4 @@
-"""The sizes of the paper's models (Baevski & Auli 2019, tables 2 and 3), counted without memory for the weights."""
+"""The sizes of the paper's models (Baevski and Auli 2019, tables 2 and 3), counted without memory for the weights."""
 
 import math
 

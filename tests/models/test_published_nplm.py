@@ -1,4 +1,4 @@
-"""The NPLM and the hybrids against the numbers of the published program of Sun & Iyyer 2021, layer by layer."""
+"""The NPLM and the hybrids against the numbers of the published program of Sun and Iyyer 2021, layer by layer."""
 
 from functools import partial
 

@@ -16,10 +16,6 @@ class ContextWindows:
     Block and context together hold at most `block + context` tokens. A line that is longer than `block` has a shorter
     context, without its earliest tokens. A line that is longer than both has no context.
 
-    Reference:
-        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 5.3 (blocks
-        of 512 with a context of 2,560), and the code published with it.
-
     Args:
         tokens: Ids of a split, (tokens,).
         block: Number of tokens to score in a window.
@@ -34,6 +30,10 @@ class ContextWindows:
 
     Raises:
         ValueError: If `tokens` is empty, `block` or `batch_size` is below 1, or `context` is negative.
+
+    Reference:
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 5.3 (blocks
+        of 512 with a context of 2,560), and the code published with it.
 
     Example:
 

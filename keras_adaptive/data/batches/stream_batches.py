@@ -29,10 +29,6 @@ class StreamBatches(Batches):
     - The rate of the last batch of an epoch follows its actual length, not the length that was drawn.
     - Every token is used. The published code drops up to `batch_size` - 1 tokens at the end of the text.
 
-    Reference:
-        Merity, Keskar and Socher, Regularizing and Optimizing LSTM Language Models, ICLR 2018, section 5 (lengths of
-        batches), and the code published with it.
-
     Args:
         tokens: Ids of a split, (tokens,).
         bptt: Mean number of tokens of a stream in a batch, at least 5.
@@ -42,6 +38,10 @@ class StreamBatches(Batches):
 
     Raises:
         ValueError: If `bptt` is below 5, or there are more streams than tokens.
+
+    Reference:
+        Merity, Keskar and Socher, Regularizing and Optimizing LSTM Language Models, ICLR 2018, section 5 (lengths of
+        batches), and the code published with it.
 
     Example:
 

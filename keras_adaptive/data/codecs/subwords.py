@@ -27,10 +27,6 @@ class Subwords:
     A file of merges has a line `left right` for each merge, in their order. Learning and cutting need the package
     `tokenizers`, and raise `ModuleNotFoundError` without it.
 
-    Reference:
-        Sennrich, Haddow and Birch, Neural Machine Translation of Rare Words with Subword Units, ACL 2016; on bytes:
-        Radford et al., Language Models are Unsupervised Multitask Learners, 2019.
-
     Args:
         merges: List of pairs (left, right). Each part is the symbol of a byte or the result of an earlier merge.
 
@@ -40,6 +36,10 @@ class Subwords:
 
     Raises:
         ValueError: If a merge is not such a pair.
+
+    Reference:
+        Sennrich, Haddow and Birch, Neural Machine Translation of Rare Words with Subword Units, ACL 2016; on bytes:
+        Radford et al., Language Models are Unsupervised Multitask Learners, 2019.
 
     Example:
 

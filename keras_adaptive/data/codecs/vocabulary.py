@@ -177,7 +177,7 @@ class Vocabulary:
             raise ValueError(f"`words` must begin with {SPECIAL_WORDS}. Received: words={self.words[:4]}.")
         if len(self._ids) < len(self.words) and not overwrite:
             twice = next(word for i, word in enumerate(self.words) if self._ids[word] != i)
-            raise ValueError(f"`words` must be distinct. Received: {twice!r} twice.")
+            raise ValueError(f"`words` must be distinct. Received: the word {twice!r} twice.")
         if "" in self._ids or any(isinstance(word, str) and "\n" in word for word in self.words):
             raise ValueError("`words` must not be empty or contain a line break: the file has one word per line.")
         if self.counts.shape != (len(self.words),):

@@ -61,14 +61,14 @@ def tokenize(text: str) -> list[str]:
     Chinese, Japanese, Thai, Lao, Khmer and Burmese do not separate words by spaces. Their text is split at white space
     and punctuation only, so that a word is a phrase or a clause. Use characters, bytes or `Subwords` for them.
 
-    Reference:
-        Unicode Standard Annex #29, Unicode Text Segmentation, section 4.1.
-
     Args:
         text: A string, such as a line.
 
     Returns:
         The list of words.
+
+    Reference:
+        Unicode Standard Annex #29, Unicode Text Segmentation, section 4.1.
 
     Example:
 

@@ -76,7 +76,7 @@ _BILLION_WORD = {
 # LAMBADA: the training text is the novels in the order of their names, since the archive defines no order. The number
 # of words is published as 203 million, without an exact number. The number of novels (2,662) is not verified. Valid and
 # test are passages, one per line. `control.txt` holds 5,000 more for `trainers.last_words`. The 60,000 words are the
-# most frequent words of the training text; the program of Sun & Iyyer also counts the words of valid and test.
+# most frequent words of the training text; the program of Sun and Iyyer also counts the words of valid and test.
 #
 # docs/archives.md says where the checksums are published, and which archives have none.
 PUBLIC_CORPORA = {

@@ -127,7 +127,7 @@ def test_a_line_may_overwrite_a_word(tmp_path):
     "words, counts, message",
     [
         (["a"], [1], "must begin with"),
-        ([*SPECIAL, "a", "a"], [0] * 6, "distinct. Received: 'a' twice"),
+        ([*SPECIAL, "a", "a"], [0] * 6, "distinct. Received: the word 'a' twice"),
         ([*SPECIAL, "a b\n"], [0] * 5, "line break"),
         ([*SPECIAL, ""], [0] * 5, "empty"),
         ([*SPECIAL, "a"], [0] * 4, "must have a number per word. Received: sizes 4, 5"),
