@@ -48,7 +48,7 @@ class Docstring(NamedTuple):
 
 
 def docstrings():
-    """Every docstring of the package that holds an example."""
+    """Yields every docstring of the package that holds an example."""
     for path in sorted([*ROOT.rglob("*.py"), *ROOT.with_name("trainers").rglob("*.py")]):
         module = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
         for node, name in walk(ast.parse(path.read_text(encoding="utf-8")), ""):
@@ -58,7 +58,7 @@ def docstrings():
 
 
 def walk(node, name):
-    """Every node that can have a docstring, with its name."""
+    """Yields every node that can have a docstring, with its name."""
     yield node, name
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.ClassDef, ast.FunctionDef)):
@@ -78,7 +78,7 @@ def tuple_of(match):
 
 
 def public_names(module):
-    """What somebody who reads a docstring of the module has imported."""
+    """Returns the names that a reader of a docstring of the module has imported."""
     names = {}
     for name in (*(f"keras_adaptive.{package}" for package in PACKAGES), module):
         names |= vars(importlib.import_module(name))
@@ -89,7 +89,7 @@ def public_names(module):
 
 
 class Updates(keras.utils.PyDataset):
-    """The same batch again and again, from whatever update it is asked for."""
+    """Yields the same batch for every update, from any start."""
 
     def __init__(self, parts):
         super().__init__()

@@ -36,7 +36,7 @@ PROGRAM = re.compile(r"(?:-m ((?:trainers|scripts)\.\S+)|keras-adaptive (\w+))(?
 
 
 def test_every_example_is_tested():
-    """Here and in test_readme.py, or by a test that names the page."""
+    """Examples run here, in test_readme.py, or in a test that names the page."""
     tests = ROOT / "tests"
     others = {*tests.rglob("test_*.py")} - {tests / "test_documentation.py", tests / "test_readme.py"}
     named = "".join(path.read_text(encoding="utf-8") for path in others)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture
 def events(tmp_path, monkeypatch):
-    """What is flushed and renamed below the temporary folder, in order."""
+    """Lists what is flushed and renamed below the temporary folder, in order."""
     fsync, rename, found = os.fsync, os.rename, []
 
     def name(path):

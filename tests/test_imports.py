@@ -99,7 +99,7 @@ def role_of(name):
 
 
 def violations(source, name, is_package=False):
-    """One line for every import of this module that breaks a rule."""
+    """Yields a line for every import of this module that breaks a rule."""
     part = part_of(name)
     for imported, line, at_import in imports_of(source, name, is_package):
         top = imported.split(".")[0]

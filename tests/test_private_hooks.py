@@ -79,7 +79,7 @@ HOOKS = {
     ),
     "input_tensors": (
         keras.layers.Dense(1)(keras.Input((1,)))._keras_history.operation._inbound_nodes[0],
-        "The inputs of such a call, from which the search goes on.",
+        "The inputs of such a call, from which the search continues.",
         {"tensorflow", "jax", "torch"},
     ),
     "_post_build": (

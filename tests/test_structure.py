@@ -98,7 +98,7 @@ def test_the_backend_is_asked_for_in_few_places():
 
 
 def test_every_test_that_starts_processes_is_marked():
-    """As far as its own lines, or those of a function of its file, call for one."""
+    """A test counts if it, or a function of its file that it calls, starts a process."""
     missing = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -37,7 +37,7 @@ def read_space(texts):
                 f"--space must be comma-separated NAME:LOW:HIGH with names in {names}. Received: --space={text}."
             ) from error
     if len(space) < len(texts) or not space:
-        raise ValueError(f"--space must contain hyper-parameters, and each only once. Received: --space={texts}.")
+        raise ValueError(f"--space must contain at least one hyper-parameter, each once. Received: --space={texts}.")
     return space
 
 

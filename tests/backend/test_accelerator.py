@@ -9,7 +9,7 @@ from tests.support.backends import BACKEND
 
 @pytest.fixture
 def on_accelerator():
-    """The question as a process asks it the first time."""
+    """Returns the function without its cache, as at the start of a process."""
     return accelerator.on_accelerator.__wrapped__
 
 

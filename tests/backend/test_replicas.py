@@ -5,7 +5,7 @@ from tests.support.backends import BACKEND
 
 
 def test_processes_that_keras_does_not_join_are_refused(monkeypatch):
-    """Of torch and of TensorFlow's workers; Keras' own loop joins the devices of one process."""
+    """Keras' own loop joins the devices of one process, but no processes of torch and no workers of TensorFlow."""
     replicas.check_summed_by_keras("A layer")
     if BACKEND == "tensorflow":
         import tensorflow as tf

@@ -13,7 +13,7 @@ from tests.support.browser import EXAMPLE, TEXT, classes, read
 
 
 def test_the_example_is_the_runs_own(open_page):
-    """Until the text is changed, which another run leaves alone."""
+    """The example follows the run until somebody changes the text; then it stays when another run is chosen."""
     page = open_page()
     for selector, text in {"#read-text": EXAMPLE, "#write-prompt": "word1 word2 word3 word4 word5 word6"}.items():
         expect(page.locator(selector)).to_have_value(text)

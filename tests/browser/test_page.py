@@ -52,7 +52,7 @@ def test_read(open_page):
 
 
 def test_colors_on_choice(open_page):
-    """By rank, entropy or band, with a legend and numbers of their own; an unknown word keeps its look."""
+    """Colors show ranks, entropies or bands, each with a legend and numbers; an unknown word keeps its look."""
     page = open_page()
     words = read(page)
     page.check("#read input[name=numbers]")
@@ -72,7 +72,7 @@ def test_colors_on_choice(open_page):
 
 
 def test_the_keyboard_is_enough(open_page):
-    """From the text area to the words, between the words, and out of the card."""
+    """The focus moves from the text area to the words, between the words, and out of the card."""
     page = open_page(viewport={"width": 360, "height": 700})
     page.focus("#read-text")
     page.keyboard.press("Control+a")
@@ -251,7 +251,7 @@ def test_hostile_prompts_and_strings_are_text(open_page):
 
 
 def test_an_error_of_the_server_is_shown(open_page):
-    """And no result stays under it."""
+    """No result stays under the error."""
     page = open_page()
     read(page)
     page.fill("#read-text", "word1 " * 60)
@@ -272,7 +272,7 @@ def test_an_error_of_the_server_is_shown(open_page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colors(open_page, scheme):
-    """Text has a contrast of 4.5:1 on every color, and the scale of surprisal goes one way in lightness."""
+    """Text has a contrast of 4.5:1 on every color, and the lightness of the scale of surprisal is monotonic."""
     page = open_page(color_scheme=scheme)
     colors = """names => names.map(name => {
         const part = document.querySelector("#read .legend").appendChild(document.createElement("span"));
@@ -306,7 +306,7 @@ def test_the_theme_is_kept(open_page):
 
 
 def test_a_narrow_screen(open_page):
-    """Nothing is wider than 360 pixels, in any view."""
+    """No view is wider than 360 pixels."""
     page = open_page(viewport={"width": 360, "height": 700})
     for view in VIEWS:
         page.click(f"nav a[href='#{view}']")

@@ -1,4 +1,4 @@
-"""Nothing that stops a training may cost more than the updates behind its last checkpoint."""
+"""A training that stops loses no more than the updates after its last checkpoint."""
 
 import io
 import itertools
@@ -37,7 +37,7 @@ class Kill(keras.callbacks.Callback):
 
 
 def state_of(model):
-    """Every number that training changes."""
+    """Returns every number that training changes."""
     groups = backup.variables(model)
     return [np.array(keras.ops.convert_to_numpy(one.value)) for name in groups for one in groups[name]]
 
@@ -75,7 +75,7 @@ def fresh(request):
 
 
 def train(folder, model, kill=None):
-    """What `trainers.train` does, on a tiny model: returns all its numbers, the `Backup` and the log without times."""
+    """Trains a tiny model as `trainers.train` does; returns its numbers, the `Backup` and the log without times."""
     log = TrainLog(folder / "log", every=3)
     kept = Backup(folder / "checkpoints", every=3, stateful=[log, TerminateOnNonFinite(), SaveModels(folder)])
     kept.restore(model)
@@ -105,8 +105,8 @@ def train(folder, model, kill=None):
 
 
 def test_killed_training_goes_on_bit_for_bit(tmp_path, fresh):
-    """Dropout, killed behind a checkpoint within an epoch: weights, optimizer, seeds, metrics and log. In float32 also
-    with two micro-batches and killed behind a checkpoint at the end of an epoch."""
+    """Dropout, killed after a checkpoint within an epoch: weights, optimizer, seeds, metrics and log. In float32 also
+    with two micro-batches and killed after a checkpoint at the end of an epoch."""
     whole, _, log = train(tmp_path / "whole", fresh())
     assert [one["update"] for one in log] == [3, 4, 6, 8, 8]  # the fourth is a validation, the last the rest
     scaled = isinstance(fresh().optimizer, keras.optimizers.LossScaleOptimizer)
@@ -313,7 +313,7 @@ def test_checkpoints_of_another_training_are_not_mixed_in(tmp_path):
 
 @pytest.mark.once
 def test_a_metric_that_a_checkpoint_lacks_starts_from_zero(tmp_path):
-    """As where the model had fewer metrics when the checkpoint was written."""
+    """The model had fewer metrics when the checkpoint was written."""
     save(tmp_path, 1)
     path = tmp_path / "update_0000000001.npz"
     state, arrays = backup.read(path)

@@ -128,7 +128,7 @@ def test_any_keras_schedule_will_do():
 
 @pytest.mark.once
 def test_a_factor_multiplies_the_rate_of_its_update():
-    """Here as an iterator, which every update asks once."""
+    """The factor is an iterator, which every update reads once."""
     model, trace = line(), Trace()
     model.compile(keras.optimizers.SGD(1.0), loss=output_times_target)
     callbacks = [SGDR([0.5, 0.25].__getitem__, iter([1.0, 0.5]).__next__), trace]

@@ -18,7 +18,7 @@ class Send(keras.callbacks.Callback):
 
 
 def fit(folder, *callbacks):
-    """One epoch of 4 updates and a validation of 4 batches; returns the backup that it leaves."""
+    """Runs an epoch of 4 updates and a validation of 4 batches; returns the backup."""
     ones, backup = np.ones((4, 1)), Backup(folder)
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile("sgd", loss="mse", run_eagerly=keras.config.backend() == "tensorflow")

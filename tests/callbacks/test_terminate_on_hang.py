@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture
 def ended(monkeypatch):
-    """Set, with the status, in place of the end of the process."""
+    """Replaces the end of the process by an event, which holds the status."""
     ended = threading.Event()
 
     def end(status):
@@ -42,7 +42,7 @@ def test_a_process_that_hangs_ends_with_a_status_of_its_own(ended, capfd):
 
 
 def test_a_process_that_does_not_hang_ends_as_it_would(ended):
-    """By hand, since a batch of a model that still compiles may take any time."""
+    """The test calls the callback by hand, since a batch of a model that still compiles may take any time."""
     threads = set(threading.enumerate())
     with TerminateOnHang(1.0) as alive:
         (watch,) = set(threading.enumerate()) - threads

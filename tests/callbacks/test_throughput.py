@@ -18,7 +18,7 @@ def clock(monkeypatch):
 
 
 def speeds(callback, clock, updates, seconds, epoch=0, loading=0.0):
-    """What the logs say after each update that takes so many seconds, its data's loading on top."""
+    """Returns the logs of updates that take these numbers of seconds, and their data's loading on top."""
     logged = []
     callback.on_epoch_begin(epoch)
     for batch in range(updates):

@@ -12,7 +12,7 @@ KEYS = "update loss perplexity learning_rate gradient_norm tokens_per_second ski
 
 
 class Tracked(keras.Model):
-    """Its loss is the mean of its inputs, whatever it is trained to: the batch decides what is to be logged."""
+    """A model whose loss is the mean of its inputs, so that the batch decides what is logged."""
 
     def __init__(self):
         super().__init__()

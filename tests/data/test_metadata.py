@@ -160,7 +160,7 @@ def test_a_field_of_a_converted_run_that_is_not_what_we_write_is_named(tmp_path,
 
 @pytest.mark.parametrize("dtype, outside", [("uint16", 8), ("uint16", 65535), ("int32", -1), ("int32", 2**31 - 1)])
 def test_ids_outside_the_vocabulary_are_found(corpora, tmp_path, dtype, outside):
-    """In a file whose sizes and checksums are right."""
+    """The sizes and checksums of the file are right."""
     corpus = corpora[0]
     tokens = np.array(corpus.tokens("train")).astype(dtype)
     tokens[3] = outside

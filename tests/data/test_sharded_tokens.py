@@ -14,7 +14,7 @@ SIZES = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 
 
 def shards(sizes, seed=1):
-    """Some arrays of these sizes, with lines that go on from one to the next."""
+    """Arrays of these sizes, whose lines continue from one array to the next."""
     random = np.random.default_rng(seed)
     return [random.integers(EOS, 9, size).astype("uint16") for size in sizes]
 

@@ -24,7 +24,7 @@ STRATEGY, PROCESSES, DEVICES, *FORMS = {
 
 @pytest.fixture(scope="module")
 def on_several():
-    """What each process of the strategy printed."""
+    """Returns what each process of the strategy printed."""
     known = environments(BACKEND, PROCESSES) if PROCESSES > 1 else [{}]
     command = [sys.executable, "-m", "tests.support.several_outputs", STRATEGY, str(DEVICES), *FORMS]
     with forked():

@@ -1,4 +1,4 @@
-"""What a training in several processes does where one of them is lost, and the lines for Slurm."""
+"""Trainings in several processes after one of them was lost, and the commands for Slurm."""
 
 import os
 import re
@@ -78,7 +78,6 @@ def test_a_process_that_never_arrives_is_lost_too(strategy, expected, monkeypatc
 @pytest.mark.skipif(BACKEND != "torch", reason="launches a process of torch")
 @pytest.mark.processes
 def test_a_process_whose_other_is_never_started(tmp_path):
-    """With a real process, by gloo."""
     write_zipf(tmp_path, words=80, lengths=(61, 11, 3))
     corpus = prepare(tmp_path, tmp_path / "corpus", min_count=1).data_dir
     flags = [f"--data_dir={corpus}", f"--run_dir={tmp_path}/run", "--notensorboard", "--length=8"]
@@ -97,7 +96,6 @@ LOSSES = {  # what happens to the second of two processes, the --timeout, and wh
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.processes
 def test_a_process_whose_other_is(name, tmp_path):
-    """With real processes, by gloo."""
     sent, timeout, message = LOSSES[name]
     write_zipf(tmp_path, words=80, lengths=(61, 11, 3))
     corpus, log = prepare(tmp_path, tmp_path / "corpus", min_count=1).data_dir, tmp_path / "run" / "log.jsonl"
@@ -137,7 +135,7 @@ ENDS = [("0", 0), ("1", 0), ("2", 0), ("75", 1), ("130", 1), ("134", 1), ("137",
 @pytest.mark.parametrize("statuses, again", [*ENDS, ("75 75", 1), ("1 137", 0)])
 @pytest.mark.processes
 def test_the_lines_for_slurm_run_the_same_command_again_where_it_may_succeed(tmp_path, statuses, again):
-    """As the documentation gives them, with another `srun`, `scontrol` and `python`; one status per process."""
+    """Runs the commands of the documentation with another `srun`, `scontrol` and `python`; a status per process."""
     (script,) = re.findall(
         r"```bash\n(#!/bin/bash\n#SBATCH.*?)```", (ROOT / "docs" / "trust.md").read_text(), re.DOTALL
     )

@@ -37,7 +37,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def one_device():
-    """Of 4 micro-batches, by the same code."""
+    """Returns the results of the same code with 4 micro-batches on one device."""
     return replicas.trained(distribution.start(), 4)
 
 
@@ -160,7 +160,7 @@ def log(run_dir):
 
 
 def test_a_training_that_was_stopped_in_one_process_goes_on_bit_for_bit(tmp_path, capsys):
-    """And on one device; it has seen every token once in an epoch, the last batch of which is not full."""
+    """It resumes on one device, too. It sees every token once in an epoch, whose last batch is not full."""
     name, processes, devices, *_ = next(case for case in CASES if case[1] > 1)  # which must read and write in step
     sizes = "--dim=16 --num_heads=2 --ffn_dim=32 --num_blocks=1 --cutoffs=20 --length=8 --batch_size=4 --dropout=0.3"
     training = "--updates=16 --evaluate_every=16 --log_every=8 --save_every=9 --notensorboard --momentum=0.9"

@@ -55,7 +55,7 @@ def test_ids_are_those_of_keras_nlp(graph, subwords, vocabulary):
     BytePairTokenizer = pytest.importorskip("keras_nlp").tokenizers.BytePairTokenizer
     ids = {word: id for id, word in enumerate(vocabulary.words)}
     tokenizer = BytePairTokenizer(ids, [" ".join(merge) for merge in subwords.merges])
-    # It keeps no special word, and drops the digit ६ and what stands behind a NUL.
+    # It keeps no special word, and drops the digit ६ and what follows a NUL.
     words = [word for word in WORDS if word not in vocabulary.words[:4] and not set(word) & {"६", "\x00"}]
     cut = tf.function(lambda words: tokenizer(tf.strings.join([" ", words])))
     assert graph(tf.constant(words)).to_list() == cut(tf.constant(words)).to_list()

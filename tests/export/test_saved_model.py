@@ -1,4 +1,4 @@
-"""SavedModels against the live model: what a process that has neither Keras nor this package answers."""
+"""SavedModels against the live model, in a process that has neither Keras nor this package."""
 
 import json
 import re
@@ -115,7 +115,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def folder(model, tmp_path_factory):
-    """That of a SavedModel, moved."""
+    """Returns the folder of a SavedModel after a move."""
     folder = tmp_path_factory.mktemp("exports")
     export_saved_model(model, VOCABULARY, folder / "first" / "1", max_length=MAX_LENGTH)
     return shutil.move(folder / "first", folder / "moved") / "1"
@@ -151,7 +151,7 @@ def in_a_batch(lines):
 @on_tensorflow
 @pytest.mark.filterwarnings(r"ignore:\s*Warning. tf.lite.Interpreter is deprecated")
 def test_lite_runtime_takes_log_probs_of_any_batch_and_length(folder, model):
-    """Without TensorFlow's own operations, which the converter refuses unless they are asked for."""
+    """The runtime has none of TensorFlow's own operations, which the converter refuses unless asked for them."""
     import tensorflow as tf
 
     lite = tf.lite.TFLiteConverter.from_saved_model(str(folder), ["log_probs"]).convert()

@@ -1,4 +1,4 @@
-"""What the graphs of a `ServedModel` answer that is not saved."""
+"""The graphs of a `ServedModel` that is not saved."""
 
 import numpy as np
 import pytest
@@ -166,7 +166,7 @@ def test_other_bodies_read_lines_that_may_be_empty(body, tokenizer):
 @pytest.mark.usefixtures("eager_predictions")
 @pytest.mark.parametrize("characters", [False, True], ids=["words", "CNN"])
 def test_long_lines_are_read_in_windows(characters, monkeypatch):
-    """As Python reads them, whatever the other lines of the batch; a text of more tokens than a window is continued."""
+    """The windows equal those in Python and do not depend on the other lines; a longer text is continued."""
     monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())  # to compile less
     vocabulary, model = Vocabulary(TINY_WORDS, [0] * 20), system("CNN") if characters else language_model()
     model.trained_length = 8

@@ -96,7 +96,7 @@ def test_saved_and_loaded(case, tmp_path):
 
 @pytest.mark.once
 def test_a_model_of_ours_is_written_with_the_zeros_that_it_reads(case, golden):
-    """Its own table keeps any numbers in the row of padding; fairseq would use them."""
+    """The model's table keeps any numbers in the row of padding, which fairseq would use."""
     pytest.importorskip("torch")
     arrays, checkpoint, model = case
     config = {**model.word_input.get_config(), "zero_padding": True}

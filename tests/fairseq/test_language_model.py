@@ -145,7 +145,7 @@ def test_half_precision_is_read(read, reload):
 
 @pytest.mark.once
 def test_an_old_file_of_the_same_model(read, reload):
-    """Of before 0.8: a namespace, fused projections, older names of norms and options, no final norm by its version."""
+    """Files before 0.8 have a namespace, fused projections, older names and no final norm by their version."""
     model, options, old = reload(read), read["cfg"]["model"], dict(read["model"])
     options |= {"no_tie_adaptive_proj": False, "relu_dropout": 0.1, "arch": "transformer_lm_wiki103"}
     for name in ("no_decoder_final_norm", "tie_adaptive_proj", "activation_fn", "activation_dropout"):

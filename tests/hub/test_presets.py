@@ -165,7 +165,7 @@ def test_lengths_of_rows(preset, value):
 
 
 def test_sizes_are_refused_by_the_classes_of_keras_hub(preset):
-    """Which ask for no size of a file: the memory of the machine is the bound."""
+    """These classes do not read the sizes of files, so the memory of the machine is the bound."""
     for file in ("config.json", "task.json"):
         put(preset / file, vocabulary_size=HUGE)
         match = "^The weights alone take .* GiB, but this machine has"

@@ -89,7 +89,7 @@ def test_files_of_a_preset(tokenizer, tmp_path):
 
 
 def test_ids_are_those_of_keras_hub():
-    """Where its tokenizer keeps the text: it drops some digits and what follows a NUL, and cuts special words."""
+    """The lines are such as KerasHub keeps: it drops digits and text after a NUL, and splits special words."""
     codec = codec_of("sub-word")
     ids = {word: id for id, word in enumerate(codec.vocabulary.words)}
     merges = [" ".join(merge) for merge in codec.subwords.merges]

@@ -33,7 +33,7 @@ def test_the_prompt_is_read_once_and_every_word_once():
 
 
 def test_a_long_prompt_goes_in_by_segments(monkeypatch):
-    """And the draws are those of a prompt that goes in at once."""
+    """The draws equal those after a prompt that is read at once."""
     whole, calls, read, prompt = [], [], [], np.arange(18, dtype="int32").reshape(2, 9)
     expected = list(decoding.stream(*counting(whole), lambda: 0, prompt, length=3, seed=1))
     monkeypatch.setattr(decoding, "SEGMENT", 3)

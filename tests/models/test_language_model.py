@@ -42,7 +42,7 @@ def test_generation_with_the_cache_equals_the_full_pass(model, temperature, top_
     ids = model.generate(prompt, length, temperature, top_k, seed=5)
     assert ids.shape == (3, length) and ids.dtype == "int32"
     random = np.random.default_rng(5)
-    full = np.zeros((3, 2 + length), "int32")  # behind the words so far stands anything
+    full = np.zeros((3, 2 + length), "int32")  # any words follow the words so far
     full[:, :2] = prompt
     sample = runner(
         lambda tokens, place, uniform: model.word_output.sample_from_uniform(
@@ -72,7 +72,7 @@ def test_stream_yields_the_words_of_generate(model):
 
 @pytest.mark.parametrize("how", [{}, {"temperature": 0.5}, {"temperature": 0}, {"top_p": 0.7}], ids=str)
 def test_stream_yields_alternatives(model, how):
-    """They are those of the whole text, and the words are the same with and without them."""
+    """The alternatives equal those of the whole text, and do not change the words."""
     prompt = batch(3)[0][:, :4]
     ids, log_probs, best, best_ids = zip(*model.stream(prompt, 3, seed=5, alternatives=4, **how))
     np.testing.assert_array_equal(ids, list(model.stream(prompt, 3, seed=5, **how)))

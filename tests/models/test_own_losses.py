@@ -60,7 +60,7 @@ def test_evaluation_is_of_the_words_alone():
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 def test_a_loss_that_a_layer_adds_is_trained_on(policy):
-    """In every update of several the same: none is left from the update before."""
+    """Every update has the same loss, and keeps none from the update before."""
     tokens, targets, _ = batch(4)
 
     def fit(body, rate):

@@ -26,7 +26,7 @@ def recurrent_model(body=LSTMDecoder, dtype=None, **kwargs):
 
 
 def fitted(model, rate, data, micro_batches=1):
-    """What each update logs."""
+    """Returns the logs of each update."""
     seen, eagerly = [], BACKEND == "tensorflow"
     model.compile(keras.optimizers.SGD(rate), micro_batches=micro_batches, stream_rows=ROWS, run_eagerly=eagerly)
     keep = keras.callbacks.LambdaCallback(on_train_batch_end=lambda _, logs: seen.append(dict(logs)))

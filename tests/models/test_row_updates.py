@@ -25,7 +25,7 @@ def language_model(embedding):
 
 
 def test_a_language_model_updates_the_rows_that_it_reads():
-    """The same update as with dense gradients, in parts, and clipped in the body alone."""
+    """The update equals the update by dense gradients, also with micro-batches and a clip of the body only."""
     found = []
     for embedding in (WordEmbedding, ReadAsAWhole):
         model = language_model(embedding)

@@ -91,7 +91,7 @@ def test_another_backend_says_the_same(saved, backend):
 
 
 def test_a_loaded_model_is_the_saved_one(saved):
-    """With the other backends' suites these are all nine pairs."""
+    """The suites of the other backends complete all nine pairs."""
     folder, model, said = saved
     tokens, targets, _ = batch(3)
     loaded = keras.saving.load_model(folder / "model.keras")
@@ -143,7 +143,7 @@ def test_weights_are_stored_once(tmp_path):
 @pytest.mark.parametrize("name", ["word_input", "body", "word_output"])
 @pytest.mark.once
 def test_frozen_parts_stay_frozen_in_a_file(tmp_path, name):
-    """Otherwise the optimizer, which has variables for what is trained, could not be loaded."""
+    """Otherwise the optimizer, which has variables for trainable weights only, could not be loaded."""
     model = language_model()
     getattr(model, name).trainable = False
     model.compile(NAG(0.1, momentum=0.9))

@@ -47,7 +47,7 @@ def test_the_best_word_that_is_allowed(model, log_probs, how):
 
 
 def test_a_penalty_divides_the_probabilities_of_words_that_the_row_contains(model, log_probs):
-    """Of a row of its own length each; `</s>`, which begins them, is not counted."""
+    """Every row has its own length. The `</s>` at its beginning does not count."""
     penalty, rows = 1.5, [[2, 5, 6], [2, 5, 6, 7, 7]]
     found = model.generate(rows, 1, temperature=0, repetition_penalty=penalty)[:, 0]
     for row, best in zip(rows, found):
@@ -68,7 +68,7 @@ def test_any_of_several_words_ends_a_row(model):
 
 
 def test_a_stop_word_of_a_longer_prompt_does_not_end_its_row(model):
-    """The rows of a batch are as long as the shortest prompt first; what a longer one goes on with is not drawn."""
+    """A batch first generates from its shortest prompt; the rest of a longer prompt is not drawn."""
     prompts = [[2, 5], [2, 5, 9, 6]]
     alone = model.generate([prompts[1]], 3, temperature=0)[0]
     together = model.generate(prompts, 3, temperature=0, stop=9)[1]

@@ -31,7 +31,7 @@ def compiled(optimizer, rows=ROWS, **kwargs):
 
 @pytest.fixture(scope="module")
 def still():
-    """A model that training leaves as it is; the first batch begins all rows anew."""
+    """A model that training does not change; its first batch begins all rows."""
     return compiled(keras.optimizers.SGD(0.0))
 
 
@@ -59,7 +59,7 @@ def test_rows_continue_where_the_batch_before_ended(still):
 
 @pytest.mark.parametrize("rows, block", [(1, 3), (3, 3), (1, 10**9)])
 def test_a_text_is_read_a_segment_at_a_time(monkeypatch, rows, block):
-    """However large the block: memory does not grow with the text. Streams differ in length by a token."""
+    """Memory does not grow with the text, however large the block. Streams differ in length by a token."""
     tokens = np.random.default_rng(2).integers(4, VOCABULARY, 17).astype("int32")
     read = lambda split: tokens  # noqa: E731
     corpus = SimpleNamespace(verify=read, tokens=read, words=read, word_starts=lambda split: np.arange(17))
@@ -87,7 +87,7 @@ def test_validation_has_a_state_of_its_own(still):
     expected = still.nll(tokens, targets).mean()
     whole = fitted(still, batches())
     first, second = fitted(still, batches()[:2]), None
-    for _ in range(2):  # it begins anew each time, as its first batch says
+    for _ in range(2):  # its first batch begins all rows each time
         found = still.evaluate((one for one in batches(seed=5)), steps=BATCHES, verbose=0, return_dict=True)
         assert found["loss"] == pytest.approx(expected, rel=2e-5)
     second = fitted(still, batches()[2:])

@@ -200,7 +200,7 @@ def slots(model):
 
 
 def test_float16_recovers_from_overflows():
-    """With a scale far too large it loses updates until the scale fits, and then learns."""
+    """Updates are lost until the far too large scale fits; then the model learns."""
     tokens, targets, _ = batch(4)
     model = compile(
         language_model(dtype="mixed_float16"),
@@ -252,7 +252,7 @@ def test_ids_outside_the_vocabulary():
 
 @pytest.mark.parametrize("eager", [True, False] if BACKEND == "tensorflow" else [False])
 def test_ids_outside_the_vocabulary_from_a_generator_are_counted(eager):
-    """They skip the update, and end in an error; targets of weight 0 may be anything."""
+    """Such ids skip the update and end in an error; targets of weight 0 may be anything."""
     tokens, targets, _ = batch(4)
     weights = np.ones(tokens.shape, "float32")
     model = compile(language_model(), keras.optimizers.SGD(1.0), run_eagerly=eager)

@@ -67,7 +67,7 @@ def test_the_same_words_give_the_same_model(name):
 
 
 def test_an_untied_output_keeps_its_logits():
-    """Of a word that moves from the tail into the head, whose vectors can hold any other."""
+    """A word moves from the tail into the head, whose vectors can hold the vectors of any band."""
     source, model = system("ASM"), system("ASM")
     randomize(model, seed=5)
     transfer(model, NEW, source, OLD)
@@ -141,7 +141,7 @@ def test_a_tied_model_does_not_start_from_an_untied_one():
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_an_output_of_another_class_keeps_its_weights(tied):
-    """Of both directions; the tables of a tied output come with the input."""
+    """Tests both directions. The tables of a tied output come with the input."""
 
     def spelled(seed):
         body = transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2, output_dim=4)

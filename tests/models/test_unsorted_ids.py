@@ -135,7 +135,7 @@ def test_tensors_are_arrays_too(make):
 
 @pytest.mark.once
 def test_padding_does_not_count():
-    """Neither by weights nor outside the vocabulary, wherever its id is."""
+    """Padding does not count by weights, nor outside the vocabulary, wherever its id is."""
     padded, weights = np.concatenate([SORTED] * 8), np.ones((8 * ROWS, LENGTH), "float32")
     padded[ROWS:], weights[ROWS:] = VOCABULARY - 1, 0.0
     with warnings.catch_warnings():

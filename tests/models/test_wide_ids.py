@@ -24,8 +24,6 @@ if BACKEND != "torch":  # Keras refuses them there
 
 
 class Batches(keras.utils.PyDataset):
-    """One batch."""
-
     def __init__(self, *arrays):
         super().__init__()
         self.arrays = arrays

@@ -195,7 +195,7 @@ def test_copies_are_tied_and_say_the_same(tmp_path):
 
 
 def test_batches_of_padding_do_not_count():
-    """In the means of an evaluation and of an epoch, by weights of 0 and by masks."""
+    """They change no mean of an evaluation or an epoch, whether weights of 0 or masks mark the padding."""
     tokens, targets, _ = batch(4)
     weights = np.repeat([[1.0], [1.0], [0.0], [0.0]], LENGTH, axis=1)
     model = compile(word_model(), keras.optimizers.SGD(0.0))
@@ -218,7 +218,7 @@ def last(history):
 
 
 def test_micro_batches_make_the_same_update():
-    """Whose rows are padded differently, with losses of layers, accuracy and several inputs."""
+    """Micro-batches have different padding, losses of layers, accuracy and several inputs."""
     tokens, targets, weights = batch(8)
     found = []
     for parts in (1, 2):

@@ -104,7 +104,7 @@ def test_dropout_falls_on_the_probabilities_that_are_seen():
 
 @pytest.mark.parametrize("short_keys", [0, 512])
 def test_bfloat16_is_near_float32(short_keys, monkeypatch):
-    """By torch's fused kernel, and by the separate products that are faster for a few keys."""
+    """Tests torch's fused kernel, and the separate products that are faster for a few keys."""
     set_chunk_sizes(monkeypatch, short_keys=short_keys)
     given, weights = arguments(6), np.random.default_rng(1).normal(size=(2, 6, 2, 3)).astype("float32")
 

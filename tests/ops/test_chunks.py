@@ -45,7 +45,7 @@ def test_default_chunks(sizes, rows, columns, dim):
 
 @pytest.mark.once
 def test_chunks_of_a_tail(sizes):
-    """They follow the rows of the batch where a graph of TensorFlow does not know them, as in `fit`."""
+    """The chunks follow the rows of the batch where TensorFlow's graph does not know them, as in `fit`."""
     chunk_rows = compiled(lambda x: ops.convert_to_tensor(tail_chunk_rows(x, 10_000)), [])
     found = {rows: int(chunk_rows(ops.zeros((rows, 2)))) for rows in (16_384, 2_048, 1_024, 1_000, 64)}
     by_rows = {rows: max(-(-rows // sizes.tail_chunks), sizes.min_rows) for rows in found}

@@ -53,7 +53,7 @@ def test_value_and_gradients(arrays, case, op):
 
 @pytest.mark.parametrize("above", [30, 1_000, 1e6])
 def test_a_class_that_dominates_leaves_no_trace(arrays, above, op):
-    """Nothing is subtracted from a sum that it would have swallowed."""
+    """A subtraction would fail where the sum has swallowed the other classes."""
     x, table, extra, bias = arrays
     excluded = np.full(ROWS, 4, "int32")
     high = bias + above * (np.arange(CLASSES) == 4).astype("float32")

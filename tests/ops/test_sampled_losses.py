@@ -150,7 +150,7 @@ def test_tensorflow_computes_the_same(name):
 
 
 def test_it_approaches_the_cross_entropy_of_the_whole_vocabulary():
-    """Its mean over the noise, as the number of noise words grows, and without noise if all words are drawn."""
+    """The mean over the noise approaches it with more noise words, and equals it if all words are drawn."""
     words, rows = 500, 20
     random = np.random.default_rng(1)
     x, table = (random.normal(size=(size, DIM)).astype("float32") for size in (rows, words))

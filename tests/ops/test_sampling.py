@@ -44,7 +44,7 @@ def test_log_uniform_candidates_have_their_probabilities(vocabulary_size):
 
 
 def test_log_uniform_candidates_of_a_large_vocabulary_are_the_inverse_of_the_distribution():
-    """On every backend the same words, except for neighbors whose border a rounding error crosses."""
+    """All backends draw the same words, except where a rounding error crosses the border of neighbors."""
     size, numbers = 3_000_000, uniform(50_000)
     numbers[:, :4] = [[0, 0, 1 - 2**-24, 1 - 2**-24], [0, 1 - 2**-24, 0, 1 - 2**-24]]
     ids = candidates(LogUniform(size), numbers)
@@ -55,7 +55,7 @@ def test_log_uniform_candidates_of_a_large_vocabulary_are_the_inverse_of_the_dis
 
 
 def test_words_that_differ_little_in_their_logarithms_are_all_drawn():
-    """In float32 the logarithm alone would leave out most of these."""
+    """A logarithm in float32 would leave out most of these words."""
     size = 3_000_000
     numbers = np.stack([np.full(40_000, 1 - 2**-11), np.linspace(0.5, 0.6, 40_000)]).astype("float32")
     ids, counts = np.unique(candidates(LogUniform(size), numbers), return_counts=True)
@@ -87,7 +87,7 @@ def test_the_cells_of_an_alias_table_add_up(size):
     [(3, [3, 5, 9], 3, 4), (1, [5], 1, 1), (5, [1, 3, 5, 7, 9], 5, 7), (7, [1, 3, 5, 7, 9], 5, 7)],
 )
 def test_the_first_different_candidates_are_the_noise(number, ids, found, tries):
-    """Where there are too few, the places that are left repeat a word and are marked."""
+    """If there are too few, the remaining positions repeat a word and are marked."""
     noise = Noise(*runner(lambda candidates: first_different(candidates, number))(SEVERAL))
     np.testing.assert_array_equal(noise.ids, [*ids, *[5] * (number - found)])
     np.testing.assert_array_equal(noise.found, np.arange(number) < found)

@@ -7,7 +7,7 @@ from tests.support.steps import apply
 
 
 def test_the_penalty_passes_through_the_moments_after_clipping():
-    """As the weight decay of `torch.optim.Adam`, here in float64."""
+    """The penalty acts as the weight decay of `torch.optim.Adam`, here in float64."""
     rng = np.random.default_rng(1)
     weight, gradients, l2, bound = rng.normal(size=3), rng.normal(size=(5, 3)), 0.3, 0.5
     variable = keras.Variable(weight)

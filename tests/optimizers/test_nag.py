@@ -19,7 +19,7 @@ RUNS = {  # run -> arguments beside learning rate and momentum
 
 
 def train(optimizer, gradients, rates):
-    """Where a parameter that starts at 0 gets to."""
+    """Returns the value of a parameter that starts at 0."""
     variable = keras.Variable(np.zeros_like(gradients[0]))
     for gradient, rate in zip(gradients, rates, strict=True):
         apply(optimizer, [variable], [gradient], rate)

@@ -92,7 +92,7 @@ def _differentiated(function):
 
 
 def weight_gradients(function, variables, arrays=(), mode=MODES[0]):
-    """As `value_and_gradients` of `function(*arrays)`, with respect to Keras variables and behind them to arrays.
+    """As `value_and_gradients` of `function(*arrays)`, with respect to Keras variables and then to arrays.
 
     `function` may read the losses that it lets layers add.
     """

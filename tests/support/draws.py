@@ -1,4 +1,4 @@
-"""Whether words are drawn by their probabilities."""
+"""Checks whether words are drawn by their probabilities."""
 
 import numpy as np
 

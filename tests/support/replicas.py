@@ -54,7 +54,7 @@ def update(kind, rows, seed):
 
 
 def trained(strategy, micro_batches, data=(*GOOD[:3], BAD, *GOOD[3:])):
-    """Weights, logs and validation behind five updates of NAG, clipped to 0.1, and a sixth that is skipped."""
+    """Returns weights, logs and validation after five updates of NAG, clipped to 0.1, and a skipped one."""
     import keras
 
     from keras_adaptive.callbacks import backup
@@ -120,13 +120,13 @@ def host(variable):
 
 
 def rows_on_a_device(variable):
-    """Of a table; under JAX it may be shared out."""
+    """Returns the number of rows of a table on a device; JAX may shard the table."""
     shards = getattr(variable.value, "addressable_shards", None)
     return shards[0].data.shape[0] if shards else variable.shape[0]
 
 
 def masks(strategy):
-    """How many of 64 numbers some replicas drop and others keep."""
+    """Returns how many of 64 numbers some replicas drop and others keep."""
     from keras import ops
 
     from keras_adaptive.backend.replicas import sum_over_replicas

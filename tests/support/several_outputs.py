@@ -73,7 +73,7 @@ class Penalized(keras.layers.Dense):
 
 
 def outputs(words):
-    """Of every kind; the noise of all replicas is the same."""
+    """Returns outputs of every kind; the noise of all replicas is the same."""
     return [
         AdaptiveSoftmax(VOCABULARY, (), tied_to=words),
         AdaptiveSoftmax(VOCABULARY, (5,), factor=2, use_bias=True),

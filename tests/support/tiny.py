@@ -61,6 +61,6 @@ def weights_of(model):
 
 
 def largest_difference(model, other):
-    """Of two models' weights."""
+    """Returns the largest difference of two models' weights."""
     pairs = zip(weights_of(model), weights_of(other), strict=True)
     return max(np.abs(one - two).max() for one, two in pairs)

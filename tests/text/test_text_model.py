@@ -220,7 +220,7 @@ def test_unknown_words_are_read_by_their_bytes():
 
 @pytest.mark.parametrize("chunk", [7, 20, 8192])
 def test_the_nearest_words_of_a_model_of_ids(text, monkeypatch, chunk):
-    """Of vectors in bands, computed in chunks, with the projections."""
+    """The vectors are in bands, computed in chunks, with the projections."""
     monkeypatch.setattr(nearest, "CHUNK", chunk)
     vectors = keras.ops.convert_to_numpy(text.model.word_input(np.arange(20))).astype("float64")
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

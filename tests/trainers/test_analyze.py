@@ -139,7 +139,7 @@ def test_the_previous_word_is_the_one_before(tmp_path, evaluations, monkeypatch)
         (tmp_path / "text" / f"{split}.txt").write_text(" ".join(text) + "\n")
     corpus = prepare(tmp_path / "text", tmp_path / "corpus", min_count=1)
     run = make_run(tmp_path / "run", corpus)
-    losses = np.array([1.0, 2.0, 4.0, 8.0, 16.0])  # of a b c a </s>, behind </s> a b c a
+    losses = np.array([1.0, 2.0, 4.0, 8.0, 16.0])  # of a b c a </s>, after </s> a b c a
     monkeypatch.setattr(evaluation, "word_losses", lambda *_, **__: (losses, np.asarray(corpus.tokens("valid"))))
     (result,) = analysis_of(tmp_path / "out", run)["runs"]
     assert as_dict(result["by_frequency"]) == {1: (1, 16.0), 10: (1, 4.0), 100: (1, 2.0), 1000: (2, 4.5)}
@@ -246,7 +246,7 @@ def test_losses_of_another_model_or_text_are_not_used(corpus, tmp_path, evaluati
     all_of_it = [("valid", 8, 0), ("test", 8, 0), ("valid", 4, 4)]
 
     def analysed_anew():
-        """What is evaluated, and that all losses are from there."""
+        """Returns what is evaluated, after checking that all losses come from it."""
         begin = len(evaluations)
         (result,) = analysis_of(tmp_path / "out", "--contexts=0,4", run)["runs"]
         losses = [*result["loss"].values(), *(one["loss"] for one in result["contexts"])]
@@ -267,7 +267,7 @@ def test_losses_of_another_model_or_text_are_not_used(corpus, tmp_path, evaluati
 
 
 def test_runs_of_other_vocabularies_are_compared(corpus, tmp_path, evaluations):
-    """By frequencies of their own corpora, which are the same text."""
+    """The frequencies come from each run's own corpus, which has the same text."""
     rare = prepare(corpus.data_dir.parent, tmp_path / "rare", min_count=30)
     runs = [make_run(tmp_path / "all", corpus), make_run(tmp_path / "few", rare)]
     analysis = analysis_of(tmp_path / "out", "--contexts=0", *runs)
@@ -277,7 +277,7 @@ def test_runs_of_other_vocabularies_are_compared(corpus, tmp_path, evaluations):
 
 
 def test_an_ngram_model_is_a_baseline(corpus, tmp_path, evaluations):
-    """Its losses of 2.5 are in its folder; those of the run are 1 for valid."""
+    """The folder of the model has losses of 2.5; the run's are 1 for valid."""
     run, ngrams = make_run(tmp_path / "run", corpus), make_run(tmp_path / "kn5", corpus, order=5)
     words = np.asarray(corpus.tokens("valid"))
     for split in ("valid", "test"):

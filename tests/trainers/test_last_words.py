@@ -32,7 +32,7 @@ def make_run(path, vocabulary, tokenizer="whitespace", unit="word", model=None):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two runs of one model, the second without counts of words, a run of characters, and no spaCy."""
+    """Two runs of one model, one without counts of words, a run of characters, and no spaCy."""
     folder, model = tmp_path_factory.mktemp("runs"), language_model()
     make_run(folder / "run", Vocabulary(WORDS, COUNTS), model=model)
     make_run(folder / "uncounted", Vocabulary(WORDS, [0] * len(WORDS)), model=model)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory):
-    """Two corpora, of other words and counts."""
+    """Two corpora with different words and counts."""
     folders = [tmp_path_factory.mktemp("text") for _ in range(2)]
     texts = [write_zipf(folder, words=80 - 10 * seed, seed=seed) for seed, folder in enumerate(folders)]
     return [prepared(text).data_dir for text in texts]
@@ -92,7 +92,7 @@ def test_a_step_between_any_two_updates_is_compared():
 
 def test_patience_ends_a_run(corpora, tmp_path, capsys):
     still = ["--max_rate=1e-30", "--min_rate=0", "--warmup_rate=0", "--evaluate_every=1"]
-    for patience, update in ((1, 2), (1, 2), (2, 3)):  # the same command changes nothing, and more patience goes on
+    for patience, update in ((1, 2), (1, 2), (2, 3)):  # the same command changes nothing, and more patience continues
         run = trained(tmp_path / "run", corpora[0], *still, f"--patience={patience}")
         printed = capsys.readouterr().out
         assert f"Trained {update} updates, of 6: {patience} validations brought no lower loss; best" in printed
@@ -170,7 +170,7 @@ def test_a_start_that_does_not_fit_is_refused_and_leaves_no_run(whole, corpora, 
 
 
 def test_a_trial_of_a_recipe_for_another_vocabulary(corpora, tmp_path, capsys):
-    """Neither its cutoffs nor its validations and its warm-up fit."""
+    """Its cutoffs, validations and warm-up do not fit."""
     recipe = ["--cutoffs=20,4000", "--evaluate_every=100", "--warmup=50"]
     run = trained(tmp_path / "run", corpora[0], *recipe, "--updates=2")
     printed = capsys.readouterr().out

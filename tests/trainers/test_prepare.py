@@ -69,7 +69,7 @@ def test_bad_input_is_refused(folder, tmp_path, flags, message):
 
 @pytest.mark.processes
 def test_the_command(tmp_path):
-    """In a process of its own, of which the other tests need none."""
+    """The command runs in a process; the other tests need none."""
     done = programs.run("-m", "trainers.prepare", f"--source={tmp_path}", f"--data_dir={tmp_path / 'data'}")
     assert done.returncode == 1 and done.stdout == f"Reading {tmp_path}\n"
     assert done.stderr.splitlines()[-1].startswith(f"prepare: {tmp_path}/train.txt is missing")

@@ -88,7 +88,7 @@ def test_generate_streams_one_text_per_seed(trained, capsys):
 
 
 def test_a_run_stopped_in_an_epoch_and_in_a_validation_ends_the_same(trained, corpus, tmp_path, capsys):
-    """Down to the last bit of everything, with a log that holds each update once."""
+    """Compares every bit, with a log that holds each update once."""
     arguments = [*SHRUNK, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
     with stopped("on_train_batch_end", 0):
         call(train, *arguments)
@@ -122,7 +122,7 @@ def test_words_enter_in_sentences_by_their_bytes_and_unknown_words_too(corpus, t
     )
     assert closed[0] == closed[1]
     assert opened[0][:2] == pytest.approx(closed[0][:2], abs=1e-5)  # before the word is read
-    assert abs(opened[0][2] - opened[1][2]) > 1e-6  # behind "dog" and behind "cat"
+    assert abs(opened[0][2] - opened[1][2]) > 1e-6  # after "dog" and after "cat"
     assert opened[2] == pytest.approx(closed[2], abs=1e-5)
     call(generate, f"--run_dir={run_dir}", "--prompt=w1 dog", "--length=3", "--seed=1", "--open_vocabulary")
     assert "by their bytes: dog" in capsys.readouterr().err

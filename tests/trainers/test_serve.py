@@ -159,7 +159,7 @@ def test_silent_and_half_sent_connections_shut_nobody_out(port):
 
 @pytest.mark.parametrize("sent", SENT)
 def test_the_server_does_not_wait_for_ever(port, monkeypatch, sent):
-    """For a header, the rest of a body or another request."""
+    """It does not wait for a header, the rest of a body or another request."""
     monkeypatch.setattr(connection, "SECONDS", 0.3)
     monkeypatch.setattr("trainers.page.bodies.SECONDS", 0.2)
     with connected(port, [sent]) as (client,):
@@ -203,7 +203,7 @@ def test_streams_that_nobody_reads_hold_no_place(folders, monkeypatch):
 
 
 def test_a_slow_client_gets_the_whole_answer(port, page, monkeypatch):
-    """What is read in time may take long in all."""
+    """An answer may take long in total if the client keeps reading."""
     monkeypatch.setattr(connection, "SECONDS", 0.8)
     monkeypatch.setattr(page.runs["words"], "neighbors", lambda *_: ({"word": "a" * 2**22} for _ in range(3)))
     body, size = json.dumps({"run": "words", "words": ["a"]}), 0

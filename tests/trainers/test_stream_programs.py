@@ -57,7 +57,7 @@ def test_the_rate_of_an_update_follows_its_length(trained, corpus):
 
 
 def test_a_stopped_run_ends_the_same(trained, corpus, tmp_path, capsys):
-    """With dropout and lengths drawn at random, amid an epoch of the text, and in a validation."""
+    """It has dropout and random lengths, and stops within an epoch of the text and within a validation."""
     arguments = [*FLAGS, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
     for event, batch in (("on_train_batch_end", 3), ("on_test_batch_begin", 1)):
         with stopped(event, batch):
@@ -70,7 +70,7 @@ def test_a_stopped_run_ends_the_same(trained, corpus, tmp_path, capsys):
 
 
 def test_validation_and_evaluation_carry_the_state(trained, corpus, capsys):
-    """From the first token to the last: of each stream in validation, of the text in an evaluation."""
+    """Validation carries the state through each stream, and an evaluation through the text."""
     model, data = RunFolder(trained).model("last"), load_corpus(corpus)
     tokens = np.asarray(data.tokens("valid"), "int32")
     stream = np.append(2, tokens)[None]
@@ -142,7 +142,7 @@ def test_summary_counts_the_tokens_of_an_update(corpus, capsys):
 
 @pytest.mark.once
 def test_averages_are_validated_and_kept_as_the_best(corpus, tmp_path):
-    """With a rate at which validation gets worse at once, from the third validation on."""
+    """The rate makes validation worse at once, from the third validation on."""
     sgd = ["--optimizer=averaged_sgd", "--average_after=1", "--schedule=step_decay", "--max_rate=30", "--clip_norm=1"]
     flags = [one for one in FLAGS if not one.startswith("--momentum")]
     lengths = ["--updates=8", "--evaluate_every=1", f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]

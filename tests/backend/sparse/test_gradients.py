@@ -30,7 +30,7 @@ def gradients(function, trainable, tables):
 
 
 def two_reads(table, matrix, take):
-    """A value that reads one row in both of two reads, and twice in one."""
+    """Returns a value of two reads: both contain one row, and one of them contains a row twice."""
     first, second = (take(table, ops.convert_to_tensor(ids)) for ids in READS)
     return ops.sum(ops.square(ops.matmul(first, matrix))) + ops.sum(ops.sin(second))
 
@@ -103,7 +103,7 @@ OPTIMIZERS = {
 
 
 def updated(make, by_rows, finite=True, steps=2):
-    """The table, the matrix and the variables of the optimizer after some steps with the same gradients."""
+    """Returns the table, the matrix and the variables of the optimizer after some steps with the same gradients."""
     trainable, optimizer = list(variables()), make()
     optimizer.build(trainable)
     rows, matrix = of_rows()
@@ -115,7 +115,7 @@ def updated(make, by_rows, finite=True, steps=2):
 
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_an_update_of_rows_is_the_dense_update(make):
-    """Of all rows that were read; Adam's moments of the others stay 0, and so do its steps."""
+    """All rows that were read are updated. Adam's moments of the other rows stay 0, and so do their steps."""
     for actual, expected in zip(updated(make, True), updated(make, False), strict=True):
         np.testing.assert_allclose(actual, expected, atol=1e-6)
 

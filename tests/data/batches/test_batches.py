@@ -19,7 +19,7 @@ def distinct(size):
 
 
 def lines():
-    """The same with lines of 1 to 24 tokens."""
+    """Returns the same tokens in lines of 1 to 24 tokens."""
     tokens = distinct(300)
     tokens[np.cumsum(np.arange(24)) % 300] = EOS
     return tokens

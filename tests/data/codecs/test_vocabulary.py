@@ -111,7 +111,7 @@ def test_the_mark_of_editors_is_no_part_of_the_first_word(tmp_path):
 
 
 def test_a_line_may_overwrite_a_word(tmp_path):
-    """As fairseq reads it: the first id stays, and nothing has it any more."""
+    """As in fairseq, the word gets the new id, and the first id stays without a word."""
     text = b"the 9\ncat 2\n</s> 1 #fairseq:overwrite\nthe 1 #fairseq:overwrite\ndog 0 #fairseq:overwrite\n"
     (tmp_path / "v.txt").write_bytes(text)
     vocabulary = Vocabulary.load(tmp_path / "v.txt")

@@ -87,7 +87,7 @@ def test_a_process_that_ends_by_itself_is_told_of():
         workers.call(os._exit, 3)
 
 
-# Prepares a corpus without importing Keras, and kills itself behind some lines of its report, or before the very end.
+# Prepares a corpus without importing Keras, and kills itself after some lines of its report, or before its end.
 KILLED = """
 import os, signal, sys, types
 package = sys.modules["keras_adaptive"] = types.ModuleType("keras_adaptive")

@@ -18,7 +18,7 @@ BODY, OTHER = (bytes((i * i * step) % 251 for i in range(10_000)) for step in (3
 
 
 def damaged(archive):
-    """The same archive with one other byte in the longest text, which only the checksum tells."""
+    """Returns the archive with another byte in the longest text, which only the checksum detects."""
     assert archive.count(BODY) == 1
     return archive.replace(BODY, BODY[:5_000] + b"!" + BODY[5_001:])
 

@@ -80,7 +80,7 @@ def test_a_text_that_is_hardly_one_of_documents_is_divided_by_lines(tmp_path, di
 
 
 def test_a_seed_gives_these_splits_everywhere(tmp_path, divide):
-    """The same on every platform; another seed gives others."""
+    """Every platform divides alike; another seed divides differently."""
     text = write(tmp_path / "a.txt", "\n".join(novel(20, lines=1)))
     held_out = {seed: re.findall(r"\d+", divide(text, test_fraction=0.2, seed=seed)[1]["test"]) for seed in (1, 2)}
     assert held_out == HELD_OUT

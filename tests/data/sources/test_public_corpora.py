@@ -118,7 +118,7 @@ def test_other_counts_than_the_published_are_refused(site, tmp_path, tiny, publi
 
 
 def test_one_text_is_divided_into_the_splits(site, tmp_path, tiny):
-    """As enwik8 is: by bytes, in the middle of a character too."""
+    """A text is divided by bytes, even within a character, as enwik8 is."""
     text = "ab\nçd\n".encode()
     url = site.add("tiny.zip", zipped({"tiny": text}))
     whole = {"members": {"all": ("tiny",)}, "text_sums": {"all": hashlib.sha1(text).hexdigest()}}

@@ -33,7 +33,7 @@ LENGTH, INPUT_DIM = 7, 8
 
 
 def other_transformer(dropout=0.0, **kwargs):
-    """What no published size has: all that the paper's model leaves out."""
+    """Returns a Transformer with all options that the paper's model does not use."""
     attention = CausalAttention(3, dropout=dropout, **kwargs)
     block = TransformerBlock(12, attention, dropout=dropout, activation="gelu", normalize_first=False, **kwargs)
     positions = LearnedPositions(LENGTH + 3, **kwargs)
@@ -158,7 +158,7 @@ def test_the_batch_is_the_first_axis_of_the_state(body, x):
 
 
 def test_gradients_flow_through_the_steps(body, x):
-    """Those with respect to the weights are the same as in the full pass: truncated back-propagation needs them."""
+    """Gradients of the weights equal the full pass's, which truncated back-propagation needs."""
 
     def in_steps(x):
         state, total = body.layer.initial_state(2, LENGTH), 0.0

@@ -147,7 +147,7 @@ def test_zoneout_keeps_cells_and_weight_drop_thins_the_input_matrix():
 
 @pytest.mark.parametrize("variational", [True, False])
 def test_dropout_of_the_input_between_layers_and_of_the_hidden_states(variational):
-    """With one mask for all tokens of a row, or with a mask for each token."""
+    """A mask is shared by all tokens of a row, or each token has its own."""
     x, dropout_class = vectors(), VariationalDropout if variational else SeededDropout
     places = [[0.5 * (place == other) for other in range(3)] for place in range(3)]
     bodies = [built(QRNNDecoder(2, 5, 3, dropout=RecurrentDropout(*rates, variational))) for rates in places]
@@ -179,13 +179,13 @@ def test_penalties_are_of_dropped_activations_and_of_changes_before_dropout():
 
 
 def penalties_of(body):
-    """Of activations, then of changes."""
+    """Returns the penalties of activations and of changes."""
     return [loss for layer in (body._penalize_activations, body._penalize_changes) for loss in layer.losses]
 
 
 @pytest.mark.parametrize("body", [LSTMDecoder(1, 5, 3), QRNNDecoder(1, 5, 3, window=2)], ids=["lstm", "qrnn"])
 def test_the_state_is_float32_under_mixed_precision(body):
-    """In a cell that is kept bfloat16 would lose what makes 257 out of 256."""
+    """A bfloat16 cell would lose the step from 256 to 257."""
     body = type(body).from_config({**body.get_config(), "dtype": "mixed_bfloat16"})
     body.build((None, None, INPUT_DIM))
     open_forget_gate = [-40.0, 40.0, 0.0, 0.0] if isinstance(body, LSTMDecoder) else [0.0, -40.0, 0.0]
@@ -251,7 +251,7 @@ def test_sizes_of_the_published_models(name):
 
 @pytest.mark.once
 def test_values_that_are_kept_for_the_backward_pass():
-    """Of an LSTM four gates, cells and outputs; of a QRNN new values, gates, cells and outputs; and what is dropped."""
+    """An LSTM keeps four gates, cells and outputs; a QRNN values, gates, cells and outputs; both, dropped values."""
     for body, expected in (
         (LSTMDecoder(2, 5, 3), 6 * 5 + 6 * 3),
         (LSTMDecoder(2, 5, 3, projection_dim=4), 2 * 5 * 5 + 4 + 3),

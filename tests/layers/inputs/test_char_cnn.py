@@ -15,7 +15,7 @@ from tests.support.weights import randomize, value
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 WORDS = ["a", "the", "cat", "naïve", "日本語", "sixteen_bytes_ab", "seventeen_bytes_a", "twenty_bytes_of_word"]
 FILTERS, MAX_BYTES, DIM = (3, 4, 5), 20, 6
-LONG = "x" * 19 + "é"  # whose last byte falls behind the 20th
+LONG = "x" * 19 + "é"  # whose last byte is the 21st
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +111,7 @@ def test_places_and_repetitions():
 
 
 def test_ids_of_a_column():
-    """Which are apart in memory under torch: its search warns of them."""
+    """A column is not contiguous in memory, and torch's search warns about it."""
     layer, ids = make(), np.arange(12, dtype="int32").reshape(4, 3) % 7
     tensor = keras.ops.convert_to_tensor(ids)[:, 1:2]
     np.testing.assert_array_equal(numpy(layer(tensor)), numpy(layer(keras.ops.convert_to_tensor(ids[:, 1:2].copy()))))
@@ -122,7 +122,7 @@ def test_ids_of_a_column():
     [(3, MODES[0], True), (3, MODES[0], False), *((1, mode, True) for mode in MODES if mode != "eager")],
 )
 def test_gradients_are_those_of_finite_differences(rows, mode, zero_padding, monkeypatch):
-    """Of Σ upstream·vector over words that repeat, in more than one chunk, one length of word without any."""
+    """The value is Σ upstream·vector over repeated words in several chunks; one length has no word."""
     set_chunk_sizes(monkeypatch, convolved_words=rows, highway_words=rows)
     layer = make(highways=2, zero_padding=zero_padding)
     random = np.random.default_rng(1)
@@ -157,7 +157,7 @@ def test_gradients_are_those_of_finite_differences(rows, mode, zero_padding, mon
 
 @pytest.mark.once
 def test_each_distinct_word_is_computed_once_from_the_bytes_it_has(monkeypatch):
-    """Counted where the rows are chosen, which is the same on every backend: words that are active, by length."""
+    """The rows are counted where they are chosen, as active words by length, which is the same on every backend."""
     layer, seen = make(words=["a", "the", "twenty_bytes_of_word"]), {}
 
     def counting(cases, *arguments, **options):
@@ -172,7 +172,7 @@ def test_each_distinct_word_is_computed_once_from_the_bytes_it_has(monkeypatch):
 
 
 def test_what_occurs_often_has_its_gradients_summed_in_float32():
-    """In bfloat16 a sum of ones would stick at 256."""
+    """A sum of ones in bfloat16 would stop at 256."""
     layer = make(dtype="mixed_bfloat16")
     ids = np.array([2] * 700 + [4], "int32")
     _, gradients = weight_gradients(
@@ -192,7 +192,7 @@ def test_any_string_has_a_vector(word_markers):
 
 @pytest.mark.once
 def test_vectors_of_any_number_of_words_are_compiled_rarely(monkeypatch):
-    """Once a layer, and for few numbers of rows; more rows than words change nothing."""
+    """Each layer compiles once, for few numbers of rows; more rows than words do not compile again."""
     layer, shapes = make(), []
 
     def count(function, variables):
@@ -227,7 +227,7 @@ def test_neighbors_are_those_of_the_cosine():
 
 @pytest.mark.once
 def test_a_configuration_without_a_word_on_padding_has_zeros():
-    """As in files that are older than `zero_padding`."""
+    """Files that are older than `zero_padding` have no such setting."""
     config = make(zero_padding=False).get_config()
     assert not CharCNN.from_config(config).zero_padding
     del config["zero_padding"], config["word_markers"]

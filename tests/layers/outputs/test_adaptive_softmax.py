@@ -84,7 +84,7 @@ def test_one_band_is_the_plain_softmax(hidden):
 @pytest.mark.parametrize("mode", MODES[:2])
 @pytest.mark.parametrize("case", TARGETS)
 def test_gradients(case, mode, hidden):
-    """Against differences of the oracle in a random direction of all weights and of the hidden vectors."""
+    """Gradients equal differences of the oracle in a random direction of all weights and hidden states."""
     softmax, targets = make("tied"), TARGETS[case]
     variables = softmax.trainable_variables
     weights = np.random.default_rng(0).integers(0, 3, targets.shape).astype("float32")
@@ -112,7 +112,7 @@ def test_gradients(case, mode, hidden):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_gradient_is_that_of_the_oracle(kind, hidden):
-    """Of every weight, shared or not, and of the hidden states."""
+    """Compares the gradients of every weight, shared or not, and of the hidden states."""
     softmax, targets = make(kind), TARGETS["all bands"]
     weights = np.linspace(0, 2, 10).reshape(2, 5).astype("float32")
     variables = softmax.trainable_variables

@@ -71,7 +71,7 @@ def test_any_word_has_a_probability_once_the_vectors_are_computed():
 
 
 def test_training_is_that_of_a_table_of_the_vectors():
-    """The same loss, and the gradient of the correction of a word is that of its vector, projected."""
+    """The losses are equal, and a correction's gradient is the projected gradient of its word's vector."""
     layer, table = make(), SampledSoftmax(len(WORDS), SAMPLES, seed=3, use_bias=False)
     table.build((None, DIM))
     table.tables[0].assign(vectors(layer))
@@ -128,7 +128,7 @@ def test_a_language_model_trains_and_predicts_with_it(tmp_path):
 
 
 def test_evaluations_compute_the_vectors_once_each(monkeypatch):
-    """Also those of `fit`, and of the weights at that time."""
+    """The evaluations of `fit` compute the vectors once, too, from the weights at that time."""
     output = CharCNNSoftmax(tiny.WORDS, SAMPLES, correction_dim=2, **SIZES)
     model = LanguageModel(WordEmbedding(tiny.VOCABULARY, 4), ToyBody(4), output)
     randomize(model)

@@ -52,7 +52,7 @@ def test_every_word_has_the_probability_of_its_symbols(mode):
 
 
 def test_gradients_of_targets_are_those_of_the_whole_vocabulary(monkeypatch):
-    """The first takes steps through the target, the second through the tree of all words, a row or two at a time."""
+    """The loss takes steps through the target, and probabilities through the tree of words, few rows at a time."""
     set_chunk_sizes(monkeypatch, spelled_words=2, tree_rows=2)
     layer, targets = make(), np.array([[5, 2, -1], [6, 7, 4]], "int32")
     weights = np.array([[1.0, 2.0, 1.0], [0.5, 0.0, 3.0]], "float32")

@@ -85,7 +85,7 @@ def test_of_equally_probable_words_the_first_is_the_best(cutoffs, class_logit, b
 
 
 def test_a_tail_is_compared_row_by_row():
-    """Its column is more probable than any word in every row, and a word of it in a single row."""
+    """The column of the tail is more probable than any head word in every row, a word of it in a single row."""
     layer = made((5, 9), factor=2)
     for variable in layer.trainable_variables:
         variable.assign(ops.zeros(variable.shape))
@@ -108,7 +108,7 @@ def test_nothing_is_best_where_probabilities_are_not_numbers():
 
 
 def test_tails_are_computed_only_for_rows_that_need_them(monkeypatch):
-    """Where the head decides, no row is left; accuracy once cost a second pass over all rows."""
+    """No row is left where the head decides; accuracy once cost a second pass over all rows."""
     layer, hidden = made(factor=2), np.random.default_rng(5).normal(size=(ROWS, DIM)).astype("float32")
     layer.class_table.assign(ops.full(layer.class_table.shape, -9.0))
     hidden = np.abs(hidden)

@@ -52,7 +52,7 @@ MODELS = {"sequential": sequential, "nested": nested, "subclassed": Subclassed}
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 def test_a_loss_of_probabilities_is_refused(make):
-    """In compiled steps, in which JAX would lose the weights by an error. TensorFlow compiles one of the models."""
+    """The error comes from compiled steps, too, in which JAX could lose weights. TensorFlow compiles one model."""
     layer = OUTPUTS["adaptive"]()
     model, options = make(layer), {"run_eagerly": BACKEND == "tensorflow" and make is not nested}
     log_probs = model.predict(HIDDEN, verbose=0)

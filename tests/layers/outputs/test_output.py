@@ -76,7 +76,7 @@ def test_the_rest_follows_from_the_log_probabilities(output, hidden):
 @pytest.mark.parametrize("method", ["total_nll", "nll", "score", "rank"])
 @pytest.mark.once
 def test_targets_of_another_shape_are_refused(output, hidden, method, wrong):
-    """Some would broadcast, and some have as many elements."""
+    """Some shapes would broadcast, and some have as many elements."""
     message = r"`targets` must have the shape \(2, 4\) of the hidden states. Received: "
     with pytest.raises(ValueError, match=message):
         getattr(output, method)(hidden, np.zeros(wrong, "int32"))

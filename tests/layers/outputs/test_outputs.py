@@ -82,13 +82,13 @@ def test_the_nll_of_targets_is_minus_their_log_probability(output):
 
 
 def test_the_training_loss_is_a_weighted_sum(output):
-    """Without dropout. Targets outside the vocabulary add nothing."""
+    """The sum has no dropout, and targets outside the vocabulary add nothing."""
     expected = np.sum(WEIGHTS * nll(output.log_probs))
     np.testing.assert_allclose(output.found["training_loss"], expected, atol=5e-5)
 
 
 def test_scores_are_log_probabilities_and_ranks(output):
-    """Of every word after the first hidden state, and of all targets."""
+    """Scores every word after the first hidden state, and all targets."""
     log_probs, ranks = output.found["score"]
     expected = np.concatenate([output.log_probs[0, 0], -nll(output.log_probs).ravel()])
     np.testing.assert_allclose(log_probs, expected, atol=5e-6)

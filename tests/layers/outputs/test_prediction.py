@@ -141,7 +141,7 @@ def test_a_nucleus_is_the_fewest_words_of_a_probability(softmax, top_k, top_p):
 
 
 def test_a_nucleus_that_is_complete_takes_no_further_word():
-    """Two words of probability 1/2 each, exactly: the first of them alone has the probability of `top_p`."""
+    """Two words have a probability of exactly 1/2 each, so the first word alone reaches `top_p`."""
     layer = AdaptiveSoftmax(4, ())
     layer.build((None, 1))
     layer.tables[0].assign(np.array([[-1e4], [0], [0], [-1e4]], "float32"))

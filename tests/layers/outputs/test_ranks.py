@@ -28,7 +28,7 @@ CASES = [*((name, "float32") for name in OUTPUTS if name != "adaptive, tied"), (
 
 @pytest.mark.parametrize("name, policy", CASES)
 def test_ranks_are_the_places_among_the_best_words(name, policy):
-    """Of a constant model, of one with many equal logits, and of one that has diverged."""
+    """The models are constant, have many equal logits, or have diverged."""
     layer, random = OUTPUTS[name](dtype=policy), np.random.default_rng(0)
     layer.build((None, DIM))
     rows = np.repeat(random.integers(-1, 2, size=(1, DIM)), SIZE, axis=0).astype("float32")

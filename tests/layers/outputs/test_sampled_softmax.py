@@ -32,7 +32,7 @@ def made(num_samples=SAMPLES, seed=3, **kwargs):
 @pytest.mark.parametrize("counts", [None, COUNTS], ids=["log-uniform", "unigram"])
 @pytest.mark.parametrize("loss", ORACLES)
 def test_the_training_loss_is_that_of_the_noise_of_the_seed(loss, counts):
-    """Of targets in the vocabulary, by the oracle; without training the exact loss."""
+    """The loss of targets in the vocabulary equals the oracle's; without training it is exact."""
     layer, alike = made(loss=loss, counts=counts), made(loss=loss, counts=counts)
     losses = lambda *arrays: [layer.training_loss(*arrays, training=one) for one in (True, True, False)]  # noqa: E731
     first, second, whole = runner(losses)(HIDDEN, TARGETS, WEIGHTS)
@@ -106,7 +106,7 @@ def test_replicas_share_the_noise(monkeypatch):
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_language_model_updates_the_words_of_targets_and_noise(tied, use_bias):
-    """In parts as at once. The rows of the other words stay."""
+    """Micro-batches make the same update. The rows of the other words stay."""
     tokens, targets, weights = batch(4)
     found = []
     for parts in (1, 2):

@@ -1,4 +1,4 @@
-"""What dropout's masks are shared by: values, time steps, micro-batches; and what draws them anew."""
+"""Which values, time steps and micro-batches share a mask of dropout, and when a new mask is drawn."""
 
 import numpy as np
 import pytest

@@ -66,7 +66,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """As many blocks for a short text as for a long one."""
+    """A short text has as many blocks as a long one."""
     monkeypatch.setattr(averages, "BLOCK_TOKENS", 4)
     set_chunk_sizes(monkeypatch, context_rows=3 * BATCH)
 
@@ -134,7 +134,7 @@ def test_no_array_has_the_size_of_the_concatenation(monkeypatch):
 
 
 def test_a_long_text_has_no_matrix_of_its_length():
-    """Two blocks for 24 tokens, as many as for 12."""
+    """24 tokens have two blocks, as many as 12."""
     sizes = [
         largest_array(functools.partial(weighted, case.values, ops), *case.arguments)
         for case in (Case(length, 2, learned=1, reach=4) for length in (50, 100))

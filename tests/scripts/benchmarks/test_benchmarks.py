@@ -58,7 +58,7 @@ def module_of(program):
 @pytest.mark.filterwarnings("default")  # the peers' own are not ours
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_it_runs_and_writes_its_figures(program, tmp_path, monkeypatch, forks):
-    """In this process, where the backend is chosen already; scaling starts processes."""
+    """Runs in this process, where the backend is chosen already, except for scaling, which starts processes."""
     monkeypatch.setattr(common, "SETTLE", 0)
     if BACKEND != "torch":
         monkeypatch.setattr(evaluation, "PEERS", dict(list(evaluation.PEERS.items())[:1]))
@@ -75,7 +75,7 @@ def test_it_runs_and_writes_its_figures(program, tmp_path, monkeypatch, forks):
 
 @pytest.mark.once
 def test_each_is_a_program_that_chooses_its_backend_itself():
-    """Nothing that one imports at its top imports Keras."""
+    """No module that a benchmark imports at its top imports Keras."""
     modules = sorted({module_of(program) for program in PROGRAMS})
     code = f"import {', '.join(modules)}; scripts.benchmarks.common.choose_backend({BACKEND!r})"
     done = programs.run("-c", code, KERAS_BACKEND="torch" if BACKEND == "jax" else "jax")

@@ -61,7 +61,7 @@ def test_answers_of_the_page_are_timed(tmp_path, monkeypatch, capsys):
 
 
 def test_a_cold_start_scores_a_line(tmp_path, monkeypatch, capsys):
-    """In this process; only the benchmark starts new ones."""
+    """Runs in this process; only the benchmark starts new processes."""
     commands, run = [], tmp_path / "run"
 
     def python(*arguments):

@@ -26,7 +26,7 @@ def body(without):
 
 
 def test_a_layer_without_residual_connections_forgets_its_input():
-    """Where the branches give 0, nothing but the sum of the global blocks, 0 too, is left."""
+    """If the branches return 0, only the sum of the global blocks, also 0, is left."""
     x = np.random.default_rng(1).normal(size=(2, 6, 4)).astype("float32")
     assert not ops.any(body("residual")(x))
     assert ops.any(body("norm")(x))

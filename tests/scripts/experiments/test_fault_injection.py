@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.once, pytest.mark.processes]
 
 @pytest.fixture
 def shrunk(monkeypatch):
-    """To compile less: two bands, and an update in one part."""
+    """Shrinks the recipe to two bands and no micro-batches, to compile less."""
     monkeypatch.setattr(fault_injection, "MODEL", fault_injection.MODEL.replace("--cutoffs=100,400", "--cutoffs=100"))
     monkeypatch.setattr(fault_injection, "TRAINING", fault_injection.TRAINING.replace("--micro_batches=2", ""))
     with parsed(fault_injection, "--updates=24", "--evaluate_every=12", "--save_every=2"):
@@ -22,7 +22,7 @@ def shrunk(monkeypatch):
 
 
 def test_a_killed_training_ends_as_an_undisturbed_one(tmp_path, shrunk, capsys, forks):
-    """Three real processes: a whole training, one that `kill -9` ends, and one that resumes."""
+    """Runs three real processes: a whole training, one that `kill -9` ends, and one that resumes."""
     corpus = fault_injection.prepare_text(tmp_path)
     rows, different = fault_injection.inject(corpus, tmp_path, keras.config.backend(), [5])
     assert different == []

@@ -101,7 +101,7 @@ def test_a_space_names_every_hyper_parameter_once(texts):
 
 
 def test_processes_share_the_trials_and_one_that_was_killed_is_trained_again(tmp_path):
-    """Two studies of one folder stand in for two processes: their locks are as foreign to each other."""
+    """Two studies of one folder stand in for two processes, since neither holds the other's locks."""
     first, second = opened(tmp_path), opened(tmp_path)
     with first.claimed(3, commit="a") as one, second.claimed(3, commit="b") as other:
         assert (one.number, other.number) == (0, 1)

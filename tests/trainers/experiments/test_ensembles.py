@@ -50,7 +50,7 @@ def make_ngrams(path, corpus, seed):
 
 @pytest.fixture
 def folders(corpus, tmp_path, monkeypatch):
-    """Two runs and an n-gram model, whose losses are those of the seeds 1, 2 and 3; `.evaluated` lists the work."""
+    """Two runs and an n-gram model with losses drawn by the seeds 1, 2 and 3; `.evaluated` lists the work."""
     runs = [make_folder(tmp_path / name, corpus, f"--length={LENGTH}{more}") for name, more in MODELS.items()]
     for seed, run in enumerate(runs, 1):
         (run / "best.keras").write_bytes(bytes([seed]))
@@ -95,7 +95,7 @@ class Model:
 
 
 def ensemble_of(paths, *arguments):
-    """What `python -m trainers.evaluate` writes for these folders."""
+    """Returns what `python -m trainers.evaluate` writes for these folders."""
     output = paths[0].parent / "out" / "ensemble.json"
     call(evaluate, f"--run_dir={','.join(map(str, paths))}", f"--output={output}", *arguments)
     return json.loads(output.read_text())

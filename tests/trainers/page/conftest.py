@@ -1,4 +1,4 @@
-"""Small runs of every unit behind a page, and a client of it."""
+"""Small runs of every unit on a page, and its client."""
 
 import json
 

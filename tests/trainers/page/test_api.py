@@ -118,7 +118,7 @@ def test_generated_words_are_those_of_the_model(post, page, how):
 
 @pytest.mark.parametrize("run", UNITS)
 def test_writing_goes_on_from_a_prefix(post, page, run):
-    """As if it had never stopped, in words and in what to print."""
+    """Texts and tokens continue as if they had not stopped."""
     whole = lines_of(post("generate", run=run, prompt="word1\nwo", length=5, temperature=0))
     begun = [item["token"] for item in whole[:2]]
     rest = lines_of(post("generate", run=run, prompt="word1\nwo", prefix=begun, length=3, temperature=0))
@@ -131,7 +131,7 @@ def test_writing_goes_on_from_a_prefix(post, page, run):
 
 
 def test_a_model_of_few_positions_reads_and_writes_long_lines(tmp_path):
-    """In windows."""
+    """The model reads windows."""
     blocks = transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2).blocks
     body = TransformerDecoder(blocks, 8, positions=LearnedPositions(6))
     model = LanguageModel(WordEmbedding(20, 8), body, AdaptiveSoftmax(20, ()))
@@ -167,7 +167,7 @@ def test_neighbors_of_any_string(post, page):
 
 @pytest.mark.parametrize("run, known", [("words", "word1"), ("others", "worda"), ("letters", "a"), ("pieces", "word")])
 def test_neighbors_of_every_model(post, page, run, known):
-    """By the vectors of its words or pieces; other strings have none."""
+    """A model compares the vectors of its words or pieces; other strings have none."""
     one, unknown = post("neighbors", run=run, words=[known, "dog dog"], k=3)["neighbors"]
     assert one["known"] and len(one["nearest"]) == 3 and one["word"] == known
     (token,) = page.runs[run].codec.tokenize(known)

@@ -45,7 +45,7 @@ def test_a_long_line_is_cut_between_words():
 
 
 def test_the_example_of_a_run(tmp_path):
-    """Its words are those of valid.txt; without the corpus there is none."""
+    """The words come from valid.txt; without the corpus there is no example."""
     for split, line in {"train": "a b c d e f", "valid": "b c new d a", "test": "f"}.items():
         (tmp_path / f"{split}.txt").write_text(f"{line}\n" * 3)
     corpus = prepare(tmp_path, tmp_path / "data")

@@ -1,4 +1,4 @@
-"""Who may ask, and what a browser may do with the answers."""
+"""Which hosts may send requests, and what a browser may do with responses."""
 
 import re
 
@@ -30,7 +30,7 @@ HOSTS = {
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_hosts(client, host):
-    """A name that an attacker makes point to this machine is not answered."""
+    """Refuses a name that an attacker resolves to this machine."""
     answer = client.get("/api/runs", headers={"host": host})
     assert answer.status_code == (200 if HOSTS[host] else 400)
     assert "content-security-policy" in answer.headers

@@ -125,7 +125,7 @@ def damage_vocabulary(path):
 
 @pytest.mark.parametrize("damage", [remove_flags, damage_flags, damage_log, replace_log, damage_vocabulary])
 def test_a_damaged_run_is_listed_beside_the_others(run, tmp_path, damage):
-    """With its problem, and without the place where it lies."""
+    """The list shows the problem without the path of the run."""
     write_run(tmp_path / "other", language_model(), Vocabulary(WORDS, range(20, 0, -1)))
     page = Page([ServedRun(path, path.name) for path in (run.path, tmp_path / "other")])
     if damage is not damage_vocabulary:

@@ -75,7 +75,7 @@ def test_recipes_are_found_by_name(tmp_path, monkeypatch):
 
 
 def test_a_flagfile_may_be_a_pipe(tmp_path):
-    """As `--flagfile=<(…)` of a shell."""
+    """A shell passes such a pipe by `--flagfile=<(…)`."""
     reading, writing = os.pipe()
     os.write(writing, b"--dim=1\n")
     os.close(writing)

@@ -158,7 +158,7 @@ def test_windows_of_attention_are_bounded(monkeypatch):
 
 @pytest.mark.parametrize("body, rows", [(ToyBody(8), 2), (None, 1)], ids=["state of fixed size", "attention"])
 def test_long_windows_are_read_in_segments(monkeypatch, body, rows):
-    """However large the block, memory is bounded: by few tokens at a time, and by no more rows than windows."""
+    """Memory is bounded for any block: by few tokens at a time, and by no more rows than windows."""
     parts, read, reported = language_model(), [], []
     model = LanguageModel(parts.word_input, body or parts.body, parts.word_output)
     expected, _ = evaluation.word_losses(model, Corpus(), "valid", 20, 0, 8)
