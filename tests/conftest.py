@@ -104,6 +104,14 @@ def eager_predictions():
         yield
 
 
+@pytest.fixture(scope="module")
+def one_number_of_slots():
+    """Networks of characters read every word with the most slots, to compile less."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())
+        yield
+
+
 @pytest.fixture
 def forks():
     """Processes of `python -m` begin with the package imported."""

@@ -25,6 +25,7 @@ from tests.support.tiny import WORDS as TINY_WORDS
 from tests.support.tiny import language_model, system
 from tests.support.weights import randomize
 
+pytestmark = pytest.mark.usefixtures("one_number_of_slots")
 on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModels are made on TensorFlow")
 
 
@@ -35,8 +36,7 @@ def trace(model, text, name):
 
 @on_tensorflow
 @pytest.mark.parametrize("characters", [{"word_markers": True}, {"zero_padding": False}], ids=str)
-def test_words_enter_by_their_bytes(characters, monkeypatch):
-    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())  # to compile less
+def test_words_enter_by_their_bytes(characters):
     vocabulary = Vocabulary(TINY_WORDS, [0] * len(TINY_WORDS))
     model = system("CNN", **characters)
     score, log_probs = (trace(model, GraphText(vocabulary), name) for name in ("score", "log_probs"))
@@ -165,9 +165,8 @@ def test_other_bodies_read_lines_that_may_be_empty(body, tokenizer):
 @on_tensorflow
 @pytest.mark.usefixtures("eager_predictions")
 @pytest.mark.parametrize("characters", [False, True], ids=["words", "CNN"])
-def test_long_lines_are_read_in_windows(characters, monkeypatch):
+def test_long_lines_are_read_in_windows(characters):
     """The windows equal those in Python and do not depend on the other lines; a longer text is continued."""
-    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())  # to compile less
     vocabulary, model = Vocabulary(TINY_WORDS, [0] * 20), system("CNN") if characters else language_model()
     model.trained_length = 8
     text, served = TextModel(model, TextCodec(vocabulary)), ServedModel(model, GraphText(vocabulary), max_length=80)

@@ -11,6 +11,8 @@ from keras_adaptive.layers.layer_normalization import LayerNormalization
 from keras_adaptive.losses import NCE
 from tests.support.layer_checks import check_layer
 
+pytestmark = pytest.mark.usefixtures("one_number_of_slots")
+
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", "the", "cat", "incredible"]
 CHARACTERS = {"char_dim": 4, "filters": (3, 4), "max_bytes": 8}
 IDS = np.array([[0, 1, 2, 3], [4, 5, 6, 6]], "int32")
@@ -59,12 +61,6 @@ LAYERS = {  # how it is made, what it is called with
     "WeightDrop": (partial(layers.WeightDrop, 0.5), VECTORS),
     "WordEmbedding": (partial(layers.WordEmbedding, 7, 6), IDS),
 }
-
-
-@pytest.fixture(autouse=True)
-def one_number_of_slots(monkeypatch):
-    """8, to compile less."""
-    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())
 
 
 @pytest.mark.parametrize("name", LAYERS)

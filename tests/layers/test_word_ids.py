@@ -11,17 +11,13 @@ from tests.support.backends import BACKEND, numpy, runner
 from tests.support.weights import randomize
 from tests.support.word_parts import inputs, outputs
 
+pytestmark = pytest.mark.usefixtures("one_number_of_slots")
+
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *map(str, range(2096))]
 DIM, CUTOFFS = 8, (5, 300)
 INPUTS, OUTPUTS = inputs(WORDS, DIM, CUTOFFS), outputs(WORDS, DIM, CUTOFFS)
 IDS = np.array([[4, 257, 2051, 2099], [301, 5, 511, 2]], "int32")  # bfloat16 and float16 round some of them
 POLICIES = ["mixed_bfloat16", "mixed_float16"]
-
-
-@pytest.fixture(autouse=True)
-def one_number_of_slots(monkeypatch):
-    """4, to compile less."""
-    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())
 
 
 @pytest.mark.parametrize("policy", POLICIES)

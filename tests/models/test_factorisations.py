@@ -11,15 +11,13 @@ from keras_adaptive.optimizers import NAG
 from tests.support.backends import numpy
 from tests.support.tiny import VOCABULARY, batch, system, weights_of
 
+pytestmark = pytest.mark.usefixtures("one_number_of_slots", "eager_predictions")
 untrained = functools.cache(system)  # one for all tests, which compile its functions once
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_number_of_slots():
-    """8, to compile less."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())
-        yield
+def only_here():
+    yield
     untrained.cache_clear()
 
 

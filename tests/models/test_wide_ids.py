@@ -10,7 +10,10 @@ from keras_adaptive.models import WordModel
 from tests.support.backends import BACKEND, numpy
 from tests.support.tiny import VOCABULARY, batch, language_model, weights_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")  # of a generator
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Your input ran out of data"),  # of a generator
+    pytest.mark.usefixtures("eager_predictions"),
+]
 
 TOKENS, TARGETS, _ = batch(4)
 BAD = {

@@ -1,3 +1,5 @@
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from keras_adaptive.ops import linear_cross_entropy, linear_nll
 from keras_adaptive.ops.chunks import CPU
 from tests.support import oracle
 from tests.support.backends import BACKEND, MODES, compiled, differentiated, largest_array, numpy, value_and_gradients
+from tests.support.closeness import close
 
 ROWS, DIM, CLASSES, EXTRAS, CHUNK = 11, 4, 7, 2, 4
 ROWS_FIRST = CPU["jax"].rows_first
@@ -28,57 +31,41 @@ def arrays():
     return [random.normal(size=shape).astype("float32") for shape in shapes]
 
 
-def fused(targets, weights, chunk_rows=CHUNK):
-    targets, weights = np.asarray(targets, "int32"), np.asarray(weights, "float32")
-    return lambda x, table, *extra: linear_cross_entropy(x, table, targets, weights, *extra, chunk_rows=chunk_rows)
-
-
-def close(actual, expected, tolerance=5e-6):
-    scale = max(1.0, np.max(np.abs(expected), initial=0.0))
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
-
-
 @pytest.fixture
 def bias():
     return np.random.default_rng(4).normal(size=CLASSES).astype("float32")
 
 
-@pytest.fixture(scope="module", params=MODES)
-def op(request):
-    """Value and gradients of any case: one function for all of them, to compile once."""
-
-    def total(x, table, extra, targets, weights):
-        return linear_cross_entropy(x, table, targets, weights, extra, chunk_rows=CHUNK)
-
-    return differentiated(total, request.param)
+def fused(targets, weights, chunk_rows=CHUNK):
+    targets, weights = np.asarray(targets, "int32"), np.asarray(weights, "float32")
+    return lambda x, table, *extra: linear_cross_entropy(x, table, targets, weights, *extra, chunk_rows=chunk_rows)
 
 
-@pytest.fixture(scope="module", params=MODES)
-def biased_op(request):
-    def total(x, table, extra, bias, targets, weights):
-        return linear_cross_entropy(x, table, targets, weights, extra, CHUNK, bias)
+@functools.cache
+def op(chunk_rows=CHUNK, mode=MODES[0]):
+    """Value and gradients of any case, of `x, table[, extra_logits[, bias]]`: one function, to compile once."""
 
-    return differentiated(total, request.param)
+    def total(*arguments):
+        *tensors, targets, weights = arguments
+        x, table, extra, bias = [*tensors, None, None][:4]
+        return linear_cross_entropy(x, table, targets, weights, extra, chunk_rows, bias)
+
+    run = differentiated(total, mode)
+    return lambda tensors, targets, weights: run(tensors, targets.astype("int32"), weights.astype("float32"))
 
 
+def exact(tensors, targets, weights):
+    """Value and gradients by the oracle."""
+    x, table, *others = tensors
+    return oracle.linear_cross_entropy(x, table, targets, weights, *others)
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", CASES)
-def test_value_and_gradients(arrays, case, op):
-    targets, weights = CASES[case]
-    value, gradients = op(arrays, targets.astype("int32"), weights.astype("float32"))
-    expected, exact_gradients = oracle.linear_cross_entropy(*arrays[:2], targets, weights, arrays[2])
-    close(value, expected)
-    for gradient, exact in zip(gradients, exact_gradients, strict=True):
-        close(gradient, exact)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_value_and_gradients_with_a_bias(arrays, bias, case, biased_op):
-    targets, weights = CASES[case]
-    value, gradients = biased_op([*arrays, bias], targets.astype("int32"), weights.astype("float32"))
-    expected, exact_gradients = oracle.linear_cross_entropy(*arrays[:2], targets, weights, arrays[2], bias)
-    close(value, expected)
-    for gradient, exact in zip(gradients, exact_gradients, strict=True):
-        close(gradient, exact)
+def test_value_and_gradients(arrays, bias, case, mode):
+    """Without a bias and with one."""
+    for tensors in (arrays, [*arrays, bias]):
+        close(op(mode=mode)(tensors, *CASES[case]), exact(tensors, *CASES[case]))
 
 
 @pytest.mark.parametrize("chunk_rows", [1, CHUNK, ROWS_FIRST])
@@ -89,11 +76,7 @@ def test_a_bias_of_any_size_without_extra_logits(arrays, bias, chunk_rows):
     run = differentiated(total)
     for scale in (1, 1_000):
         scaled = np.float32(scale) * bias
-        value, gradients = run([x, table, scaled])
-        expected, exact_gradients = oracle.linear_cross_entropy(x, table, targets, weights, bias=scaled)
-        close(value, expected)
-        for gradient, exact in zip(gradients, exact_gradients, strict=True):
-            close(gradient, exact)
+        close(run([x, table, scaled]), oracle.linear_cross_entropy(x, table, targets, weights, bias=scaled))
 
 
 @pytest.mark.once
@@ -105,25 +88,17 @@ def test_a_bias_must_have_a_value_for_each_class(arrays, bias):
 
 @pytest.mark.parametrize("chunk_rows", [1, 11, 12, ROWS_FIRST, None])
 def test_the_size_of_chunks_changes_nothing(arrays, chunk_rows):
-    value, gradients = value_and_gradients(fused(*CASES["padding"], chunk_rows), arrays)
-    expected, exact_gradients = oracle.linear_cross_entropy(*arrays[:2], *CASES["padding"], arrays[2])
-    close(value, expected)
-    for gradient, exact in zip(gradients, exact_gradients, strict=True):
-        close(gradient, exact)
+    close(op(chunk_rows)(arrays, *CASES["padding"]), exact(arrays, *CASES["padding"]))
 
 
 def test_without_extra_logits(arrays):
-    targets, weights = CASES["rows of other bands"]
-    value, gradients = value_and_gradients(fused(targets, weights), arrays[:2])
-    expected, exact_gradients = oracle.linear_cross_entropy(*arrays[:2], targets, weights)
-    close(value, expected)
-    for gradient, exact in zip(gradients, exact_gradients, strict=True):
-        close(gradient, exact)
+    case = CASES["rows of other bands"]
+    close(op()(arrays[:2], *case), exact(arrays[:2], *case))
 
 
 def test_gradients_are_the_differences_of_the_value(arrays):
     targets, weights = CASES["padding"]
-    _, gradients = value_and_gradients(fused(targets, weights), arrays)
+    _, gradients = op()(arrays, targets, weights)
     doubles = [array.astype("float64") for array in arrays]
     for array, gradient in zip(doubles, gradients, strict=True):
         differences = np.zeros_like(array)
@@ -157,25 +132,20 @@ def test_weights_are_constants(arrays):
 @pytest.mark.parametrize("chunk_rows", [CHUNK, ROWS_FIRST])
 @pytest.mark.parametrize("scales", [(100, 100, 1), (1, 1, 1_000), (1e-3, 1, 1_000)], ids=str)
 def test_large_logits_do_not_overflow(arrays, scales, chunk_rows):
-    x, table, extra = (np.float32(scale) * array for scale, array in zip(scales, arrays))
-    value, gradients = value_and_gradients(fused(*CASES["all rows"], chunk_rows), [x, table, extra])
-    expected, exact_gradients = oracle.linear_cross_entropy(x, table, *CASES["all rows"], extra)
+    scaled = [np.float32(scale) * array for scale, array in zip(scales, arrays)]
+    (value, gradients), (expected, expected_gradients) = (
+        function(scaled, *CASES["all rows"]) for function in (op(chunk_rows), exact)
+    )
     close(value, expected)
-    for gradient, exact in zip(gradients, exact_gradients, strict=True):
-        close(gradient, exact, 1e-5)
+    close(gradients, expected_gradients, 1e-5)
 
 
 @pytest.mark.parametrize("above", [20, 1_000])
 @pytest.mark.parametrize("chunk_rows", [CHUNK, ROWS_FIRST])
 def test_extra_logits_that_dominate_keep_their_digits(arrays, above, chunk_rows):
     """Rounding errors come from the differences between the logits of a row, not from their size."""
-    x, table, extra = arrays[0], arrays[1], arrays[2] + np.float32(above)
-    targets, weights = CASES["all rows"]
-    value, gradients = value_and_gradients(fused(targets, weights, chunk_rows), [x, table, extra])
-    expected, exact_gradients = oracle.linear_cross_entropy(x, table, targets, weights, extra)
-    close(value, expected, 5e-7)
-    for gradient, exact in zip(gradients, exact_gradients, strict=True):
-        close(gradient, exact, 5e-7)
+    high = [*arrays[:2], arrays[2] + np.float32(above)]
+    close(op(chunk_rows)(high, *CASES["all rows"]), exact(high, *CASES["all rows"]), 5e-7)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -190,30 +160,16 @@ def test_nll_of_each_row(arrays, mode):
         close(nll[row], expected)
 
 
-def test_nll_can_be_differentiated(arrays):
+def test_nll_can_be_differentiated(arrays, bias):
+    """Without a bias and with one."""
     targets, weights = CASES["padding"]
-    weights = weights.astype("float32")
-    _, gradients = value_and_gradients(
-        lambda x, table, extra: ops.sum(ops.multiply(linear_nll(x, table, targets, extra, chunk_rows=CHUNK), weights)),
-        arrays,
-    )
-    _, exact_gradients = oracle.linear_cross_entropy(*arrays[:2], targets, weights, arrays[2])
-    for gradient, exact in zip(gradients, exact_gradients, strict=True):
-        close(gradient, exact)
 
+    def total(x, table, extra, bias=None):
+        nll = linear_nll(x, table, targets, extra, CHUNK, bias)
+        return ops.sum(ops.multiply(nll, weights.astype("float32")))
 
-def test_nll_with_a_bias(arrays, bias):
-    targets, weights = CASES["padding"]
-    weights = weights.astype("float32")
-
-    def total(x, table, extra, bias):
-        return ops.sum(ops.multiply(linear_nll(x, table, targets, extra, CHUNK, bias), weights))
-
-    value, gradients = value_and_gradients(total, [*arrays, bias])
-    expected, exact_gradients = oracle.linear_cross_entropy(*arrays[:2], targets, weights, arrays[2], bias)
-    close(value, expected)
-    for gradient, exact in zip(gradients, exact_gradients, strict=True):
-        close(gradient, exact)
+    for tensors in (arrays, [*arrays, bias]):
+        close(value_and_gradients(total, tensors), exact(tensors, targets, weights))
 
 
 def test_second_derivatives_are_refused_or_right(arrays):
@@ -304,21 +260,20 @@ def test_a_bias_keeps_its_digits_in_mixed_precision(arrays, bias, dtype):
     epsilon = {"bfloat16": 2**-8, "float16": 2**-11}[dtype]
     assert gradients[2].dtype == np.float32
     close(value, expected, epsilon)
-    for gradient, exact in zip(gradients, exact_gradients, strict=True):
-        close(gradient, exact, 2 * epsilon)
+    close(gradients, exact_gradients, 2 * epsilon)
 
 
 def test_float16_keeps_gradients_of_improbable_words():
     x = np.eye(4, dtype="float16") * 12  # the others have 6e-6 each, and the weight makes that 6e-9
     table = np.eye(4, dtype="float16")
     targets, weights = np.arange(4), np.full(4, 1e-3, "float32")
-    value, (gradient, _) = value_and_gradients(
+    _, (gradient, _) = value_and_gradients(
         lambda x, table: 2.0**15 * fused(targets, weights)(ops.cast(x, "float16"), ops.cast(table, "float16")),
         [x, table],
     )
-    expected, (exact, _) = oracle.linear_cross_entropy(x, table, targets, weights)
+    _, (expected, _) = oracle.linear_cross_entropy(x, table, targets, weights)
     assert gradient.any()
-    np.testing.assert_allclose(gradient, 2.0**15 * exact, rtol=2e-2)
+    np.testing.assert_allclose(gradient, 2.0**15 * expected, rtol=2e-2)
 
 
 def test_no_array_holds_all_logits():
@@ -351,11 +306,9 @@ def test_rows_that_do_not_count_may_hold_anything(arrays, mode):
     x, table, extra = arrays
     targets, weights = CASES["padding"]
     dirty = np.where(weights[:, None] == 0, np.nan, x).astype("float32")
-    value, (gradient_x, gradient_table, _) = value_and_gradients(fused(targets, weights), [dirty, table, extra], mode)
-    expected, exact_gradients = oracle.linear_cross_entropy(x, table, targets, weights, extra)
-    close(value, expected)
-    close(gradient_x, exact_gradients[0])
-    close(gradient_table, exact_gradients[1])
+    value, gradients = op(mode=mode)([dirty, table, extra], targets, weights)
+    expected, exact_gradients = exact(arrays, targets, weights)
+    close([value, *gradients[:2]], [expected, *exact_gradients[:2]])
 
 
 def test_a_batch_of_no_rows(arrays):

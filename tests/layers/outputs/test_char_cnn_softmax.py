@@ -12,6 +12,8 @@ from tests.support.backends import BACKEND, runner, weight_gradients
 from tests.support.toy_body import ToyBody
 from tests.support.weights import randomize, value
 
+pytestmark = pytest.mark.usefixtures("one_number_of_slots")
+
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 WORDS = [*SPECIAL, "a", "the", "cat", "cut", "naïve", "日本", "seventeen_bytes_a"]
 SIZES = {"char_dim": 4, "filters": (3, 4), "max_bytes": 8}
@@ -21,12 +23,6 @@ random = np.random.default_rng(0)
 HIDDEN = random.normal(size=(2, 3, DIM)).astype("float32")
 TARGETS = np.array([[4, 5, -1], [10, 2, 5]], "int32")
 WEIGHTS = np.array([[1.0, 2.0, 1.0], [0.5, 1.0, 0.0]], "float32")
-
-
-@pytest.fixture(autouse=True)
-def one_number_of_slots(monkeypatch):
-    """8, to compile less."""
-    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())
 
 
 def make(words=WORDS, **kwargs):

@@ -34,14 +34,6 @@ class Case(NamedTuple):
     found: dict  # what the other methods return
 
 
-@pytest.fixture(scope="module")
-def one_number_of_slots():
-    """4, to compile less."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())
-        yield
-
-
 @pytest.fixture(scope="module", params=OUTPUTS)
 def output(request, one_number_of_slots):
     """All methods in one function, which compiles once."""

@@ -9,7 +9,7 @@ from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_adaptive.layers.outputs.banded_softmax import BandedSoftmax
 from keras_adaptive.ops.chunks import chunk_sizes
 from tests.support import oracle
-from tests.support.backends import BACKEND, largest_array, numpy, runner
+from tests.support.backends import BACKEND, MODES, largest_array, numpy, runner
 from tests.support.draws import check_draws
 from tests.support.weights import randomize, softmax_weights
 
@@ -122,12 +122,19 @@ def test_alternatives_come_with_scores_and_entropies(softmax, hidden, cutoffs):
     np.testing.assert_allclose(best, np.take_along_axis(expected, order, axis=-1), atol=5e-6)
 
 
+@pytest.fixture(scope="module")
+def nucleus(softmax):
+    """`(hidden, uniform, k, top_p) -> ids` at the temperature 1.3, in graphs, to compile once."""
+    mode = "function" if BACKEND == "tensorflow" else MODES[0]
+    return runner(lambda h, u, k, top_p: softmax.sample_top_k(h, u, 1.3, k, VOCABULARY, top_p), mode)
+
+
 @pytest.mark.parametrize("top_k, top_p", [(None, 0.6), (7, 0.5), (None, 1.0), (None, 1e-9)])
-def test_a_nucleus_is_the_fewest_words_of_a_probability(softmax, top_k, top_p):
+def test_a_nucleus_is_the_fewest_words_of_a_probability(softmax, nucleus, top_k, top_p):
     hidden = 0.5 * np.random.default_rng(2).normal(size=(1, DIM)).astype("float32")
     uniform = np.random.default_rng(3).random((2, DRAWS)).astype("float32")
-    among = lambda h, u: softmax.sample_top_k(h, u, 1.3, top_k or VOCABULARY, VOCABULARY, top_p)  # noqa: E731
-    ids = runner(among)(np.repeat(hidden, DRAWS, axis=0), uniform)
+    k = np.int32(top_k or VOCABULARY)
+    ids = nucleus(np.repeat(hidden, DRAWS, axis=0), uniform, k, np.float32(top_p))
     scores = truth(softmax, hidden)[0] / 1.3
     order = np.argsort(-scores)
     scores[order[top_k or VOCABULARY :]] = -np.inf

@@ -164,7 +164,7 @@ def test_it_adds_its_loss_to_any_model():
     hidden, targets = keras.Input((5, DIM)), keras.Input((5,), dtype="int32")
     softmax = SampledSoftmax(VOCABULARY, SAMPLES, counts=COUNTS, seed=1)
     model = keras.Model([hidden, targets], softmax(keras.layers.Dense(DIM)(hidden), targets))
-    model.compile(keras.optimizers.Adagrad(0.5))
+    model.compile(keras.optimizers.Adagrad(0.5), run_eagerly=BACKEND == "tensorflow")
     data = [HIDDEN, np.maximum(TARGETS, 0) % VOCABULARY]
     before, _ = model.evaluate(data, verbose=0)
     model.fit(data, epochs=20, verbose=0)
