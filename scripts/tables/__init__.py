@@ -1,11 +1,13 @@
 """Tables of figures of the documentation, made from the files in scripts/results: public functions of the modules."""
 
+import functools
 import inspect
 
 from scripts.tables import adaptive, gpu, hybrids, recurrent, sampled
+from scripts.tables.results import markdown
 
 TABLES = {
-    name: function
+    name: functools.partial(markdown, function)
     for module in (adaptive, recurrent, sampled, hybrids, gpu)
     for name, function in vars(module).items()
     if inspect.isfunction(function) and function.__module__ == module.__name__ and not name.startswith("_")

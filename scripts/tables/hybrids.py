@@ -1,6 +1,6 @@
 """Tables of the NPLM and its hybrids; a function for each."""
 
-from scripts.tables.results import benchmark, mean, read, spread, table
+from scripts.tables.results import benchmark, mean, read, spread
 
 NAMES = {
     "nplm": "NPLM",
@@ -24,9 +24,9 @@ def attention_windows():
 
 def context_lengths():
     result = read("hybrids/contexts")
-    rows = [[NAMES[key], *(f"{one:.1f}" for one in values)] for key, values in result["perplexity"].items()]
-    header = " | ".join(f"{length} tokens" for length in result["lengths"])
-    return table(f"valid perplexity with contexts of | {header}", rows)
+    yield f"valid perplexity with contexts of | {' | '.join(f'{length} tokens' for length in result['lengths'])}"
+    for key, values in result["perplexity"].items():
+        yield [NAMES[key], *(f"{one:.1f}" for one in values)]
 
 
 def ablations():
@@ -45,11 +45,10 @@ def ablations():
 
 def last_words():
     passages = read("hybrids/last_words")["passages"]
-    rows = []
+    yield " | accuracy, control | broad | perplexity, control | broad"
     for runs in zip(passages["control"], passages["broad"], strict=True):
         accuracies = [f"{100 * run['accuracy']['all']:.1f} %" for run in runs]
-        rows.append([NAMES[runs[0]["run"]], *accuracies, *(f"{run['perplexity']:,.0f}" for run in runs)])
-    return table(" | accuracy, control | broad | perplexity, control | broad", rows)
+        yield [NAMES[runs[0]["run"]], *accuracies, *(f"{run['perplexity']:,.0f}" for run in runs)]
 
 
 def _results(name):
@@ -57,37 +56,32 @@ def _results(name):
 
 
 def _systems(systems, names, splits, title=""):
-    rows = []
+    yield f"{title} | parameters | seeds | {' | '.join(splits)}"
     for key, label in names.items():
         system = systems[key]
-        rows.append([label, f"{system['parameters']:,}", system["seeds"], *(mean(system[split]) for split in splits)])
-    return table(f"{title} | parameters | seeds | {' | '.join(splits)}", rows)
+        yield [label, f"{system['parameters']:,}", system["seeds"], *(mean(system[split]) for split in splits)]
 
 
 def concatenation():
-    rows = []
+    header = " | ours, ms | plain concatenation, ms | matrix products alone, ms | ours ÷ products"
+    yield f"{header} | memory of ours, in inputs | of the plain one"
     for label, result in benchmark("concatenation"):
         ours, plain, products = (result["candidates"][name] for name in ("ours", "plain", "products"))
         ratio = ours["seconds"]["median"] / products["seconds"]["median"]
         times = [spread(one["seconds"]) for one in (ours, plain, products)]
-        rows.append([label, *times, f"{ratio:.2f}", f"{ours['texts']:.2f}", f"{plain['texts']:.1f}"])
-    header = " | ours, ms | plain concatenation, ms | matrix products alone, ms | ours ÷ products"
-    return table(f"{header} | memory of ours, in inputs | of the plain one", rows)
+        yield [label, *times, f"{ratio:.2f}", f"{ours['texts']:.2f}", f"{plain['texts']:.1f}"]
 
 
 def generated_word():
-    rows = []
+    yield " | after 64 words, ms | after 2,048 words, ms | ratio"
     for label, result in benchmark("generated_word"):
         for case in result["cases"]:
             times = [spread(figures, digits=1) for figures in case["candidates"].values()]
-            rows.append([f"{case['body']}, {label}", *times, f"{case['ratios'][-1]:.2f}"])
-    return table(" | after 64 words, ms | after 2,048 words, ms | ratio", rows)
+            yield [f"{case['body']}, {label}", *times, f"{case['ratios'][-1]:.2f}"]
 
 
 def nplm_step():
-    rows = []
+    yield " | NPLM, ms | Transformer, ms | speed of the NPLM ÷ the Transformer's"
     for label, result in benchmark("nplm_step"):
-        ours, peer = (result["candidates"][name] for name in ("nplm", "transformer"))
-        times = [one["seconds"] for one in (ours, peer)]
-        rows.append([label, *map(spread, times), f"{times[1]['median'] / times[0]['median']:.2f}"])
-    return table(" | NPLM, ms | Transformer, ms | speed of the NPLM ÷ the Transformer's", rows)
+        times = [result["candidates"][name]["seconds"] for name in ("nplm", "transformer")]
+        yield [label, *map(spread, times), f"{times[1]['median'] / times[0]['median']:.2f}"]

@@ -55,8 +55,15 @@ def mebibytes(number):
     return f"{number / 2**20:,.0f}" if number >= 10 * 2**20 else f"{number / 2**20:.1f}"
 
 
-def table(header, rows):
-    """Returns the lines of a Markdown table; `header` is one string, divided by " | "."""
-    names = header.split(" | ")
-    lines = [names, ["---"] * len(names), *rows]
-    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines).replace("|  |", "| |")
+def markdown(figures):
+    """Returns in Markdown what `figures()` yields: a sentence, or the header of a table and its rows.
+
+    A header is one string, divided by " | ". A string after the rows is a line of text below the table.
+    """
+    header, *rest = figures()
+    names, rows = header.split(" | "), [row for row in rest if not isinstance(row, str)]
+    if not rows:
+        return f"{header}\n"
+    lines = [f"| {' | '.join(map(str, line))} |\n" for line in (names, ["---"] * len(names), *rows)]
+    notes = [f"\n{note}\n" for note in rest if isinstance(note, str)]
+    return "".join([*lines, *notes]).replace("|  |", "| |")

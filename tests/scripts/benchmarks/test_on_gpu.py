@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.benchmarks import common, on_gpu
-from scripts.tables import gpu
+from scripts.tables import TABLES, gpu
 from tests.support import programs
 from tests.support.backends import BACKEND
 from tests.support.programs import ROOT, call, parsed
@@ -63,14 +63,14 @@ def rows_of(folder, monkeypatch, parts):
     (folder / "gpu").mkdir()
     (folder / "gpu" / "gpu.json").write_text(json.dumps(results))
     monkeypatch.setattr(gpu, "RESULTS", folder)
-    tables = gpu.gpu_tests, gpu.gpu_loss, gpu.gpu_training, gpu.gpu_words, gpu.gpu_recurrence
+    tables = [table for name, table in TABLES.items() if name.startswith("gpu_")]
     return [row for table in tables for row in table().splitlines()[2:] if row.startswith("| GPU")]
 
 
 @pytest.mark.once
 def test_a_table_without_figures_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "RESULTS", tmp_path)
-    assert gpu.gpu_tests() == "Not measured yet.\n"
+    assert TABLES["gpu_tests"]() == "Not measured yet.\n"
 
 
 @pytest.mark.once
