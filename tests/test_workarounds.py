@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.support.backends import BACKEND
+from tests.support.backends import BACKEND, graph_operations, torch_operations
 from tests.support.steps import apply
 
 on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="a workaround for TensorFlow")
@@ -20,27 +20,16 @@ on_torch = pytest.mark.skipif(BACKEND != "torch", reason="a workaround for torch
 X = np.random.default_rng(0).normal(size=(2, 5, 3)).astype("float32")
 
 
-def torch_operations(function):
+def names_of_operations(function):
     """Returns the names of the operations of torch that a function runs."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    names = []
-
-    class Record(TorchDispatchMode):
-        def __torch_dispatch__(self, operation, types, arguments=(), named=None):
-            names.append(operation._schema.name.removeprefix("aten::"))
-            return operation(*arguments, **(named or {}))
-
-    with Record():
-        function()
-    return names
+    return [name for name, _ in torch_operations(function)]
 
 
 @on_torch
 @pytest.mark.parametrize("name, kernel", [("Adam", "_fused_adam_"), ("SGD", "_fused_sgd_")])
 def test_keras_takes_no_fused_steps(name, kernel):
     optimizer, variable = getattr(keras.optimizers, name)(0.1), keras.Variable(np.ones(3))
-    names = torch_operations(lambda: apply(optimizer, [variable], [np.ones(3)]))
+    names = names_of_operations(lambda: apply(optimizer, [variable], [np.ones(3)]))
     assert kernel not in names, f"Keras' {name} is fused now: compare it with `fused_step`, and remove what it equals."
 
 
@@ -58,7 +47,7 @@ def test_fused_kernels_ignore_strides():
 def test_dense_adds_its_bias_in_a_second_pass():
     layer = keras.layers.Dense(4)
     layer.build(X.shape)
-    names = torch_operations(lambda: layer(ops.convert_to_tensor(X)))
+    names = names_of_operations(lambda: layer(ops.convert_to_tensor(X)))
     assert "add" in names and "addmm" not in names, (
         "Keras' Dense adds its bias within the product now: remove `_torch_call`."
     )
@@ -66,7 +55,7 @@ def test_dense_adds_its_bias_in_a_second_pass():
 
 @on_torch
 def test_dropout_draws_bernoulli_numbers():
-    names = torch_operations(lambda: keras.random.dropout(ops.convert_to_tensor(X), 0.5, seed=1))
+    names = names_of_operations(lambda: keras.random.dropout(ops.convert_to_tensor(X), 0.5, seed=1))
     assert any("bernoulli" in name for name in names), "Keras' dropout has changed: compare it with backend/dropout.py."
 
 
@@ -103,10 +92,7 @@ def test_a_slice_update_is_an_operation_of_xla():
     import tensorflow as tf
 
     specifications = [tf.TensorSpec([None, 4, 3]), tf.TensorSpec([None, 1, 3])]
-    graph = (
-        tf.function(lambda x, new: ops.slice_update(x, [0, 2, 0], new), specifications).get_concrete_function().graph
-    )
-    types = [operation.type for operation in graph.get_operations()]
+    types = graph_types(lambda x, new: ops.slice_update(x, [0, 2, 0], new), *specifications)
     assert any(name.startswith("Xla") for name in types), (
         "Keras' slice_update needs no XLA now: remove backend/slice_update.py."
     )
@@ -132,10 +118,7 @@ def test_loops_run_ten_steps_at_once():
 
 
 def graph_types(function, *arguments):
-    import tensorflow as tf
-
-    graph = tf.function(function, autograph=False).get_concrete_function(*arguments).graph
-    return [operation.type for operation in graph.get_operations()]
+    return [operation.type for operation in graph_operations(function, *arguments)]
 
 
 @on_tensorflow

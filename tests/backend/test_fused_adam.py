@@ -7,7 +7,8 @@ from keras import ops
 
 from keras_adaptive.backend.fused_adam import FusedAdam
 from keras_adaptive.backend.optimizer_step import apply_gradients
-from tests.support.backends import BACKEND
+from tests.support.backends import BACKEND, numpy
+from tests.support.closeness import all_close
 from tests.support.steps import apply
 
 OPTIMIZERS = {
@@ -40,19 +41,18 @@ def by_keras(optimizer, gradients, variables):
 
 
 def by_the_kernel(optimizer, gradients, variables):
-    apply_gradients(
-        optimizer, [ops.convert_to_tensor(one) for one in gradients], variables, ops.convert_to_tensor(True)
-    )
+    gradients = list(map(ops.convert_to_tensor, gradients))
+    apply_gradients(optimizer, gradients, variables, ops.convert_to_tensor(True))
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_steps_and_slots_are_the_ones_of_keras(name):
     expected, optimizer = trained(by_keras, OPTIMIZERS[name]())
     reached, fused = trained(by_the_kernel, OPTIMIZERS[name]())
-    for one, other in zip(reached, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
-    for one, other in zip(fused.variables, optimizer.variables, strict=True):
-        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-5, atol=1e-7)
+    all_close(reached, expected, rtol=2e-5, atol=1e-6)
+    all_close(
+        [numpy(one) for one in fused.variables], [numpy(one) for one in optimizer.variables], rtol=1e-5, atol=1e-7
+    )
 
 
 def test_an_optimizer_of_the_user_keeps_its_steps():

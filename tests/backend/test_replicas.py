@@ -1,7 +1,6 @@
-import pytest
-
 from keras_adaptive.backend import replicas
 from tests.support.backends import BACKEND
+from tests.support.refusals import refused
 
 
 def test_processes_that_keras_does_not_join_are_refused(monkeypatch):
@@ -17,7 +16,5 @@ def test_processes_that_keras_does_not_join_are_refused(monkeypatch):
     if BACKEND == "jax":
         replicas.check_summed_by_keras("A layer")
     else:
-        with pytest.raises(
-            ValueError, match=f"^A layer cannot be .* under {BACKEND}: use a `WordModel` .*: 2 processes"
-        ):
-            replicas.check_summed_by_keras("A layer")
+        message = f"^A layer cannot be .* under {BACKEND}: use a `WordModel` .*: 2 processes"
+        refused(replicas.check_summed_by_keras, "A layer", match=message)

@@ -1,12 +1,10 @@
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_adaptive.metrics import frequency_bins
 from keras_adaptive.metrics.frequency_bins import loss_by_bucket, loss_by_frequency
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.once
 
@@ -56,21 +54,10 @@ def test_sums_are_float64():
     assert loss_by_frequency([0.1, 0.2], [6, 6], COUNTS)[0]["nll"] == (0.1 + 0.2) / 2
 
 
-def test_example():
-    results = doctest.testmod(frequency_bins)
-    assert results.attempted and not results.failed
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"nll": [1.0, 2.0]}, "one shape"),
-        ({"targets": [7]}, r"in \[0, 7\), the length of `counts`. Received: ids from 7 to 7"),
-        ({"targets": [-1]}, "Received: ids from -1"),
-        ({"edges": [1, 10]}, "must begin with 0"),
-        ({"edges": [0, 10, 10]}, "increase"),
-    ],
-)
-def test_refuses(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        loss_by_frequency(**{"nll": [1.0], "targets": [1], "counts": COUNTS} | arguments)
+def test_refuses():
+    refused(loss_by_frequency, [1.0, 2.0], [1], COUNTS, match="one shape")
+    message = r"in \[0, 7\), the length of `counts`. Received: ids from 7 to 7"
+    refused(loss_by_frequency, [1.0], [7], COUNTS, match=message)
+    refused(loss_by_frequency, [1.0], [-1], COUNTS, match="Received: ids from -1")
+    refused(loss_by_frequency, [1.0], [1], COUNTS, edges=[1, 10], match="must begin with 0")
+    refused(loss_by_frequency, [1.0], [1], COUNTS, edges=[0, 10, 10], match="increase")

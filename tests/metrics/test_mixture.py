@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.metrics import mixture, mixture_nll, mixture_weights
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.once
 
@@ -57,14 +58,10 @@ def test_every_step_lowers_the_loss(monkeypatch):
 
 @pytest.mark.parametrize("weights", [[0.5], [0.5, 0.4], [1.5, -0.5], [np.nan, 0.5], [[0.5, 0.5]]])
 def test_weights_that_make_no_mean_are_refused(weights):
-    with pytest.raises(
-        ValueError,
-        match="`weights` must be 2 numbers, one for each model, that are at least 0 and add up to 1.*Received: ",
-    ):
-        mixture_nll(losses(2, 3), weights)
+    message = "`weights` must be 2 numbers, one for each model, that are at least 0 and add up to 1.*Received: "
+    refused(mixture_nll, losses(2, 3), weights, match=message)
 
 
 @pytest.mark.parametrize("nll", [[1.0, 2.0], [[1.0, np.inf]], np.zeros((2, 0))])
 def test_losses_that_have_no_best_weights_are_refused(nll):
-    with pytest.raises(ValueError, match=r"`nll` must hold finite numbers \(models, tokens\)"):
-        mixture_weights(nll)
+    refused(mixture_weights, nll, match=r"`nll` must hold finite numbers \(models, tokens\)")

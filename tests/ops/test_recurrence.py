@@ -7,12 +7,9 @@ from keras import ops
 from keras_adaptive.ops import forget_mult, lstm
 from tests.support import oracle
 from tests.support.backends import MODES, numpy, runner, value_and_gradients
+from tests.support.closeness import all_close, close, close_to_formula, normal, weighted
 
 BATCH, TIME, INPUT, UNITS, OUTPUT = 3, 5, 4, 6, 2
-
-
-def normal(*shape):
-    return np.random.default_rng(sum(shape)).normal(size=shape).astype("float32")
 
 
 def lstm_arguments(projected, bias=(4 * UNITS,)):
@@ -24,14 +21,7 @@ def lstm_arguments(projected, bias=(4 * UNITS,)):
 
 
 def pooling_arguments():
-    return [normal(BATCH, TIME, UNITS), oracle.sigmoid(normal(BATCH, TIME, UNITS + 1))[..., 1:], normal(BATCH, UNITS)]
-
-
-def weighted(function, library, *arguments):
-    """A number in which every value that the function returns has another weight."""
-    values = function(*arguments)
-    values = values if isinstance(values, tuple) else (values,)
-    return sum(library.sum(library.multiply(value, normal(*map(int, value.shape)))) for value in values)
+    return [normal(BATCH, TIME, UNITS), oracle.sigmoid(normal(BATCH, TIME, UNITS, seed=1)), normal(BATCH, UNITS)]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -46,11 +36,8 @@ def weighted(function, library, *arguments):
     ids=["lstm", "projected lstm", "lstm with a bias for each row", "forget_mult"],
 )
 def test_values_and_gradients_of_all_arguments_are_those_of_the_oracle(function, exact, arguments, mode):
-    found = value_and_gradients(functools.partial(weighted, function, ops), arguments, mode)
-    formula = functools.partial(weighted, exact, np)
-    np.testing.assert_allclose(found[0], formula(*arguments), rtol=1e-5)
-    for gradient, expected in zip(found[1], oracle.gradients(formula, arguments), strict=True):
-        np.testing.assert_allclose(gradient, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+    values, formula = functools.partial(weighted, function, ops), functools.partial(weighted, exact, np)
+    close_to_formula(values, formula, arguments, mode)
 
 
 def test_the_arguments_may_be_arrays():
@@ -67,8 +54,7 @@ def test_segments_continue_one_another(projected):
     first, h, c = run(x[:, :2], h, c)
     second, h, c = run(x[:, 2:], h, c)
     np.testing.assert_allclose(np.concatenate([first, second], axis=1), whole, atol=1e-6)
-    for one, other in zip((h, c), last, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+    all_close((h, c), last, atol=1e-6)
 
 
 @pytest.mark.parametrize("projected", [False, True])
@@ -88,17 +74,13 @@ def test_the_state_is_float32_whatever_the_dtype_of_the_input(projected):
 def test_bfloat16_is_near_float32():
     arguments = lstm_arguments(True)
 
-    def loss(*arguments):
-        y, h, c = lstm(
-            *[ops.cast(one, "bfloat16") for one in arguments[:4]], *arguments[4:6], ops.cast(arguments[6], "bfloat16")
-        )
-        return weighted(lambda: (ops.cast(y, "float32"), h, c), ops)
+    def narrow(*arguments):
+        x, kernel, recurrent_kernel, bias, projection = (ops.cast(arguments[n], "bfloat16") for n in (0, 1, 2, 3, 6))
+        y, h, c = lstm(x, kernel, recurrent_kernel, bias, *arguments[4:6], projection)
+        return ops.cast(y, "float32"), h, c
 
-    found = value_and_gradients(loss, arguments)
-    expected = value_and_gradients(functools.partial(weighted, lstm, ops), arguments)
-    np.testing.assert_allclose(found[0], expected[0], rtol=0.05)
-    for one, other in zip(found[1], expected[1], strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=0.05 * np.abs(other).max())
+    both = [functools.partial(weighted, values, ops) for values in (narrow, lstm)]
+    close(*(value_and_gradients(function, arguments) for function in both), 0.05, least=0.0)
 
 
 def test_published_lstm_with_dropped_recurrent_weights(golden):
@@ -110,18 +92,12 @@ def test_published_lstm_with_dropped_recurrent_weights(golden):
         return lstm(x, ops.transpose(kernel), recurrent, bias, arrays["in/h0"][0], arrays["in/c0"][0])
 
     scale = arrays["aux/mask"] / (1 - config["p"])
-    inputs = [
-        arrays["in/x"],
-        weight["weight_ih_l0"],
-        arrays["param/module.weight_hh_l0_raw"],
-        weight["bias_ih_l0"] + weight["bias_hh_l0"],
-    ]
+    inputs = [arrays["in/x"], weight["weight_ih_l0"], arrays["param/module.weight_hh_l0_raw"]]
+    inputs.append(weight["bias_ih_l0"] + weight["bias_hh_l0"])
     y, h, c = runner(lstm_of)(*inputs)
-    np.testing.assert_allclose(np.swapaxes(y, 0, 1), arrays["out/y"], atol=1e-6)
-    np.testing.assert_allclose(h, arrays["out/h_n"][0], atol=1e-6)
-    np.testing.assert_allclose(c, arrays["out/c_n"][0], atol=1e-6)
+    expected = [np.swapaxes(arrays["out/y"], 0, 1), arrays["out/h_n"][0], arrays["out/c_n"][0]]
+    all_close((y, h, c), expected, atol=1e-6)
     upstream = np.swapaxes(arrays["in/cot_out"], 0, 1)
     _, gradients = value_and_gradients(lambda *inputs: ops.sum(ops.multiply(lstm_of(*inputs)[0], upstream)), inputs)
     names = ("x", "module.weight_ih_l0", "module.weight_hh_l0_raw", "module.bias_ih_l0")
-    for name, gradient in zip(names, gradients, strict=True):
-        np.testing.assert_allclose(gradient, arrays[f"grad/{name}"], atol=1e-6)
+    all_close(gradients, [arrays[f"grad/{name}"] for name in names], atol=1e-6)

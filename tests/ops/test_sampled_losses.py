@@ -8,6 +8,7 @@ from keras_adaptive.ops import noise_contrastive_loss, sampled_cross_entropy
 from keras_adaptive.ops.sampling import LogUniform, first_different, number_of_candidates
 from tests.support import oracle
 from tests.support.backends import BACKEND, MODES, differentiated, largest_array, runner, value_and_gradients
+from tests.support.closeness import close
 
 ROWS, DIM, WORDS, SAMPLES = 7, 4, 12, 5
 TARGETS = np.array([3, 0, 11, -1, 7, 3, 5], "int32")  # 3, 0 and 7 are among the noise
@@ -33,16 +34,10 @@ def looked_up(loss, sampled=SAMPLED):
 
     def function(x, table, bias, targets, weights, target_counts, counts):
         sampled_values = (sampled[0], target_counts, counts)
-        return loss(
-            x, ops.take(table, places, axis=0), targets, weights, sampled_values, ops.take(bias, places, axis=0)
-        )
+        vectors, biases = (ops.take(one, places, axis=0) for one in (table, bias))
+        return loss(x, vectors, targets, weights, sampled_values, biases)
 
     return function
-
-
-def close(actual, expected, tolerance=5e-6):
-    for one, other in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * max(1.0, np.max(np.abs(other), initial=0.0)))
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
@@ -63,26 +58,20 @@ def exact(formula, tensors, counts=COUNTS):
 
 def test_value_and_gradients(case):
     run, formula = case
-    value, gradients = run(arrays())
-    expected, exact_gradients = exact(formula, arrays())
-    close([value, *gradients], [expected, *exact_gradients])
+    close(run(arrays()), exact(formula, arrays()))
 
 
 def test_a_word_without_an_expected_count_is_left_out(case):
     run, formula = case
     counts = COUNTS * np.array([1, 0, 1, 1, 0], "float32")  # 3 is a target
-    value, gradients = run(arrays(), counts)
-    expected, exact_gradients = exact(formula, arrays(), counts)
-    close([value, *gradients], [expected, *exact_gradients])
+    close(run(arrays(), counts), exact(formula, arrays(), counts))
 
 
 def test_large_logits_do_not_overflow(case):
     run, formula = case
     x, table, bias = arrays()
     tensors = [100 * x, table, 100 * bias]
-    value, gradients = run(tensors)
-    expected, exact_gradients = exact(formula, tensors)
-    close([value, *gradients], [expected, *exact_gradients])
+    close(run(tensors), exact(formula, tensors))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -90,9 +79,8 @@ def test_without_a_bias(loss):
     x, table, bias = arrays()
     places = np.concatenate([IDS, np.maximum(TARGETS, 0)])
     function = lambda x, table: LOSSES[loss](x, ops.take(table, places, axis=0), TARGETS, WEIGHTS, SAMPLED)  # noqa: E731
-    value, gradients = value_and_gradients(function, [x, table])
-    expected, exact_gradients = exact(ORACLES[loss], [x, table, 0 * bias])
-    close([value, *gradients], [expected, *exact_gradients[:2]])
+    expected, gradients = exact(ORACLES[loss], [x, table, 0 * bias])
+    close(value_and_gradients(function, [x, table]), (expected, gradients[:2]))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -101,7 +89,7 @@ def test_rows_that_do_not_count_may_hold_anything(loss):
     dirty = np.where((TARGETS < 0) | (WEIGHTS == 0), np.nan, x.T).T.astype("float32")
     run = differentiated(looked_up(LOSSES[loss]))
     clean, found = (run([one, table, bias], TARGETS, WEIGHTS, TARGET_COUNTS, COUNTS) for one in (x, dirty))
-    close([found[0], *found[1]], [clean[0], *clean[1]])
+    close(found, clean)
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("bfloat16", 2e-2), ("float16", 4e-3)])
@@ -112,8 +100,7 @@ def test_mixed_precision(loss, dtype, tolerance):
     function = looked_up(LOSSES[loss])
     run = differentiated(lambda x, *rest: function(ops.cast(x, dtype), *rest))
     value, gradients = run([x, table, bias], TARGETS, WEIGHTS, TARGET_COUNTS, COUNTS)
-    expected, exact_gradients = exact(ORACLES[loss], [x, table, bias])
-    close([value, *gradients], [expected, *exact_gradients], tolerance)
+    close((value, gradients), exact(ORACLES[loss], [x, table, bias]), tolerance)
     assert all(gradient.dtype == "float32" for gradient in gradients)
 
 
@@ -146,17 +133,18 @@ def test_tensorflow_computes_the_same(name):
 
     expected = value_and_gradients(peer, [x, table, bias])
     actual = differentiated(looked_up(LOSSES[name]))([x, table, bias], TARGETS, WEIGHTS, TARGET_COUNTS, COUNTS)
-    close([actual[0], *actual[1]], [expected[0], *expected[1]], 1e-6)
+    close(actual, expected, 1e-6)
 
 
 def test_it_approaches_the_cross_entropy_of_the_whole_vocabulary():
     """The mean over the noise approaches it with more noise words, and equals it if all words are drawn."""
     words, rows = 500, 20
+    ones = np.ones(rows, "float32")
     random = np.random.default_rng(1)
     x, table = (random.normal(size=(size, DIM)).astype("float32") for size in (rows, words))
     distribution = LogUniform(words)
     targets = np.minimum(random.zipf(1.2, rows) - 1, words - 1).astype("int32")
-    whole = oracle.linear_cross_entropy(x, table, targets, np.ones(rows))[0] / rows
+    whole = oracle.linear_cross_entropy(x, table, targets, ones)[0] / rows
 
     def errors(samples, repeats):
         def function(numbers):
@@ -164,16 +152,14 @@ def test_it_approaches_the_cross_entropy_of_the_whole_vocabulary():
             ids = ops.concatenate([noise.ids, targets])
             counts = noise.expected_counts(distribution.probabilities(ids))
             sampled = noise.ids, counts[samples:], ops.where(noise.found, counts[:samples], 0.0)
-            return sampled_cross_entropy(
-                x, ops.take(table, ids, axis=0), targets, np.ones(rows, "float32") / rows, sampled
-            )
+            return sampled_cross_entropy(x, ops.take(table, ids, axis=0), targets, ones / rows, sampled)
 
         run, size = runner(function), number_of_candidates(distribution, samples)
         return [run(random.random((2, size)).astype("float32")) - whole for _ in range(repeats)]
 
     few, more, most = (np.abs(np.mean(errors(samples, 10))) for samples in (20, 250, 480))
     assert few > 3 * more > 9 * most and most < 0.01 * whole
-    everything = np.arange(words), np.ones(rows, "float32"), np.ones(words, "float32")
+    everything = np.arange(words), ones, np.ones(words, "float32")
     vectors = np.concatenate([table, table[targets]])
-    total = runner(lambda x: sampled_cross_entropy(x, vectors, targets, np.ones(rows, "float32"), everything))(x)
+    total = runner(lambda x: sampled_cross_entropy(x, vectors, targets, ones, everything))(x)
     np.testing.assert_allclose(total / rows, whole, rtol=1e-6)

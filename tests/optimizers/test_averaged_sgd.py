@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.optimizers import AveragedSGD
+from tests.support.refusals import refused
 from tests.support.steps import apply
 
 
@@ -35,5 +36,5 @@ def test_the_config_is_complete():
 @pytest.mark.parametrize("arguments", [{"l2": -1}, {"patience": 0}])
 @pytest.mark.once
 def test_bad_arguments_are_refused(arguments):
-    with pytest.raises(ValueError, match="`l2` must not be negative and `patience` must be at least 1. Received: "):
-        AveragedSGD(**arguments)
+    message = "`l2` must not be negative and `patience` must be at least 1. Received: "
+    refused(AveragedSGD, **arguments, match=message)

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.optimizers import L2Adam
+from tests.support.refusals import refused
 from tests.support.steps import apply
 
 
@@ -36,13 +37,5 @@ def test_the_config_holds_the_penalty_and_epsilon(given, epsilon):
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(L2Adam(0.1, l2=0.5, **given)))
     assert type(copy) is L2Adam and copy.l2 == 0.5 and copy.epsilon == epsilon
 
-
-@pytest.mark.once
-def test_a_negative_penalty_is_refused():
-    with pytest.raises(ValueError, match="`l2` must not be negative. Received: l2=-1"):
-        L2Adam(l2=-1)
-
-
-@pytest.mark.once
-def test_the_default_rate():
     assert float(L2Adam().learning_rate) == pytest.approx(0.001)
+    refused(L2Adam, l2=-1, match="`l2` must not be negative. Received: l2=-1")

@@ -131,32 +131,39 @@ def _is_jaxpr(value):
 
 
 def _tensorflow_shapes(function, tensors):
-    import tensorflow as tf
-
-    graph = tf.function(function, autograph=False).get_concrete_function(*tensors).graph
-    graphs = [graph, *(graph._get_function(name).graph for name in graph._functions)]
-    for one in graphs:
-        for operation in one.get_operations():
-            for output in operation.outputs:
-                if output.shape.rank is not None:
-                    yield output.shape.as_list()
+    outputs = (output for operation in graph_operations(function, *tensors) for output in operation.outputs)
+    return [output.shape.as_list() for output in outputs if output.shape.rank is not None]
 
 
 def _torch_shapes(function, tensors):
-    import torch
+    results = keras.tree.flatten([result for _, result in torch_operations(function, *tensors)])
+    return [result.shape for result in results if hasattr(result, "shape")]
+
+
+def graph_operations(function, *arguments):
+    """Returns the operations of TensorFlow's graph of a function, and of the functions that it calls."""
+    import tensorflow as tf
+
+    graph = tf.function(function, autograph=False).get_concrete_function(*arguments).graph
+    graphs = [graph, *(graph._get_function(name).graph for name in graph._functions)]
+    return [operation for one in graphs for operation in one.get_operations()]
+
+
+def torch_operations(function, *arguments):
+    """Runs a function and returns `[(name, result)]` of the operations of torch."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    shapes = []
+    operations = []
 
     class Record(TorchDispatchMode):
         def __torch_dispatch__(self, operation, types, arguments=(), named=None):
             result = operation(*arguments, **(named or {}))
-            shapes.extend(part.shape for part in keras.tree.flatten(result) if isinstance(part, torch.Tensor))
+            operations.append((operation._schema.name.removeprefix("aten::"), result))
             return result
 
     with Record():
-        function(*tensors)
-    return shapes
+        function(*arguments)
+    return operations
 
 
 _SHAPES = {"jax": _jax_shapes, "tensorflow": _tensorflow_shapes, "torch": _torch_shapes}

@@ -30,13 +30,13 @@ def linear_cross_entropy(x, table, targets, weights, extra_logits=None, bias=Non
 
     The column `excluded[row]` of the table, if it is not −1, is not in the softmax of the row.
     """
-    x, table, weights = (np.asarray(array, "float64") for array in (x, table, weights))
+    x, table, weights = (np.asarray(array, np.result_type(array, "float64")) for array in (x, table, weights))
     logits = x @ table.T if bias is None else x @ table.T + np.asarray(bias, "float64")
     if excluded is not None:
         rows = np.flatnonzero(np.asarray(excluded) >= 0)
         logits[rows, np.asarray(excluded)[rows]] = -np.inf
     if extra_logits is not None:
-        logits = np.concatenate([logits, np.asarray(extra_logits, "float64")], axis=1)
+        logits = np.concatenate([logits, extra_logits], axis=1)
     log_probs = log_softmax(logits)
     inside = (targets >= 0) & (targets < logits.shape[1])
     weights, rows = np.where(inside, weights, 0.0), np.arange(len(x))

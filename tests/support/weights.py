@@ -45,11 +45,18 @@ def embedding_weights(embedding, read=value):
 
 
 def randomize(layer, seed=0):
-    """Gives every weight a random value, biases and norms too; the same on every backend."""
+    """Gives every weight a random value, biases and norms too, the same on every backend; returns the layer."""
     random = np.random.default_rng(seed)
     for variable in layer.trainable_variables:
-        size = 1.0 if len(variable.shape) == 1 else variable.shape[-1] ** -0.5
+        size = 1.0 if len(variable.shape) < 2 else variable.shape[-1] ** -0.5
         variable.assign(random.normal(0.0, size, variable.shape))
+    return layer
+
+
+def built(layer, dim=None, seed=0):
+    """Builds a layer of vectors of `dim` numbers, or of ids, and gives it random weights; returns the layer."""
+    layer.build((None, None) if dim is None else (None, None, dim))
+    return randomize(layer, seed)
 
 
 PUBLISHED_BLOCK = {  # ours -> the published name and whether to transpose

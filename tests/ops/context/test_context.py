@@ -9,12 +9,9 @@ from keras_adaptive.ops.context import averages
 from tests.support import oracle
 from tests.support.backends import BACKEND, MODES, largest_array, runner, value_and_gradients
 from tests.support.chunks import set_chunk_sizes
+from tests.support.closeness import close, close_to_formula, normal, weighted
 
 BATCH, DIM, UNITS = 2, 3, 4
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng((*shape, seed)).normal(size=shape).astype("float32")
 
 
 def windows(num_local, number, size):
@@ -71,22 +68,14 @@ def small_blocks(monkeypatch):
     set_chunk_sizes(monkeypatch, context_rows=3 * BATCH)
 
 
-def weighted(function, library, *arguments):
-    """A number in which every value that the function returns has another weight."""
-    return sum(library.sum(library.multiply(value, normal(*map(int, value.shape)))) for value in function(*arguments))
-
-
 MODES_OF_CASES = [(name, MODES[0]) for name in CASES] + [("several blocks after others", mode) for mode in MODES[1:]]
 
 
 @pytest.mark.parametrize("name, mode", MODES_OF_CASES)
 def test_values_and_gradients_of_all_arguments_are_those_of_the_oracle(name, mode):
     case = CASES[name]
-    found = value_and_gradients(functools.partial(weighted, case.values, ops), case.arguments, mode)
-    formula = functools.partial(weighted, case.exact, np)
-    np.testing.assert_allclose(found[0], formula(*case.arguments), rtol=1e-5)
-    for gradient, expected in zip(found[1], oracle.gradients(formula, case.arguments), strict=True):
-        np.testing.assert_allclose(gradient, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+    values, exact = functools.partial(weighted, case.values, ops), functools.partial(weighted, case.exact, np)
+    close_to_formula(values, exact, case.arguments, mode)
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="only its graphs have batches of unknown size")
@@ -107,10 +96,8 @@ def test_a_graph_that_knows_neither_batch_nor_length(name):
 
     values, found = gradients(*map(tf.constant, case.arguments))
     formula = lambda *arguments: sum((value**2).sum() for value in case.exact(*arguments))  # noqa: E731
-    for value, expected in zip(values, case.exact(*case.arguments), strict=True):
-        np.testing.assert_allclose(value, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
-    for gradient, expected in zip(found, oracle.gradients(formula, case.arguments), strict=True):
-        np.testing.assert_allclose(gradient, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+    close(values, case.exact(*case.arguments), 2e-6, least=0.0)
+    close(found, oracle.gradients(formula, case.arguments), 2e-6, least=0.0)
 
 
 @pytest.mark.parametrize("name", ["kernels", "several blocks"])
@@ -135,11 +122,9 @@ def test_no_array_has_the_size_of_the_concatenation(monkeypatch):
 
 def test_a_long_text_has_no_matrix_of_its_length():
     """24 tokens have two blocks, as many as 12."""
-    sizes = [
-        largest_array(functools.partial(weighted, case.values, ops), *case.arguments)
-        for case in (Case(length, 2, learned=1, reach=4) for length in (50, 100))
-    ]
-    assert sizes[1] <= 2.2 * sizes[0]
+    cases = [Case(length, 2, learned=1, reach=4) for length in (50, 100)]
+    short, long = (largest_array(functools.partial(weighted, case.values, ops), *case.arguments) for case in cases)
+    assert long <= 2.2 * short
 
 
 def test_bfloat16_is_near_float32():
@@ -149,8 +134,5 @@ def test_bfloat16_is_near_float32():
         values = case.values(*[ops.cast(one, "bfloat16") for one in arguments[:3]], *arguments[3:])
         return [ops.cast(value, "float32") for value in values]
 
-    found = value_and_gradients(functools.partial(weighted, narrow, ops), case.arguments)
-    expected = value_and_gradients(functools.partial(weighted, case.values, ops), case.arguments)
-    np.testing.assert_allclose(found[0], expected[0], rtol=0.05)
-    for one, other in zip(found[1], expected[1], strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=0.05 * np.abs(other).max())
+    both = [functools.partial(weighted, values, ops) for values in (narrow, case.values)]
+    close(*(value_and_gradients(function, case.arguments) for function in both), 0.05, least=0.0)
