@@ -3,19 +3,20 @@
 The pictures correspond to figures 3 and 4 of Merity et al. 2018, whose heat maps are triangulated surfaces.
 """
 
+import itertools
+
 import matplotlib.pyplot as plt
 import numpy as np
 
 from trainers import plots
 
 CELLS = 5  # number of cells along each axis of a heat map
-MOST_IMPORTANT = 3  # number of hyper-parameters whose pairs are drawn by default
+MOST_IMPORTANT = 3  # number of hyper-parameters whose pairs are drawn
 
 
-def draw_search(result, folder, pairs=None):
-    """Draws both pictures of a result of `search.analyze`, by default for all pairs of important hyper-parameters."""
-    names = list(result["importances"])[:MOST_IMPORTANT]
-    pairs = pairs or [(first, second) for i, first in enumerate(names) for second in names[i + 1 :]]
+def draw_search(result, folder):
+    """Draws both pictures of a result of `search.analyze`: all importances, and pairs of the largest ones."""
+    pairs = list(itertools.combinations(list(result["importances"])[:MOST_IMPORTANT], 2))
     plots.draw(plot_importances, folder / "importances.png", result)
     if pairs:
         plots.draw(plot_heat_maps, folder / "heat_maps.png", result, pairs)

@@ -13,9 +13,9 @@ The same command resumes after it was stopped, and trains only missing trials; a
 that run at the same time share the trials: each is one process, which trains one trial at a time. If a process is
 killed, the next process that looks for a trial resumes its trial.
 
---output_dir contains Optuna's study.db and the run folder trial_N of trial N. The command that trains the last trial
-writes search.json, importances.png and heat_maps.png. A trial that has diverged, or that is no better than a uniform
-guess, is in search.json too; the forest and the heat maps assign it the highest perplexity of the other trials.
+--output_dir contains the run folder trial_N of trial N, and its result, trial_N.json. The command that trains the last
+trial writes search.json, importances.png and heat_maps.png. A trial that has diverged, or that is no better than a
+uniform guess, is in search.json too; the forest and the heat maps assign it the highest perplexity of the others.
 """
 
 import contextlib
@@ -29,6 +29,7 @@ from absl import flags
 from keras_adaptive.files import write_json
 from keras_adaptive.metrics import perplexity
 from scripts.benchmarks import common
+from scripts.experiments import shared_study
 from trainers import train
 from trainers.experiments import checks
 from trainers.experiments.experiment import NOT_COMPARED, Experiment, row_length
@@ -49,17 +50,18 @@ def define_flags():
     flags.DEFINE_list("space", SPACE, "Hyper-parameters that vary: NAME:LOW:HIGH, separated by commas.")
     flags.DEFINE_integer("trials", 60, "Number of trials.", lower_bound=2)
     command_line.define_path("output_dir", "runs/search", "Folder of the study, the runs, the results and pictures.")
-    flags.DEFINE_list(
-        "pairs", None, "Pairs of hyper-parameters for heat maps, such as bptt:dim; by default the most important ones."
-    )
     command_line.define_path("results", None, "File to write instead of search.json. It needs a clean working tree.")
 
 
 def main():
-    shared_study, forest, plot_search = optional_modules()
+    try:
+        from scripts.experiments import forest, plot_search  # fails before the work begins
+    except ModuleNotFoundError as error:
+        if error.name.partition(".")[0] != "sklearn":
+            raise
+        raise ModuleNotFoundError('The search needs scikit-learn: pip install "keras_adaptive[search]".') from None
     common.check_results()
     space = shared_study.read_space(FLAGS.space)
-    pairs = read_pairs(space)
     base = check(space)
     corpus = train.open_corpus(base)
     study = shared_study.SharedStudy(FLAGS.output_dir, space, base.settings["seed"], settings(base, corpus))
@@ -67,7 +69,7 @@ def main():
     while train_trial(study, base, commit):
         pass
     with study.locked():
-        trials, missing = study.results()
+        trials, missing = study.results(FLAGS.trials)
         if missing:
             return print(f"Other commands train the last {missing} trials and write the results.", flush=True)
         result = {"machine": common.machine(), "settings": settings(base, corpus)}
@@ -75,32 +77,8 @@ def main():
         print_results(result)
         path = Path(FLAGS.results or f"{FLAGS.output_dir}/search.json")
         write_json(path, result)
-        plot_search.draw_search(result, path.parent, pairs)
+        plot_search.draw_search(result, path.parent)
         print(f"Written to {path}, with importances.png and heat_maps.png", flush=True)
-
-
-def optional_modules():
-    """Imports the modules that need packages of the extra `search`, so that errors occur before the work begins."""
-    try:
-        from scripts.experiments import forest, plot_search, shared_study
-    except ModuleNotFoundError as error:
-        package = error.name.partition(".")[0]
-        if package not in ("optuna", "sklearn"):
-            raise
-        raise ModuleNotFoundError(
-            f'The search needs Optuna and scikit-learn: pip install "keras_adaptive[search]". Missing: {package}.'
-        ) from None
-    return shared_study, forest, plot_search
-
-
-def read_pairs(space):
-    """Returns the pairs in --pairs, or None if the flag is not given."""
-    if FLAGS.pairs is None:
-        return None
-    pairs = [tuple(pair.split(":")) for pair in FLAGS.pairs]
-    if wrong := [":".join(pair) for pair in pairs if len(pair) != 2 or not set(pair) <= set(space)]:
-        raise ValueError(f"--pairs must be NAME:NAME of {', '.join(space)}. Received: --pairs={','.join(wrong)}.")
-    return pairs
 
 
 def check(space):
@@ -108,8 +86,8 @@ def check(space):
     if FLAGS.run_dir or FLAGS.summary:
         raise ValueError("--run_dir and --summary belong to trainers.train: omit them, and pass --output_dir.")
     base = Experiment.of_flags()
-    for end in ("low", "high"):
-        with given(run_dir=FLAGS.output_dir, **{name: getattr(bounds, end) for name, bounds in space.items()}):
+    for end in (0, 1):
+        with given(run_dir=FLAGS.output_dir, **{name: bounds[end] for name, bounds in space.items()}):
             checks.check_flags(Experiment.of_flags())
     return base
 
@@ -139,15 +117,15 @@ def settings(base, corpus):
 
 def train_trial(study, base, commit):
     """Trains or resumes a trial, and stores its result. Returns whether a trial was left."""
-    with study.claimed(FLAGS.trials, commit=commit) as trial:
-        if trial is None:
+    with study.claimed(FLAGS.trials) as number:
+        if number is None:
             return False
-        run = RunFolder(Path(FLAGS.output_dir, f"trial_{trial.number}"))
-        listed = " ".join(f"--{name}={value:.4g}" for name, value in trial.params.items())
-        print(f"== trial {trial.number} of {FLAGS.trials}: {listed}", flush=True)
-        with given(run_dir=str(run.path), **trial.params):
+        run, params = RunFolder(Path(FLAGS.output_dir, f"trial_{number}")), study.params(number)
+        listed = " ".join(f"--{name}={value:.4g}" for name, value in params.items())
+        print(f"== trial {number} of {FLAGS.trials}: {listed}", flush=True)
+        with given(run_dir=str(run.path), **params):
             with given(**lengths(base.settings, Experiment.of_flags().settings)):
-                study.tell(trial, best_perplexity(run))
+                study.tell(number, best_perplexity(run), commit=commit)
         shutil.rmtree(run.checkpoints, ignore_errors=True)  # a trial with a result is never resumed
     return True
 
@@ -187,7 +165,7 @@ def analyze(importances, trials, space, words):
     shares, lows, highs, r2 = importances(points, bounded)
     rows = {name: {"importance": shares[i], "low": lows[i], "high": highs[i]} for i, name in enumerate(space)}
     return {
-        "space": {name: [bounds.low, bounds.high] for name, bounds in space.items()},
+        "space": {name: list(bounds) for name, bounds in space.items()},
         "words": words,
         "failed": sum(value >= words for value in perplexities),
         "r2": r2,
