@@ -7,13 +7,7 @@ import numpy as np
 
 from keras_adaptive.data import EOS, UNK, ContextWindows, Corpus
 from keras_adaptive.data.batches.token_stream import cut, stream_bounds
-from keras_adaptive.metrics import (
-    loss_by_bucket,
-    loss_by_frequency,
-    positions_after,
-    probability_by_length,
-    probability_by_position,
-)
+from keras_adaptive.metrics import positions_after, probability_by_length, probability_by_position
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.models.reading import state_grows
 
@@ -176,24 +170,6 @@ def lengths(corpus: Corpus, split: str) -> dict[str, int]:
         known = {} if counts[UNK] else {"byte": int(counts @ sizes)}
     begins = list(map(corpus.unit.begins_character, words))
     return {**known, "character": int(counts[begins].sum()), "word": int(number + counts[EOS])}
-
-
-def by_frequency(nll: np.ndarray, words: np.ndarray, corpus: Corpus, edges: list[int] | None = None) -> list[dict]:
-    """Returns the mean losses in bins of the words' counts in the training text; see `loss_by_frequency`.
-
-    Args:
-        nll: Losses in nats, (words,).
-        words: Ids of the words whose counts define the bins, (words,). They may differ from the scored words, for
-            example if they precede them.
-        corpus: The `Corpus` of the words.
-        edges: Increasing counts at which a bin begins; the first is 0. Powers of ten by default.
-    """
-    return loss_by_frequency(nll, words, corpus.word_vocabulary.counts, edges)
-
-
-def by_bucket(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict]:
-    """Returns the mean losses in buckets by the words' counts in the training text; see `loss_by_bucket`."""
-    return loss_by_bucket(nll, words, corpus.word_vocabulary.counts)
 
 
 def _white_space(corpus):

@@ -31,7 +31,7 @@ from absl import flags
 from keras_adaptive import evaluation
 from keras_adaptive.data import EOS, UNK
 from keras_adaptive.files import check_result, read_json_lines, write_json
-from keras_adaptive.metrics import perplexity
+from keras_adaptive.metrics import loss_by_bucket, loss_by_frequency, perplexity
 from trainers.experiments.word_losses import Blocks, open_runs
 from trainers.support import command_line
 from trainers.support.tables import aligned
@@ -71,7 +71,7 @@ def analyze(run, split, pairs):
     losses = run.losses([(part, blocks) for part in SPLITS] + [(split, window(*pair)) for pair in pairs])
     plain = {part: losses[part, blocks] for part in SPLITS}
     nll, words, parameters = plain[split]
-    previous = np.append(EOS, words[:-1])
+    counts = run.corpus.word_vocabulary.counts
     return {
         "name": run.name,
         "path": str(run.folder.path),
@@ -84,9 +84,9 @@ def analyze(run, split, pairs):
         "bits": {part: float(losses.nll.mean()) / math.log(2) for part, losses in plain.items()},
         "perplexity": {part: perplexity(losses.nll.mean()) for part, losses in plain.items()},
         "perplexity_of_known": {part: perplexity_of_known(losses) for part, losses in plain.items()},
-        "by_frequency": evaluation.by_frequency(nll, words, run.corpus, EDGES),
-        "by_previous": evaluation.by_frequency(nll, previous, run.corpus, EDGES),
-        "by_bucket": evaluation.by_bucket(nll, words, run.corpus),
+        "by_frequency": loss_by_frequency(nll, words, counts, EDGES),
+        "by_previous": loss_by_frequency(nll, np.append(EOS, words[:-1]), counts, EDGES),
+        "by_bucket": loss_by_bucket(nll, words, counts),
         "by_position": evaluation.by_position(nll, words, run.corpus),
         "by_length": evaluation.by_length(nll, words, run.corpus),
         "contexts": [by_context(losses[split, window(*pair)], *pair) for pair in pairs],

@@ -26,9 +26,9 @@ import math
 from absl import flags
 
 from keras_adaptive.backend.checks import check_finite
-from keras_adaptive.evaluation import by_frequency, lengths
+from keras_adaptive.evaluation import lengths
 from keras_adaptive.files import check_result, write_json
-from keras_adaptive.metrics import perplexity
+from keras_adaptive.metrics import loss_by_frequency, perplexity
 from keras_adaptive.models.reading import reading_of, state_grows
 from trainers.experiments import ensembles
 from trainers.experiments.run_folder import RunFolder
@@ -114,7 +114,7 @@ def evaluate_one(run):
         "words": len(nll),
         "model": FLAGS.model,
         "within_vocabulary": getattr(model.word_output, "normalized", True),
-        "by_frequency": by_frequency(nll, words, corpus),
+        "by_frequency": loss_by_frequency(nll, words, corpus.word_vocabulary.counts),
     }
     counted = "{words:,} words in {tokens:,} tokens" if corpus.merges_sha256 else "{tokens:,} tokens"
     print(
