@@ -85,13 +85,8 @@ class Backup(keras.callbacks.Callback):
     def restore(self, model: keras.Model) -> str | None:
         """Sets a model and the stateful callbacks to the newest complete checkpoint.
 
-        A damaged checkpoint raises a warning, and the checkpoint before it is used.
-
-        Args:
-            model: The built and compiled model.
-
-        Returns:
-            The path of the checkpoint, or None if there is none.
+        A damaged checkpoint raises a warning, and the checkpoint before it is used. The model must be built and
+        compiled. Returns the path of the checkpoint, or None if there is none.
 
         Raises:
             ValueError: If no checkpoint is complete, or the newest belongs to another model or optimizer.

@@ -32,6 +32,8 @@ class Corpus:
     The tokens of a corpus of sub-words are pieces of words. Its folder also holds `merges.txt`, which defines the
     pieces, and the words themselves: `train.words`, … and their vocabulary, `words.txt`.
 
+    The splits are "train", "valid" and "test".
+
     Args:
         data_dir: Folder that `keras_adaptive.data.prepare` wrote.
 
@@ -65,26 +67,13 @@ class Corpus:
         return self.metadata["unit"]
 
     def tokens(self, split: str) -> np.ndarray | ShardedTokens:
-        """Returns the token ids of a split as one memory-mapped stream, in which `</s>` ends each line.
-
-        Args:
-            split: "train", "valid" or "test".
-
-        Returns:
-            An integer array (tokens,).
-        """
+        """Returns the token ids (tokens,) of a split as one memory-mapped stream, in which `</s>` ends each line."""
         return self._read_ids(split, "tokens")
 
     def words(self, split: str) -> np.ndarray | ShardedTokens:
-        """Returns the word ids of a split as one memory-mapped stream.
+        """Returns the ids (words,) in `word_vocabulary` of a split as one memory-mapped stream.
 
         For a corpus of words, these are the tokens.
-
-        Args:
-            split: "train", "valid" or "test".
-
-        Returns:
-            An integer array (words,) of ids in `word_vocabulary`.
         """
         return self._read_ids(split, "tokens" if self.merges_sha256 is None else "words")
 
@@ -116,9 +105,6 @@ class Corpus:
         """Verifies the checksums of the files of splits, and that their ids belong to the vocabulary.
 
         Each file is read once.
-
-        Args:
-            *splits: Any of "train", "valid" and "test".
 
         Raises:
             ValueError: If a file is missing, is shorter or differs from the file that `prepare` wrote, or contains an

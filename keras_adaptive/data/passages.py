@@ -92,13 +92,7 @@ def passage_bounds(words: np.ndarray, vocabulary: Vocabulary, length: int) -> tu
 def is_broad(words: np.ndarray, starts: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Returns whether each target occurs at least twice before in its passage, but not among the last 50 words.
 
-    Args:
-        words: Ids of a text, (words,).
-        starts: First position of each passage, (passages,).
-        targets: Last position of each passage, (passages,).
-
-    Returns:
-        A boolean array (passages,).
+    `words` (words,) are the ids of a text; `starts` and `targets` (passages,) are the first and the last positions.
 
     Example:
 

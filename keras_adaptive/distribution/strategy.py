@@ -14,14 +14,9 @@ class Strategy:
     Args:
         replicas: Number of parts into which the rows of a batch are divided.
         processes: Number of processes that train together.
-        process: Index of this process, from 0.
+        process: Index of this process, from 0. Process 0 writes the files.
         own_rows: Whether a process passes only its own rows to `fit`, not the whole batch.
         scope: Function without arguments that returns the context manager in which a model is built and trained.
-
-    Attributes:
-        replicas: Number of parts into which the rows of a batch are divided.
-        processes: Number of processes that train together.
-        process: Index of this process, from 0. Process 0 writes the files.
 
     Example:
 

@@ -24,9 +24,6 @@ class RunFolder:
 
     The folder contains flags.txt (the experiment, as a flagfile), vocabulary.txt, corpus.json, log.jsonl, tensorboard/,
     best.keras and last.keras, checkpoints/, and merges.txt for a corpus of sub-words.
-
-    Args:
-        path: Path of the folder.
     """
 
     def __init__(self, path):

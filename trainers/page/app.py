@@ -22,13 +22,7 @@ LIMITS, AT_ONCE = bodies.Limits(), 32
 
 
 class Page:
-    """The routes of the page for some runs.
-
-    Args:
-        runs: List of `ServedRun` with different names.
-        limits: A `Limits`.
-        at_once: Number of requests that may compute at once.
-    """
+    """The routes of the page for `ServedRun` objects of different names. At most `at_once` requests compute at once."""
 
     def __init__(self, runs, limits=LIMITS, at_once=AT_ONCE):
         self.runs = {run.name: run for run in runs}
@@ -146,11 +140,7 @@ class Page:
 class Lines(StreamingResponse):
     """A stream of JSON lines, which ends when the client disconnects.
 
-    Args:
-        first: The first value.
-        others: Asynchronous generator of the other values.
-        place: Context that is exited at the end.
-        page: The `Page`.
+    `others` is an asynchronous generator of the values after `first`; the context `place` is exited at the end.
     """
 
     media_type = "application/x-ndjson"

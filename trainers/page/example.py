@@ -9,12 +9,7 @@ SHORTEST, LONGEST = 200, 600  # characters of an example, if there are such line
 
 
 def example(codec, tokens):
-    """Returns the first lines of a text without unknown words, or its longest passage if they are too short.
-
-    Args:
-        codec: A `TextCodec`.
-        tokens: Array (tokens,) of ids, such as a split of a corpus.
-    """
+    """Returns the first lines of ids (tokens,) without unknown words, or the longest passage if they are too short."""
     lines, best = [], ""
     tokens = np.array(tokens[:SEARCHED])
     for line in np.split(tokens, np.flatnonzero(tokens == EOS) + 1):

@@ -27,11 +27,7 @@ class Guard:
     """ASGI middleware that refuses requests for other hosts and from other sites, and adds `HEADERS`.
 
     A hostile site whose name resolves to this machine's address (DNS rebinding) sends its own name as the host.
-    Therefore only addresses, `localhost` and the names in `hosts` are allowed.
-
-    Args:
-        app: The ASGI application.
-        hosts: Names by which the server is known, in lower case.
+    Therefore only addresses, `localhost` and the names in `hosts`, in lower case, are allowed.
     """
 
     def __init__(self, app, hosts=()):

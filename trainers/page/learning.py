@@ -15,11 +15,7 @@ DAMAGED = "a result of trainers.evaluate", "Remove it, or evaluate again."
 
 
 class Learning:
-    """Reads the files of a run folder, which may be training.
-
-    Args:
-        folder: A `RunFolder`.
-    """
+    """Reads the files of a `RunFolder`, which may be training."""
 
     def __init__(self, folder):
         self.folder = folder

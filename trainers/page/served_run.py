@@ -30,12 +30,7 @@ class ServedRun:
     """A run whose model is kept in memory.
 
     A run that trains and has no model yet is served with its learning curve only. One thread must call all methods that
-    use the model.
-
-    Args:
-        path: Path of the run folder.
-        name: Name on the page.
-        which: "best" or "last", which of its models.
+    use the model, the "best" or the "last" one of the run.
     """
 
     def __init__(self, path, name, which="best"):
@@ -143,16 +138,7 @@ class ServedRun:
         return text if self.codec.keeps_mark else text.removeprefix("\ufeff")
 
     def score(self, text, most, alternatives=ALTERNATIVES):
-        """Yields the record of each line, with the `pieces` to print.
-
-        Args:
-            text: The text.
-            most: Maximum number of words.
-            alternatives: Number of the most probable tokens to return at each position.
-
-        Raises:
-            HTTPException: If the text is too long.
-        """
+        """Yields the record of each line, with the `pieces` to print. A text has at most `most` words."""
         lines = [[*self.codec.tokenize(line), "</s>"] for line in self.lines_of(text)]
         check_size("The text", text, sum(map(len, lines)), most)
         computed = min(max(alternatives, ALTERNATIVES), len(self.codec.vocabulary))
@@ -166,17 +152,7 @@ class ServedRun:
     def generate(self, prompt, prefix, length, most, alternatives, **how):
         """Yields a dict for each token that continues a prompt and the tokens of `prefix`; `<unk>` is never drawn.
 
-        Args:
-            prompt: A text. Its last line is continued.
-            prefix: List of tokens that follow the prompt.
-            length: Number of tokens to generate.
-            most: Maximum number of words in the prompt.
-            alternatives: Number of the most probable tokens to return.
-            **how: The arguments of `TextModel.stream`.
-
-        Raises:
-            HTTPException: If the prompt is too long.
-            ValueError: If a token of the prefix is unknown.
+        The prompt has at most `most` words. The other arguments are those of `TextModel.stream`.
         """
         tokens = self.codec.tokenize(self._without_mark(prompt))
         read = len(tokens) + len(prefix) + 1  # with the `</s>` before the prompt

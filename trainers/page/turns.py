@@ -12,10 +12,8 @@ END = object()
 class Turns:
     """Runs all computation in one thread, one step of a request at a time.
 
-    A long request therefore delays a short one by a step only, and no two threads use a model.
-
-    Args:
-        most: Maximum number of requests that take turns. More are refused with status 503.
+    A long request therefore delays a short one by a step only, and no two threads use a model. At most `most` requests
+    take turns. More are refused with status 503.
     """
 
     def __init__(self, most):
@@ -29,11 +27,7 @@ class Turns:
 
     @contextlib.contextmanager
     def place(self):
-        """Takes one of the places until the block ends.
-
-        Raises:
-            HTTPException: If no place is free.
-        """
+        """Takes one of the places until the block ends."""
         if self.requests >= self.most:
             message = f"The server computes for {self.most} requests at once and takes no more. Try again in a moment."
             raise HTTPException(503, message, {"Retry-After": "1"})

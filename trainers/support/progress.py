@@ -9,11 +9,7 @@ EVERY, EVERY_OF_TRAINING = 10, 30  # seconds between two lines
 
 
 class Progress:
-    """Prints the progress of a computation and the remaining time, a line every few seconds.
-
-    Args:
-        what: Name of the counted items, such as "batches of valid".
-    """
+    """Prints the progress in items, such as "batches of valid", and the remaining time, a line every few seconds."""
 
     def __init__(self, what):
         self.what = what

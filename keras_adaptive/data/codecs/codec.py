@@ -50,12 +50,6 @@ class TextCodec:
     def load(cls, folder: str | os.PathLike) -> "TextCodec":
         """Reads the codec of a run or a corpus from `vocabulary.txt`, `corpus.json` and, for sub-words, `merges.txt`.
 
-        Args:
-            folder: Path of the folder.
-
-        Returns:
-            The `TextCodec`.
-
         Raises:
             ValueError: If a file is missing or damaged, or the files do not belong together.
         """
@@ -87,14 +81,9 @@ class TextCodec:
         return ([word] for word in words) if self.subwords is None else self.subwords.pieces(words)
 
     def encode(self, tokens: Iterable[str], extra: Sequence[str] = ()) -> np.ndarray:
-        """Returns the ids of tokens. Tokens outside the vocabulary get the id of `<unk>`.
+        """Returns the ids of tokens, int32 (tokens,). Tokens outside the vocabulary get the id of `<unk>`.
 
-        Args:
-            tokens: List of tokens.
-            extra: Words outside the vocabulary, whose ids follow it, as `LanguageModel.for_inference` expects.
-
-        Returns:
-            An int32 array (tokens,).
+        The words `extra` are outside the vocabulary, and their ids follow it, as `LanguageModel.for_inference` expects.
         """
         return self.vocabulary.encode(tokens, extra)
 
@@ -122,14 +111,7 @@ class TextCodec:
 
 
 def load_vocabulary(folder: str | os.PathLike, metadata: dict) -> Vocabulary:
-    """Reads the vocabulary of a run.
-
-    Args:
-        folder: Folder with `vocabulary.txt`.
-        metadata: Contents of its `corpus.json`, which `read_metadata` returns.
-
-    Returns:
-        The `Vocabulary`.
+    """Reads `vocabulary.txt` of the folder of a run, whose `metadata` `read_metadata` returns.
 
     Raises:
         ValueError: If `vocabulary.txt` differs from the vocabulary that `metadata` describes.
@@ -148,14 +130,9 @@ def load_vocabulary(folder: str | os.PathLike, metadata: dict) -> Vocabulary:
 
 
 def load_subwords(folder: str | os.PathLike, metadata: dict) -> Subwords | None:
-    """Reads the sub-words of a corpus or a run.
+    """Reads `merges.txt` of the folder of a corpus or a run, whose `metadata` `read_metadata` returns.
 
-    Args:
-        folder: Folder with `merges.txt`.
-        metadata: Contents of its `corpus.json`, which `read_metadata` returns.
-
-    Returns:
-        The `Subwords`, or `None` if the unit of the tokens is not the sub-word.
+    Returns `None` if the unit of the tokens is not the sub-word.
 
     Raises:
         ValueError: If `merges.txt` differs from the merges that `metadata` describes.

@@ -70,9 +70,6 @@ class Subwords:
             counts: Dict from words to their occurrences. Special words are ignored.
             merges: Number of merges to learn. Fewer are learned if no pair occurs twice.
 
-        Returns:
-            The `Subwords`.
-
         Raises:
             ValueError: If `merges` is below 1.
         """
@@ -126,11 +123,7 @@ class Subwords:
                 yield [word] if word in SPECIAL_WORDS else [self.symbols[i] for i in encoding.ids]
 
     def vocabulary(self, counts: dict[str, int]) -> Vocabulary:
-        """Returns the `Vocabulary` of all pieces, with their counts in a text.
-
-        Args:
-            counts: Dict from the words of the text to their occurrences.
-        """
+        """Returns the `Vocabulary` of all pieces, with their counts in a text whose words have these `counts`."""
         pieces = dict.fromkeys(self.symbols, 0)
         for count, parts in zip(counts.values(), self.pieces(counts), strict=True):
             for part in parts:

@@ -80,9 +80,6 @@ class Vocabulary:
             min_count: Smallest number of occurrences of a word to keep.
             multiple_of: The size is padded to a multiple of this number by words of count 0 (`madeupword0000`, …).
             max_words: Number of the most frequent words to keep. All by default.
-
-        Returns:
-            The `Vocabulary`.
         """
         if any(isinstance(word, np.generic) for word in counts):
             counts = {word.item() if isinstance(word, np.generic) else word: counts[word] for word in counts}

@@ -218,21 +218,10 @@ def prepare_public(
 
 
 def fetch_texts(name, download_dir, mirrors=(), report=print, checksums=True):
-    """Downloads and unpacks one of `PUBLIC_CORPORA` from the first mirror that has it.
+    """Downloads and unpacks one of `PUBLIC_CORPORA` from the first mirror that has it, as `prepare_public` does.
 
-    Args:
-        name: Key of `PUBLIC_CORPORA`.
-        download_dir: Folder for the archive and the texts. An archive that it already holds is used.
-        mirrors: Addresses to use instead of the public ones.
-        report: Function that is called with lines of progress.
-        checksums: Whether to refuse archives and texts that differ from the published checksums.
-
-    Returns:
-        The folder in `download_dir` with `train.txt`, `valid.txt` and `test.txt`, and for LAMBADA `control.txt`.
-
-    Raises:
-        ValueError: If `name` is unknown, or existing texts have another checksum.
-        OSError: If no mirror has the archive. The message names all mirrors.
+    Returns the folder in `download_dir` with `train.txt`, `valid.txt` and `test.txt`, and for LAMBADA `control.txt`. An
+    archive that `download_dir` already holds is used.
     """
     public = _named(name)
     texts = Path(download_dir, name)
