@@ -58,6 +58,4 @@ class SGDR(keras.callbacks.Callback):
         if logs is not None:
             logs["learning_rate"] = self.learning_rate
 
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        if logs is not None:
-            logs["learning_rate"] = self.learning_rate
+    on_epoch_end = on_train_batch_end

@@ -51,16 +51,7 @@ class StopOnSignal(keras.callbacks.Callback):
         # The handler of the other signal stays: Python prints a traceback if it is removed while that signal arrives.
         signal.signal(number, signal.SIG_DFL)
 
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        self._stop_if_asked()
-
-    def on_test_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        self._stop_if_asked()
-
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        self._stop_if_asked()
-
-    def _stop_if_asked(self):
+    def _stop_if_asked(self, *_, **__):
         received = self.all_reduce_max(int(self._received))
         if not received:
             return
@@ -73,3 +64,5 @@ class StopOnSignal(keras.callbacks.Callback):
             file=sys.stderr,
         )
         raise SystemExit(128 + received)
+
+    on_train_batch_end = on_test_batch_end = on_epoch_end = _stop_if_asked

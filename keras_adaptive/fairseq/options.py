@@ -5,7 +5,7 @@ import re
 import reprlib
 from functools import partial
 
-from keras_adaptive.fairseq.harmless import DATA, EVALUATION, OPTIMIZATION, TRAINING
+from keras_adaptive.fairseq.harmless import HARMLESS
 from keras_adaptive.fields import TEXT, Field, number, whole
 from keras_adaptive.layers import (
     AdaptiveEmbedding,
@@ -78,13 +78,13 @@ UNSUPPORTED = {
     "model_parallel_size": 1,
 }
 # Options of the model that do not affect what it computes once it is trained.
-HARMLESS = {
+HARMLESS_OF_MODEL = {
     "_name", "arch", "add_bos_token", "tpu", "decoder_layerdrop", "checkpoint_activations", "offload_activations",
     "min_params_to_wrap", "quant_noise_pq_block_size", "base_sublayers", "base_shuffle", "no_tie_adaptive_proj",
     "decoder_final_norm",
 }  # fmt: skip
-OF_MODEL = {*DEFAULTS, *UNSUPPORTED, *HARMLESS}
-ALL = OF_MODEL | TRAINING | OPTIMIZATION | DATA | EVALUATION
+OF_MODEL = {*DEFAULTS, *UNSUPPORTED, *HARMLESS_OF_MODEL}
+ALL = OF_MODEL | HARMLESS
 SECTIONS = (  # "args" is a namespace of all options
     "_name args common common_eval distributed_training dataset optimization checkpoint bmuf ema generation eval_lm "
     "interactive simul_type task"

@@ -83,10 +83,10 @@ def run(main, define_flags):
     command_line.run(checked, define_flags)
 
 
-def define_flags(repeats, help="Number of timed turns.", **model):
+def define_flags(repeats, **model):
     """Defines --backend, --repeats, --results and the flags of the model; see `define_model_flags`."""
     flags.DEFINE_enum("backend", "torch", BACKENDS, "Backend of Keras.")
-    flags.DEFINE_integer("repeats", repeats, help, lower_bound=1)
+    flags.DEFINE_integer("repeats", repeats, "Number of timed turns.", lower_bound=1)
     command_line.define_path("results", None, "JSON file to write. It needs a clean working tree.")
     define_model_flags(**model)
 

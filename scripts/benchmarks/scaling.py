@@ -9,6 +9,7 @@ byte 2·(devices − 1)/devices times from every device. Under `model_parallel`,
 cannot be omitted.
 """
 
+import itertools
 import json
 import sys
 
@@ -16,12 +17,13 @@ import numpy as np
 from absl import flags
 
 from scripts.benchmarks import common
+from scripts.benchmarks.step import fit_turn
 from scripts.benchmarks.virtual_devices import environments, make_devices, run_processes
 
 FLAGS = flags.FLAGS
 STRATEGIES = {"tensorflow": "mirrored", "jax": "data_parallel", "torch": "ddp"}
 PER_PROCESS = ("ddp", "multiworker")  # strategies with a process for each device
-SETTINGS = ("backend", "strategy", *common.MODEL_FLAGS, "length", "rows", "updates")
+SETTINGS = ("backend", "strategy", *common.MODEL_FLAGS, "length", "rows")
 MIB = 2**20
 
 
@@ -33,7 +35,6 @@ def define_flags():
     flags.DEFINE_list("devices", ["1", "2", "4"], "Numbers of devices.")
     flags.DEFINE_integer("length", 128, "Number of tokens in a block.", lower_bound=1)
     flags.DEFINE_integer("rows", 4, "Number of blocks in an update on each device.", lower_bound=1)
-    flags.DEFINE_integer("updates", 3, "Number of updates in a turn.", lower_bound=1)
     flags.DEFINE_integer("replica_of", 0, "Used internally: measure as one of this number of devices.", 0)
 
 
@@ -58,7 +59,7 @@ def replica():
         for name, function in (("update", counting), ("without sums", lambda tensors: tensors)):
             training_step.sum_over_replicas = tables.sum_over_replicas = function
             models.append(new_model())
-            turns[name] = updates(models[-1], strategy)
+            turns[name] = fit_turn(models[-1], strategy.shard(itertools.repeat(text(strategy.replicas))))
             turns[name]()  # traces and compiles with this function
         if FLAGS.strategy != "model_parallel" and sum(summed.values()) < held(models[0].trainable_variables):
             raise RuntimeError("The sums of gradients were not counted: they are made by another function.")
@@ -79,21 +80,6 @@ def new_model():
     model = common.build()
     model.compile(NAG(1e-3, momentum=0.99, global_clipnorm=0.1))
     return model
-
-
-def updates(model, strategy):
-    """Returns a function that trains for some updates by `fit` and returns the seconds of one."""
-    import time
-
-    batch = text(strategy.replicas)
-
-    def turn():
-        start = time.perf_counter()
-        data = strategy.shard(batch for _ in range(FLAGS.updates))
-        model.fit(data, steps_per_epoch=FLAGS.updates, shuffle=False, verbose=0)
-        return [(time.perf_counter() - start) / FLAGS.updates]
-
-    return turn
 
 
 def by_compiler(model):

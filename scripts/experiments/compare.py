@@ -33,6 +33,7 @@ from scripts.experiments import systems
 from trainers.experiments.experiment import Experiment
 from trainers.experiments.run_folder import RunFolder
 from trainers.support import command_line
+from trainers.support.tables import aligned
 
 FLAGS = flags.FLAGS
 ROOT = Path(__file__).parents[2]
@@ -168,26 +169,24 @@ def rare_loss(bins):
 
 def print_table(table):
     """Prints the mean of every column, and the standard deviation of perplexities if there are several seeds."""
-    width = max(map(len, table))
-    header = "".join(f"{name:>11}{'':8}" for name in PERPLEXITIES)
-    print(f"\n{'':{width}} {'seeds':>5} {'parameters':>13}{header} {'seconds':>8} {'rare':>6}")
+    rows = [["", "seeds", "parameters", *PERPLEXITIES, "seconds", "rare"]]
     for name, figures in table.items():
-        cells = [f"{name:{width}} {figures['seeds']:5} {figures['parameters']:13,}"]
-        for name in PERPLEXITIES:
-            mean, deviation = figures[name]["mean"], figures[name]["std"]
-            cells.append(f" {mean:10,.2f}" + (" " * 8 if deviation is None else f" ±{deviation:<6.2f}"))
-        print("".join(cells), f"{figures['seconds']['mean']:8,.0f} {figures['rare']['mean']:6.2f}")
+        scores = [figures[split] for split in PERPLEXITIES]
+        cells = [f"{one['mean']:,.2f}" + ("" if one["std"] is None else f" ±{one['std']:.2f}") for one in scores]
+        ends = f"{figures['seconds']['mean']:,.0f}", f"{figures['rare']['mean']:.2f}"
+        rows.append([name, figures["seeds"], f"{figures['parameters']:,}", *cells, *ends])
+    print("", *aligned(rows), sep="\n")
 
 
 def print_validations(table):
     """Prints the mean perplexity of each validation, with a column per system."""
     updates = sorted(set().union(*(figures["validations"] for figures in table.values())))
     if len(updates) > 2:
-        width = max(10, *map(len, table))
-        print("\n    update", *(f"{name:>{width}}" for name in table))
+        rows = [["update", *table]]
         for update in updates:
             values = (figures["validations"].get(update) for figures in table.values())
-            print(f"{update:10,}", *(f"{value['mean']:{width},.2f}" if value else " " * width for value in values))
+            rows.append([f"{update:,}", *(f"{value['mean']:,.2f}" if value else "" for value in values)])
+        print("", *aligned(rows), sep="\n")
 
 
 if __name__ == "__main__":

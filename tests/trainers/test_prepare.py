@@ -111,7 +111,7 @@ def test_a_public_corpus_is_downloaded_and_held_to_its_counts(folder, tmp_path, 
             file.write(path, f"tiny/wiki.{path.stem}.tokens")
     with LocalServer() as site:
         address = site.add("tiny.zip", archive.getvalue())
-        fields = {"mirrors": (address,), "published": published, "types": 4, "vocabulary": 8, "text_sums": {}}
+        fields = {"mirrors": (address,), "published": published, "types": 4, "text_sums": {}}
         monkeypatch.setitem(PUBLIC_CORPORA, "tiny", PUBLIC_CORPORA["wikitext-2"]._replace(**fields))
         flags = [f"--data_dir={tmp_path / 'data'}", f"--download_dir={tmp_path / 'downloads'}", "--source=tiny"]
         bad = pytest.raises(ValueError, match=r"test tokens 6 \(published: 7\)")

@@ -29,7 +29,6 @@ class PublicCorpus(NamedTuple):
         published: Dict from a split to the entries that `corpus.json` must have. Counts include one `</s>` per line.
         max_words: Number of the most frequent words to keep; None for all.
         types: Number of distinct words that are kept, including `<unk>` and `</s>`; None if it is not published.
-        vocabulary: Number of ids, which includes `<s>` and `<pad>` and is a multiple of 8; None if it is not published.
         archive_sums: Dict from the name of an archive to its published SHA-256.
         text_sums: Dict from a split to the published SHA-1 of its text, or from "all" for all texts together.
         sizes: Dict from a split to its size in bytes, if a single text contains all splits one after the other.
@@ -42,7 +41,6 @@ class PublicCorpus(NamedTuple):
     published: dict
     max_words: int | None = None
     types: int | None = None
-    vocabulary: int | None = None
     archive_sums: dict = {}
     text_sums: dict = {}
     sizes: dict = {}
@@ -92,7 +90,6 @@ PUBLIC_CORPORA = {
         min_count=1,
         published={"train": {"tokens": 103_227_021}, "valid": {"tokens": 217_646}, "test": {"tokens": 245_569}},
         types=267_735,
-        vocabulary=267_744,
         archive_sums={"wikitext-103-v1.zip": "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590"},
         text_sums={
             "train": "b7497e2dfe77e72cfef5e3dbc61b7b53712ac211",
@@ -111,7 +108,6 @@ PUBLIC_CORPORA = {
         min_count=1,
         published={"train": {"tokens": 2_088_628}, "valid": {"tokens": 217_646}, "test": {"tokens": 245_569}},
         types=33_278,
-        vocabulary=33_280,
         archive_sums={"wikitext-2-v1.zip": "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c"},
         text_sums={
             "train": "863f29c46ef9d167fff4940ec821195882fe29d1",
@@ -161,7 +157,6 @@ PUBLIC_CORPORA = {
         max_words=60_000,
         published={"train": {"million_words": 203}, "valid": {"lines": 4_869}, "test": {"lines": 5_153}},
         types=60_002,
-        vocabulary=60_008,
         archive_sums={"lambada-dataset.tar.gz": "8fbe499096ddbdcbbd0cac406861b5026fb451d15b8fe04e0e4f3d082f2ad5d7"},
     ),
 }
@@ -298,7 +293,6 @@ def _check_counts(public, texts, corpus):
     }
     if public.types and corpus.metadata["min_count"] == public.min_count:
         pairs["types"] = public.types, np.count_nonzero(corpus.word_vocabulary.counts)
-        pairs["vocabulary"] = public.vocabulary, len(corpus.word_vocabulary)
     wrong = [
         f"{what.replace('_', ' ')} {actual:,} (published: {expected:,})"
         for what, (expected, actual) in pairs.items()

@@ -26,7 +26,7 @@ def down():
 @pytest.fixture
 def tiny(monkeypatch):
     """A public corpus of four words; `tiny(**fields)` changes what is published about it."""
-    corpus = PublicCorpus((), MEMBERS, 1, TOKENS, types=7, vocabulary=16)
+    corpus = PublicCorpus((), MEMBERS, 1, TOKENS, types=7)
 
     def change(**fields):
         monkeypatch.setitem(PUBLIC_CORPORA, "tiny", corpus._replace(**fields))

@@ -40,7 +40,7 @@ def small(site, tiny):
 
     def change(**fields):
         mirrors = (site.add("lambada.tar.gz", packed(tarred(NOVELS, "w"))),)
-        fields = {"published": PUBLISHED, "max_words": 2, "types": 4, "vocabulary": 8, **fields}
+        fields = {"published": PUBLISHED, "max_words": 2, "types": 4, **fields}
         tiny(mirrors=mirrors, members=MEMBERS, **fields)
 
     return change
@@ -62,7 +62,7 @@ def test_novels_become_the_training_text_and_rare_words_unknown(small, tmp_path)
     [
         ({"published": {**PUBLISHED, "train": {"million_words": 203}}}, "train million words 0.0 (published: 203)"),
         ({"published": {**PUBLISHED, "test": {"lines": 5_153}}}, "test lines 2 (published: 5,153)"),
-        ({"max_words": 9, "types": 11, "vocabulary": 16}, "types 6 (published: 11)"),
+        ({"max_words": 9, "types": 11}, "types 6 (published: 11)"),
     ],
     ids=["words", "passages", "types"],
 )

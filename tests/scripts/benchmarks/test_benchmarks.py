@@ -25,7 +25,7 @@ PROGRAMS = {  # of a benchmark, or of one of its cases
         *("--vocabulary_sizes=900,2000", "--dim=8", "--rows=12", "--num_samples=20", "--repeats=1", "--nomemory"),
     ],
     "step": [*WORDS, *BODY, "--length=16", "--batch_size=2", "--repeats=1", "--dtype=mixed_bfloat16"],
-    "scaling": [*WORDS, *BODY, "--devices=2", "--length=8", "--rows=1", "--updates=1", "--repeats=1"],
+    "scaling": [*WORDS, *BODY, "--devices=2", "--length=8", "--rows=1", "--repeats=1"],
     "generation": [*WORDS, "--tail_shares=0.26", "--dim=64", "--batch_sizes=3", "--k=5", "--repeats=1"],
     "generation --case=cache": [*WORDS, *BODY, "--lengths=4", "--repeats=1"],
     "generation --case=word": [*WORDS, *BODY, "--tail_shares=0.26", "--words=2", "--repeats=1"],
