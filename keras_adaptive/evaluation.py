@@ -144,14 +144,8 @@ def lengths(corpus: Corpus, split: str) -> dict[str, int]:
     The end of a line counts as one of each unit. In a corpus of characters or bytes, white space separates words; for
     bytes, this is the white space of ASCII. In other corpora, the tokenizer defines the words, and may separate
     punctuation from them. The numbers of bytes of two corpora of a text therefore always agree, and the numbers of
-    words agree only if the tokenizer is "whitespace".
-
-    Args:
-        corpus: A `Corpus`.
-        split: "train", "valid" or "test".
-
-    Returns:
-        Dict with the numbers of `"byte"`, `"character"` and `"word"`, as far as they are known.
+    words agree only if the tokenizer is "whitespace". The units are "byte", "character" and "word", as far as their
+    numbers are known.
     """
     known = {"byte": corpus.metadata["splits"][split]["text_bytes"]}
     if not corpus.unit.is_character:
@@ -185,13 +179,8 @@ def by_position(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict
     last *The*. This approximates the start of a sentence, where "the" would not. The count continues after the end of
     the sentence and of the line. The end of a line counts as a word.
 
-    Args:
-        nll: Losses of the words in nats, (words,), which `word_losses` returns.
-        words: Ids of the words, (words,), which `word_losses` returns.
-        corpus: The `Corpus` of the words.
-
-    Returns:
-        The list of `probability_by_position` for the first 20 positions. It is empty if no word follows a *The*.
+    `nll` and `words` (words,) are what `word_losses` returns for the corpus. The list is `probability_by_position` of
+    the first 20 positions. It is empty if no word follows a *The*.
 
     Reference:
         Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 1.
@@ -210,14 +199,8 @@ def by_length(nll: np.ndarray, words: np.ndarray, corpus: Corpus) -> list[dict]:
 
     A word is two or more of the letters A to Z and a to z between white space. The end of a line is white space.
 
-    Args:
-        nll: Losses of the characters in nats, (characters,), which `word_losses` returns.
-        words: Ids of the characters, (characters,), which `word_losses` returns.
-        corpus: The `Corpus` of the characters.
-
-    Returns:
-        The list of `probability_by_length` for words of at most 12 letters. It is empty for a corpus of words or
-        sub-words.
+    `nll` and `words` (characters,) are what `word_losses` returns for the corpus. The list is `probability_by_length`
+    of words of at most 12 letters. It is empty for a corpus of words or sub-words.
 
     Reference:
         Merity, Keskar and Socher, An Analysis of Neural Language Modeling at Multiple Scales, 2018, figure 2.

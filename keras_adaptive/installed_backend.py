@@ -11,13 +11,10 @@ MISSING = 'No backend of Keras is installed: pip install "keras_adaptive[jax]", 
 
 
 def installed_backend() -> str | None:
-    """Returns the backend to run on: the choice of Keras if it is installed, otherwise the first installed one.
+    """Returns the backend to run on: the choice of Keras if it is installed, otherwise the first installed one or None.
 
     Keras reads the environment variable KERAS_BACKEND, or else the file keras.json in its folder. Keras writes this
     file itself, and then it names tensorflow.
-
-    Returns:
-        The name of the backend, or None if no backend is installed.
     """
     if os.environ.get("KERAS_BACKEND"):
         return os.environ["KERAS_BACKEND"]
@@ -31,11 +28,7 @@ def installed_backend() -> str | None:
 
 
 def choose_backend() -> None:
-    """Sets KERAS_BACKEND to an installed backend, unless Keras is imported already.
-
-    Raises:
-        ModuleNotFoundError: If no backend is installed.
-    """
+    """Sets KERAS_BACKEND to an installed backend, which must exist, unless Keras is imported already."""
     if "keras" in sys.modules:
         return
     if (backend := installed_backend()) is None:

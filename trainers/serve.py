@@ -55,11 +55,7 @@ def main():
 
 
 def listen(host, port):
-    """Returns a listening socket.
-
-    Raises:
-        ValueError: If the address cannot be used, or accepts connections from any host but is not in `EVERYBODY`.
-    """
+    """Returns a listening socket, unless the address accepts connections from any host but is not in `EVERYBODY`."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.create_server((host, port), family=family, backlog=CONNECTIONS)

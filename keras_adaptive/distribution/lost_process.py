@@ -14,13 +14,7 @@ def lost_process(error: BaseException) -> str | None:
     """Returns the message of an error if it means that another process of the training was lost, else None.
 
     The class of the error depends on the backend: a `RuntimeError` under torch and JAX, an error of `tf.errors` under
-    TensorFlow.
-
-    Args:
-        error: An exception that `fit` raised.
-
-    Returns:
-        At most 200 characters of the message, or None.
+    TensorFlow. At most 200 characters of the message are returned.
 
     Example:
 

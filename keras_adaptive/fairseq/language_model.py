@@ -51,14 +51,7 @@ def load_language_model(
 
 
 def build_language_model(checkpoint: Checkpoint, vocabulary: Vocabulary) -> LanguageModel:
-    """Builds the language model that a checkpoint describes, with its weights.
-
-    Args:
-        checkpoint: A `Checkpoint`, which `read_checkpoint` returns.
-        vocabulary: The `Vocabulary` that belongs to it.
-
-    Returns:
-        A `LanguageModel`.
+    """Builds the language model that a checkpoint describes, with its weights and the vocabulary that belongs to it.
 
     Raises:
         ValueError: If the checkpoint uses an option that is not supported, has tensors that do not match its options or

@@ -163,10 +163,9 @@ def check_weights(model, weights):
         raise ValueError(f"The tensors do not match the model that the options describe. {listed}.")
 
 
-def _listed(names, most=5):
+def _listed(names):
     """Returns the first names, separated by commas, and the number of omitted ones."""
-    left_out = [f"and {len(names) - most} more"] if len(names) > most else []
-    return ", ".join([*names[:most], *left_out])
+    return ", ".join([*names[:5], *([f"and {len(names) - 5} more"] if names[5:] else [])])
 
 
 def _untied(tensors, weights):
@@ -180,16 +179,10 @@ def _untied(tensors, weights):
 
 
 def to_state_dict(model: LanguageModel) -> dict[str, Any]:
-    """Returns the weights of a language model as a state dict of fairseq's newest version.
+    """Returns the weights of a language model as a state dict of fairseq's newest version, torch tensors by name.
 
     A model from `load_language_model` yields the numbers of its checkpoint. A tensor that input and output share has
-    several names, as in fairseq.
-
-    Args:
-        model: A `LanguageModel` whose body is a `TransformerDecoder`.
-
-    Returns:
-        Dict from names to torch tensors.
+    several names, as in fairseq. The body must be a `TransformerDecoder`.
 
     Raises:
         ValueError: If fairseq has no such model. The message names the reason.

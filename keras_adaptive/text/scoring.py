@@ -24,10 +24,10 @@ def score_lines(
     reporter: Callable | None = None,
     reading: Reading | None = None,
 ) -> Iterator[list[np.ndarray]]:
-    """Yields the scores of every line, which starts after a `</s>`.
+    """Yields the scores of every line, which starts after a `</s>`, as a list of arrays (tokens, …).
 
-    Lines of up to 512 tokens are scored together. A long line is scored alone, since the others would be padded to its
-    length.
+    The arrays are those of `LanguageModel.score` or, with alternatives, of `LanguageModel.alternatives`. Lines of up to
+    512 tokens are scored together. A long line is scored alone, since the others would be padded to its length.
 
     Args:
         model: A `LanguageModel`.
@@ -37,10 +37,6 @@ def score_lines(
         reporter: Function that is called for each long line and returns a function `(scored, total)` of the numbers of
             tokens. Optional.
         reading: The `Reading` that defines the windows of each line, by default of `trained_length` tokens. Optional.
-
-    Yields:
-        A list of arrays (tokens, …), as `LanguageModel.score` or, with alternatives, `LanguageModel.alternatives`
-        returns them.
     """
     rows = [(np.append(EOS, own[:-1]), ids) for own, ids in zip(inputs, targets)]
     reading = reading or reading_of(model)

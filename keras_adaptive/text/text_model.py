@@ -174,11 +174,9 @@ class TextModel:
         return perplexity_of(self.score(as_list(texts), batch_size=batch_size))  # type: ignore[arg-type]
 
     def next_words(self, prompt: str, k: int = 10) -> list[tuple[str, float]]:
-        """Returns the words that most probably follow a prompt, and their probabilities, in descending order.
+        """Returns the k words, or pieces, that most probably follow a prompt, and their probabilities.
 
-        Args:
-            prompt: A string. The empty one is the beginning of a line.
-            k: Number of words, or pieces of words.
+        The empty prompt is the beginning of a line.
         """
         (ids,) = self._prompts([self._tokens(prompt)])
         log_probs, best = self.model.next_words(ids[None], k, reading=self.reading)

@@ -11,9 +11,6 @@ def read(flagfiles, data_dir, subword_dir=None):
 
     A flagfile may be a pattern such as "configs/books_comparison/*.flags", which stands for all matching files. A
     system whose name begins with "bpe" reads the corpus of sub-words.
-
-    Raises:
-        ValueError: If a flagfile is missing, two flagfiles have the same name, or a system needs `subword_dir`.
     """
     systems = {}
     for path in (Path(path) for pattern in flagfiles for path in sorted(glob.glob(pattern)) or [pattern]):

@@ -17,17 +17,11 @@ LARGEST_SEED = 2**53 - 1  # the largest integer that JavaScript represents exact
 
 
 class Limits(NamedTuple):
-    """Limits of a request.
+    """Limits of a request."""
 
-    Args:
-        characters: Maximum number of characters in a text.
-        words: Maximum number of words between white space in a text. Ten times as many tokens are allowed.
-        length: Maximum number of tokens to generate.
-    """
-
-    characters: int = 20_000
-    words: int = 2_000
-    length: int = 500
+    characters: int = 20_000  # in a text
+    words: int = 2_000  # between white space in a text; ten times as many tokens are allowed
+    length: int = 500  # number of tokens to generate
 
 
 def text_of(most, least=1):
@@ -80,11 +74,7 @@ def largest(limits):
 
 
 async def read_body(request, most):
-    """Returns the bytes of the body of a request.
-
-    Raises:
-        HTTPException: If the body is too large, takes too long to arrive or is not declared as JSON.
-    """
+    """Returns the bytes of the body of a request, which must be declared as JSON, arrive in time and be short."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":  # forms of other sites cannot send this type
         raise HTTPException(400, f"`Content-Type` must be application/json. Received: Content-Type={kind[:80]!r}.")
@@ -103,10 +93,7 @@ async def read_body(request, most):
 def parse(body, expected):
     """Returns the fields of a JSON object, `{name: value}`, with defaults for missing fields.
 
-    Lone surrogates become U+FFFD.
-
-    Raises:
-        HTTPException: If the body is not such an object. The message names the field.
+    Lone surrogates become U+FFFD. An `HTTPException` names the field that is missing or wrong.
     """
     try:
         values = json.loads(body.decode("utf-8"), parse_constant=_refuse)

@@ -41,12 +41,7 @@ class ServedRun:
 
     @functools.cached_property
     def trained(self):
-        """The model as it was trained, read on the first use.
-
-        Raises:
-            HTTPException: If the run trains and has no model yet.
-            ValueError: If the run has no model, or a damaged one.
-        """
+        """The model as it was trained, read on the first use."""
         if not self._has_model and self.learning.is_training():
             raise HTTPException(503, f"The run {self.name!r} has no model yet: wait for its first validation.")
         return self.folder.model(self._which)
@@ -179,11 +174,7 @@ class ServedRun:
         return tokens[0] if len(tokens) == 1 else name
 
     def warm_up(self):
-        """Reads the model and runs every computation once, so that the first request waits for no compiler.
-
-        Raises:
-            ValueError: If the run has no model and no training that will write one.
-        """
+        """Reads the model and runs every computation once, so that the first request waits for no compiler."""
         if not self._has_model and self.learning.is_training():
             return
         for lines, words in WARM_UP:

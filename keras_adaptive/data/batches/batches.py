@@ -38,14 +38,9 @@ class Batches:
             raise ValueError(f"`seed` must not be negative. Received: seed={seed}.")
 
     def batch(self, t: int) -> tuple:
-        """Returns the batch of an update.
+        """Returns the batch of update t, counted from 0: `(inputs, targets, weights)`, each (rows, length).
 
-        Args:
-            t: Number of the update, counted from 0.
-
-        Returns:
-            `(inputs, targets, weights)`, each (rows, length). In batches of streams, `inputs` is `(inputs, begins)`:
-            `begins` (rows,) marks the rows that begin a new text.
+        In batches of streams, `inputs` is `(inputs, begins)`: `begins` (rows,) marks the rows that begin a new text.
         """
         return self._batch(*self._place(t))
 
