@@ -1,19 +1,16 @@
 """The page of small runs in Chromium, driven by Playwright. scripts/test.sh has a stage of its own for these tests."""
 
-import contextlib
 import json
 import os
 import shutil
-import threading
 
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from keras_adaptive.data import Vocabulary
 from tests.support.browser import EXAMPLE
+from tests.support.served import served, write_run
 from tests.support.tiny import WORDS, language_model, system
-from trainers import serve
-from trainers.experiments.run_folder import RunFolder
 from trainers.page.app import Page
 from trainers.page.bodies import Limits
 from trainers.page.served_run import ServedRun
@@ -27,26 +24,14 @@ EVALUATION["by_frequency"] += [{"low": 10, "high": None, "tokens": 40, "nll": 2.
 expect.set_options(timeout=15_000)
 
 
-def write_run(path, model):
-    vocabulary = Vocabulary(WORDS, COUNTS)
-    facts = {"size": len(vocabulary), "sha256": vocabulary.sha256}
-    run = RunFolder(path)
-    path.mkdir()
-    metadata = {"source": "none", "tokenizer": "whitespace", "unit": "word", "vocabulary": facts}
-    run.write("--dim=8\n--length=8\n--updates=100\n", vocabulary, metadata)
-    model.trained_length = 8
-    model.save(path / "best.keras")
-    (path / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in CURVE), encoding="utf-8")
-    (path / "evaluation_valid.json").write_text(json.dumps(EVALUATION), encoding="utf-8")
-
-
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     """The folder of the runs `words`, `tied` and `cnn`."""
     folder = tmp_path_factory.mktemp("runs")
-    write_run(folder / "words", language_model())
-    write_run(folder / "tied", system("ASM-T"))
-    write_run(folder / "cnn", system("CNN"))
+    for name, model in {"words": language_model(), "tied": system("ASM-T"), "cnn": system("CNN")}.items():
+        run = write_run(folder / name, model, Vocabulary(WORDS, COUNTS), flags="--dim=8\n--length=8\n--updates=100\n")
+        (run.path / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in CURVE), encoding="utf-8")
+        (run.path / "evaluation_valid.json").write_text(json.dumps(EVALUATION), encoding="utf-8")
     return folder
 
 
@@ -55,14 +40,8 @@ def address(folder):
     """The address of a server of the runs, for texts of 50 words at most."""
     page = Page([ServedRun(folder / name, name) for name in ("words", "tied", "cnn")], Limits(2000, 50, 30))
     page.runs["words"].example = EXAMPLE  # as from a corpus
-    page.warm_up()
-    with contextlib.closing(serve.listen("127.0.0.1", 0)) as listening:
-        server = serve.server(page.app())
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
+    with served(page) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,10 @@
 import keras
 import pytest
 
-from keras_adaptive.data import prepare
 from tests.support.programs import call
 from tests.support.quickstart import SHRUNK
-from tests.support.text import write_zipf
+from tests.support.served import write_runs
+from tests.support.text import prepared, write_zipf
 from trainers import train
 from trainers.experiments.run_folder import RunFolder
 
@@ -30,9 +30,8 @@ def models_read_once():
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
-    folder = write_zipf(tmp_path_factory.mktemp("text"), words=80)
-    prepare(folder, folder / "corpus", min_count=1)
-    return folder / "corpus"
+    """The folder of a corpus of 80 made-up words at most."""
+    return prepared(write_zipf(tmp_path_factory.mktemp("text"), words=80)).data_dir
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +41,9 @@ def trained(corpus, tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("runs") / "run"
     call(train, *SHRUNK, "--tensorboard", f"--data_dir={corpus}", f"--run_dir={run_dir}")
     return run_dir
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """Paths of small runs of every unit, by name."""
+    return write_runs(tmp_path_factory.mktemp("runs"))

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from keras_adaptive import evaluation
-from keras_adaptive.data import EOS, SPLITS, UNK, prepare
+from keras_adaptive.data import EOS, UNK, prepare
 from keras_adaptive.models import transformer_lm
-from tests.support import programs
 from tests.support.programs import call
-from tests.support.text import write_zipf
+from tests.support.refusals import refused
+from tests.support.text import prepared, write_zipf
 from tests.support.weights import randomize
 from trainers import analyze
 from trainers.experiments.run_folder import RunFolder
@@ -32,26 +32,18 @@ LOG = [
 ]
 
 
-def prepared(folder, seed=1, **kwargs):
+def zipf(folder, seed=1):
     """A corpus of words by Zipf's law, eight tokens a line with the `</s>`; `seed` is that of valid and test."""
-    write_zipf(folder, words=20, line=LINE - 1, seed=0, held_out_seed=seed)
-    return prepare(folder, folder / "corpus", min_count=1, **kwargs)
-
-
-def save_model(run_dir, corpus, seed):
-    model = transformer_lm(len(corpus.vocabulary), dim=8, num_blocks=1, num_heads=2, ffn_dim=8, cutoffs=(4,), factor=2)
-    randomize(model, seed)
-    model.save(run_dir / "best.keras")
+    return prepared(write_zipf(folder, words=20, line=LINE - 1, seed=0, held_out_seed=seed))
 
 
 def make_run(run_dir, corpus, **settings):
     """The folder of a run as trainers.train leaves it, but for the content of its model."""
     run_dir.mkdir(parents=True)
     settings = {"data_dir": corpus.data_dir, "length": LINE, "tail_dropout": 0.0, **settings}
-    (run_dir / "flags.txt").write_text("".join(f"--{name}={value}\n" for name, value in settings.items()))
+    flags = "".join(f"--{name}={value}\n" for name, value in settings.items())
+    RunFolder(run_dir).write(flags, corpus.vocabulary, corpus.metadata)
     (run_dir / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in LOG))
-    (run_dir / "corpus.json").write_text(json.dumps(corpus.metadata))
-    corpus.vocabulary.save(run_dir / "vocabulary.txt")
     (run_dir / "best.keras").write_bytes(b"a model")
     return run_dir
 
@@ -64,7 +56,7 @@ def analysis_of(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    return prepared(tmp_path_factory.mktemp("corpora") / "text")
+    return zipf(tmp_path_factory.mktemp("text"))
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +64,10 @@ def analysed(corpus, tmp_path_factory):
     """(the folder of everything, what came out) for two runs of different weights."""
     folder = tmp_path_factory.mktemp("runs")
     runs = [make_run(folder / name, corpus, tail_dropout=rate) for name, rate in (("one", 0.0), ("two", 0.1))]
+    sizes = {"dim": 8, "num_blocks": 1, "num_heads": 2, "ffn_dim": 8, "cutoffs": (4,), "factor": 2}
     for seed, run in enumerate(runs):
-        save_model(run, corpus, seed)
+        randomize(model := transformer_lm(len(corpus.vocabulary), **sizes), seed)
+        model.save(run / "best.keras")
     return folder, analysis_of(folder / "out", "--contexts=0,4", "--lengths=8,12", *runs)
 
 
@@ -134,10 +128,7 @@ def test_unknown_words_may_be_left_out():
 
 def test_the_previous_word_is_the_one_before(tmp_path, evaluations, monkeypatch):
     """Each word has a frequency of its own: "a" 1,000 and more, "b" 100, "c" 10, the end of the line 1."""
-    (tmp_path / "text").mkdir()
-    for split, text in (("train", ["a"] * 2000 + ["b"] * 200 + ["c"] * 20), ("valid", "abca"), ("test", "abca")):
-        (tmp_path / "text" / f"{split}.txt").write_text(" ".join(text) + "\n")
-    corpus = prepare(tmp_path / "text", tmp_path / "corpus", min_count=1)
+    corpus = prepared(tmp_path / "text", "a b c a\n", train=2000 * "a " + 200 * "b " + 20 * "c " + "\n")
     run = make_run(tmp_path / "run", corpus)
     losses = np.array([1.0, 2.0, 4.0, 8.0, 16.0])  # of a b c a </s>, after </s> a b c a
     monkeypatch.setattr(evaluation, "word_losses", lambda *_, **__: (losses, np.asarray(corpus.tokens("valid"))))
@@ -160,16 +151,12 @@ def test_the_previous_word_is_the_one_before(tmp_path, evaluations, monkeypatch)
 )
 def test_positions_and_bits(tmp_path, evaluations, monkeypatch, capsys, units, measure, by_position, by_length):
     """The token at place i of `The at` and the end of the line has the probability 1 / (i + 1)."""
-    (tmp_path / "text").mkdir()
-    for split in SPLITS:
-        (tmp_path / "text" / f"{split}.txt").write_text("The at")
-    corpora = [prepare(tmp_path / "text", tmp_path / unit, tokenizer=unit, min_count=1) for unit in units]
+    corpora = [prepared(tmp_path / unit, "The at", tokenizer=unit) for unit in units]
     tokens = len(corpora[0].tokens("valid"))
     nll = np.log(np.arange(1.0, tokens + 1))
     monkeypatch.setattr(evaluation, "word_losses", lambda _, corpus, split, *__, **___: (nll, corpus.tokens(split)))
-    analysis = analysis_of(
-        tmp_path / "out", *(make_run(tmp_path / f"run_{corpus.data_dir.name}", corpus) for corpus in corpora)
-    )
+    runs = [make_run(tmp_path / f"run_of_{unit}", corpus) for unit, corpus in zip(units, corpora)]
+    analysis = analysis_of(tmp_path / "out", *runs)
     assert analysis["measure"] == measure
     for run in analysis["runs"]:
         assert run["bits"] == dict.fromkeys(["valid", "test"], pytest.approx(nll.mean() / math.log(2)))
@@ -261,7 +248,7 @@ def test_losses_of_another_model_or_text_are_not_used(corpus, tmp_path, evaluati
     assert analysed_anew() == all_of_it
     assert analysed_anew() == []
     last = 6
-    other = prepared(tmp_path / "text", seed=2)
+    other = zipf(tmp_path / "text", seed=2)
     (run / "flags.txt").write_text(f"--data_dir={other.data_dir}\n--length=8\n")
     assert analysed_anew() == all_of_it
 
@@ -313,21 +300,19 @@ def test_runs_of_one_name_are_told_apart(corpus, tmp_path):
 def test_what_cannot_be_compared_is_refused_before_any_work(corpus, tmp_path, monkeypatch, arguments, message):
     monkeypatch.setattr(RunFolder, "model", lambda *_: pytest.fail("a model was loaded"))
     places = {"RUN": make_run(tmp_path / "run", corpus)}
-    places["OTHER"] = make_run(tmp_path / "other", prepared(tmp_path / "text", seed=2))
+    places["OTHER"] = make_run(tmp_path / "other", zipf(tmp_path / "text", seed=2))
     places["FEW"] = make_run(tmp_path / "few", prepare(corpus.data_dir.parent, tmp_path / "rare", min_count=30))
     places["UNTRAINED"] = make_run(tmp_path / "untrained", corpus)
     (places["UNTRAINED"] / "best.keras").unlink()
     for name, place in places.items():
         arguments = [argument.replace(name, str(place)) for argument in arguments]
-    with pytest.raises(ValueError, match=message):
-        analysis_of(tmp_path / "out", *arguments)
+    refused(analyze, f"--output_dir={tmp_path}/out", *arguments, match=message)
     assert not (tmp_path / "out").exists()
 
 
 def test_runs_that_count_words_otherwise_are_refused():
     runs = [{"path": name, "words": {"valid": words}, "settings": {}} for name, words in (("a", 10), ("b", 11))]
-    with pytest.raises(ValueError, match="b has other words than a .* with the same --tokenizer"):
-        analyze.compare(runs, "valid")
+    refused(analyze.compare, runs, "valid", match="b has other words than a .* with the same --tokenizer")
 
 
 def test_pictures_are_in_the_folder(analysed):
@@ -339,10 +324,3 @@ def test_pictures_are_in_the_folder(analysed):
         image = plt.imread(folder / "out" / f"{name}.png")
         assert image.shape[0] > 200 and image.shape[1] > 1000
         assert len(np.unique(image[..., 0])) > 20  # of red
-
-
-@pytest.mark.processes
-def test_command_says_in_one_line_what_is_wrong(tmp_path):
-    done = programs.run("-m", "trainers.analyze", f"--output_dir={tmp_path / 'out'}", tmp_path / "missing")
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith(f"analyze: {tmp_path / 'missing'} holds no run")

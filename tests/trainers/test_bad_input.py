@@ -6,9 +6,9 @@ import shutil
 import pytest
 from absl import flags
 
+from keras_adaptive.data import load_corpus
 from tests.support.quickstart import SHRUNK
 from tests.support.refusals import refused
-from tests.support.text import prepared, write_zipf
 from tests.support.tiny import language_model
 from trainers import analyze, evaluate, generate, plot, prepare, score, train
 from trainers.experiments.experiment import Experiment
@@ -25,17 +25,12 @@ CHAR_CNN = ["--input=char_cnn", "--notie_words"]
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return prepared(write_zipf(tmp_path_factory.mktemp("text"), words=80))
-
-
-@pytest.fixture(scope="module")
 def finished(corpus, tmp_path_factory):
     """The folder of a run that was not trained, with what evaluation reads."""
     run = RunFolder(tmp_path_factory.mktemp("runs") / "run")
-    experiment = Experiment.of_arguments([*SHRUNK[:1], "--length=8", "--warmup=0", f"--data_dir={corpus.data_dir}"])
-    with run.claimed(experiment, corpus):
-        language_model(vocabulary_size=len(corpus.vocabulary)).save(run.path / "best.keras")
+    experiment = Experiment.of_arguments([*SHRUNK[:1], "--length=8", "--warmup=0", f"--data_dir={corpus}"])
+    with run.claimed(experiment, load_corpus(corpus)):
+        language_model(vocabulary_size=80).save(run.path / "best.keras")
         (run.path / "log.jsonl").write_text('{"update": 1, "loss": 1.0}\n{"update": 1, "val_loss": 1.0}\n')
     return run.path
 
@@ -79,7 +74,7 @@ TRAINING = [
 
 @pytest.mark.parametrize("arguments, match", TRAINING, ids=lambda one: repr(one)[:40])
 def test_flags_that_cannot_train_leave_no_run(corpus, tmp_path, arguments, match):
-    arguments = [*SHRUNK, f"--data_dir={corpus.data_dir}", f"--run_dir={tmp_path}/run", *arguments]
+    arguments = [*SHRUNK, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run", *arguments]
     refused(train, *arguments, match=match)
     assert not (tmp_path / "run").exists()
 
@@ -100,7 +95,7 @@ def test_flags_of_what_training_never_reaches_are_refused(tmp_path, arguments, m
 
 
 def test_an_error_before_the_first_update_gives_the_folder_back(corpus, tmp_path, monkeypatch):
-    arguments = [*SHRUNK, f"--data_dir={corpus.data_dir}", f"--run_dir={tmp_path}/run"]
+    arguments = [*SHRUNK, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
 
     def begins_and_fails(model, backup, batches, every, epochs, valid, callbacks):
         for callback in callbacks:
@@ -113,8 +108,8 @@ def test_an_error_before_the_first_update_gives_the_folder_back(corpus, tmp_path
         refused(train, *arguments, match="shows only now")
     assert not (tmp_path / "run").exists()
     run = RunFolder(tmp_path / "run")
-    experiment = Experiment.of_arguments([SHRUNK[0], "--warmup=0", f"--data_dir={corpus.data_dir}"])
-    with pytest.raises(ValueError, match="diverged"), run.claimed(experiment, corpus):
+    experiment = Experiment.of_arguments([SHRUNK[0], "--warmup=0", f"--data_dir={corpus}"])
+    with pytest.raises(ValueError, match="diverged"), run.claimed(experiment, load_corpus(corpus)):
         (run.path / "log.jsonl").write_text("{}\n")
         raise ValueError("diverged")
     assert (run.path / "flags.txt").exists() and (run.path / "log.jsonl").exists()  # what was trained stays
@@ -198,97 +193,75 @@ def test_bad_flags_of_prepare(corpus, tmp_path, arguments, match):
     for kind, contents in DICTIONARIES.items():
         (tmp_path / kind).write_bytes(contents)
     arguments = [argument.replace("FOLDER", str(tmp_path)) for argument in arguments]
-    source = f"--source={corpus.data_dir.parent}"
+    source = f"--source={corpus.parent}"
     refused(prepare, source, "--processes=1", f"--data_dir={tmp_path}/new", *arguments, match=match)
     assert not (tmp_path / "new").exists()
 
 
-def edited(name, old, new):
-    return lambda run: (run / name).write_bytes((run / name).read_bytes().replace(old, new))
-
-
-def written(name, content):
-    return lambda run: (run / name).write_bytes(content)
-
-
-def linked(name):
-    def link(run):
-        (run / name).unlink()
-        (run / name).symlink_to("/dev/zero")
-
-    return link
-
-
-DAMAGE = {
-    "flags: none": (written("flags.txt", b""), evaluate, "flags.txt must hold --NAME=VALUE lines only"),
-    "flags: no text": (written("flags.txt", b"\xff\n"), evaluate, "flags.txt is not a text in UTF-8"),
-    "flags: one less": (edited("flags.txt", b"--length=8\n", b""), evaluate, "must hold --length=NUMBER"),
-    "flags: no number": (edited("flags.txt", b"--length=8", b"--length=a"), evaluate, "flags.txt must hold --length"),
-    "flags: another file": (
-        edited("flags.txt", b"--length=8", b"--flagfile=/a"),
-        evaluate,
-        "Received: '--flagfile=/a'",
-    ),
-    "flags: unknown": (
-        edited("flags.txt", b"--length=", b"--width=1\n--length="),
-        analyze,
-        "Unknown command .* 'width'",
-    ),
-    "flags: huge": (
-        edited("flags.txt", b"--dim=", b"--dim=" + b"9" * 30),
-        analyze,
-        "does not hold the flags of a run: flag --dim=9",
-    ),
-    "flags: a device": (linked("flags.txt"), evaluate, "holds no run .flags.txt is missing"),
-    "words: none": (written("vocabulary.txt", b""), generate, "vocabulary.txt: the vocabulary is empty"),
-    "words: a huge count": (edited("vocabulary.txt", b"w1 ", b"w1 " + HUGE), generate, "vocabulary.txt:1: expected"),
-    "words: a device": (linked("vocabulary.txt"), generate, "holds no run .vocabulary.txt is missing"),
-    "corpus: a device": (linked("corpus.json"), generate, "holds no run .corpus.json is missing"),
-    "model: half": (
-        written("best.keras", b"PK\3\4"),
-        generate,
-        "best.keras is not a saved LanguageModel, or is damaged",
-    ),
-    "model: of another run": (
-        lambda run: language_model(vocabulary_size=16).save(run / "best.keras"),
-        generate,
-        "best.keras is the model of another run: it has 16 words, and vocabulary.txt of this run 80",
-    ),
-    "model: more words than those of the run": (
-        lambda run: language_model(vocabulary_size=160).save(run / "best.keras"),
-        evaluate,
-        "best.keras is the model of another run: it has 160 words",
-    ),
-    "model: a device": (linked("best.keras"), generate, "best.keras is not a saved .* a folder or a device"),
-    "log: a list": (written("log.jsonl", b"[]\n"), plot, "log.jsonl:1: not a JSON object"),
-    "log: zeros": (edited("log.jsonl", b"loss", b"\0\0\0\0"), plot, "log.jsonl:1: not a JSON object"),
-    "log: no text": (written("log.jsonl", b"\xff\n"), plot, "log.jsonl is not a file of JSON lines"),
-    "log: other values": (written("log.jsonl", b'{"loss": [], "update": {}}\n'), plot, "log.jsonl is not a result"),
-    "log: a device": (linked("log.jsonl"), plot, "log.jsonl is not a .* a folder or a device"),
-    "evaluation: a list": (written("evaluation_valid.json", b"[]"), plot, "evaluation_valid.json is not a result"),
-    "evaluation: no bins": (written("evaluation_valid.json", b'{"by_frequency": 3}'), plot, "evaluation_valid.json is"),
-    "scores: no words": (written("score.jsonl", b'{"tokens": 3}\n'), plot, "score.jsonl is not a result"),
-    "losses: no zip": (
-        written("losses_valid_8_context_0.npz", b"none"),
-        analyze,
-        "losses_valid.* is not a file of losses",
-    ),
+DEVICE = "/dev/zero"
+DAMAGE = {  # of a file: its contents, a replacement in them, a model of so many words, or a device
+    "flags.txt": [
+        (b"", evaluate, "flags.txt must hold --NAME=VALUE lines only"),
+        (b"\xff\n", evaluate, "flags.txt is not a text in UTF-8"),
+        ((b"--length=8\n", b""), evaluate, "must hold --length=NUMBER"),
+        ((b"--length=8", b"--length=a"), evaluate, "flags.txt must hold --length"),
+        ((b"--length=8", b"--flagfile=/a"), evaluate, "Received: '--flagfile=/a'"),
+        ((b"--length=", b"--width=1\n--length="), analyze, "Unknown command .* 'width'"),
+        ((b"--dim=", b"--dim=" + HUGE), analyze, "does not hold the flags of a run: flag --dim=9"),
+        (DEVICE, evaluate, "holds no run .flags.txt is missing"),
+    ],
+    "vocabulary.txt": [
+        (b"", generate, "vocabulary.txt: the vocabulary is empty"),
+        ((b"w1 ", b"w1 " + HUGE), generate, "vocabulary.txt:1: expected"),
+        (DEVICE, generate, "holds no run .vocabulary.txt is missing"),
+    ],
+    "corpus.json": [(DEVICE, generate, "holds no run .corpus.json is missing")],
+    "best.keras": [
+        (b"PK\3\4", generate, "best.keras is not a saved LanguageModel, or is damaged"),
+        (16, generate, "is the model of another run: it has 16 words, and vocabulary.txt of this run 80"),
+        (160, evaluate, "best.keras is the model of another run: it has 160 words"),
+        (DEVICE, generate, "best.keras is not a saved .* a folder or a device"),
+    ],
+    "log.jsonl": [
+        (b"[]\n", plot, "log.jsonl:1: not a JSON object"),
+        (b'{"update": 10}\n{"update" 20}\n', plot, "log.jsonl:2: not a JSON object"),
+        ((b"loss", b"\0\0\0\0"), plot, "log.jsonl:1: not a JSON object"),
+        (b"\xff\n", plot, "log.jsonl is not a file of JSON lines"),
+        (b'{"loss": [], "update": {}}\n', plot, "log.jsonl is not a result"),
+        (DEVICE, plot, "log.jsonl is not a .* a folder or a device"),
+    ],
+    "evaluation_valid.json": [
+        (b"[]", plot, "evaluation_valid.json is not a result"),
+        (b'{"by_frequency": 3}', plot, "evaluation_valid.json is"),
+    ],
+    "score.jsonl": [(b'{"tokens": 3}\n', plot, "score.jsonl is not a result")],
+    "losses_valid_8_context_0.npz": [(b"none", analyze, "losses_valid.* is not a file of losses")],
 }
+DAMAGED = [(name, *case) for name, cases in DAMAGE.items() for case in cases]
 
 
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_run_is_named(finished, tmp_path, kind):
-    damage, program, match = DAMAGE[kind]
+def damage(path, change):
+    if change == DEVICE:
+        path.unlink()
+        path.symlink_to(DEVICE)
+    elif isinstance(change, int):
+        language_model(vocabulary_size=change).save(path)
+    else:
+        path.write_bytes(path.read_bytes().replace(*change) if isinstance(change, tuple) else change)
+
+
+@pytest.mark.parametrize("name, change, program, match", DAMAGED, ids=lambda one: repr(one)[:40])
+def test_a_damaged_run_is_named(finished, tmp_path, name, change, program, match):
     run = shutil.copytree(finished, tmp_path / "run")
-    damage(run)
-    arguments = [run, f"--output_dir={tmp_path}/analysis"] if program is analyze else [f"--run_dir={run}"]
-    refused(program, *([run] if program is plot else arguments), match=match)
+    damage(run / name, change)
+    arguments = {analyze: [run, f"--output_dir={tmp_path}/analysis"], plot: [run]}.get(program, [f"--run_dir={run}"])
+    refused(program, *arguments, match=match)
 
 
 def test_a_log_that_has_lost_its_validations_does_not_say_that_training_diverged(finished, tmp_path):
     (tmp_path / "log.jsonl").write_text(json.dumps({"loss": 1.0}) + "\n")
-    with pytest.raises(ValueError, match="log.jsonl contains no validation, but the run is complete"):
-        train.print_result(Experiment.of_run(RunFolder(finished)), RunFolder(tmp_path))
+    complete = Experiment.of_run(RunFolder(finished)), RunFolder(tmp_path)
+    refused(train.print_result, *complete, match="log.jsonl contains no validation, but the run is complete")
 
 
 COMMANDS = [

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +12,10 @@ from keras_adaptive import fairseq
 from keras_adaptive.data import TextCodec, Vocabulary, load_corpus
 from keras_adaptive.data import prepare as prepare_text
 from keras_adaptive.evaluation import word_losses
-from tests.support.programs import call
+from tests.support.programs import ROOT, call
 from tests.support.refusals import refused
 from tests.support.runs import evaluated, scored
+from tests.support.text import write_splits
 from trainers import convert, evaluate, generate, prepare
 from trainers.experiments.run_folder import RunFolder
 
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.once
 
 torch = pytest.importorskip("torch")
 
-ROOT = Path(__file__).parents[2]
 FILES = ROOT / "tests" / "golden"
 PUBLISHED = [f"--checkpoint={FILES}/transformer_lm_fairseq.pt", f"--dictionary={FILES}/dict.txt"]
 
@@ -31,12 +30,9 @@ PUBLISHED = [f"--checkpoint={FILES}/transformer_lm_fairseq.pt", f"--dictionary={
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     """Lines of words of the dictionary and one that is unknown."""
-    folder, random = tmp_path_factory.mktemp("text"), np.random.default_rng(1)
-    words = Vocabulary.load(FILES / "dict.txt").words[4:204]
-    for split in ("train", "valid", "test"):
-        lines = [" ".join(["zebra", *random.choice(words, random.integers(0, 9))]) for _ in range(9)]
-        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder
+    random, words = np.random.default_rng(1), Vocabulary.load(FILES / "dict.txt").words[4:204]
+    lines = [" ".join(["zebra", *random.choice(words, random.integers(0, 9))]) + "\n" for _ in range(9)]
+    return write_splits(tmp_path_factory.mktemp("text"), "".join(lines))
 
 
 @pytest.fixture(scope="module")

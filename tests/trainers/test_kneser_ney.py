@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,9 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_adaptive.data import Vocabulary, prepare
+from keras_adaptive.data import Vocabulary
 from tests.support.programs import call
 from tests.support.refusals import refused
+from tests.support.text import prepared
 from trainers import evaluate, kneser_ney
 
 pytestmark = pytest.mark.once
@@ -37,6 +39,7 @@ ngram 2=3
 
 \end\
 """
+SEVEN = ARPA.replace("1=6", "1=9")
 UNSEEN = 20  # of the 24 words of the vocabulary
 
 
@@ -66,15 +69,12 @@ def is_number(text):
 
 @pytest.fixture
 def corpus(tmp_path):
-    return prepared(tmp_path / "text")
+    return of_words(tmp_path / "text")
 
 
-def prepared(folder, texts=TEXTS, words="ab", **arguments):
-    folder.mkdir(parents=True)
-    for split, text in texts.items():
-        (folder / f"{split}.txt").write_text(text)
-    vocabulary = Vocabulary.from_counts(dict.fromkeys(words, 1), multiple_of=24) if words else None
-    return prepare(folder, folder / "corpus", vocabulary=vocabulary, min_count=1, **arguments)
+def of_words(folder, words="ab", **texts):
+    vocabulary = Vocabulary.from_counts(dict.fromkeys(words, 1), multiple_of=24)
+    return prepared(folder, "", vocabulary=vocabulary, **{**TEXTS, **texts})
 
 
 @pytest.fixture
@@ -107,22 +107,15 @@ def test_the_words_of_the_corpus_are_estimated_and_scored(corpus, tmp_path, esti
         *("corpus.json", "flags.txt", "losses_test.npz", "losses_valid.npz", "vocabulary.txt")
     ]
     assert f"valid perplexity {10 ** -np.mean(log10):.2f} per word" in capsys.readouterr().out
-    call(evaluate, f"--run_dir={tmp_path}/kn,{copied(tmp_path / 'kn')}", f"--output={tmp_path}/both.json")
+    again = shutil.copytree(tmp_path / "kn", tmp_path / "again")
+    call(evaluate, f"--run_dir={tmp_path}/kn,{again}", f"--output={tmp_path}/both.json")
     result = json.loads((tmp_path / "both.json").read_text())
     assert result["optimal"]["perplexity"]["valid"] == pytest.approx(10 ** -np.mean(log10))
 
 
-def copied(folder):
-    other = folder.with_name("again")
-    other.mkdir()
-    for path in folder.iterdir():
-        (other / path.name).write_bytes(path.read_bytes())
-    return other
-
-
 def test_words_that_the_training_text_lacks_share_a_probability(tmp_path, estimated):
     """`d` is in the vocabulary and not in the training text; so are the other special words and the fillers."""
-    corpus = prepared(tmp_path / "text", TEXTS | {"valid": "d\n"}, words="abd")
+    corpus = of_words(tmp_path / "text", "abd", valid="d\n")
     call(kneser_ney, f"--data_dir={corpus.data_dir}", f"--run_dir={tmp_path}/kn", "--order=2")
     with np.load(tmp_path / "kn" / "losses_valid.npz") as kept:
         expected = [math.log(10) * (0.3 + 1) + math.log(UNSEEN), math.log(10) * 0.9]
@@ -130,7 +123,7 @@ def test_words_that_the_training_text_lacks_share_a_probability(tmp_path, estima
 
 
 def test_sub_words_are_summed_up_to_words(tmp_path, estimated, monkeypatch):
-    corpus = prepared(tmp_path / "text", words=None, subwords=1)
+    corpus = prepared(tmp_path / "text", "", **TEXTS, subwords=1)
     model = SimpleNamespace(full_scores=lambda line: [(-1.0, 1, False)] * (len(line.split()) + 1))
     nll = kneser_ney.losses(model, corpus, "valid", kneser_ney.names_of(corpus), 0)
     assert len(nll) == len(corpus.tokens("valid"))
@@ -140,11 +133,7 @@ def test_sub_words_are_summed_up_to_words(tmp_path, estimated, monkeypatch):
     "arpa, arguments, message",
     [
         (ARPA, ["--order=5"], "model.arpa must be a model of --order=5. Received: order 2"),
-        (
-            ARPA.replace("1=6", "1=9"),
-            [],
-            "must be a model of the 4 words in the training text of .*corpus. Received: .* 7 words",
-        ),
+        (SEVEN, [], "must be a model of the 4 words in the training text of .*corpus. Received: .* 7 words"),
         (ARPA.replace(" b ", " d "), [], "a model that lacks 'b'. Omit --arpa to estimate it"),
         ("", [], "model.arpa is not a model in the ARPA format, or is damaged .its .data. has no numbers"),
         (None, [], "No such file or directory: '.*model.arpa'"),
@@ -162,17 +151,14 @@ def test_models_of_another_order_or_vocabulary_are_refused(corpus, tmp_path, est
 
 
 def test_corpora_that_kenlm_cannot_read_are_refused(tmp_path, estimated):
-    characters = prepared(tmp_path / "characters", words=None, tokenizer="characters")
-    places = [f"--run_dir={tmp_path}/kn", "--order=2"]
-    refused(
-        kneser_ney, f"--data_dir={characters.data_dir}", *places, match="words or sub-words.* a corpus of characters"
-    )
-    brackets = prepared(tmp_path / "brackets", words=["<<unk>>", "a"])
-    refused(
-        kneser_ney, f"--data_dir={brackets.data_dir}", *places, match="special words .* Received: the word '<<unk>>'"
-    )
-    spaces = prepared(tmp_path / "spaces", words=["a\0b", "a"])
-    refused(kneser_ney, f"--data_dir={spaces.data_dir}", *places, match="KenLM needs words that contain no space")
+    corpora = {
+        "words or sub-words.* a corpus of characters": prepared(tmp_path / "a", "", **TEXTS, tokenizer="characters"),
+        "special words .* Received: the word '<<unk>>'": of_words(tmp_path / "b", ["<<unk>>", "a"]),
+        "KenLM needs words that contain no space": of_words(tmp_path / "c", ["a\0b", "a"]),
+    }
+    for message, corpus in corpora.items():
+        places = [f"--data_dir={corpus.data_dir}", f"--run_dir={tmp_path}/kn", "--order=2"]
+        refused(kneser_ney, *places, match=message)
 
 
 def test_what_is_not_installed_is_named(corpus, tmp_path, monkeypatch):
@@ -181,9 +167,8 @@ def test_what_is_not_installed_is_named(corpus, tmp_path, monkeypatch):
     with pytest.raises(ModuleNotFoundError, match="pip install kenlm"):
         call(kneser_ney, *places)
     monkeypatch.setitem(sys.modules, "kenlm", SimpleNamespace(Model=Model))
-    refused(
-        kneser_ney, *places, f"--lmplz={tmp_path}/lmplz", match="lmplz must be the estimator of KenLM .No such file"
-    )
+    places.append(f"--lmplz={tmp_path}/lmplz")
+    refused(kneser_ney, *places, match="lmplz must be the estimator of KenLM .No such file")
     failed = SimpleNamespace(returncode=1, stderr="Try --discount_fallback.\n")
     monkeypatch.setattr(kneser_ney.subprocess, "run", lambda *_, **__: failed)
     refused(kneser_ney, *places, match="lmplz failed: Try --discount_fallback.")

@@ -7,10 +7,11 @@ import types
 import numpy as np
 import pytest
 
-from keras_adaptive.data import EOS, Vocabulary, draw_passages, load_corpus, prepare
-from keras_adaptive.data.codecs.words import recorded
+from keras_adaptive.data import EOS, SPLITS, Vocabulary, draw_passages, load_corpus
 from tests.support.programs import call
 from tests.support.refusals import refused
+from tests.support.served import write_run
+from tests.support.text import prepared
 from tests.support.tiny import WORDS, language_model
 from trainers import last_words, passages
 from trainers.experiments.run_folder import RunFolder
@@ -19,24 +20,13 @@ pytestmark = [pytest.mark.usefixtures("models_read_once"), pytest.mark.once]
 COUNTS = [9, 0, 9, 9, *range(1506, 1494, -1), *[4] * 4]
 
 
-def make_run(path, vocabulary, tokenizer="whitespace", unit="word", model=None):
-    facts = {"size": len(vocabulary), "sha256": vocabulary.sha256}
-    metadata = {"source": "none", **recorded(tokenizer), "unit": unit, "vocabulary": facts}
-    path.mkdir()
-    RunFolder(path).write("--length=8\n", vocabulary, metadata)
-    model = model or language_model()
-    model.trained_length = 8
-    model.save(path / "best.keras")
-    return path
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Two runs of one model, one without counts of words, a run of characters, and no spaCy."""
     folder, model = tmp_path_factory.mktemp("runs"), language_model()
-    make_run(folder / "run", Vocabulary(WORDS, COUNTS), model=model)
-    make_run(folder / "uncounted", Vocabulary(WORDS, [0] * len(WORDS)), model=model)
-    make_run(folder / "characters", Vocabulary(WORDS, COUNTS), "characters", "character", model=model)
+    write_run(folder / "run", model, Vocabulary(WORDS, COUNTS))
+    write_run(folder / "uncounted", model, Vocabulary(WORDS, [0] * len(WORDS)))
+    write_run(folder / "characters", model, Vocabulary(WORDS, COUNTS), "characters", "character")
     return folder
 
 
@@ -127,14 +117,9 @@ def test_named_entities_are_those_of_spacy(folder, file, texts, capsys, monkeypa
 
 
 def test_every_piece_of_a_sub_word_must_be_right(tmp_path, capsys, monkeypatch):
-    text = tmp_path / "text"
-    text.mkdir()
-    for split in ("train", "valid", "test"):
-        (text / f"{split}.txt").write_text("low lower slow slower\n" * 3, encoding="utf-8")
-    corpus = prepare(text, tmp_path / "corpus", min_count=1, subwords=3)
-    run = RunFolder(make_run(tmp_path / "run", corpus.vocabulary, model=language_model(len(corpus.vocabulary))))
-    corpus.subwords().save(run.path / "merges.txt")
-    run.write("--length=8\n", corpus.vocabulary, corpus.metadata)
+    corpus = prepared(tmp_path / "text", "low lower slow slower\n" * 3, subwords=3)
+    model = language_model(len(corpus.vocabulary))
+    run = write_run(tmp_path / "run", model, corpus.vocabulary, "whitespace", "sub-word", corpus.subwords())
     wrong = corpus.vocabulary.encode(next(corpus.subwords().pieces(["lower"]))[-1:])
 
     def score_rows(model, rows):
@@ -149,15 +134,12 @@ def test_every_piece_of_a_sub_word_must_be_right(tmp_path, capsys, monkeypatch):
     assert result["perplexity"] == pytest.approx(np.exp(0.5 * np.mean(pieces))) and result["outside_vocabulary"] == 1
 
 
+UNKNOWN = "The vocabulary of .*run contains none of the last words of .*passages.txt: pass"
 BAD = [
     (b"", [], "passages.txt is empty: it must contain one passage per line"),
     (b"word1 word2\nword3\n", [], "Line 2 of .* must have at least two words, .* Received: 1"),
     (b"word1 word2\n\n", [], "Line 2 of .* Received: 0"),
-    (
-        b"word1 cat\nword2 <unk>\n",
-        [],
-        "The vocabulary of .*run contains none of the last words of .*passages.txt: pass",
-    ),
+    (b"word1 cat\nword2 <unk>\n", [], UNKNOWN),
     (b"word1 \xff\n", [], "Line 1 of .* is not UTF-8"),
     (b"word1 word2\n", ["--run_dir=FOLDER/run,FOLDER/none"], "none holds no run"),
     (b"word1 word2\n", ["--model=last"], "holds no last.keras yet"),
@@ -180,12 +162,9 @@ def test_bad_input_is_refused_before_anything_is_written(folder, tmp_path, conte
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    text = tmp_path_factory.mktemp("text")
-    random = np.random.default_rng(0)
-    for split in ("train", "valid", "test"):
-        words = random.choice([*(f"word{i}" for i in range(100)), *10 * [".", "\n"]], 10_000)
-        (text / f"{split}.txt").write_text(" ".join(words) + "\n", encoding="utf-8")
-    return prepare(text, text / "corpus", min_count=83)
+    random, words = np.random.default_rng(0), [*(f"word{i}" for i in range(100)), *10 * [".", "\n"]]
+    texts = {split: " ".join(random.choice(words, 10_000)) + "\n" for split in SPLITS}
+    return prepared(tmp_path_factory.mktemp("text"), "", min_count=83, **texts)
 
 
 @pytest.mark.parametrize("kind", ["control", "broad"])
@@ -195,7 +174,7 @@ def test_drawn_passages_are_read_as_they_were(corpus, tmp_path, capsys, kind):
     expected = draw_passages(load_corpus(corpus.data_dir), "test", 7, broad=kind == "broad", seed=3)
     mean = np.mean(list(map(len, expected)))
     assert capsys.readouterr().out == f"Written to {file}: 7 passages ({kind}) of {mean:.1f} words on average\n"
-    run = RunFolder(make_run(tmp_path / "run", corpus.vocabulary, "words"))
+    run = write_run(tmp_path / "run", language_model(), corpus.vocabulary, "words")
     with open(file, encoding="utf-8") as lines, pytest.MonkeyPatch.context() as patched:
         patched.setattr(last_words, "FLAGS", types.SimpleNamespace(passages=file))
         read = last_words.read_passages(run, lines.read().splitlines())

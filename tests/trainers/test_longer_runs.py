@@ -23,9 +23,8 @@ pytestmark = pytest.mark.once
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory):
     """Two corpora with different words and counts."""
-    folders = [tmp_path_factory.mktemp("text") for _ in range(2)]
-    texts = [write_zipf(folder, words=80 - 10 * seed, seed=seed) for seed, folder in enumerate(folders)]
-    return [prepared(text).data_dir for text in texts]
+    how = [{"words": 80 - 10 * seed, "seed": seed} for seed in range(2)]
+    return [prepared(write_zipf(tmp_path_factory.mktemp("text"), **one)).data_dir for one in how]
 
 
 def of_quick_start(run_dir, corpus, *flags):

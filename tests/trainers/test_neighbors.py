@@ -6,27 +6,19 @@ from keras_adaptive.data import Vocabulary
 from keras_adaptive.text import TextModel
 from tests.support.programs import call
 from tests.support.refusals import refused
+from tests.support.served import write_run
 from tests.support.tiny import WORDS, language_model, system
 from trainers import neighbors
-from trainers.experiments.run_folder import RunFolder
 
 pytestmark = pytest.mark.once
 
 
-@pytest.fixture
-def run(tmp_path):
-    vocabulary = Vocabulary(WORDS, range(len(WORDS), 0, -1))
-    facts = {"size": len(vocabulary), "sha256": vocabulary.sha256}
-    metadata = {"source": "none", "tokenizer": "whitespace", "unit": "word", "vocabulary": facts}
-    folder = RunFolder(tmp_path / "run")
-    folder.path.mkdir()
-    folder.write("--length=8\n", vocabulary, metadata)
-    return folder
+VOCABULARY = Vocabulary(WORDS, range(len(WORDS), 0, -1))
 
 
-def test_words_in_the_vocabulary_and_not(run, capsys):
+def test_words_in_the_vocabulary_and_not(tmp_path, capsys):
     model = system("CNN")
-    model.save(run.path / "best.keras")
+    run = write_run(tmp_path / "run", model, VOCABULARY)
     call(neighbors, f"--run_dir={run.path}", "--k=2", "wrod1", "word2")
     header, first, second = capsys.readouterr().out.splitlines()
     assert header.split() == ["word", "top-1", "top-2"]
@@ -37,9 +29,9 @@ def test_words_in_the_vocabulary_and_not(run, capsys):
     assert len(capsys.readouterr().out.splitlines()[1].split()) == 1 + 2 * len(WORDS[4:])
 
 
-def test_a_model_that_knows_words_by_their_ids_alone(run, capsys):
+def test_a_model_that_knows_words_by_their_ids_alone(tmp_path, capsys):
     model = language_model()
-    model.save(run.path / "best.keras")
+    run = write_run(tmp_path / "run", model, VOCABULARY)
     call(neighbors, f"--run_dir={run.path}", "--k=2", "word1")
     (pairs,) = TextModel(model, run.codec).neighbors(["word1"], 2)
     cells = [f"{word} {cosine:.3f}" for word, cosine in pairs]

@@ -1,6 +1,5 @@
 """One text has one number, whichever program, function or format computes it; TensorFlow has them all."""
 
-import json
 import math
 from types import SimpleNamespace
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 import keras_adaptive
-from keras_adaptive.data import EOS, SPLITS, load_corpus, prepare
+from keras_adaptive.data import EOS, load_corpus, prepare
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.saved_model import with_output_for_inference
 from keras_adaptive.export.served_model import ServedModel
@@ -18,13 +17,14 @@ from keras_adaptive.layers import LSTMDecoder, NPLMDecoder, QRNNDecoder
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.text import SavedTextModel
 from tests.support.backends import BACKEND
-from tests.support.programs import ROOT, call
+from tests.support.programs import ROOT
 from tests.support.refusals import refused
+from tests.support.runs import evaluated, scored
 from tests.support.served import write_run
-from tests.support.text import write_zipf
+from tests.support.text import prepared, write_splits, write_zipf
 from tests.support.tiny import language_model
 from tests.support.weights import randomize
-from trainers import evaluate, score
+from trainers import evaluate
 from trainers.page.served_run import ServedRun, summed
 
 LENGTH = 8
@@ -33,29 +33,25 @@ pytestmark = pytest.mark.usefixtures("eager_predictions")
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
-    folder = write_zipf(tmp_path_factory.mktemp("text"), words=20)
-    corpus = prepare(folder, folder / "corpus", min_count=1)
-    flags = f"--data_dir={folder}/corpus\n--length={LENGTH}\n"
-    model = language_model(len(corpus.vocabulary))
-    return write_run(folder / "run", model, corpus.vocabulary, corpus.metadata["tokenizer"], flags=flags).path
+    corpus = prepared(write_zipf(tmp_path_factory.mktemp("text"), words=20))
+    folder, flags = corpus.data_dir.parent, f"--data_dir={corpus.data_dir}\n--length={LENGTH}\n"
+    return write_run(folder / "run", language_model(len(corpus.vocabulary)), corpus.vocabulary, flags=flags).path
 
 
 @pytest.mark.once
 def test_evaluation_reads_a_text_as_python_does(run_dir, capsys):
-    call(evaluate, f"--run_dir={run_dir}", "--split=valid")
     lm, text = keras_adaptive.load(run_dir), (run_dir.parent / "valid.txt").read_text()
-    result = json.loads((run_dir / "evaluation_valid.json").read_text())
+    result = evaluated(run_dir)
     assert result["perplexity"] == pytest.approx(lm.perplexity(text), rel=1e-5)
     printed, reading = capsys.readouterr().out, "in windows of 8 tokens, 4 of them context"
     assert result["reading"] == lm.score(text)["reading"] == reading and f"read {reading}" in printed
     assert "Training validates in blocks of 8 tokens without context: --context=0 repeats that number" in printed
-    call(evaluate, f"--run_dir={run_dir}", "--split=valid", "--context=0")
+    loss = evaluated(run_dir, "--context=0")["loss"]
     ids = np.asarray(load_corpus(run_dir.parent / "corpus").tokens("valid"), "int32").reshape(-1, LENGTH)
     nll = lm.model.nll(np.roll(ids.ravel(), 1).reshape(ids.shape), ids)
-    assert json.loads((run_dir / "evaluation_valid.json").read_text())["loss"] == pytest.approx(nll.mean(), rel=1e-5)
+    assert loss == pytest.approx(nll.mean(), rel=1e-5)
     assert "Training validates" not in capsys.readouterr().out
-    call(evaluate, f"--run_dir={run_dir}", "--split=valid", "--block=2")
-    result = json.loads((run_dir / "evaluation_valid.json").read_text())
+    result = evaluated(run_dir, "--block=2")
     assert (result["block"], result["context"]) == (2, LENGTH - 2)
     assert result["perplexity"] == pytest.approx(keras_adaptive.load(run_dir, context=6).perplexity(text), rel=1e-5)
 
@@ -84,10 +80,7 @@ PLACE = "<!-- one text, one number: tests/trainers/test_one_text.py -->"
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("line")
-    for split in SPLITS:
-        (folder / f"{split}.txt").write_text(f"{LINE}\n", encoding="utf-8")
-    return folder
+    return write_splits(tmp_path_factory.mktemp("line"), f"{LINE}\n")
 
 
 def write_case(folder, text, unit, body):
@@ -117,22 +110,19 @@ def of_saved_model(lm):
 
 
 @pytest.mark.parametrize("unit, body", CASES)
-def test_one_text_has_one_number(text, tmp_path, capsys, unit, body):
+def test_one_text_has_one_number(text, tmp_path, unit, body):
     """`docs/text_api.md` shows these numbers; a message shows the row that it must have."""
     folder = write_case(tmp_path, text, unit, body)
     lm = keras_adaptive.load(folder)
     record = lm.score(LINE)
-    call(evaluate, f"--run_dir={folder}", f"--output={tmp_path}/evaluation.json")
-    evaluated = json.loads((tmp_path / "evaluation.json").read_text())
-    capsys.readouterr()
-    call(score, f"--run_dir={folder}", "--format=json", f"--input={text}/valid.txt")
-    scored = json.loads(capsys.readouterr().out)
+    result = evaluated(folder)
+    (score,) = scored(folder, f"{LINE}\n")
     page = summed(list(ServedRun(folder, "run").score(LINE, math.inf)))
-    assert evaluated["reading"].removesuffix(", with the state carried") == scored["reading"] == record["reading"]
+    assert result["reading"].removesuffix(", with the state carried") == score["reading"] == record["reading"]
     assert page["lines"][0]["reading"] == record["reading"]
     found = {
-        "evaluate": evaluated["perplexity"],
-        "score": scored["perplexity"],
+        "evaluate": result["perplexity"],
+        "score": score["perplexity"],
         "Python": lm.perplexity(LINE),
         "page": page["perplexity"],
         "hub": of_hub(folder, record),

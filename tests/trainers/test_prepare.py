@@ -1,12 +1,10 @@
 import contextlib
-import io
 import re
-import zipfile
 
 import pytest
 
 from keras_adaptive.data import PUBLIC_CORPORA
-from tests.support import programs
+from tests.support.archives import zipped
 from tests.support.local_server import LocalServer
 from tests.support.programs import call
 from tests.support.refusals import refused
@@ -67,15 +65,6 @@ def test_bad_input_is_refused(folder, tmp_path, flags, message):
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.processes
-def test_the_command(tmp_path):
-    """The command runs in a process; the other tests need none."""
-    done = programs.run("-m", "trainers.prepare", f"--source={tmp_path}", f"--data_dir={tmp_path / 'data'}")
-    assert done.returncode == 1 and done.stdout == f"Reading {tmp_path}\n"
-    assert done.stderr.splitlines()[-1].startswith(f"prepare: {tmp_path}/train.txt is missing")
-    assert "Traceback" not in done.stderr
-
-
 def test_one_file_of_text_is_divided(run, tmp_path):
     source = tmp_path / "my_novel.txt"
     source.write_text("".join(f"The cat, of chapter {i}.\n\n" for i in range(100)), encoding="utf-8")
@@ -105,12 +94,9 @@ def test_a_public_corpus_is_downloaded_and_held_to_its_counts(folder, tmp_path, 
     """A small entry in the table of corpora, as its reader would find it for WikiText-2."""
     monkeypatch.setenv("no_proxy", "*")
     published = {"train": {"tokens": 6}, "valid": {"tokens": 6}, "test": {"tokens": test_tokens}}
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as file:
-        for path in folder.iterdir():
-            file.write(path, f"tiny/wiki.{path.stem}.tokens")
+    archive = zipped({f"tiny/wiki.{path.stem}.tokens": path.read_bytes() for path in folder.iterdir()})
     with LocalServer() as site:
-        address = site.add("tiny.zip", archive.getvalue())
+        address = site.add("tiny.zip", archive)
         fields = {"mirrors": (address,), "published": published, "types": 4, "text_sums": {}}
         monkeypatch.setitem(PUBLIC_CORPORA, "tiny", PUBLIC_CORPORA["wikitext-2"]._replace(**fields))
         flags = [f"--data_dir={tmp_path / 'data'}", f"--download_dir={tmp_path / 'downloads'}", "--source=tiny"]

@@ -12,7 +12,6 @@ import pytest
 
 from keras_adaptive.data import Vocabulary, load_corpus
 from keras_adaptive.evaluation import word_losses
-from tests.support import programs
 from tests.support.programs import call
 from tests.support.quickstart import SHRUNK
 from tests.support.refusals import refused
@@ -117,8 +116,7 @@ def test_generate_ends_with_the_stop_word(trained, tmp_path, capsys):
     assert len(text) > 3
     call(generate, *options, "--prompt=w1", f"--stop={text[2]}")
     assert capsys.readouterr().out.split() == text[: text.index(text[2], 1) + 1]
-    texts = []
-    stop = []
+    texts, stop = [], []
     for _ in range(2):
         call(generate, *options, f"--input={tmp_path}/prompts.txt", *stop)
         texts.append([json.loads(line)["text"].split() for line in capsys.readouterr().out.splitlines()])
@@ -160,10 +158,8 @@ def test_a_run_without_checkpoints_is_refused(trained, corpus, tmp_path):
 
 
 def test_a_corpus_of_another_vocabulary_is_refused(trained, tmp_path):
-    flags = [
-        f"--data_dir={prepared(tmp_path, ' '.join(f'other{n}' for n in range(80))).data_dir}",
-        f"--run_dir={trained}",
-    ]
+    other = prepared(tmp_path, " ".join(f"other{n}" for n in range(80)))
+    flags = [f"--data_dir={other.data_dir}", f"--run_dir={trained}"]
     refused(train, *SHRUNK, *flags, match=r"another vocabulary than .* has 88 words .* as id 4 'other.* \(was 'w")
     refused(evaluate, *flags, match="another vocabulary")
 
@@ -179,14 +175,3 @@ def test_summary_counts_without_training(corpus, capsys):
     tables = 30 * dim + (size - 30) * 4 + (16 + 4) * dim
     block = 4 * (dim * dim + dim) + (dim * 32 + 32) + (32 * dim + dim) + 4 * dim
     assert f"{tables:,}" in printed and f"{tables + block + dim:,}" in printed
-
-
-@pytest.mark.processes
-def test_the_command_line_tells_of_bad_input_in_one_line(tmp_path):
-    missing = programs.run("-m", "trainers.score", f"--run_dir={tmp_path}/nothing")
-    assert missing.returncode == 1
-    assert missing.stderr.splitlines()[-1].startswith(f"score: {tmp_path}/nothing holds no run")
-    assert "Traceback" not in missing.stderr
-    program = "from trainers.support import command_line; command_line.run(print, lambda: None)"  # which needs no Keras
-    unknown = programs.run("-c", program, "--no_such_flag=1")
-    assert unknown.returncode == 1 and "no_such_flag" in unknown.stderr and "Traceback" not in unknown.stderr

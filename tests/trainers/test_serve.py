@@ -10,11 +10,12 @@ import socket
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.refusals import refused
-from tests.support.served import served, write_runs
+from tests.support.served import served
 from trainers import serve
 from trainers.page import connection
 from trainers.page.app import Page
@@ -23,11 +24,6 @@ from trainers.page.served_run import ServedRun
 pytestmark = pytest.mark.once
 
 JSON = {"content-type": "application/json"}
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    return write_runs(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +116,8 @@ SENT = [
     "GET / HTTP/1.1\r\nHost: localhost\r\n",
     HEADER.format("score", 99) + "{",
     HEADER.format("none", 9),
+    "GET /api/runs HTTP/1.1\r\nHost: localhost\r\n\r\nGET /",  # an answer, and a second header that does not end
 ]
-SENT.append(
-    "GET /api/runs HTTP/1.1\r\nHost: localhost\r\n\r\nGET /"
-)  # an answer, and a second header that does not end
 
 
 @contextlib.contextmanager
@@ -230,22 +224,17 @@ def test_everybody_is_served_only_if_asked_for(folders, host):
     refused(serve, f"--run_dir={folders['words']}", f"--host={host}", "--port=0", match="from any host")
 
 
-def test_an_address_that_is_taken_is_refused(port, folders):
+def test_an_address_that_is_taken_and_other_folders_are_refused(port, folders, tmp_path):
     refused(serve, f"--run_dir={folders['words']}", f"--port={port}", match=f"Cannot listen on .*--port={port}")
     refused(serve, f"--run_dir={folders['words']}", "--host=no.such.host.invalid", match="Cannot listen on --host=no")
-
-
-def test_other_folders_are_refused(folders, tmp_path):
     refused(serve, f"--run_dir={folders['words']},{tmp_path}", "--port=0", match="holds no run")
 
 
 def test_runs_of_one_name_get_different_names(folders, monkeypatch, tmp_path):
     (tmp_path / "words").symlink_to(folders["words"])
 
-    class Flags:
-        run_dir, model = [str(folders["words"]), str(tmp_path / "words")], "best"
-
-    monkeypatch.setattr(serve, "FLAGS", Flags)
+    runs = [str(folders["words"]), str(tmp_path / "words")]
+    monkeypatch.setattr(serve, "FLAGS", SimpleNamespace(run_dir=runs, model="best"))
     assert [run.name for run in serve.runs()] == ["words", "words (2)"]
 
 

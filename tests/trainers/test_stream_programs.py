@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -123,15 +124,11 @@ def test_bad_flags_leave_no_run_behind(corpus, tmp_path, arguments, message):
 
 
 @pytest.mark.once
-def test_streams_are_not_divided_among_replicas_in_part():
-    class Two:
-        replicas = 2
-
-    settings = {"batch_size": 3, "micro_batches": 1}
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(checks, "FLAGS", type("Flags", (), {"strategy": "ddp"}))
-        checks.check_rows(Two, settings, None)
-        refused(checks.check_rows, Two, settings, 3, match="a multiple of .* --strategy=ddp with 2 replicas")
+def test_streams_are_not_divided_among_replicas_in_part(monkeypatch):
+    two, settings = SimpleNamespace(replicas=2), {"batch_size": 3, "micro_batches": 1}
+    monkeypatch.setattr(checks, "FLAGS", SimpleNamespace(strategy="ddp"))
+    checks.check_rows(two, settings, None)
+    refused(checks.check_rows, two, settings, 3, match="a multiple of .* --strategy=ddp with 2 replicas")
 
 
 @pytest.mark.once

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from keras_adaptive import evaluation
-from keras_adaptive.data import SPLITS, prepare
+from keras_adaptive.data import SPLITS
 from keras_adaptive.metrics import mixture_nll, mixture_weights
 from tests.support.programs import call
 from tests.support.refusals import refused
-from tests.support.text import write_zipf
+from tests.support.text import prepared, write_zipf
 from tests.support.tiny import language_model
 from tests.support.toy_body import ToyBody
 from trainers import evaluate, generate, train
@@ -26,8 +26,7 @@ LENGTH = 8
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    folder = write_zipf(tmp_path_factory.mktemp("text"), words=20)
-    return prepare(folder, folder / "corpus", min_count=1)
+    return prepared(write_zipf(tmp_path_factory.mktemp("text"), words=20))
 
 
 def made_up(corpus, split, seed):
@@ -139,37 +138,22 @@ def test_each_run_is_read_as_it_was_trained_and_once(folders):
     assert len(folders.evaluated) == 8  # the losses of the best and of the last models are both kept
 
 
-def other_text(corpus, folder):
-    write_zipf(folder, words=20, seed=5)
-    return prepare(folder, folder / "corpus", vocabulary=corpus.vocabulary)
-
-
-def other_vocabulary(corpus, folder):
-    return prepare(corpus.data_dir.parent, folder, min_count=30)
-
-
-def other_unit(corpus, folder):
-    return prepare(corpus.data_dir.parent, folder, min_count=1, tokenizer="characters")
-
-
-def sub_words(corpus, folder):
-    return prepare(corpus.data_dir.parent, folder, min_count=1, subwords=3)
+OTHER_UNIT = "other is a run of characters and .*blocks is a run of words: .* different units cannot be averaged"
 
 
 @pytest.mark.parametrize(
-    "make, message",
+    "seed, how, message",
     [
-        (other_text, "other has another text than .*blocks: only runs of the same corpus"),
-        (other_vocabulary, r"other has another vocabulary \(\d+ words\) than .*blocks \(24\): .* cannot be averaged"),
-        (
-            other_unit,
-            "other is a run of characters and .*blocks is a run of words: .* different units cannot be averaged",
-        ),
-        (sub_words, "other is a run of sub-words and .*blocks is a run of words"),
+        (5, {}, "other has another text than .*blocks: only runs of the same corpus"),
+        (1, {"min_count": 30}, r"has another vocabulary \(\d+ words\) than .*blocks \(24\): .* cannot be averaged"),
+        (1, {"tokenizer": "characters"}, OTHER_UNIT),
+        (1, {"subwords": 3}, "other is a run of sub-words and .*blocks is a run of words"),
     ],
 )
-def test_runs_that_make_no_ensemble_are_refused_before_any_work(folders, corpus, tmp_path, make, message):
-    other = make_ngrams(tmp_path / "other", make(corpus, tmp_path / "data"), 4)
+def test_runs_that_make_no_ensemble_are_refused_before_any_work(folders, corpus, tmp_path, seed, how, message):
+    how = how or {"vocabulary": corpus.vocabulary}
+    data = prepared(write_zipf(tmp_path / "text", words=20, seed=seed), **how)
+    other = make_ngrams(tmp_path / "other", data, 4)
     refused(evaluate, f"--run_dir={folders[0]},{other}", "--output=/dev/null", match=message)
     assert not folders.evaluated
 
@@ -177,8 +161,8 @@ def test_runs_that_make_no_ensemble_are_refused_before_any_work(folders, corpus,
 def test_members_that_scored_other_words_are_refused():
     words = [np.array([4, 5]), np.array([4, 6])]
     losses = {split: [WordLosses(np.ones(2), some, 0) for some in words] for split in SPLITS}
-    with pytest.raises(ValueError, match="must score the same words of train. Received: 2 and 2 words, which differ"):
-        ensembles.evaluate(losses)
+    match = "must score the same words of train. Received: 2 and 2 words, which differ"
+    refused(ensembles.evaluate, losses, match=match)
 
 
 def test_bad_flags_and_folders_are_refused_in_one_line(folders, corpus, tmp_path):

@@ -1,6 +1,7 @@
 """Parts, flags and experiments: one table, which flags, runs and models agree with."""
 
 import inspect
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -12,7 +13,6 @@ from keras_adaptive.ops.chunks import default_chunk_rows
 from keras_adaptive.optimizers import NAG, AveragedSGD, L2Adam
 from tests.support.programs import call
 from tests.support.refusals import refused
-from tests.support.text import prepared, write_zipf
 from trainers import train
 from trainers.experiments import checks, summary
 from trainers.experiments.experiment import Experiment
@@ -236,7 +236,7 @@ def test_former_names_of_flags_are_read():
     old = ["--input_dim=8", "--relu_dropout=0.25"]
     new = ["--embedding_dim=8", "--activation_dropout=0.25"]
     chosen = Experiment.of_arguments(new)
-    assert Experiment.of_arguments(old) == Experiment.of_run(Run("\n".join(old))) == chosen
+    assert Experiment.of_arguments(old) == Experiment.of_run(run_of("\n".join(old))) == chosen
     assert (chosen.settings["embedding_dim"], chosen.settings["activation_dropout"]) == (8, 0.25)
     assert not {line[2:].split("=")[0] for line in chosen.flags_text().splitlines()} & set(RENAMED)
 
@@ -250,19 +250,12 @@ def test_an_output_has_the_biases_that_the_layer_has_by_default(name, use_bias):
     assert chosen.settings["use_bias"] is chosen.model(words(40)).word_output.use_bias is default is use_bias
     other = Experiment.of_arguments([*arguments, f"--use_bias={not use_bias}"])
     assert other.model(words(40)).word_output.use_bias is not use_bias
-    assert Experiment.of_run(Run(chosen.flags_text())) == chosen
+    assert Experiment.of_run(run_of(chosen.flags_text())) == chosen
 
 
-class Run:
+def run_of(text):
     """A run folder of which only flags.txt is asked."""
-
-    path = "/run"
-
-    def __init__(self, text):
-        self.text = text
-
-    def flags(self):
-        return dict(line.removeprefix("--").split("=", 1) for line in self.text.splitlines())
+    return SimpleNamespace(path="/run", flags=lambda: dict(line[2:].split("=", 1) for line in text.splitlines()))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +273,7 @@ class Run:
 def test_a_run_holds_what_its_parts_take_and_gives_the_experiment_again(arguments):
     chosen = Experiment.of_arguments([*arguments, "--data_dir=/data", "--dim=32", "--min_rate=0.0001"])
     text = chosen.flags_text()
-    assert Experiment.of_run(Run(text)) == chosen
+    assert Experiment.of_run(run_of(text)) == chosen
     assert Experiment.of_arguments(text.splitlines()) == chosen  # nothing in it that no part takes
     assert ("--momentum=" in text) == ("--optimizer=nag" in text)
     assert ("--filters=" in text) == ("--input=char_cnn" in text)
@@ -290,7 +283,7 @@ def test_a_run_holds_what_its_parts_take_and_gives_the_experiment_again(argument
 @pytest.mark.parametrize("arguments", [["--notie_words"], ["--input=word"]], ids=str)
 def test_a_run_holds_no_settings_that_its_ties_leave_unused(arguments):
     text = Experiment.of_arguments(arguments).flags_text()
-    unused = Run(text + "--tie_projections=True\n")
+    unused = run_of(text + "--tie_projections=True\n")
     refused(Experiment.of_run, unused, match="/run/flags.txt does not hold the flags of a run: --tie_projections is")
     sizes = [*SIZES, "--cutoffs=10,20"]
     assert Experiment.of_arguments([*arguments, *sizes]).model(words(40)).word_output.tie_projections
@@ -327,11 +320,6 @@ def test_the_memory_of_an_optimizer_is_counted_from_its_variables(optimizer, slo
     found = summary.memory(model, made, tokens=64, length=8, micro_batches=2)
     assert found["optimizer"] == slots * found["weights"]
     assert found["gradients"] == 2 * found["weights"] == 8 * model.count_params()
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return prepared(write_zipf(tmp_path_factory.mktemp("text"), words=40)).data_dir
 
 
 def test_a_new_run_holds_the_settings_of_its_parts_only(corpus, tmp_path):

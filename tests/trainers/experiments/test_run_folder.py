@@ -71,9 +71,7 @@ def test_former_names_of_flags_are_read(run):
 def test_a_line_of_flags_that_is_no_flag_is_named(run, line):
     with open(run.path / "flags.txt", "a", encoding="utf-8") as file:
         file.write(line + "\n")
-    with pytest.raises(ValueError, match="flags.txt must hold --NAME=VALUE lines only. Received: ") as raised:
-        run.flags()
-    assert len(str(raised.value)) < 1000
+    refused(run.flags, match="flags.txt must hold --NAME=VALUE lines only. Received: ")
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.inf, 1e30, -2e19])  # the last two have no square
@@ -92,8 +90,8 @@ def test_a_model_that_is_not_finite_is_refused(run, bad):
 def test_a_training_without_a_good_validation_ends_in_an_error(run, experiment, losses):
     """A perplexity beyond all numbers, or no validation that was finite."""
     (run.path / "log.jsonl").write_text("".join(json.dumps({"val_loss": one}) + "\n" for one in losses))
-    with pytest.raises(FloatingPointError, match="Trained 1000 updates, and the best validation loss is .* diverged"):
-        train.print_result(experiment, run)
+    diverged = "Trained 1000 updates, and the best validation loss is .* diverged"
+    refused(train.print_result, experiment, run, match=diverged, error=FloatingPointError)
 
 
 def test_the_description_of_the_corpus_is_checked(run):

@@ -1,19 +1,13 @@
-"""Small runs of every unit on a page, and its client."""
+"""A page of small runs of every unit, and its client."""
 
 import json
 
 import pytest
 from starlette.testclient import TestClient
 
-from tests.support.served import ADDRESS, write_runs
+from tests.support.served import ADDRESS
 from trainers.page.app import Page
 from trainers.page.served_run import ServedRun
-
-
-@pytest.fixture(scope="session")
-def folders(tmp_path_factory):
-    """Paths of the runs by name."""
-    return write_runs(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,6 @@ def lines_of(answer):
 def test_runs_are_described(client, page):
     answer = client.get("/api/runs").json()
     assert answer["limits"] == {"characters": 20_000, "words": 2_000, "length": 500}
-    runs = {run["name"]: run for run in answer["runs"]}
     page.warm_up()
     runs = {run["name"]: run for run in client.get("/api/runs").json()["runs"]}
     assert list(runs) == list(page.runs) and [name for name in runs if runs[name]["reads_bytes"]] == ["cnn"]
@@ -41,22 +40,16 @@ def test_runs_are_described(client, page):
     }
     model = page.runs["cnn"].folder.model()
     assert runs["cnn"]["parameters"] == model.count_params() and runs["cnn"]["vocabulary_size"] == 20
-    assert [runs["cnn"][part] for part in ("input", "body", "output")] == [
-        "CharCNN",
-        "TransformerDecoder",
-        "AdaptiveSoftmax",
-    ]
+    parts = [runs["cnn"][part] for part in ("input", "body", "output")]
+    assert parts == ["CharCNN", "TransformerDecoder", "AdaptiveSoftmax"]
     assert not any(run["training"] for run in runs.values())
 
 
 def test_a_text_is_scored_line_by_line(post, page):
     answer = post("score", run="words", text="word2 word1\r\n\nnever word3 never\n", alternatives=3)
     run = page.runs["words"]
-    assert [line["tokens"] for line in answer["lines"]] == [
-        ["word2", "word1", "</s>"],
-        ["</s>"],
-        ["never", "word3", "never", "</s>"],
-    ]
+    lines = [["word2", "word1", "</s>"], ["</s>"], ["never", "word3", "never", "</s>"]]
+    assert [line["tokens"] for line in answer["lines"]] == lines
     for line in answer["lines"]:
         ids = run.codec.encode(line["tokens"])[None]
         inputs = np.concatenate([[[EOS]], ids[:, :-1]], axis=1)
@@ -64,17 +57,14 @@ def test_a_text_is_scored_line_by_line(post, page):
         np.testing.assert_allclose(line["log_probs"], log_probs[0], atol=2e-6)
         np.testing.assert_allclose(line["entropies"], entropies[0], atol=2e-6)
         assert line["ranks"] == ranks[0].tolist()
-        assert [[word for word, _ in pairs] for pairs in line["alternatives"]] == [
-            run.codec.decode(row) for row in best_ids[0]
-        ]
+        words = [[word for word, _ in pairs] for pairs in line["alternatives"]]
+        assert words == [run.codec.decode(row) for row in best_ids[0]]
     bits = -sum(sum(line["log_probs"]) for line in answer["lines"]) / math.log(2)
     assert answer["words"] == 8 and answer["unknown"] == 2
     assert answer["bits"] == pytest.approx(bits, abs=1e-4)
     assert answer["perplexity"] == pytest.approx(2 ** (bits / 8), rel=1e-5)
-    assert [line["pieces"] for line in answer["lines"]][::2] == [
-        ["word2", " word1", "\n"],
-        ["never", " word3", " never", "\n"],
-    ]
+    pieces = [line["pieces"] for line in answer["lines"]]
+    assert pieces[::2] == [["word2", " word1", "\n"], ["never", " word3", " never", "\n"]]
 
 
 @pytest.mark.parametrize("run", UNITS)
@@ -106,9 +96,8 @@ def test_generated_words_are_those_of_the_model(post, page, how):
     run = page.runs["words"]
     items = lines_of(post("generate", run="words", prompt="word3 word1", length=4, alternatives=2, **how))
     prompt = run.codec.encode(["</s>", "word3", "word1"])[None]
-    ids, log_probs, best, best_ids = zip(
-        *run.model.stream(prompt, 4, alternatives=2, forbid=[UNK], **{"seed": None, **how})
-    )
+    stream = run.model.stream(prompt, 4, alternatives=2, forbid=[UNK], **{"seed": None, **how})
+    ids, log_probs, best, best_ids = zip(*stream)
     assert [item["token"] for item in items] == run.codec.decode(np.ravel(ids))
     np.testing.assert_allclose([item["probability"] for item in items], np.exp(np.ravel(log_probs)), rtol=1e-4)
     for item, own, best_of_place in zip(items, best, best_ids):
@@ -119,6 +108,7 @@ def test_generated_words_are_those_of_the_model(post, page, how):
 @pytest.mark.parametrize("run", UNITS)
 def test_writing_goes_on_from_a_prefix(post, page, run):
     """Texts and tokens continue as if they had not stopped."""
+    assert isinstance(page.runs["pieces"].folder.codec.subwords, Subwords)
     whole = lines_of(post("generate", run=run, prompt="word1\nwo", length=5, temperature=0))
     begun = [item["token"] for item in whole[:2]]
     rest = lines_of(post("generate", run=run, prompt="word1\nwo", prefix=begun, length=3, temperature=0))
@@ -240,12 +230,6 @@ def test_an_error_within_a_stream_is_its_last_line(page, client, monkeypatch):
 
     monkeypatch.setattr(run, "generate", broken)
     answer = client.post("/api/generate", json={"run": "words"})
-    assert [json.loads(line) for line in answer.text.splitlines()] == [
-        {"token": "a"},
-        {"error": "the weights are gone"},
-    ]
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert lines == [{"token": "a"}, {"error": "the weights are gone"}]
     assert page.turns.requests == 0
-
-
-def test_merges_are_in_use(page):
-    assert isinstance(page.runs["pieces"].folder.codec.subwords, Subwords)

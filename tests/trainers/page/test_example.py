@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from keras_adaptive.data import TextCodec, Vocabulary, prepare
+from keras_adaptive.data import TextCodec, Vocabulary
 from tests.support.served import write_run
+from tests.support.text import prepared
 from tests.support.tiny import language_model
 from trainers.page.example import LONGEST, SHORTEST, example
 from trainers.page.served_run import ServedRun
@@ -46,18 +47,17 @@ def test_a_long_line_is_cut_between_words():
 
 def test_the_example_of_a_run(tmp_path):
     """The words come from valid.txt; without the corpus there is no example."""
-    for split, line in {"train": "a b c d e f", "valid": "b c new d a", "test": "f"}.items():
-        (tmp_path / f"{split}.txt").write_text(f"{line}\n" * 3)
-    corpus = prepare(tmp_path, tmp_path / "data")
+    texts = {"train": 3 * "a b c d e f\n", "valid": 3 * "b c new d a\n"}
+    corpus = prepared(tmp_path, 3 * "f\n", **texts, min_count=3)
     model = language_model(len(corpus.vocabulary))
-    flags = f"--data_dir={tmp_path / 'data'}\n--length=8\n"
+    flags = f"--data_dir={corpus.data_dir}\n--length=8\n"
     run = write_run(tmp_path / "run", model, corpus.vocabulary, flags=flags)
     served = ServedRun(run.path, "run")
     served.warm_up()
-    (tmp_path / "data").rename(tmp_path / "away")
+    corpus.data_dir.rename(tmp_path / "away")
     assert served.describe()["example"] is None
     again = ServedRun(run.path, "run")
-    (tmp_path / "away").rename(tmp_path / "data")
+    (tmp_path / "away").rename(corpus.data_dir)
     again.warm_up()
     facts = again.describe()
     assert facts["example"] == "b c" and facts["bands"] == [0, 5, len(corpus.vocabulary)] and not facts["reads_bytes"]

@@ -37,10 +37,10 @@ def write_log(folder, records, end=""):
     (folder.path / "log.jsonl").write_text(text, encoding="utf-8")
 
 
-def learn(folder, after=0):
+def learn(folder, after=0, status=200):
     client = TestClient(Page([ServedRun(folder.path, "run")]).app(), ADDRESS)
     answer = client.get("/api/runs/run/learning", params={"after": after})
-    assert answer.status_code == 200, answer.text
+    assert answer.status_code == status, answer.text
     return answer.json()
 
 
@@ -85,9 +85,7 @@ def test_losses_by_frequency_are_those_of_the_newest_evaluation(run):
 @pytest.mark.parametrize("text", ["{", "[]", '{"split": "valid", "by_frequency": 3}', '{"by_frequency": [{}]}'])
 def test_a_damaged_evaluation_is_named(run, text):
     (run.path / "evaluation_valid.json").write_text(text)
-    client = TestClient(Page([ServedRun(run.path, "run")]).app(), ADDRESS)
-    answer = client.get("/api/runs/run/learning")
-    assert answer.status_code == 400 and "evaluation_valid.json is not a result" in answer.json()["error"]
+    assert "evaluation_valid.json is not a result" in learn(run, status=400)["error"]
 
 
 def test_flags_hide_where_the_corpus_lies(run):
@@ -102,44 +100,32 @@ def test_other_paths_are_hidden_too(run, path):
     assert learn(run)["flags"] == {"init_from": "x", "updates": "40"}
 
 
-def remove_flags(path):
-    (path / "flags.txt").unlink()
+FOLDER = "a folder"
+DAMAGE = [("flags.txt", None), ("flags.txt", b"\xff"), ("log.jsonl", b"\xff\n"), ("log.jsonl", FOLDER)]
 
 
-def damage_flags(path):
-    (path / "flags.txt").write_bytes(b"\xff")
-
-
-def damage_log(path):
-    (path / "log.jsonl").write_bytes(b"\xff\n")
-
-
-def replace_log(path):
-    (path / "log.jsonl").unlink()
-    (path / "log.jsonl").mkdir()
-
-
-def damage_vocabulary(path):
-    (path / "vocabulary.txt").write_text("a 1\n")
-
-
-@pytest.mark.parametrize("damage", [remove_flags, damage_flags, damage_log, replace_log, damage_vocabulary])
-def test_a_damaged_run_is_listed_beside_the_others(run, tmp_path, damage):
+@pytest.mark.parametrize("name, content", [*DAMAGE, ("vocabulary.txt", b"a 1\n")])
+def test_a_damaged_run_is_listed_beside_the_others(run, tmp_path, name, content):
     """The list shows the problem without the path of the run."""
+    is_served = name != "vocabulary.txt"
     write_run(tmp_path / "other", language_model(), Vocabulary(WORDS, range(20, 0, -1)))
     page = Page([ServedRun(path, path.name) for path in (run.path, tmp_path / "other")])
-    if damage is not damage_vocabulary:
+    if is_served:
         page.warm_up()
-    damage(run.path)
+    (run.path / name).unlink()
+    if content == FOLDER:
+        (run.path / name).mkdir()
+    elif content is not None:
+        (run.path / name).write_bytes(content)
     client = TestClient(page.app(), ADDRESS)
     score = client.post("/api/score", json={"run": "run", "text": "word1"})
-    assert score.status_code == (400 if damage is damage_vocabulary else 200)
+    assert score.status_code == (200 if is_served else 400)
     assert client.post("/api/score", json={"run": "other", "text": "word1"}).status_code == 200
     answers = [score, client.get("/api/runs"), client.get("/api/runs/run/learning")]
     assert answers[1].status_code == 200 and not any(str(tmp_path) in answer.text for answer in answers)
     damaged, other = answers[1].json()["runs"]
     assert other["unit"] == "word" and other["problem"] is None
-    if damage is not damage_vocabulary:
+    if is_served:
         assert damaged["unit"] == "word" and damaged["problem"] and "\n" not in damaged["problem"]
         assert "error" in answers[2].json()
 

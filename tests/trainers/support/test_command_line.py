@@ -3,15 +3,14 @@
 import json
 import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from absl import flags
 
 import trainers
-from tests.support.programs import run
+from tests.support.programs import ROOT, run
+from tests.support.refusals import refused
 from trainers.__main__ import main
 from trainers.experiments import experiment, flagfiles
 from trainers.experiments.hyperparameters import GENERAL, HYPERPARAMETERS
@@ -19,8 +18,6 @@ from trainers.experiments.parts import PARTS
 from trainers.support import command_line
 
 pytestmark = [pytest.mark.once, pytest.mark.processes]
-
-ROOT = Path(__file__).parents[3]
 
 
 def write(path, *lines):
@@ -48,14 +45,12 @@ def test_a_flagfile_may_be_included_twice_but_not_by_itself(tmp_path):
     assert flagfiles.expand([f"--flagfile={twice}"]) == ["--dim=1", "--dim=1"]
     write(tmp_path / "b.flags", "--flagfile=a.flags")
     circle = write(tmp_path / "a.flags", "--flagfile=b.flags")
-    with pytest.raises(ValueError, match="a.flags includes itself"):
-        flagfiles.expand([f"--flagfile={circle}"])
+    refused(flagfiles.expand, [f"--flagfile={circle}"], match="a.flags includes itself")
 
 
 def test_a_missing_flagfile_is_named(tmp_path):
     recipe = write(tmp_path / "recipe.flags", "--flagfile=parts/none.flags")
-    with pytest.raises(OSError, match="parts/none.flags"):
-        flagfiles.expand([f"--flagfile={recipe}"])
+    refused(flagfiles.expand, [f"--flagfile={recipe}"], match="parts/none.flags", error=OSError)
 
 
 def test_recipes_are_found_by_name(tmp_path, monkeypatch):
@@ -70,8 +65,8 @@ def test_recipes_are_found_by_name(tmp_path, monkeypatch):
     assert flagfiles.expand(["--flagfile=quickstart"])[-1] == quickstart[-1]
     write(tmp_path / "quickstart.flags", "--dim=2")  # a file comes before a recipe
     assert flagfiles.expand(["--flagfile=quickstart.flags"]) == ["--dim=2"]
-    with pytest.raises(OSError, match="no flagfile quick_start, and .*configs holds no recipe of this name"):
-        flagfiles.expand(["--flagfile=quick_start"])
+    unknown = "no flagfile quick_start, and .*configs holds no recipe of this name"
+    refused(flagfiles.expand, ["--flagfile=quick_start"], match=unknown, error=OSError)
 
 
 def test_a_flagfile_may_be_a_pipe(tmp_path):
@@ -118,12 +113,27 @@ def test_help_shows_the_flags_of_the_experiment_by_part(defined, capsys):
     assert "--tail_dropout" not in body and "--momentum" not in body
 
 
-def test_a_missing_flagfile_is_told_of_in_one_line():
-    program = "from trainers.support import command_line; command_line.run(print, lambda: None)"  # which needs no Keras
-    done = subprocess.run(
-        [sys.executable, "-c", program, "--flagfile=none.flags"], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "none.flags" in done.stderr
+COMMANDS = {  # of a program: bad arguments, and what it prints of them to stderr and before that to stdout
+    "analyze": (["PATH/missing", "--output_dir=PATH/out"], "PATH/missing holds no run", ""),
+    "plot": (["PATH/missing"], "`PATH/missing` is not a folder", ""),
+    "prepare": (["--source=PATH", "--data_dir=PATH/data"], "PATH/train.txt is missing", "Reading PATH\n"),
+    "score": (["--run_dir=PATH/nothing"], "PATH/nothing holds no run", ""),
+}
+
+
+@pytest.mark.parametrize("program", COMMANDS)
+def test_bad_input_is_told_of_in_one_line(program, tmp_path, forks):
+    arguments, error, output = COMMANDS[program]
+    done = run("-m", f"trainers.{program}", *(one.replace("PATH", str(tmp_path)) for one in arguments))
+    assert done.returncode == 1 and done.stdout == output.replace("PATH", str(tmp_path))
+    assert done.stderr.startswith(f"{program}: {error.replace('PATH', str(tmp_path))}")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("flag, name", [("--flagfile=none.flags", "none.flags"), ("--no_such_flag=1", "no_such_flag")])
+def test_bad_flags_are_told_of_in_one_line_without_keras(flag, name):
+    done = run("-c", "from trainers.support import command_line; command_line.run(print, lambda: None)", flag)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and name in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -147,30 +157,25 @@ def test_an_installed_backend_is_chosen(tmp_path, monkeypatch, configured, insta
     assert trainers.installed_backend() == "openvino"
 
 
-def test_without_any_backend_a_program_says_so_in_one_line(tmp_path):
-    program = "import importlib.util; importlib.util.find_spec = lambda name: None; import trainers"
-    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
-    )
+def test_without_any_backend_a_program_says_so_in_one_line(monkeypatch):
+    monkeypatch.delenv("KERAS_BACKEND")
+    done = run("-c", "import importlib.util; importlib.util.find_spec = lambda name: None; import trainers")
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "pip install" in done.stderr
 
 
-@pytest.mark.parametrize("chosen, expected", [(None, "1"), ("0", "0")])
-def test_tensorflow_gets_its_fast_kernels_unless_the_user_chooses(chosen, expected):
-    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
-    if chosen:
-        environment["TF_ENABLE_ONEDNN_OPTS"] = chosen
+@pytest.mark.parametrize("chosen, expected", [({}, "1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0")])
+def test_tensorflow_gets_its_fast_kernels_unless_the_user_chooses(monkeypatch, chosen, expected):
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS")
     program = "import os, sys, trainers; print(os.environ['TF_ENABLE_ONEDNN_OPTS'], 'tensorflow' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
-    )
+    done = run("-c", program, **chosen)
     assert done.stdout.split() == [expected, "False"]  # TensorFlow reads the variable when it is imported
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="The options belong to glibc.")
 @pytest.mark.parametrize("chosen, kept", [({}, True), ({"MALLOC_ARENA_MAX": "2"}, False)])
-def test_programs_use_freed_memory_again_unless_the_user_chooses(chosen, kept):
+def test_programs_use_freed_memory_again_unless_the_user_chooses(monkeypatch, chosen, kept):
+    for name in [name for name in os.environ if name.startswith("MALLOC_")]:
+        monkeypatch.delenv(name)
     program = """import resource
 from trainers.support import command_line
 
@@ -183,10 +188,7 @@ def main():
     print(faults() - before)
 
 command_line.run(main, lambda: None)"""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")} | chosen
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
-    )
+    done = run("-c", program, **chosen)
     assert (int(done.stdout) < 1000) == kept  # the block has 16,384 pages
 
 

@@ -10,6 +10,7 @@ from keras_adaptive.layers import CausalAttention, LearnedPositions, Transformer
 from keras_adaptive.models import LanguageModel, reading
 from keras_adaptive.text import scoring
 from tests.support.programs import parsed
+from tests.support.refusals import refused
 from tests.support.tiny import VOCABULARY, language_model
 from tests.support.toy_body import ToyBody
 from trainers import score
@@ -85,14 +86,19 @@ def small(monkeypatch):
     monkeypatch.setattr(scoring, "SEGMENT", 4)
 
 
-def test_a_long_line_is_read_in_windows_that_overlap(small, line):
-    model = language_model()
-    (log_probs, ranks), (short, _) = scoring.score_lines(model, [line[1], line[1][:3]], [line[1], line[1][:3]])
-    assert log_probs.shape == ranks.shape == (21,)
+def check_windows(model, line, log_probs):
+    """Compares the log-probabilities of a line with those of windows of 8 tokens, half of them context."""
     for start, stop in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 21)):
         begin = max(start - 4, 0)
         expected = -model.nll(*(ids[None, begin:stop] for ids in line))[0, start - begin :]
         np.testing.assert_allclose(log_probs[start:stop], expected, atol=5e-6)
+
+
+def test_a_long_line_is_read_in_windows_that_overlap(small, line):
+    model = language_model()
+    (log_probs, ranks), (short, _) = scoring.score_lines(model, [line[1], line[1][:3]], [line[1], line[1][:3]])
+    assert log_probs.shape == ranks.shape == (21,)
+    check_windows(model, line, log_probs)
     np.testing.assert_allclose(short, log_probs[:3], atol=5e-6)
 
 
@@ -102,10 +108,7 @@ def test_a_line_longer_than_the_body_reads_is_read_in_windows(line):
     body = TransformerDecoder([block], 8, positions=LearnedPositions(8))
     model = LanguageModel(parts.word_input, body, parts.word_output)
     ((log_probs, _),) = scoring.score_lines(model, [line[1]], [line[1]])
-    for start, stop in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 21)):
-        begin = max(start - 4, 0)
-        expected = -model.nll(*(ids[None, begin:stop] for ids in line))[0, start - begin :]
-        np.testing.assert_allclose(log_probs[start:stop], expected, atol=5e-6)
+    check_windows(model, line, log_probs)
 
 
 @pytest.mark.parametrize(
@@ -125,35 +128,26 @@ def test_a_body_with_a_state_of_fixed_size_reads_a_whole_line(small, line):
     np.testing.assert_allclose(log_probs, -model.nll(line[0][None], line[1][None])[0], atol=5e-6)
 
 
-class Corpus:
-    """A text of 40 tokens, of which the third line is long."""
-
-    def verify(self, split):
-        pass
-
-    def tokens(self, split):
-        return np.array([*[5] * 9, 2, *[6] * 3, 2, *[7] * 25, 2])
-
-    def words(self, split):
-        return self.tokens(split)
-
-    def word_starts(self, split):
-        return np.arange(40)
+TOKENS = np.array([*[5] * 9, 2, *[6] * 3, 2, *[7] * 25, 2])  # the third line is long
+CORPUS = SimpleNamespace(
+    verify=lambda split: None,
+    tokens=lambda split: TOKENS,
+    words=lambda split: TOKENS,
+    word_starts=lambda split: np.arange(40),
+)
 
 
 def test_windows_of_attention_are_bounded(monkeypatch):
     model, reported = language_model(), []
-    expected, _ = evaluation.word_losses(model, Corpus(), "valid", 8, 4, 8)
+    expected, _ = evaluation.word_losses(model, CORPUS, "valid", 8, 4, 8)
     monkeypatch.setattr(evaluation, "PAIRS", 300)  # two windows of 12 tokens
-    found, _ = evaluation.word_losses(model, Corpus(), "valid", 8, 4, 8, report=lambda *at: reported.append(at))
+    found, _ = evaluation.word_losses(model, CORPUS, "valid", 8, 4, 8, report=lambda *at: reported.append(at))
     np.testing.assert_allclose(found, expected, atol=5e-6)
     assert reported == [(16, 40), (32, 40), (40, 40)]
     monkeypatch.setattr(evaluation, "LONGEST", 20)
     for block, by_lines in ((21, False), (1_000_000, False), (8, True)):
-        with pytest.raises(
-            ValueError, match="A window may have at most 20 tokens, .* Received: windows of up to [234]"
-        ):
-            evaluation.word_losses(model, Corpus(), "valid", block, 0, 8, by_lines)
+        match = "A window may have at most 20 tokens, .* Received: windows of up to [234]"
+        refused(evaluation.word_losses, model, CORPUS, "valid", block, 0, 8, by_lines, match=match)
 
 
 @pytest.mark.parametrize("body, rows", [(ToyBody(8), 2), (None, 1)], ids=["state of fixed size", "attention"])
@@ -161,12 +155,12 @@ def test_long_windows_are_read_in_segments(monkeypatch, body, rows):
     """Memory is bounded for any block: by few tokens at a time, and by no more rows than windows."""
     parts, read, reported = language_model(), [], []
     model = LanguageModel(parts.word_input, body or parts.body, parts.word_output)
-    expected, _ = evaluation.word_losses(model, Corpus(), "valid", 20, 0, 8)
+    expected, _ = evaluation.word_losses(model, CORPUS, "valid", 20, 0, 8)
     monkeypatch.setattr(evaluation, "SEGMENT", 8)
     monkeypatch.setattr(evaluation, "PAIRS", 20 * 8)
     nll_of = type(model.word_output).nll
     nll = lambda output, hidden, targets: read.append(tuple(targets.shape)) or nll_of(output, hidden, targets)  # noqa: E731
     monkeypatch.setattr(type(model.word_output), "nll", nll)
-    found, _ = evaluation.word_losses(model, Corpus(), "valid", 20, 0, 8, report=lambda *at: reported.append(at))
+    found, _ = evaluation.word_losses(model, CORPUS, "valid", 20, 0, 8, report=lambda *at: reported.append(at))
     np.testing.assert_allclose(found, expected, atol=5e-6)
     assert set(read) == {(rows, 8), (rows, 4)} and len(reported) == 6 // rows and reported[-1] == (40, 40)
