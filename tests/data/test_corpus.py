@@ -19,23 +19,15 @@ def test_opens_what_was_prepared(data_dir):
     assert isinstance(corpus.tokens("test"), np.memmap)
     assert corpus.vocabulary.decode(corpus.tokens("test")) == ["the", "<unk>", "</s>", "the", "</s>"]
     assert corpus.vocabulary.counts.tolist() == [0, 0, 2, 1, 2, 0, 0, 0]
+    assert corpus.subwords() is corpus.merges_sha256 is None and corpus.word_vocabulary is corpus.vocabulary
 
 
-def test_refuses_a_folder_without_a_corpus(tmp_path):
-    refused(load_corpus, tmp_path, match="holds no corpus. Make one with `python -m trainers.prepare`")
-
-
-def test_refuses_another_split(data_dir):
+def test_refuses_other_splits_and_files(data_dir):
+    refused(load_corpus, data_dir.parent, match="holds no corpus. Make one with `python -m trainers.prepare`")
     refused(load_corpus(data_dir).tokens, "dev", match="`split` must be one of .* Received: split='dev'")
-
-
-@pytest.mark.parametrize("size", [8, 12])
-def test_refuses_tokens_of_another_length(data_dir, size):
-    (data_dir / "test.tokens").write_bytes(bytes(size))
-    refused(load_corpus(data_dir).tokens, "test", match=f"test.tokens must have 10 bytes. Received: {size}")
-
-
-def test_refuses_another_vocabulary(data_dir):
+    for size in (8, 12):
+        (data_dir / "test.tokens").write_bytes(bytes(size))
+        refused(load_corpus(data_dir).tokens, "test", match=f"test.tokens must have 10 bytes. Received: {size}")
     with open(data_dir / "vocabulary.txt", "a", encoding="utf-8") as file:
         file.write("dog 0\n")
     refused(load_corpus, data_dir, match="vocabulary.txt is not the vocabulary of these tokens")
@@ -54,12 +46,6 @@ def test_opens_sub_words(subword_dir):
     assert [pieces[start][0] for start in corpus.word_starts("test")] == ["Ġ", "Ġ", "<", "Ġ", "<"]
     assert corpus.word_vocabulary.counts.tolist() == [0, 0, 2, 1, 2, 0, 0, 0]
     assert corpus.word_vocabulary.words[4] == "the" and corpus.subwords().sha256 == corpus.merges_sha256
-
-
-def test_a_corpus_of_words_has_no_sub_words(data_dir):
-    corpus = load_corpus(data_dir)
-    assert corpus.subwords() is corpus.merges_sha256 is None
-    assert corpus.word_vocabulary is corpus.vocabulary
 
 
 def test_refuses_files_of_another_corpus(subword_dir):

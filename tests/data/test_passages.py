@@ -11,6 +11,7 @@ from tests.support.text import prepared
 pytestmark = pytest.mark.once
 
 LENGTH = 100
+VOCABULARY = Vocabulary("<s> <pad> </s> <unk> word . end".split(), range(7))
 
 
 @pytest.fixture(scope="module")
@@ -55,21 +56,19 @@ def test_all_passages_are_those_of_the_definition(corpus, broad):
 @pytest.mark.parametrize("begin, kept", [(0, False), (1, True), (10, True), (11, True), (12, False)])
 def test_a_passage_has_from_length_to_twice_as_many_words(begin, kept):
     """One target at position 20: its sentence begins after the point before `begin`; length is 10."""
-    vocabulary = Vocabulary("<s> <pad> </s> <unk> word . end".split(), range(7))
     words = np.full(40, 4)
     words[20], words[21] = 6, 5
     if begin:
         words[begin - 1] = 5
-    starts, targets = passage_bounds(words, vocabulary, 10)
+    starts, targets = passage_bounds(words, VOCABULARY, 10)
     found = dict(zip(targets.tolist(), starts.tolist()))
     assert kept == (10 <= 20 - begin + 1 <= 20)
     assert (found.get(20) == begin) == kept  # a sentence that begins too late is preceded by the one before
 
 
 def test_a_text_of_exactly_the_length_has_a_passage():
-    vocabulary = Vocabulary("<s> <pad> </s> <unk> word . end".split(), range(7))
     for before, count in ((8, 0), (9, 1)):
-        starts, targets = passage_bounds(np.array([*[4] * before, 6, 5]), vocabulary, 10)
+        starts, targets = passage_bounds(np.array([*[4] * before, 6, 5]), VOCABULARY, 10)
         assert len(targets) == count and (starts == 0).all()
 
 

@@ -91,28 +91,15 @@ def test_windows_of_lines_are_the_published_ones(sizes, block, context):
     assert found == published_windows(sizes, block, context)
 
 
-def test_a_line_longer_than_the_block_has_a_shorter_context():
-    windows = rows(ContextWindows(stream([3, 6, 2, 11]), block=4, context=5))
-    assert [(int((weights == 0).sum()), int(weights.sum())) for _, _, weights in windows] == [
-        (0, 4),  # nothing comes before
-        (2, 7),  # 9 tokens in all
-        (5, 3),
-        (0, 12),
-    ]
-
-
 def test_blocks_of_tokens_take_no_notice_of_lines():
     windows = ContextWindows(stream([2, 5, 1]), block=4, context=2, by_lines=False)
     assert [int(weights.sum()) for _, _, weights in windows] == [4, 4, 3]
 
 
-def test_few_lengths():
+def test_few_lengths_and_types():
     tokens = stream([3] * 40 + [30] + [3] * 40)
     lengths = [inputs.shape[1] for inputs, _, _ in ContextWindows(tokens, block=8, context=16)]
     assert sorted(set(lengths)) == [24, 32] and lengths.count(32) == 1
     assert next(iter(ContextWindows(stream([3]), block=512, context=2560)))[0].shape == (1, 8)
-
-
-def test_types():
     inputs, targets, weights = next(iter(ContextWindows(stream([3]).astype(np.uint16), 4, 4)))
     assert (inputs.dtype, targets.dtype, weights.dtype) == (np.int32, np.int32, np.float32)

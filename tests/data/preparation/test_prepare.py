@@ -80,26 +80,27 @@ def test_rare_words_become_unknown(folder, tmp_path):
     assert np.count_nonzero(corpus.tokens("train") == UNK) == 4
 
 
-@pytest.mark.parametrize("min_count", [1, 2, 3])
-def test_counts_are_those_of_the_tokens(folder, tmp_path, min_count):
-    corpus = prepare(folder, tmp_path / "data", min_count=min_count)
+@pytest.mark.parametrize("min_count, subwords", [(1, 0), (2, 0), (3, 0), (3, 6)])
+def test_counts_are_those_of_the_tokens_and_pieces_are_never_unknown(folder, tmp_path, min_count, subwords):
+    corpus = prepare(folder, tmp_path / "data", min_count=min_count, subwords=subwords)
     counts = np.bincount(corpus.tokens("train"), minlength=len(corpus.vocabulary))
     assert corpus.vocabulary.counts.tolist() == counts.tolist()
+    assert not subwords or [corpus.metadata["splits"][split]["unknown"] for split in SPLITS] == [1, 0, 0]
 
 
 def test_metadata(folder, tmp_path):
-    metadata = prepare(folder, tmp_path / "data", min_count=1).metadata
+    corpus = prepare(folder, tmp_path / "data", min_count=1)
+    metadata = corpus.metadata
     assert metadata == json.loads((tmp_path / "data" / "corpus.json").read_text())
     train = metadata["splits"]["train"]
     assert metadata["source"] == str(folder) and metadata["dtype"] == "uint16"
     assert (metadata["tokenizer"], metadata["unit"], metadata["min_count"]) == ("whitespace", "word", 1)
     assert (train["tokens"], train["lines"], train["unknown"]) == (14, 5, 1)
     assert train["unknown_share"] == pytest.approx(1 / 14) and train["bytes"] == len(TEXTS["train"])
-    assert metadata["vocabulary"]["size"] == 16
-
-
-def test_nothing_else_is_left_in_the_folder(folder, tmp_path):
-    prepare(folder, tmp_path / "data")
+    assert metadata["vocabulary"]["size"] == 16 and "subwords" not in metadata
+    for split in SPLITS:
+        lines = metadata["splits"][split]["lines"]
+        assert lines == np.count_nonzero(corpus.tokens(split) == EOS) == len(TEXTS[split].splitlines())
     names = {path.name for path in (tmp_path / "data").iterdir()}
     assert names == {"train.tokens", "valid.tokens", "test.tokens", "vocabulary.txt", "corpus.json"}
 
@@ -169,22 +170,17 @@ def test_memory_does_not_grow_with_the_text(folder, tmp_path, monkeypatch):
     assert peaks[1] < 1.2 * peaks[0]
 
 
-def test_the_same_corpus_is_kept(folder, tmp_path):
-    prepare(folder, tmp_path / "data")
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()}
-    assert prepare(folder, tmp_path / "data").tokens("train").size == 14
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()} == before
-
-
-@pytest.mark.parametrize("change", ["min_count", "tokenizer", "text"])
-def test_another_corpus_is_refused_and_untouched(folder, tmp_path, change):
-    prepare(folder, tmp_path / "data", min_count=1)
-    before = snapshot(tmp_path / "data")
-    if change == "text":
-        (folder / "test.txt").write_text("another", encoding="utf-8")
-    other = {"min_count": {"min_count": 2}, "tokenizer": {"tokenizer": "words"}}.get(change, {})
-    refused(prepare, folder, tmp_path / "data", **{"min_count": 1, **other}, match="Remove it, or choose another")
-    assert snapshot(tmp_path / "data") == before
+@pytest.mark.parametrize("subwords", [0, 6])
+def test_the_same_corpus_is_kept_and_another_one_is_refused(folder, tmp_path, subwords):
+    data, how = tmp_path / "data", {"min_count": 1, "subwords": subwords}
+    prepare(folder, data, **how)
+    before = snapshot(data), {path: path.stat().st_mtime_ns for path in data.iterdir()}
+    assert prepare(folder, data, **how).metadata["unit"] == ("sub-word" if subwords else "word")
+    for other in ({"min_count": 2}, {"tokenizer": "words"}, {"subwords": 5}, {"subwords": 6 - subwords}):
+        refused(prepare, folder, data, **{**how, **other}, match="Remove it, or choose another")
+    (folder / "test.txt").write_text("another", encoding="utf-8")
+    refused(prepare, folder, data, **how, match="Remove it, or choose another")
+    assert before == (snapshot(data), {path: path.stat().st_mtime_ns for path in data.iterdir()})
 
 
 def test_other_files_are_refused_and_an_empty_folder_is_taken(folder, tmp_path):
@@ -224,14 +220,6 @@ def test_bad_input_leaves_nothing_behind(folder, tmp_path, split, contents, argu
     path.unlink() if contents is None else path.write_bytes(contents)
     refused(prepare, folder, tmp_path / "data", min_count=1, **arguments, match=message)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
-
-
-def test_lines_end_with_one_token_each(folder, tmp_path):
-    corpus = prepare(folder, tmp_path / "data")
-    for split in SPLITS:
-        lines = corpus.metadata["splits"][split]["lines"]
-        assert lines == np.count_nonzero(corpus.tokens(split) == EOS)
-        assert lines == len(TEXTS[split].splitlines())
 
 
 def test_what_a_killed_run_left_is_no_hindrance(folder, tmp_path):
@@ -283,13 +271,6 @@ def read_split(folder, split):
     return (folder / f"{split}.txt").read_text().removesuffix("\n").replace("\n", " </s> ").split() + ["</s>"]
 
 
-def test_pieces_are_counted_and_never_unknown(folder, tmp_path):
-    corpus = prepare(folder, tmp_path / "data", min_count=3, subwords=6)
-    counts = np.bincount(corpus.tokens("train"), minlength=len(corpus.vocabulary))
-    assert corpus.vocabulary.counts.tolist() == counts.tolist()
-    assert [corpus.metadata["splits"][split]["unknown"] for split in SPLITS] == [1, 0, 0]
-
-
 def test_metadata_of_pieces(folder, tmp_path):
     metadata = prepare(folder, tmp_path / "data", min_count=2, subwords=3).metadata
     assert (metadata["unit"], metadata["subwords"], metadata["merges"]["number"]) == ("sub-word", 3, 3)
@@ -297,7 +278,6 @@ def test_metadata_of_pieces(folder, tmp_path):
     assert metadata["merges"]["sha256"] == hashlib.sha256(text).hexdigest()
     train = metadata["splits"]["train"]
     assert (train["words"], train["unknown_words"], train["lines"]) == (14, 4, 5)
-    assert "subwords" not in prepare(folder, tmp_path / "words").metadata
 
 
 def test_a_word_is_cut_once_however_often_it_occurs(folder, tmp_path, monkeypatch):
@@ -313,14 +293,3 @@ def test_long_texts_of_pieces_are_written_in_chunks(folder, tmp_path, monkeypatc
     monkeypatch.setattr("keras_adaptive.data.preparation.word_index._CHUNK", 3)
     chunks = prepare(folder, tmp_path / "chunks", subwords=6)
     assert snapshot(whole.data_dir) == snapshot(chunks.data_dir)
-
-
-def test_the_same_pieces_are_kept_and_others_refused(folder, tmp_path):
-    prepare(folder, tmp_path / "data", subwords=6)
-    before = snapshot(tmp_path / "data")
-    assert prepare(folder, tmp_path / "data", subwords=6).metadata["unit"] == "sub-word"
-    for subwords in (0, 5):
-        refused(prepare, folder, tmp_path / "data", subwords=subwords, match="Remove it, or choose another")
-    assert snapshot(tmp_path / "data") == before
-    prepare(folder, tmp_path / "words")
-    refused(prepare, folder, tmp_path / "words", subwords=6, match="Remove it, or choose another")

@@ -27,8 +27,8 @@ def test_an_archive_of_another_checksum_is_refused_and_the_next_mirror_asked(sit
     bad, good = site.add("a/tiny.zip", zipped({**NAMED, "more": b"!"})), site.add("b/tiny.tgz", right)
     sums = {"tiny.zip": "0" * 64, "tiny.tgz": hashlib.sha256(right).hexdigest()}
     tiny(archive_sums=sums)
-    with pytest.raises(OSError, match="tiny.zip must have the published sha256 0{64}: .* --nochecksums .* Received: "):
-        fetch_texts("tiny", tmp_path, [bad])
+    match = "tiny.zip must have the published sha256 0{64}: .* --nochecksums .* Received: "
+    refused(fetch_texts, "tiny", tmp_path, [bad], match=match, error=OSError)
     assert files_in(tmp_path) == set()
     assert read(fetch_texts("tiny", tmp_path, [bad, good])) == TEXTS
     assert read(fetch_texts("tiny", tmp_path / "other", [bad], checksums=False)) == TEXTS
@@ -55,8 +55,8 @@ def test_a_text_of_another_checksum_is_refused_whatever_its_archive(site, tmp_pa
     tiny(text_sums=sums)
     changed = {**NAMED, "wikitext-tiny/wiki.valid.tokens": b"the god\n\n"}  # of the same length and counts
     bad, good = site.add("a/tiny.tgz", tarred(changed)), site.add("b/tiny.tar", tarred(NAMED, "w"))
-    with pytest.raises(OSError, match=f"valid.txt must have the published sha1 {sums['valid']}"):
-        fetch_texts("tiny", tmp_path, [bad])
+    match = f"valid.txt must have the published sha1 {sums['valid']}"
+    refused(fetch_texts, "tiny", tmp_path, [bad], match=match, error=OSError)
     assert files_in(tmp_path) == set()
     assert read(fetch_texts("tiny", tmp_path, [bad, good])) == TEXTS
     assert read(fetch_texts("tiny", tmp_path / "other", [bad], checksums=False))["valid"] == b"the god\n\n"
@@ -128,8 +128,8 @@ def test_one_text_is_divided_into_the_splits(site, tmp_path, tiny):
     assert read(tmp_path / "in" / "tiny") == {"train": text[:4], "valid": text[4:5], "test": text[5:]}
     assert [len(corpus.tokens(split)) for split in SPLITS] == [5, 2, 2] and corpus.metadata["unit"] == "byte"
     tiny(mirrors=(url,), sizes={**sizes, "test": 3}, tokenizer="bytes", **whole)
-    with pytest.raises(OSError, match="all.txt must have 8 bytes. Received: 7"):
-        prepare_public("tiny", tmp_path / "other", tmp_path / "new")
+    places = tmp_path / "other", tmp_path / "new"
+    refused(prepare_public, "tiny", *places, match="all.txt must have 8 bytes. Received: 7", error=OSError)
 
 
 def test_an_unknown_name(tmp_path):
