@@ -29,16 +29,10 @@ def saved_epoch(path):
     return int(keras.saving.load_model(path).get_weights()[0][0, 0])
 
 
-@pytest.mark.parametrize(
-    "val_losses, best",
-    [
-        ([3.0, 2.0, 1.0], 2),
-        ([3.0, 1.0, 2.0], 1),
-        ([1.0, 2.0, 1.0], 2),
-        ([np.nan, 2.0, np.nan], 1),
-        ([None, 5.0, None], 1),
-    ],
-)
+BEST = [([3.0, 2.0, 1.0], 2), ([3.0, 1.0, 2.0], 1), ([1.0, 2.0, 1.0], 2), ([np.nan, 2.0, np.nan], 1)]
+
+
+@pytest.mark.parametrize("val_losses, best", [*BEST, ([None, 5.0, None], 1)])
 def test_last_and_best_are_kept(tmp_path, val_losses, best):
     end_epochs(make_model(), tmp_path / "run", val_losses)
     assert saved_epoch(tmp_path / "run" / "last.keras") == 2
@@ -113,14 +107,8 @@ def test_the_best_is_in_place_before_the_last(tmp_path, monkeypatch):
 
 def test_fit_saves_the_weights_and_the_optimizer_of_the_epoch(tmp_path):
     model, zeros = make_model(), np.zeros((4, 1))
-    model.fit(
-        zeros,
-        zeros + 1,
-        validation_data=(zeros, zeros + 1),
-        epochs=2,
-        verbose=0,
-        callbacks=[SaveModels(tmp_path)],
-    )
+    how = {"validation_data": (zeros, zeros + 1), "epochs": 2, "verbose": 0}
+    model.fit(zeros, zeros + 1, **how, callbacks=[SaveModels(tmp_path)])
     last = keras.saving.load_model(tmp_path / "last.keras")
     np.testing.assert_array_equal(last.get_weights()[1], model.get_weights()[1])
     assert int(keras.ops.convert_to_numpy(last.optimizer.iterations)) == 2

@@ -5,14 +5,14 @@ import pytest
 
 from scripts.benchmarks import preparation
 from tests.support.programs import call
+from tests.support.text import write_splits
 
 pytestmark = pytest.mark.once
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read as Linux tells it")
 def test_it_runs_and_writes_its_figures(tmp_path):
-    for split in ("train", "valid", "test"):
-        (tmp_path / f"{split}.txt").write_text("the cat sat on the mat\n" * 1000)
+    write_splits(tmp_path, "the cat sat on the mat\n" * 1000)
     output = tmp_path / "results.json"
     flags = [f"--source={tmp_path}", "--megabytes=1", "--sentences=1000", f"--results={output}"]
     call(preparation, *flags)

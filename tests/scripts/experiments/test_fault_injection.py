@@ -59,11 +59,10 @@ def make_end(folder, loss=2.0, seconds=1.0, **arrays):
 def test_every_bit_is_compared(tmp_path):
     zero, one = np.zeros(2), np.ones(2)
     whole = make_end(tmp_path / "whole", a=zero, b=one)
-    assert fault_injection.newest(whole)[0] == fault_injection.last_update(whole) == 7
     same = make_end(tmp_path / "same", a=zero, b=one, seconds=2.0)
-    for folder in (whole, same):
+    other = make_end(tmp_path / "other", a=-zero, b=one, loss=3.0)
+    assert fault_injection.newest(whole)[0] == fault_injection.last_update(whole) == 7
+    for folder in (whole, same, other):  # whose last line was being written
         (folder / "log.jsonl").write_text((folder / "log.jsonl").read_text().split("\n")[0] + "\n")
     assert fault_injection.differences(whole, same) == []
-    other = make_end(tmp_path / "other", a=-zero, b=one, loss=3.0)
-    (other / "log.jsonl").write_text((other / "log.jsonl").read_text().split("\n")[0] + "\n")
     assert fault_injection.differences(whole, other) == ["a", "log.jsonl"]

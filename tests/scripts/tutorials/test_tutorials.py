@@ -5,6 +5,7 @@ import pytest
 
 from scripts.tutorials import language_model, own_model, recommender
 from tests.support.backends import BACKEND
+from tests.support.text import write_splits
 
 
 @pytest.mark.once
@@ -25,12 +26,9 @@ def test_a_recommender():
 
 
 def test_a_language_model(tmp_path, capsys):
-    line = "Return the name of the file in the folder , or None .\n"
-    (tmp_path / "text").mkdir()
-    for split in ("train", "valid", "test"):
-        (tmp_path / "text" / f"{split}.txt").write_text(40 * line, encoding="utf-8")
+    text = write_splits(tmp_path / "text", 40 * "Return the name of the file in the folder , or None .\n")
     sizes = {"dim": 16, "length": 8, "batch_size": 4, "every": 2, "epochs": 2}
-    made = language_model.main(tmp_path, tmp_path / "text", **sizes)
+    made = language_model.main(tmp_path, text, **sizes)
     assert made["updates"] == 4 and np.isfinite(made["perplexity"])
     printed = capsys.readouterr().out
     assert "training from update 0\n" in printed and "training from update 2\n" in printed

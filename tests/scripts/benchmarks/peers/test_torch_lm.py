@@ -10,10 +10,11 @@ if keras.backend.backend() != "torch":
 
 import torch
 
-from keras_adaptive.data import BlockBatches, load_corpus, prepare
+from keras_adaptive.data import BlockBatches, load_corpus
 from scripts.benchmarks.peers import torch_lm
 from tests.support import programs
-from tests.support.text import write_zipf
+from tests.support.programs import call
+from tests.support.text import prepared, write_zipf
 
 pytestmark = [pytest.mark.once, pytest.mark.processes]
 SMALL = {"num_blocks": 2, "dim": 32, "ffn_dim": 64, "num_heads": 2, "length": 8}
@@ -21,9 +22,8 @@ SMALL = {"num_blocks": 2, "dim": 32, "ffn_dim": 64, "num_heads": 2, "length": 8}
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    folder = write_zipf(tmp_path_factory.mktemp("corpus"), words=90, lengths=(60, 60, 60), line=12, seed=0)
-    prepare(folder, folder / "data", min_count=1)
-    return folder / "data"
+    how = {"words": 90, "lengths": (60, 60, 60), "line": 12, "seed": 0}
+    return prepared(write_zipf(tmp_path_factory.mktemp("corpus"), **how)).data_dir
 
 
 def small_model(vocabulary_size=96, dropout=0.0):
@@ -94,20 +94,16 @@ def test_evaluation_is_exact_whatever_the_batches(data_dir):
     assert losses == pytest.approx([expected] * 3, rel=1e-5)
 
 
-def run_peer(*flags):
-    return programs.run("-m", "scripts.benchmarks.peers.torch_lm", *flags)
-
-
-def small_flags(data_dir, results):
+def results_of(data_dir, folder, *flags):
+    """Returns what the program writes."""
     sizes = [f"--{name}={value}" for name, value in SMALL.items()]
-    return [*sizes, "--cutoffs=16,48", "--threads=1", f"--data_dir={data_dir}", f"--results={results}"]
+    places = [f"--data_dir={data_dir}", f"--results={folder / 'new' / 'results.json'}"]
+    call(torch_lm, *sizes, "--cutoffs=16,48", "--threads=1", *places, *flags)
+    return json.loads((folder / "new" / "results.json").read_text())
 
 
-def test_program_learns_and_writes_its_results(data_dir, tmp_path, forks):
-    done = run_peer(*small_flags(data_dir, tmp_path / "new" / "results.json"), "--updates=60")
-    assert done.returncode == 0, done.stderr
-    results = json.loads((tmp_path / "new" / "results.json").read_text())
-    corpus = load_corpus(data_dir)
+def test_program_learns_and_writes_its_results(data_dir, tmp_path):
+    results, corpus = results_of(data_dir, tmp_path, "--updates=60"), load_corpus(data_dir)
     assert results["updates"] == 60
     assert results["valid_tokens"] == len(corpus.tokens("valid"))
     assert results["valid_perplexity"] == pytest.approx(math.exp(results["valid_loss"]))
@@ -117,14 +113,11 @@ def test_program_learns_and_writes_its_results(data_dir, tmp_path, forks):
     assert results["machine"]["versions"]["torch"] == torch.__version__
 
 
-def test_program_stops_when_the_time_is_over(data_dir, tmp_path, forks):
-    done = run_peer(*small_flags(data_dir, tmp_path / "results.json"), "--minutes=0.02")
-    assert done.returncode == 0, done.stderr
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert 1.2 <= results["seconds"] < 10
+def test_program_stops_when_the_time_is_over(data_dir, tmp_path):
+    assert 1.2 <= results_of(data_dir, tmp_path, "--minutes=0.02")["seconds"] < 10
 
 
-def test_program_says_in_one_line_that_there_is_no_corpus(tmp_path):
-    done = run_peer(f"--data_dir={tmp_path}")
+def test_program_says_in_one_line_that_there_is_no_corpus(tmp_path, forks):
+    done = programs.run("-m", "scripts.benchmarks.peers.torch_lm", f"--data_dir={tmp_path}")
     assert done.returncode == 1
     assert done.stderr.startswith("torch_lm: ") and len(done.stderr.splitlines()) == 1
