@@ -84,16 +84,8 @@ def train(folder, model, kill=None):
     def fit(steps, epochs):
         data = (batch(4, seed) for seed in itertools.count(kept.update))
         callbacks = [SGDR(lambda update: 0.5 / (1 + update)), *kept.stateful, kept, *([Kill(kill)] if kill else [])]
-        model.fit(
-            data,
-            shuffle=False,
-            steps_per_epoch=steps,
-            initial_epoch=kept.epoch,
-            epochs=epochs,
-            validation_data=batch(2, 99),
-            callbacks=callbacks,
-            verbose=0,
-        )
+        lengths = {"steps_per_epoch": steps, "initial_epoch": kept.epoch, "epochs": epochs, "shuffle": False}
+        model.fit(data, **lengths, validation_data=batch(2, 99), callbacks=callbacks, verbose=0)
 
     try:
         if kept.step:
@@ -338,14 +330,8 @@ def test_any_model_and_its_metrics_go_on(tmp_path):
         kept = Backup(folder, every=3)
         kept.restore(model)
         try:
-            history = model.fit(
-                x[kept.update :],
-                x[kept.update :, :1],
-                batch_size=1,
-                shuffle=False,
-                verbose=0,
-                callbacks=[kept, *([Kill(kill)] if kill else [])],
-            ).history
+            how = {"callbacks": [kept, *([Kill(kill)] if kill else [])], "shuffle": False, "verbose": 0}
+            history = model.fit(x[kept.update :], x[kept.update :, :1], batch_size=1, **how).history
         except Killed:
             return kept.wait()
         return state_of(model), history

@@ -12,6 +12,7 @@ from tests.support.programs import ROOT
 from tests.support.refusals import refused
 from trainers import convert, prepare
 from trainers.experiments.word_losses import WordLosses, write_losses
+from trainers.plots import draw, plt
 
 pytestmark = pytest.mark.once
 
@@ -50,15 +51,9 @@ def test_a_mounted_disk_is_refused(monkeypatch, tmp_path):
     refused(prepare, f"--data_dir={tmp_path}/data", match="Received: .*, a mounted disk")
 
 
-def draw_nothing(path):
-    from trainers.plots import draw, plt
-
-    draw(plt.figure, path)
-
-
 FULL_DISKS = {
     "losses.npz": lambda path: write_losses(path, "a model", WordLosses(np.zeros(9), np.zeros(9), 0)),
-    "picture.png": draw_nothing,
+    "picture.png": lambda path: draw(plt.figure, path),
     "merges.txt": Subwords([("a", "b")]).save,
     "vocabulary.txt": Vocabulary.from_counts({"a": 1}).save,
     "result.json": lambda path: write_json(path, {}),

@@ -7,6 +7,7 @@ import pytest
 from absl import flags
 
 from tests.support.programs import ROOT, parsed
+from tests.support.refusals import refused
 from trainers.experiments import experiment, flagfiles
 from trainers.experiments.run_folder import RunFolder
 
@@ -47,15 +48,11 @@ def test_empty_paths_are_refused(name):
 
 def test_empty_flagfiles_and_folders_are_refused(tmp_path):
     for arguments in (["--flagfile="], ["--flagfile= "], ["--flagfile", ""]):
-        with pytest.raises(ValueError, match="--flagfile must not be empty"):
-            flagfiles.expand(arguments)
-    with pytest.raises(ValueError, match="folder of a run must have a name"):
-        RunFolder("")
-    with pytest.raises(ValueError, match="init_from=: must not be empty"):
-        experiment.Experiment.of_arguments(["--init_from="])
+        refused(flagfiles.expand, arguments, match="--flagfile must not be empty")
+    refused(RunFolder, "", match="folder of a run must have a name")
     (tmp_path / "mine.flags").write_text("--init_from=\n")
-    with pytest.raises(ValueError, match="init_from=: must not be empty"):
-        experiment.Experiment.of_arguments([f"--flagfile={tmp_path}/mine.flags"])
+    for argument in ("--init_from=", f"--flagfile={tmp_path}/mine.flags"):
+        refused(experiment.Experiment.of_arguments, [argument], match="init_from=: must not be empty")
 
 
 SECRETS = ["root:x:0:0:root:/root:/bin/sh", "hunter2", "- password: hunter2", "-----BEGIN KEY-----", "--dim 3", "--"]
@@ -64,6 +61,6 @@ SECRETS = ["root:x:0:0:root:/root:/bin/sh", "hunter2", "- password: hunter2", "-
 @pytest.mark.parametrize("line", SECRETS)
 def test_a_flagfile_that_is_another_file_is_not_shown(tmp_path, line):
     (tmp_path / "secrets").write_text(f"# A comment.\n--dim=16\n{line}\n")
-    with pytest.raises(ValueError, match="Line 3 of the flagfile .*secrets is not a flag: it must look like") as error:
-        flagfiles.expand([f"--flagfile={tmp_path}/secrets"])
-    assert line not in str(error.value).replace("--name=value", "")
+    match = "Line 3 of the flagfile .*secrets is not a flag: it must look like"
+    message = refused(flagfiles.expand, [f"--flagfile={tmp_path}/secrets"], match=match)
+    assert line not in message.replace("--name=value", "")

@@ -240,12 +240,6 @@ def test_unknown_letters_and_spaces_are_printed_in_quotes(run, kind, capsys):
     assert [line.split(maxsplit=3)[3] for line in lines[1:4]] == [*unknown, "</s>"]
 
 
-@pytest.mark.parametrize("flag", ["--subwords=5", "--tokenizer=words"])
-def test_flags_of_words_are_refused(tmp_path, flag):
-    flags = [f"--source={tmp_path}", "--unit=bytes", f"--data_dir={tmp_path}/data", flag]
-    refused(prepare, *flags, match="belongs to --unit=words. Received: --unit=bytes")
-
-
 # --- a sampled output ---
 
 

@@ -54,6 +54,8 @@ def test_makes_a_corpus_of_sub_words(run, folder, tmp_path):
         (["--source=FOLDER", "--valid_fraction=0.1"], "--valid_fraction divides a text, but --source="),
         (["--split_by=lines"], "--split_by divides a text, but --source=docstrings is divided"),
         (["--source=FOLDER", "--packages=numpy"], "--packages belongs to --source=docstrings"),
+        (["--source=FOLDER", "--unit=bytes", "--subwords=5"], "belongs to --unit=words. Received: --unit=bytes"),
+        (["--source=FOLDER", "--unit=bytes", "--tokenizer=words"], "belongs to --unit=words. Received: --unit=bytes"),
         (["--source=wikitext-2", "--tokenizer=words"], "--source=wikitext-2 is tokenized already"),
         (["--source=wikitext-2", "--mirrors=nowhere,noway"], "No mirror has wikitext-2: nowhere: unknown url type"),
     ],

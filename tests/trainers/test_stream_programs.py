@@ -15,7 +15,7 @@ from tests.support.refusals import refused
 from tests.support.runs import assert_same_runs, evaluated, records, stopped
 from tests.support.text import prepared, write_zipf
 from tests.support.toy_body import ToyBody
-from trainers import analyze, evaluate, generate, train
+from trainers import analyze, evaluate, train
 from trainers.experiments import checks
 from trainers.experiments.parts import PARTS, Part
 from trainers.experiments.run_folder import RunFolder
@@ -87,12 +87,6 @@ def test_validation_and_evaluation_carry_the_state(trained, corpus, capsys):
     result = evaluated(trained, "--model=last", "--blocks_of=tokens", "--block=8")
     assert result["loss"] != pytest.approx(whole.mean(), rel=1e-5)
     refused(evaluate, f"--run_dir={trained}", "--context=3", match=r"--context belongs to --blocks_of=tokens\|lines")
-
-
-@pytest.mark.once
-def test_words_are_generated(trained, capsys):
-    call(generate, f"--run_dir={trained}", "--prompt=w1 w2", "--length=3", "--seed=1")
-    assert capsys.readouterr().out.startswith("w1 w2 ")
 
 
 @pytest.mark.once

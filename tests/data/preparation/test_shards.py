@@ -15,6 +15,7 @@ import keras_adaptive.data
 from keras_adaptive.data import SPECIAL_WORDS, SPLITS, Vocabulary, load_corpus, prepare
 from keras_adaptive.data.preparation import workers
 from tests.support.refusals import refused
+from tests.support.shards import DAMAGES, damage
 from tests.support.text import write_splits
 
 pytestmark = [pytest.mark.once, pytest.mark.processes]
@@ -146,21 +147,8 @@ def test_two_preparations_of_one_corpus(folder, tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-def damage(path, how):
-    if how == "missing":
-        path.unlink()
-    elif how == "short":
-        os.truncate(path, path.stat().st_size - 2)
-    else:
-        changed = path.read_bytes()
-        path.write_bytes(changed[:-2] + bytes([changed[-2] ^ 1]) + changed[-1:])
-
-
-DAMAGES = {"missing": "is missing", "short": "bytes. Received:", "changed": "has changed since it was made"}
-
-
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize("how", list(DAMAGES))
+@pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("name", ["train-00001-of-00005.tokens", "train-00003-of-00005.words", "test.tokens"])
 def test_a_damaged_shard_is_named(folder, tmp_path, how, name):
     corpus = prepare(folder, tmp_path / "data", min_count=1, subwords=6)

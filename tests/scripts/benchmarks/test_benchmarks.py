@@ -45,6 +45,8 @@ if BACKEND != "torch":  # torch runs all of them, and the peers, which are torch
     SHORT = ("loss", "loss, one band", "loss --case=sampled", "step", "scaling", "generation", "evaluation")
     PROGRAMS = {name: PROGRAMS[name] for name in SHORT}
     PROGRAMS["step"].append("--nopeers")
+if BACKEND == "jax":
+    del PROGRAMS["loss, one band"]  # test_on_gpu.py runs it
 if BACKEND == "tensorflow":  # of the peer
     sizes = ["--dim=4", "--units=6", "--batch_size=3", "--length=4", "--num_samples=9"]
     PROGRAMS["step --case=big_lstm"] = ["--vocabulary_size=50", *sizes, "--repeats=1"]

@@ -48,6 +48,8 @@ def test_parts_on_tiny_shapes_make_rows_of_tables(name, tmp_path, monkeypatch):
         check_facts(figures["facts"])
     if part.program == "loss":
         assert not any(case["missing"] for case in figures["cases"])
+        times = [one.get("seconds", one) for case in figures["cases"] for one in case["candidates"].values()]
+        assert times and all(0 < time["low"] <= time["median"] <= time["high"] for time in times)
     rows = rows_of(tmp_path, monkeypatch, {name: figures})
     assert rows and not any("Not measured" in row for row in rows)
 

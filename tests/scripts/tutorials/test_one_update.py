@@ -64,6 +64,7 @@ def test_two_updates_are_those_of_fit(tied):
     assert (max(differences) < 1e-6) == tied, differences
 
 
+@pytest.mark.once
 def test_the_loss_falls(capsys):
     losses = one_update.main(words=60, cutoffs=(10, 30), dim=16, updates=4)
     assert np.all(np.diff(losses) < 0)

@@ -47,10 +47,8 @@ def test_flags_are_arguments_of_other_names_of_other_defaults_and_of_several_val
     part = Part(dict, "one two=second three? four=fourth?one x=pair y=pair z=list")
     assert part.flags == ["one", "two", "three", "four", "x", "y", "z"]
     settings = {"one": 5, "two": 0, "three": 0, "four": 0, "x": 0.0, "y": 0.5, "z": []}
-    assert part.arguments(settings) == {
-        **{"one": 5, "second": 0, "three": None, "fourth": 5},
-        **{"pair": (0.0, 0.5), "list": []},
-    }
+    expected = {"one": 5, "second": 0, "three": None, "fourth": 5, "pair": (0.0, 0.5), "list": []}
+    assert part.arguments(settings) == expected
     assert part.arguments({"three": 7, "four": 8}) == {"three": 7, "fourth": 8}  # others are unused
 
 
@@ -70,6 +68,8 @@ def when_all_is_made(arguments):
 PLAIN_PARTS = ["--input=word", "--output=softmax"]
 BANDS = [*SIZES, "--cutoffs=20"]
 STEPS = ["--schedule=step_decay", "--updates=500"]
+SIX = ["--updates=6", "--evaluate_every=6"]
+OTHER_VOCABULARY = "needs a vocabulary of 1,000 ids, but the corpus has 40: .*vocabulary_size=0"
 
 
 @pytest.mark.parametrize(
@@ -113,21 +113,12 @@ STEPS = ["--schedule=step_decay", "--updates=500"]
         ([*BANDS, "--factor=0"], "--factor=0 .no reduction. belongs to --input=word.*--input=adaptive"),
         ([*BANDS, "--clip_norm=1e-30"], "--clip_norm must be 0 for no clipping, or at least 1e-06"),
         ([*BANDS, "--optimizer=adam", "--clip_norm=1e-30"], "--clip_norm must be 0 for no clipping, or at least 1e-06"),
-        *(
-            ([*STEPS, f"--decay_at={at}"], f"--decay_at must be strictly increasing .* Received: --decay_at={at}.")
-            for at in ("0,10", "20,10", "10,10")
-        ),
-        *(
-            (
-                ["--updates=6", "--evaluate_every=6", f"--warmup={warmup}"],
-                f"--warmup must be below --updates.* Received: --warmup={warmup} --updates=6",
-            )
-            for warmup in (6, 7)
-        ),
-        (
-            [*BANDS, "--vocabulary_size=1000"],
-            "needs a vocabulary of 1,000 ids, but the corpus has 40: .*vocabulary_size=0",
-        ),
+        ([*STEPS, "--decay_at=0,10"], "--decay_at must be strictly increasing .* Received: --decay_at=0,10."),
+        ([*STEPS, "--decay_at=20,10"], "--decay_at must be strictly increasing .* Received: --decay_at=20,10."),
+        ([*STEPS, "--decay_at=10,10"], "--decay_at must be strictly increasing .* Received: --decay_at=10,10."),
+        ([*SIX, "--warmup=6"], "--warmup must be below --updates.* Received: --warmup=6 --updates=6"),
+        ([*SIX, "--warmup=7"], "--warmup must be below --updates.* Received: --warmup=7 --updates=6"),
+        ([*BANDS, "--vocabulary_size=1000"], OTHER_VOCABULARY),
         (["--input=char_cnn", "--cutoffs=20"], "pass --notie_words. Received: --input=char_cnn --output=adaptive"),
         (
             ["--body=nplm", "--num_local=1", "--relu_dropout=0.5"],
@@ -261,12 +252,9 @@ def run_of(text):
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
-        PLAIN,
+        *([], PLAIN, ["--input=word"], ["--notie_projections"]),
         ["--input=char_cnn", "--notie_words", "--filters=1,2"],
-        ["--input=word"],
         ["--input=word", "--notie_words", "--factor=2"],
-        ["--notie_projections"],
     ],
     ids=str,
 )
