@@ -9,27 +9,26 @@ import pytest
 from keras_adaptive import fairseq
 from keras_adaptive.data import Vocabulary
 from keras_adaptive.fairseq.weights import table
-from tests.support.backends import runner, weight_gradients
+from tests.support.backends import runner
+from tests.support.weights import check_published_gradients, published_ids
 
 CHARACTERS = "decoder.embed_tokens.char_embeddings.weight"
 
 
-@pytest.fixture(autouse=True)
-def two_numbers_of_slots(monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def two_numbers_of_slots():
     """5 and 50, to compile less."""
-    monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", (5,))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", (5,))
+        yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def case(golden):
     arrays, config = golden("char_cnn")
     weights = {name.removeprefix("param/"): array for name, array in arrays.items() if name.startswith("param/")}
     checkpoint = fairseq.Checkpoint(config["args"], None, config["arch"], weights, 3.0)
     return arrays, checkpoint, fairseq.build_language_model(checkpoint, Vocabulary.load(golden.folder / "dict.txt"))
-
-
-def ids(arrays):
-    return (arrays[f"in/{name}"].astype("int32") for name in ("src_tokens", "targets"))
 
 
 @pytest.mark.once
@@ -42,7 +41,7 @@ def test_the_padding_vector_is_no_zero(case):
 
 def test_word_vectors(case):
     arrays, _, model = case
-    tokens, _ = ids(arrays)
+    tokens, _ = published_ids(arrays)
     np.testing.assert_allclose(runner(model.word_input)(tokens), arrays["out/embed_tokens"], atol=1e-5)
     looked_up = runner(model.for_inference().word_input)(tokens)
     np.testing.assert_allclose(looked_up, arrays["out/embed_tokens"], atol=1e-5)
@@ -50,26 +49,19 @@ def test_word_vectors(case):
 
 def test_log_probs_and_nll(case):
     arrays, _, model = case
-    tokens, targets = ids(arrays)
+    tokens, targets = published_ids(arrays)
     np.testing.assert_allclose(model.log_probs(tokens[:1]), arrays["out/log_probs"], atol=1e-5)
     np.testing.assert_allclose(np.where(targets == 1, 0, model.nll(tokens, targets)), arrays["out/nll"], atol=1e-5)
 
 
 def test_gradients(case):
     arrays, _, model = case
-    tokens, targets = ids(arrays)
-    weights = (targets != 1).astype("float32")
     pairs = [pair for tensor in table(model) for pair in tensor.split(arrays[f"grad/{tensor.name}"])]
-    variables = [variable for variable, _ in pairs]
-    assert len(pairs) == len(model.trainable_variables)
-    value, gradients = weight_gradients(lambda: model.word_output.total_nll(model(tokens), targets, weights), variables)
-    np.testing.assert_allclose(value, arrays["out/loss_sum"], rtol=1e-5)
-    for (variable, expected), gradient in zip(pairs, gradients, strict=True):
-        # A key's bias moves all scores of a query alike: its gradient is 0 but for rounding.
-        scale = np.abs(expected).max() if not variable.path.endswith("key/bias") else 1.0
-        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-4 * scale, err_msg=variable.path)
-        if variable is model.word_input.table:
-            assert not gradient[0].any()  # padding is not trained
+    gradients = check_published_gradients(model, arrays, pairs)
+    (padding,) = (
+        gradient[0] for (variable, _), gradient in zip(pairs, gradients) if variable is model.word_input.table
+    )
+    assert not padding.any()  # is not trained
 
 
 @pytest.mark.once
@@ -81,7 +73,7 @@ def test_out_again_and_in_again(case, golden, tmp_path):
         np.testing.assert_array_equal(state[name].numpy(), array, err_msg=name)
     torch.save({"args": argparse.Namespace(**checkpoint.options), "model": state}, tmp_path / "model.pt")
     again, _ = fairseq.load_language_model(tmp_path / "model.pt", golden.folder / "dict.txt")
-    tokens, _ = ids(arrays)
+    tokens, _ = published_ids(arrays)
     np.testing.assert_array_equal(again.log_probs(tokens[:1]), model.log_probs(tokens[:1]))
 
 
@@ -90,7 +82,7 @@ def test_saved_and_loaded(case, tmp_path):
     arrays, _, model = case
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    tokens, _ = ids(arrays)
+    tokens, _ = published_ids(arrays)
     np.testing.assert_array_equal(runner(again.word_input)(tokens), runner(model.word_input)(tokens))
 
 
@@ -109,7 +101,7 @@ def test_a_model_of_ours_is_written_with_the_zeros_that_it_reads(case, golden):
     np.testing.assert_array_equal(state[CHARACTERS][1:].numpy(), arrays[f"param/{CHARACTERS}"][1:])
     weights = {name: state[name].numpy() for name in checkpoint.weights}
     vocabulary = Vocabulary.load(golden.folder / "dict.txt")
-    tokens, _ = ids(arrays)
+    tokens, _ = published_ids(arrays)
     again = fairseq.build_language_model(checkpoint._replace(weights=weights), vocabulary)
     np.testing.assert_allclose(again.log_probs(tokens[:1]), own.log_probs(tokens[:1]), atol=1e-5)
     assert np.abs(own.log_probs(tokens[:1]) - arrays["out/log_probs"]).max() > 0.01  # what this file is about

@@ -1,19 +1,26 @@
-"""`assemble` puts together any parts: here with the toy body, which knows nothing but `initial_state` and `step`."""
+"""Functions that put together models and bodies; the toy body knows nothing but `initial_state` and `step`."""
 
+import math
 from functools import partial
 
 import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, TransformerDecoder, WordEmbedding
-from keras_adaptive.models import Dropout, LanguageModel, assemble, transformer, transformer_lm
+from keras_adaptive.layers import (
+    AdaptiveEmbedding,
+    AdaptiveSoftmax,
+    ContextConcatenation,
+    TransformerDecoder,
+    WordEmbedding,
+)
+from keras_adaptive.models import Dropout, LanguageModel, assemble, hybrid_transformer, transformer, transformer_lm
 from keras_adaptive.optimizers import NAG
-from tests.support.backends import BACKEND
-from tests.support.tiny import VOCABULARY, batch
+from tests.support.tiny import VOCABULARY, batch, compiled
 from tests.support.toy_body import ToyBody
 
 pytestmark = pytest.mark.usefixtures("eager_predictions")
+SIZES = {"num_blocks": 2, "dim": 8, "ffn_dim": 12, "num_heads": 2}
 
 
 def toy_model(tied, dtype=None):
@@ -34,7 +41,7 @@ def test_parts_get_names_dtypes_and_the_tie(tied, dtype, policy):
 
 def test_a_toy_body_makes_a_language_model(tmp_path):
     model, (tokens, targets, weights) = toy_model(tied=True), batch(4)
-    model.compile(NAG(1.0, momentum=0.9, global_clipnorm=1.0), run_eagerly=BACKEND == "tensorflow")
+    compiled(model, NAG(1.0, momentum=0.9, global_clipnorm=1.0))
     losses = model.fit(tokens, targets, sample_weight=weights, batch_size=4, epochs=8, verbose=0).history["loss"]
     assert losses[-1] < 0.9 * losses[0]
     nll, log_probs = model.nll(tokens, targets), model.log_probs(tokens)
@@ -48,7 +55,7 @@ def test_a_toy_body_makes_a_language_model(tmp_path):
 
 @pytest.mark.once
 def test_the_transformer_has_the_dtype_throughout():
-    body = transformer(num_blocks=2, dim=8, ffn_dim=12, num_heads=2, dtype="mixed_bfloat16", name="other")
+    body = transformer(dtype="mixed_bfloat16", name="other", **SIZES)
     layers = [body, body.positions, *body.blocks, *(block.attention for block in body.blocks)]
     assert body.name == "other" and {layer.dtype_policy.name for layer in layers} == {"mixed_bfloat16"}
 
@@ -65,3 +72,48 @@ def test_hyper_parameters_of_the_language_model_reach_their_parts():
     assert found == rates and block.dropout == 0.1 and block.attention.num_heads == 4
     plain = transformer_lm(20, dim=8, num_blocks=1, num_heads=2, ffn_dim=12, cutoffs=(5,), factor=2, dropout=0.1)
     assert (plain.body.dropout, plain.body.blocks[0].dropout, plain.word_output.tail_dropout) == (0.1, 0.1, 0.0)
+
+
+@pytest.mark.once
+def test_by_default_a_hybrid_is_the_plain_transformer_of_the_paper():
+    body = hybrid_transformer(dropout=0.1, dtype="mixed_bfloat16", name="other", **SIZES)
+    assert (body.name, body.dropout, body.positions.first_position, len(body.blocks)) == ("other", 0.1, 0, 2)
+    for block in body.blocks:
+        attention = block.attention
+        assert (block.normalize_first, block.dropout, block.ffn_dim) == (False, 0.1, 12)
+        assert (attention.window, attention.use_bias, attention.dropout) == (None, False, 0.0)
+        assert {layer.dtype_policy.name for layer in (body, block, attention)} == {"mixed_bfloat16"}
+
+
+@pytest.mark.once
+def test_the_window_of_transformer_c_is_that_of_the_first_block():
+    body = hybrid_transformer(attention_window=5, **SIZES)
+    assert [block.attention.window for block in body.blocks] == [5, None]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("keep_attention", [True, False])
+def test_transformer_n_concatenates_before_the_first_block(keep_attention):
+    averages = {"num_local": 5, "num_global": 1, "global_window": 6}
+    body = hybrid_transformer(keep_attention=keep_attention, dropout=0.1, **averages, **SIZES)
+    first, *blocks = body.blocks
+    assert isinstance(first, ContextConcatenation)
+    config = first.get_config()
+    assert {name: config[name] for name in averages} == averages and config["dropout"] == 0.1
+    assert [block.attention is not None for block in blocks] == [keep_attention, True]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "tied, parameters, of_the_softmax", [(True, 246_933_504, 44_015_616 + 2 * 1024), (False, 291_276_800, 44_345_344)]
+)
+def test_parameters_of_the_paper(tied, parameters, of_the_softmax):
+    """The models for WikiText-103 (Baevski and Auli 2019, tables 2 and 3), counted without memory for the weights."""
+    with keras.StatelessScope(initialize_variables=False):
+        model = transformer_lm(267_744, num_heads=16, tie_words=tied)
+    assert model.count_params() == parameters
+    assert sum(math.prod(table.shape) for table in model.word_input.tables) == 44_015_616
+    softmax = model.word_output
+    own = [*softmax.tables, softmax.class_table, *(p for p in softmax.projections if p is not None)]
+    assert sum(math.prod(variable.shape) for variable in own) == of_the_softmax
+    assert sum(block.count_params() for block in model.body.blocks) == 201_539_584

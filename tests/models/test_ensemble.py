@@ -11,6 +11,7 @@ from tests.support.tiny import VOCABULARY, batch, language_model
 from tests.support.weights import randomize
 
 WEIGHTS = [0.3, 0.7]
+TOKENS, TARGETS, _ = batch(2)
 
 pytestmark = pytest.mark.usefixtures("eager_predictions")
 
@@ -35,29 +36,28 @@ def ensemble(members):
 
 @pytest.fixture(scope="module")
 def expected(members):
-    """The log-probabilities of all words for `batch(2)`, in float64."""
-    probabilities = (np.exp(model.log_probs(batch(2)[0]).astype("float64")) for model in members)
+    """The log-probabilities of all words for `TOKENS`, in float64."""
+    probabilities = (np.exp(model.log_probs(TOKENS).astype("float64")) for model in members)
     return np.log(sum(weight * one for weight, one in zip(WEIGHTS, probabilities)))
 
 
 def test_probabilities_are_averaged(ensemble, expected):
-    tokens, targets, _ = batch(2)
-    own = np.take_along_axis(expected, targets[..., None], axis=-1)
-    np.testing.assert_allclose(ensemble.log_probs(tokens), expected, atol=5e-6)
-    np.testing.assert_allclose(ensemble.nll(tokens, targets), -own[..., 0], atol=5e-6)
-    np.testing.assert_allclose(ensemble.nll(tokens, targets, segment=4), -own[..., 0], atol=5e-6)
-    np.testing.assert_allclose(ensemble.predict(tokens, verbose=0), expected[:, -1], atol=5e-6)
-    log_probs, ranks, entropies, best, ids = ensemble.alternatives(tokens, targets, 3)
+    own = np.take_along_axis(expected, TARGETS[..., None], axis=-1)
+    np.testing.assert_allclose(ensemble.log_probs(TOKENS), expected, atol=5e-6)
+    np.testing.assert_allclose(ensemble.nll(TOKENS, TARGETS), -own[..., 0], atol=5e-6)
+    np.testing.assert_allclose(ensemble.nll(TOKENS, TARGETS, segment=4), -own[..., 0], atol=5e-6)
+    np.testing.assert_allclose(ensemble.predict(TOKENS, verbose=0), expected[:, -1], atol=5e-6)
+    log_probs, ranks, entropies, best, ids = ensemble.alternatives(TOKENS, TARGETS, 3)
     np.testing.assert_allclose(log_probs, own[..., 0], atol=5e-6)
     np.testing.assert_array_equal(ranks, 1 + np.sum(expected > own, axis=-1))
-    np.testing.assert_array_equal(ensemble.score(tokens, targets)[1], ranks)
+    np.testing.assert_array_equal(ensemble.score(TOKENS, TARGETS)[1], ranks)
     np.testing.assert_allclose(entropies, -np.sum(np.exp(expected) * expected, axis=-1), atol=1e-5)
     np.testing.assert_array_equal(ids, np.argsort(-expected, axis=-1)[..., :3])
     np.testing.assert_allclose(best, np.take_along_axis(expected, ids, axis=-1), atol=5e-6)
 
 
 def test_greedy_words_are_the_best_of_the_mean(ensemble):
-    prompt = batch(2)[0][:, :2]
+    prompt = TOKENS[:, :2]
     ids = ensemble.generate(prompt, 3, temperature=0)
     text = np.concatenate([prompt, ids], axis=1)
     np.testing.assert_array_equal(ids, ensemble.log_probs(text)[:, 1:-1].argmax(axis=-1))
@@ -66,21 +66,19 @@ def test_greedy_words_are_the_best_of_the_mean(ensemble):
 
 @pytest.mark.once
 def test_weights_are_equal_by_default_and_may_be_0(members):
-    tokens, targets, _ = batch(2)
-    nll = np.stack([model.nll(tokens, targets) for model in members]).astype("float64")
+    nll = np.stack([model.nll(TOKENS, TARGETS) for model in members]).astype("float64")
     mean = -np.log(np.exp(-nll).mean(axis=0))
-    np.testing.assert_allclose(Ensemble(members).nll(tokens, targets), mean, atol=5e-6)
-    np.testing.assert_allclose(Ensemble(members, [0, 1]).nll(tokens, targets), nll[1], atol=5e-6)
+    np.testing.assert_allclose(Ensemble(members).nll(TOKENS, TARGETS), mean, atol=5e-6)
+    np.testing.assert_allclose(Ensemble(members, [0, 1]).nll(TOKENS, TARGETS), nll[1], atol=5e-6)
 
 
 def test_an_ensemble_is_saved_and_may_be_a_member(ensemble, members, expected, tmp_path):
-    tokens = batch(2)[0]
     ensemble.save(tmp_path / "ensemble.keras")
     loaded = keras.saving.load_model(tmp_path / "ensemble.keras")
-    np.testing.assert_allclose(loaded.log_probs(tokens), expected, atol=5e-6)
+    np.testing.assert_allclose(loaded.log_probs(TOKENS), expected, atol=5e-6)
     assert loaded.word_output.shares.tolist() == WEIGHTS
-    both = Ensemble([ensemble, members[0]], [0.5, 0.5]).log_probs(tokens).astype("float64")
-    mean = np.exp(expected) / 2 + np.exp(members[0].log_probs(tokens)) / 2
+    both = Ensemble([ensemble, members[0]], [0.5, 0.5]).log_probs(TOKENS).astype("float64")
+    mean = np.exp(expected) / 2 + np.exp(members[0].log_probs(TOKENS)) / 2
     np.testing.assert_allclose(both, np.log(mean), atol=5e-6)
 
 

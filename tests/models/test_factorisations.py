@@ -9,9 +9,10 @@ import pytest
 from keras_adaptive.layers import WordEmbedding
 from keras_adaptive.optimizers import NAG
 from tests.support.backends import numpy
-from tests.support.tiny import VOCABULARY, batch, system, weights_of
+from tests.support.tiny import VOCABULARY, batch, largest_difference, system
 
 pytestmark = pytest.mark.usefixtures("one_number_of_slots", "eager_predictions")
+TOKENS, TARGETS, _ = batch(2)
 untrained = functools.cache(system)  # one for all tests, which compile its functions once
 
 
@@ -27,21 +28,19 @@ def model(request):
 
 
 def test_predictions_agree(model):
-    tokens, targets, _ = batch(2)
-    log_probs, nll = model.log_probs(tokens), model.nll(tokens, targets)
+    log_probs, nll = model.log_probs(TOKENS), model.nll(TOKENS, TARGETS)
     np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, atol=1e-5)
-    np.testing.assert_allclose(-np.take_along_axis(log_probs, targets[..., None], -1)[..., 0], nll, atol=1e-5)
-    changed = np.array(tokens)
+    np.testing.assert_allclose(-np.take_along_axis(log_probs, TARGETS[..., None], -1)[..., 0], nll, atol=1e-5)
+    changed = np.array(TOKENS)
     changed[:, 3] = (changed[:, 3] + 1) % VOCABULARY
     np.testing.assert_array_equal(model.log_probs(changed)[:, :3], log_probs[:, :3])
 
 
 def test_the_model_for_inference_is_the_same_function(model):
-    tokens, targets, _ = batch(2)
     inference = model.for_inference()
     assert isinstance(inference.word_input, WordEmbedding)
-    np.testing.assert_allclose(inference.nll(tokens, targets), model.nll(tokens, targets), atol=1e-5)
-    np.testing.assert_array_equal(inference.generate(tokens, 4, seed=3), model.generate(tokens, 4, seed=3))
+    np.testing.assert_allclose(inference.nll(TOKENS, TARGETS), model.nll(TOKENS, TARGETS), atol=1e-5)
+    np.testing.assert_array_equal(inference.generate(TOKENS, 4, seed=3), model.generate(TOKENS, 4, seed=3))
 
 
 def test_training_reduces_the_loss_and_files_keep_the_model(model, tmp_path):
@@ -53,8 +52,7 @@ def test_training_reduces_the_loss_and_files_keep_the_model(model, tmp_path):
     assert losses[-1] < 0.95 * losses[0]
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    for one, other in zip(weights_of(model), weights_of(loaded), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert largest_difference(loaded, model) == 0
     np.testing.assert_allclose(numpy(loaded(tokens[:2])), numpy(model(tokens[:2])), atol=1e-6)
     model.set_weights(begun)
 
@@ -62,21 +60,19 @@ def test_training_reduces_the_loss_and_files_keep_the_model(model, tmp_path):
 def test_words_outside_the_vocabulary_enter_by_their_bytes():
     model = untrained("CNN")
     inference = model.for_inference(["word0", "other"])
-    tokens, targets, _ = batch(2)
-    known, extra, unknown = (np.array(tokens) for _ in range(3))
+    known, extra, unknown = (np.array(TOKENS) for _ in range(3))
     known[:, 2], extra[:, 2], unknown[:, 2] = 4, VOCABULARY, 3  # WORDS[4] is "word0"
-    np.testing.assert_allclose(inference.nll(extra, targets), model.nll(known, targets), atol=1e-5)
-    assert np.abs(inference.nll(extra, targets) - model.nll(unknown, targets)).max() > 1e-3
+    np.testing.assert_allclose(inference.nll(extra, TARGETS), model.nll(known, TARGETS), atol=1e-5)
+    assert np.abs(inference.nll(extra, TARGETS) - model.nll(unknown, TARGETS)).max() > 1e-3
     with pytest.raises(ValueError, match="targets"):
-        inference.nll(tokens, extra)
+        inference.nll(TOKENS, extra)
     with pytest.raises(ValueError, match="CharCNN"):
         untrained("ASM").for_inference(["word"])
 
 
 @pytest.mark.parametrize("name, largest, mean", [("SM-T", 0.015, 0.005), ("CNN", 0.15, 0.04)])
 def test_bfloat16_is_near_float32(name, largest, mean):
-    tokens, targets, _ = batch(2)
-    narrow, wide = system(name, "mixed_bfloat16").nll(tokens, targets), untrained(name).nll(tokens, targets)
+    narrow, wide = system(name, "mixed_bfloat16").nll(TOKENS, TARGETS), untrained(name).nll(TOKENS, TARGETS)
     differences = np.abs(narrow - wide)
     assert 1e-4 < differences.max() < largest and differences.mean() < mean
 

@@ -8,12 +8,13 @@ from keras import ops
 from keras_adaptive.layers import AdaptiveSoftmax, WordEmbedding
 from keras_adaptive.models import LanguageModel
 from tests.support.backends import BACKEND
-from tests.support.tiny import VOCABULARY, batch, language_model, weights_of
+from tests.support.tiny import VOCABULARY, batch, compiled, language_model, largest_difference, last, weights_of
 from tests.support.toy_body import ToyBody
 from tests.support.weights import randomize
 
 pytestmark = pytest.mark.usefixtures("eager_predictions")
 STRENGTH = 2.0
+TOKENS, TARGETS, WEIGHTS = batch(4)
 
 
 class PenalizedBody(ToyBody):
@@ -31,11 +32,9 @@ def regularized(model):
     return model
 
 
-def fit(model, rate=1.0, epochs=1, run_eagerly=BACKEND == "tensorflow", **kwargs):
-    tokens, targets, weights = batch(4)
-    model.compile(keras.optimizers.SGD(rate), run_eagerly=run_eagerly, **kwargs)
-    history = model.fit(tokens, targets, sample_weight=weights, batch_size=4, epochs=epochs, verbose=0).history
-    return {name: values[-1] for name, values in history.items()}
+def fit(model, **kwargs):
+    compiled(model, keras.optimizers.SGD(1.0), **kwargs)
+    return last(model.fit(TOKENS, TARGETS, sample_weight=WEIGHTS, batch_size=4, verbose=0))
 
 
 @pytest.mark.parametrize("parts, eagerly", [(1, BACKEND == "tensorflow"), (2, False)])
@@ -51,30 +50,26 @@ def test_a_regularizer_moves_the_weights_once_per_update(parts, eagerly):
 
 
 def test_evaluation_is_of_the_words_alone():
-    tokens, targets, weights = batch(4)
     model = regularized(language_model())
     model.compile("sgd")
-    found = model.evaluate(tokens, targets, sample_weight=weights, verbose=0, return_dict=True)
-    assert found["loss"] == pytest.approx(np.average(model.nll(tokens, targets), weights=weights), rel=1e-5)
+    found = model.evaluate(TOKENS, TARGETS, sample_weight=WEIGHTS, verbose=0, return_dict=True)
+    assert found["loss"] == pytest.approx(np.average(model.nll(TOKENS, TARGETS), weights=WEIGHTS), rel=1e-5)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 def test_a_loss_that_a_layer_adds_is_trained_on(policy):
     """Every update has the same loss, and keeps none from the update before."""
-    tokens, targets, _ = batch(4)
 
     def fit(body, rate):
         words, softmax = WordEmbedding(VOCABULARY, 8, dtype=policy), AdaptiveSoftmax(VOCABULARY, (5,), dtype=policy)
         model = LanguageModel(words, body(8, dtype=policy), softmax)
-        randomize(model)
-        model.compile(keras.optimizers.SGD(rate), run_eagerly=BACKEND == "tensorflow")
-        return model, model.fit(tokens, targets, epochs=3, batch_size=4, verbose=0).history
+        compiled(randomize(model), keras.optimizers.SGD(rate))
+        return model, model.fit(TOKENS, TARGETS, epochs=3, batch_size=4, verbose=0).history
 
     model, still = fit(PenalizedBody, 0.0)
-    hidden = ops.convert_to_numpy(ops.cast(model(tokens), "float32"))
-    nll = model.nll(tokens, targets).mean()
+    hidden = ops.convert_to_numpy(ops.cast(model(TOKENS), "float32"))
+    nll = model.nll(TOKENS, TARGETS).mean()
     np.testing.assert_allclose(still["loss"], nll + STRENGTH * np.mean(np.square(hidden)), rtol=1e-2)
     assert np.mean(np.square(hidden)) * STRENGTH > 0.03 * nll
     np.testing.assert_allclose(still["perplexity"], np.exp(nll), rtol=1e-2)
-    weights = [weights_of(fit(body, 1.0)[0]) for body in (PenalizedBody, ToyBody)]
-    assert max(np.abs(one - other).max() for one, other in zip(*weights)) > 1e-2
+    assert largest_difference(*(fit(body, 1.0)[0] for body in (PenalizedBody, ToyBody))) > 1e-2

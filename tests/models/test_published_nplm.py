@@ -8,7 +8,10 @@ import pytest
 
 from keras_adaptive.layers import AdaptiveSoftmax, ContextConcatenation, NPLMDecoder, WordEmbedding
 from keras_adaptive.models import assemble, hybrid_transformer
+from tests.support import closeness
 from tests.support.backends import runner, weight_gradients
+
+close = partial(closeness.close, tolerance=1e-5, least=0)
 
 
 def nplm(options, **kwargs):
@@ -99,10 +102,6 @@ def case(request, golden):
     return arrays, model, known, batch[:, :-1], batch[:, 1:]
 
 
-def close(actual, expected, message=""):
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max(), err_msg=message)
-
-
 def layers_of(model, tokens):
     """The input of the first layer and the outputs of all layers, as in the published program.
 
@@ -153,4 +152,4 @@ def test_gradients(case):
     value, gradients = weight_gradients(loss, [variable for variable, *_ in known])
     assert value == pytest.approx(arrays["out/nll"].sum(), rel=1e-5)
     for (_, name, change), gradient in zip(known, gradients, strict=True):
-        close(gradient, change(arrays[f"grad/{name}"]), name)
+        close(gradient, change(arrays[f"grad/{name}"]))

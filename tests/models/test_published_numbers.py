@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from keras_adaptive.models import transformer_lm
-from tests.support.backends import runner, weight_gradients
-from tests.support.weights import published
+from tests.support.backends import runner
+from tests.support.weights import check_published_gradients, published
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def case(golden):
     arrays, config = golden("transformer_lm")
     args = config["args"]
@@ -47,24 +47,6 @@ def test_every_block(case):
     np.testing.assert_allclose(features[real], arrays["out/features"][real], atol=1e-4)
 
 
-def test_log_probs_and_nll(case):
-    arrays, model, _ = case
-    tokens, targets = (arrays[f"in/{name}"].astype("int32") for name in ("src_tokens", "targets"))
-    np.testing.assert_allclose(model.log_probs(tokens[:1]), arrays["out/log_probs"], atol=1e-4)
-    nll = model.nll(tokens, targets)
-    np.testing.assert_allclose(np.where(targets == 1, 0, nll), arrays["out/nll"], atol=1e-4)
-
-
 def test_gradients(case):
     arrays, model, pairs = case
-    tokens, targets = (arrays[f"in/{name}"].astype("int32") for name in ("src_tokens", "targets"))
-    weights = (targets != 1).astype("float32")
-    value, gradients = weight_gradients(
-        lambda: model.word_output.total_nll(model(tokens), targets, weights), [variable for variable, _ in pairs]
-    )
-    np.testing.assert_allclose(value, arrays["out/loss_sum"], rtol=1e-5)
-    for (variable, read), gradient in zip(pairs, gradients, strict=True):
-        expected = read(arrays, "grad")
-        # A key's bias moves all scores of a query alike: its gradient is 0 but for rounding.
-        scale = np.abs(expected).max() if not variable.path.endswith("key/bias") else 1.0
-        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-4 * scale, err_msg=variable.path)
+    check_published_gradients(model, arrays, [(variable, read(arrays, "grad")) for variable, read in pairs])

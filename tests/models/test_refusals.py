@@ -5,21 +5,19 @@ import numpy as np
 import pytest
 
 from keras_adaptive.layers import (
-    AdaptiveSoftmax,
     CausalAttention,
     LearnedPositions,
     LSTMDecoder,
     TransformerBlock,
     TransformerDecoder,
-    WordEmbedding,
 )
 from keras_adaptive.metrics import Perplexity
-from keras_adaptive.models import Ensemble, LanguageModel, WordModel, hybrid_transformer, transformer_lm
+from keras_adaptive.models import Ensemble, LanguageModel, hybrid_transformer, transformer_lm
 from keras_adaptive.models.reading import reading_of
 from keras_adaptive.optimizers import NAG
+from tests.support.refusals import refused
 from tests.support.streams import stream_model
-from tests.support.tiny import VOCABULARY, batch, language_model
-from tests.support.toy_body import ToyBody
+from tests.support.tiny import VOCABULARY, batch, compiled, language_model, word_model
 
 pytestmark = pytest.mark.once
 
@@ -30,14 +28,7 @@ ACCUMULATES = keras.optimizers.SGD(0.5, gradient_accumulation_steps=4)
 
 @pytest.fixture(scope="module")
 def model():
-    model = language_model()
-    model.compile("sgd")
-    return model
-
-
-def refused(call, message, error=ValueError):
-    with pytest.raises(error, match=message):
-        call()
+    return language_model()
 
 
 LENGTH = "`length`, the number of words to add, must be at least 1. Received: length=0"
@@ -79,31 +70,23 @@ GENERATION = [
 
 @pytest.mark.parametrize("arguments, message", GENERATION, ids=str)
 def test_generation(model, arguments, message):
-    refused(lambda: model.generate(**{"prompt": TOKENS, "length": 2, **arguments}), message)
+    refused(model.generate, **{"prompt": TOKENS, "length": 2, **arguments}, match=message)
 
 
-def test_a_stream_without_words(model):
-    refused(lambda: model.stream(TOKENS, length=0), LENGTH)
-
-
-@pytest.mark.parametrize("segment", [0, -1])
-def test_a_segment_without_tokens(model, segment):
-    message = f"`segment` must be at least 1 token. Received: segment={segment}"
-    for method, others in ((model.nll, ()), (model.score, ()), (model.alternatives, (2,))):
-        refused(lambda call=method, others=others: call(TOKENS, TARGETS, *others, segment=segment), message)
-
-
-@pytest.mark.parametrize("wrong", [np.s_[:2], np.s_[:, 1:]], ids=str)
-def test_targets_of_another_shape(model, wrong):
+def test_texts_and_their_segments(model):
+    refused(model.stream, TOKENS, length=0, match=LENGTH)
     segments = lambda tokens, targets: next(stream_model().nll_of_segments([(tokens, targets)], 3))  # noqa: E731
+    for method, others in ((model.nll, ()), (model.score, ()), (model.alternatives, (2,))):
+        for segment in (0, -1):
+            message = f"`segment` must be at least 1 token. Received: segment={segment}"
+            refused(method, TOKENS, TARGETS, *others, segment=segment, match=message)
     for method in (model.nll, model.score, segments):
-        message = r"`targets` must have the shape \(3, 6\) of `tokens`. Received: "
-        refused(lambda call=method: call(TOKENS, TARGETS[wrong]), message)
-
-
-def word_model():
-    ids = keras.Input((None,), dtype="int32")
-    return WordModel(ids, WordEmbedding(VOCABULARY, 8)(ids), word_output=AdaptiveSoftmax(VOCABULARY, (5,)))
+        for wrong in (TARGETS[:2], TARGETS[:, 1:]):
+            message = r"`targets` must have the shape \(3, 6\) of `tokens`. Received: "
+            refused(method, TOKENS, wrong, match=message)
+    recurrent = stream_model()
+    message = "must have one row per row .* a state of 3 rows, a batch of 4. Pass `init"
+    refused(recurrent.call, batch(4)[0], state=recurrent.body.initial_state(3), match=message)
 
 
 COMPILE = [
@@ -121,14 +104,14 @@ COMPILE = [
 
 @pytest.mark.parametrize("make, arguments, message", COMPILE)
 def test_compile(make, arguments, message):
-    refused(lambda: make().compile(**{"optimizer": "sgd", **arguments}), message)
+    refused(make().compile, **{"optimizer": "sgd", **arguments}, match=message)
 
 
 def test_a_clip_that_clips_nothing():
     model = language_model()
     model.body.trainable = False
     message = r"`clip_parts` must have a part that is trained: .*all of which are frozen"
-    refused(lambda: model.compile(NAG(1.0, global_clipnorm=0.1), clip_parts=("body",)), message)
+    refused(model.compile, NAG(1.0, global_clipnorm=0.1), clip_parts=("body",), match=message)
     model.compile(NAG(1.0), clip_parts=("body",))  # without a bound nothing is clipped
     model.compile(NAG(1.0, global_clipnorm=0.1), clip_parts=("body", "word_input"))
 
@@ -137,17 +120,20 @@ def test_a_clip_that_clips_nothing():
     "make, message", [(language_model, "`class_weight` is not available"), (word_model, "pass `sample_weight`")]
 )
 def test_class_weights(make, message):
-    model = make()
-    model.compile("sgd")
+    model = compiled(make())
     for method in (model.fit, model.train_on_batch):
-        refused(lambda call=method: call(TOKENS, TARGETS, class_weight={0: 1.0}), message)
+        refused(method, TOKENS, TARGETS, class_weight={0: 1.0}, match=message)
     if make is word_model:
-        refused(lambda: model.train_on_batch(TOKENS, TARGETS, None, {0: 1.0}), message)
+        refused(model.train_on_batch, TOKENS, TARGETS, None, {0: 1.0}, match=message)
 
 
 def test_what_keras_offers_other_models(model):
-    refused(lambda: model.quantize("int8"), "cannot be quantized", NotImplementedError)
-    refused(lambda: transformer_lm(20, 8), "positional argument", TypeError)
+    with pytest.raises(NotImplementedError, match="cannot be quantized"):
+        model.quantize("int8")
+    with pytest.raises(NotImplementedError, match="compile and train its members"):
+        Ensemble([model]).compile("adam")
+    with pytest.raises(TypeError, match="positional argument"):
+        transformer_lm(20, 8)
 
 
 def test_members_of_an_ensemble(model):
@@ -157,9 +143,8 @@ def test_members_of_an_ensemble(model):
         ([], "at least one model"),
         ([LSTMDecoder(1, 6, 4)], "must be `LanguageModel`s. Received: LSTMDecoder"),
     ):
-        refused(lambda members=members: Ensemble(members), message)
-    refused(lambda: Ensemble([model, model], [1.0]), "`weights` must be 2 numbers")
-    refused(lambda: Ensemble([model]).compile("adam"), "compile and train its members", NotImplementedError)
+        refused(Ensemble, members, match=message)
+    refused(Ensemble, [model, model], [1.0], match="`weights` must be 2 numbers")
 
 
 HYBRID = [
@@ -175,7 +160,7 @@ HYBRID = [
 
 @pytest.mark.parametrize("arguments, message", HYBRID)
 def test_hybrids_without_sense(arguments, message):
-    refused(lambda: hybrid_transformer(num_blocks=2, dim=8, ffn_dim=12, num_heads=2, **arguments), message)
+    refused(hybrid_transformer, num_blocks=2, dim=8, ffn_dim=12, num_heads=2, **arguments, match=message)
 
 
 READING = [
@@ -187,19 +172,10 @@ READING = [
 ]
 
 
-@pytest.mark.parametrize("how, message", READING)
-def test_windows_out_of_range(model, how, message):
+def test_windows_and_contexts_out_of_range(model):
     body = TransformerDecoder([TransformerBlock(12, CausalAttention(2))], 8, positions=LearnedPositions(10))
-    refused(lambda: reading_of(LanguageModel(model.word_input, body, model.word_output), **how), message)
-
-
-def test_the_context_of_a_text_as_a_whole(model):
-    recurrent = LanguageModel(model.word_input, ToyBody(8), model.word_output)
+    learned = LanguageModel(model.word_input, body, model.word_output)
+    for how, message in READING:
+        refused(reading_of, learned, **how, match=message)
     message = "`context` belongs to windows, and this body reads a text as a whole"
-    refused(lambda: reading_of(recurrent, context=4), message)
-
-
-def test_a_state_of_another_batch_size():
-    model = stream_model()
-    message = "must have one row per row .* a state of 3 rows, a batch of 4. Pass `init"
-    refused(lambda: model(batch(4)[0], state=model.body.initial_state(3)), message)
+    refused(reading_of, stream_model(), context=4, match=message)

@@ -4,7 +4,8 @@ import keras
 import numpy as np
 
 from keras_adaptive.layers import AdaptiveSoftmax, CharCNN, WordEmbedding
-from keras_adaptive.models import LanguageModel, transformer, transformer_lm
+from keras_adaptive.models import LanguageModel, WordModel, transformer, transformer_lm
+from tests.support.backends import BACKEND
 from tests.support.weights import randomize
 
 VOCABULARY, LENGTH = 20, 6
@@ -46,6 +47,25 @@ def system(name, dtype=None, output_dim=None, **characters):
     for variable in model.body.trainable_variables:
         variable.assign(0.3 * variable.value)
     return model
+
+
+def word_model(embedding=None, body=None, word_output=None):
+    """Returns a `WordModel` of a word embedding, no body and an adaptive softmax, or of the given layers."""
+    ids = keras.Input((None,), dtype="int32")
+    hidden = (embedding or WordEmbedding(VOCABULARY, 8))(ids)
+    softmax = word_output or AdaptiveSoftmax(VOCABULARY, (5,), factor=2)
+    return randomize(WordModel(ids, body(hidden) if body else hidden, word_output=softmax))
+
+
+def compiled(model, optimizer="sgd", **kwargs):
+    """Compiles a model and returns it. Few updates are quickest in TensorFlow's eager mode, which is the default."""
+    model.compile(optimizer, **{"run_eagerly": BACKEND == "tensorflow", **kwargs})
+    return model
+
+
+def last(history):
+    """Returns the last logs of a training."""
+    return {name: values[-1] for name, values in history.history.items()}
 
 
 def batch(rows, seed=0):

@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 
+from tests.support.backends import weight_gradients
+
 
 def value(variable):
     return np.asarray(keras.ops.convert_to_numpy(variable.value), "float64")
@@ -99,3 +101,23 @@ def published(embedding, softmax, body=None, prefix=""):
             theirs, transpose = PUBLISHED_BLOCK[ours]
             add(variable, f"layers.{number}.{theirs}", np.transpose if transpose else lambda array: array)
     return pairs
+
+
+def published_ids(arrays):
+    """Returns the tokens and the targets of published arrays; padding is 1."""
+    return [arrays[f"in/{name}"].astype("int32") for name in ("src_tokens", "targets")]
+
+
+def check_published_gradients(model, arrays, pairs):
+    """Compares the loss of a model with the published one, and its gradients with those of `[(variable, array)]`."""
+    tokens, targets = published_ids(arrays)
+    weights = (targets != 1).astype("float32")
+    assert len(pairs) == len(model.trainable_variables)
+    loss = lambda: model.word_output.total_nll(model(tokens), targets, weights)  # noqa: E731
+    value, gradients = weight_gradients(loss, [variable for variable, _ in pairs])
+    np.testing.assert_allclose(value, arrays["out/loss_sum"], rtol=1e-5)
+    for (variable, expected), gradient in zip(pairs, gradients, strict=True):
+        # A key's bias moves all scores of a query alike: its gradient is 0 but for rounding.
+        scale = np.abs(expected).max() if not variable.path.endswith("key/bias") else 1.0
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-4 * scale, err_msg=variable.path)
+    return gradients
