@@ -242,12 +242,11 @@ def wait():
         torch.cuda.synchronize()
 
 
-def differentiated(function, arguments, model):
-    """Returns the float value of `function(*arguments)` and its gradients with respect to the weights of a model."""
+def differentiated(function, arguments, trainable, others):
+    """Returns the float value of `function(*arguments)`, and its gradients with respect to `trainable` variables."""
     from keras_adaptive.backend.gradients import value_and_gradients
 
-    variables = model.trainable_variables, model.non_trainable_variables
-    (value, _), gradients = value_and_gradients(lambda *data: (function(*data), ()), arguments, *variables)
+    (value, _), gradients = value_and_gradients(lambda *data: (function(*data), ()), arguments, trainable, others)
     return value, gradients
 
 

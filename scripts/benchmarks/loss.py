@@ -114,34 +114,24 @@ def ours(hidden, targets, weights):
 
     from keras_adaptive.layers import AdaptiveSoftmax
 
-    class Problem(keras.layers.Layer):
-        """Holds the hidden states as a weight, in addition to the weights of the loss."""
-
-        def __init__(self):
-            super().__init__(dtype="float32")
-            self.softmax = AdaptiveSoftmax(
-                FLAGS.vocabulary_size, common.cutoffs(), factor=FLAGS.factor, dtype=FLAGS.dtype
-            )
-            self.softmax.build(hidden.shape)
-            self.hidden = self.add_weight(shape=hidden.shape)
-
-    problem = Problem()
-    problem.hidden.assign(hidden)
-    softmax = problem.softmax
+    softmax = AdaptiveSoftmax(FLAGS.vocabulary_size, common.cutoffs(), factor=FLAGS.factor, dtype=FLAGS.dtype)
+    softmax.build(hidden.shape)
     variables = [*softmax.tables, *softmax.projections[1:], *([softmax.class_table] if common.cutoffs() else [])]
     for variable, value in zip(variables, weights, strict=True):
         variable.assign(value)
 
-    def function(targets):
-        loss = lambda targets: softmax.total_nll(problem.hidden.value, targets, training=True)  # noqa: E731
-        return common.differentiated(loss, (targets,), problem)
+    x = keras.Variable(hidden)
+    trainable, others = [x, *softmax.trainable_variables], softmax.non_trainable_variables
 
-    step = common.compiled_step(function, problem.variables, keras.ops.convert_to_tensor(targets))
-    place = [variable.path for variable in problem.trainable_variables].index(problem.hidden.path)
+    def function(targets):
+        loss = lambda targets: softmax.total_nll(x.value, targets, training=True)  # noqa: E731
+        return common.differentiated(loss, (targets,), trainable, others)
+
+    step = common.compiled_step(function, [*trainable, *others], keras.ops.convert_to_tensor(targets))
 
     def values():
-        loss, gradients = step()
-        return [np.asarray(keras.ops.convert_to_numpy(value), "float64") for value in (loss, gradients[place])]
+        loss, (gradient, *_) = step()
+        return [np.asarray(keras.ops.convert_to_numpy(value), "float64") for value in (loss, gradient)]
 
     return step, values
 

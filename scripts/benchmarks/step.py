@@ -282,9 +282,9 @@ def part_turns(model, tokens, targets):
     }
 
     def turn(part, *data):
-        return timed(
-            common.compiled_step(lambda *data: common.differentiated(part, data, model), model.variables, *data)
-        )
+        variables = model.trainable_variables, model.non_trainable_variables
+        gradients = lambda *data: common.differentiated(part, data, *variables)  # noqa: E731
+        return timed(common.compiled_step(gradients, model.variables, *data))
 
     return {name: turn(*part) for name, part in parts.items()}
 
