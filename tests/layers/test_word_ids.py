@@ -8,7 +8,7 @@ from keras import ops
 from keras_adaptive.layers import AdaptiveSoftmax, WordEmbedding
 from keras_adaptive.ops.word_ids import word_ids
 from tests.support.backends import BACKEND, numpy, runner
-from tests.support.weights import randomize
+from tests.support.weights import built
 from tests.support.word_parts import inputs, outputs
 
 pytestmark = pytest.mark.usefixtures("one_number_of_slots")
@@ -41,8 +41,7 @@ def test_outputs_read_targets_in_floats_and_weights_of_any_size(name):
     keras.config.set_dtype_policy("mixed_float16")  # which can hold neither the targets nor most of the weights
     layer, random = OUTPUTS[name](), np.random.default_rng(0)
     layer.normalized = False  # an LSTM of characters would compute all words
-    layer.build((None, None, DIM))
-    randomize(layer)
+    built(layer, DIM)
     states, targets, shares = keras.Input((None, DIM)), keras.Input((None,)), keras.Input((None,))
     model = keras.Model([states, targets, shares], layer(states, targets, weights=shares))
 

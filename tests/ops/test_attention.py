@@ -12,6 +12,7 @@ from tests.support import oracle
 from tests.support.backends import MODES, gradient_function, largest_array, runner, value_and_gradients
 from tests.support.chunks import set_chunk_sizes
 from tests.support.closeness import close, close_to_formula
+from tests.support.steps import changed_at_each_token
 
 # Tokens and windows: blocks that divide the length or not, a window of one, of the whole text, and beyond it.
 CASES = [(6, 3), (7, 4), (5, 1), (5, 5), (3, 6)]
@@ -61,11 +62,8 @@ def test_a_changed_token_changes_exactly_the_queries_that_see_it(drop):
     query, key, value = arguments(steps)
     run = runner(lambda *given: causal_attention(*given, drop=drop, window=window))
     before = run(query, key, value)
-    for token in range(steps):
-        changed = [array.copy() for array in (key, value)]
-        for array in changed:
-            array[:, token] += 1.0
-        difference = np.abs(run(query, *changed) - before).max(axis=(0, 2, 3))
+    for token, after in changed_at_each_token(lambda *changed: run(query, *changed), key, value):
+        difference = np.abs(after - before).max(axis=(0, 2, 3))
         seen = (np.arange(steps) >= token) & (np.arange(steps) < token + window)
         assert not difference[~seen].any() and difference[seen].min() > 1e-3
 

@@ -10,6 +10,7 @@ from tests.support.backends import BACKEND
 from tests.support.closeness import all_close
 from tests.support.refusals import refused
 from tests.support.steps import apply
+from tests.support.tiny import saved_and_loaded
 
 RUNS = {  # run -> arguments beside learning rate and momentum
     "clip0.1_min1e-4": {"global_clipnorm": 0.1},
@@ -180,8 +181,7 @@ def test_a_saved_model_goes_on_as_if_never_saved(tmp_path):
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1, kernel_initializer="zeros")])
     model.compile(NAG(0.05, momentum=0.8, global_clipnorm=0.5, weight_decay=0.01), loss="mse")
     model.fit(inputs, targets, epochs=3, shuffle=False, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = saved_and_loaded(model, tmp_path / "model.keras")
     assert isinstance(loaded.optimizer, NAG)
     assert loaded.optimizer.get_config() == model.optimizer.get_config()
     for each in (model, loaded):

@@ -5,27 +5,30 @@ import json
 import keras
 import numpy as np
 
+from keras_adaptive.layers import Output
 from tests.support.backends import MODES, compiled, numpy, runner
+from tests.support.closeness import all_equal
+from tests.support.tiny import saved_and_loaded
 from tests.support.weights import randomize
 
 POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
-def check_layer(make, inputs, tmp_path, output_dtype=None):
+def check_layer(make, inputs, tmp_path):
     """Checks the contract of Keras' layers.
 
     - The configuration, and a file, give the same layer again.
-    - The shape and dtype of a symbolic call are those of an eager call, under every policy, and are the compute dtype.
+    - The shape and dtype of a symbolic call are those of an eager call, under every policy, and are the compute dtype,
+      except for log-probabilities, which are float32.
     - A training step lowers the loss and changes every weight.
 
     Args:
         make: `make(**kwargs)` returns the layer; `dtype` is among the keyword arguments.
         inputs: NumPy array that the layer is called with, the batch first.
         tmp_path: folder to write in.
-        output_dtype: that of the output, where it is the same under every policy.
     """
     for policy in POLICIES:
-        _check_shapes_and_dtypes(make(dtype=policy), inputs, output_dtype)
+        _check_shapes_and_dtypes(make(dtype=policy), inputs)
     _check_config(make, inputs, tmp_path)
     _check_training(make(dtype="float32"), inputs)
 
@@ -34,11 +37,11 @@ def _symbolic(inputs, shape):
     return keras.Input(shape, dtype=inputs.dtype)
 
 
-def _check_shapes_and_dtypes(layer, inputs, output_dtype):
+def _check_shapes_and_dtypes(layer, inputs):
     layer.build(inputs.shape)
     output = compiled(layer, MODES[0])(keras.ops.convert_to_tensor(inputs))
     shape, dtype = tuple(output.shape), keras.backend.standardize_dtype(output.dtype)
-    assert dtype == (output_dtype or layer.compute_dtype)
+    assert dtype == ("float32" if isinstance(layer, Output) else layer.compute_dtype)
     assert {variable.dtype for variable in layer.trainable_variables} <= {"float32"}
     rest, unknown = inputs.shape[1:], (None, *inputs.shape[2:])
     for symbol in (_symbolic(inputs, rest), _symbolic(inputs, unknown), keras.KerasTensor(inputs.shape, inputs.dtype)):
@@ -59,16 +62,13 @@ def _check_config(make, inputs, tmp_path):
     copy = keras.saving.deserialize_keras_object(serialized)
     assert type(copy) is type(layer) and copy.name == layer.name
     assert _as_written(copy) == _as_written(layer)
-    if not copy.built:  # those of Keras build themselves from the shapes in the file
-        copy.build(inputs.shape)
+    assert copy.built and len(copy.variables) == len(layer.variables)  # each is made once
     copy.set_weights(layer.get_weights())
     np.testing.assert_array_equal(runner(copy)(inputs), expected)
 
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = saved_and_loaded(model, tmp_path / "model.keras")
     assert _as_written(loaded.get_layer(layer.name)) == _as_written(layer)
-    for again, weight in zip(loaded.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(again, weight)
+    all_equal(loaded.get_weights(), model.get_weights())
 
 
 def _as_written(layer):

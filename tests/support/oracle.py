@@ -142,7 +142,7 @@ def char_cnn(word, weights, highways, max_bytes, padding=0.0):
     count = (len(weights) - 4 - 2 * highways) // 2
     table, _, kernels, biases = weights[0], weights[1], weights[2 : 2 + count], weights[2 + count : 2 + 2 * count]
     *highway_weights, projection, projection_bias = weights[2 + 2 * count :]
-    slots = np.zeros((max_bytes, table.shape[1])) + padding
+    slots = np.zeros((max_bytes, table.shape[1]), table.dtype) + padding
     for slot, byte in enumerate(word[:max_bytes]):
         slots[slot] = table[byte + 1]
     features = []

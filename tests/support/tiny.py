@@ -76,6 +76,11 @@ def batch(rows, seed=0):
     return stream[:, :-1], stream[:, 1:], weights
 
 
+def saved_and_loaded(model, path):
+    model.save(path)
+    return keras.saving.load_model(path)
+
+
 def weights_of(model):
     return [np.array(keras.ops.convert_to_numpy(variable.value)) for variable in model.trainable_variables]
 

@@ -3,11 +3,17 @@
 import keras
 import numpy as np
 
+from tests.support import oracle
 from tests.support.backends import weight_gradients
 
 
 def value(variable):
     return np.asarray(keras.ops.convert_to_numpy(variable.value), "float64")
+
+
+def values(layer):
+    """Returns the weights of a layer."""
+    return [value(variable) for variable in layer.weights]
 
 
 def block_variables(block):
@@ -41,6 +47,11 @@ def softmax_weights(softmax, read=value):
     return tables, projections, classes, biases, 0.0 if class_bias is None else class_bias
 
 
+def exact_log_probs(softmax, hidden, read=value):
+    """Returns log p of every word in float64."""
+    return oracle.adaptive_log_probs(hidden.astype(np.result_type(hidden, "float64")), *softmax_weights(softmax, read))
+
+
 def embedding_weights(embedding, read=value):
     """Returns the arguments of `oracle.adaptive_embedding` after `ids`; `read` maps a variable to its array."""
     return [read(table) for table in embedding.tables], [read(projection) for projection in embedding.projections]
@@ -61,27 +72,17 @@ def built(layer, dim=None, seed=0):
     return randomize(layer, seed)
 
 
-PUBLISHED_BLOCK = {  # ours -> the published name and whether to transpose
-    **{f"{ours}/kernel": (f"self_attn.{theirs}_proj.weight", True) for ours, theirs in
-       (("query", "q"), ("key", "k"), ("value", "v"), ("out", "out"))},
-    **{f"{ours}/bias": (f"self_attn.{theirs}_proj.bias", False) for ours, theirs in
-       (("query", "q"), ("key", "k"), ("value", "v"), ("out", "out"))},
-    "ffn_in/kernel": ("fc1.weight", True),
-    "ffn_in/bias": ("fc1.bias", False),
-    "ffn_out/kernel": ("fc2.weight", True),
-    "ffn_out/bias": ("fc2.bias", False),
-    "attention_norm/gamma": ("self_attn_layer_norm.weight", False),
-    "attention_norm/beta": ("self_attn_layer_norm.bias", False),
-    "ffn_norm/gamma": ("final_layer_norm.weight", False),
-    "ffn_norm/beta": ("final_layer_norm.bias", False),
-}  # fmt: skip
+PUBLISHED_BLOCK = {"ffn_in": "fc1", "ffn_out": "fc2", "ffn_norm": "final_layer_norm"}  # by our names
+PUBLISHED_BLOCK |= {"attention_norm": "self_attn_layer_norm", "query": "self_attn.q_proj", "key": "self_attn.k_proj"}
+PUBLISHED_BLOCK |= {"value": "self_attn.v_proj", "out": "self_attn.out_proj"}
+PUBLISHED_KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
 
 def published(embedding, softmax, body=None, prefix=""):
     """[(variable, how to read it from the published arrays: `read(arrays, kind)` with kind "param" or "grad…")]."""
     pairs = []
 
-    def add(variable, name, change=lambda array: array):
+    def add(variable, name, change=np.asarray):
         pairs.append((variable, lambda arrays, kind: change(arrays[f"{kind}/{prefix}{name}"])))
 
     for band, (table, projection) in enumerate(zip(embedding.tables, embedding.projections, strict=True)):
@@ -98,8 +99,9 @@ def published(embedding, softmax, body=None, prefix=""):
             add(softmax.tables[tail + 1], f"adaptive_softmax.tail.{tail}.2.weight")
     for number, one in enumerate(body.blocks if body is not None else ()):
         for ours, variable in block_variables(one).items():
-            theirs, transpose = PUBLISHED_BLOCK[ours]
-            add(variable, f"layers.{number}.{theirs}", np.transpose if transpose else lambda array: array)
+            part, kind = ours.split("/")
+            name = f"layers.{number}.{PUBLISHED_BLOCK[part]}.{PUBLISHED_KINDS[kind]}"
+            add(variable, name, np.transpose if kind == "kernel" else np.asarray)
     return pairs
 
 

@@ -1,5 +1,7 @@
 """Gradients and updates of the rows of a table that a function reads, against dense ones."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -37,6 +39,7 @@ def two_reads(table, matrix, take):
     return ops.sum(ops.square(ops.matmul(first, matrix))) + ops.sum(ops.sin(second))
 
 
+@functools.cache
 def of_rows(by_rows=True):
     table, matrix = trainable = variables()
     take = take_rows if by_rows else lambda variable, ids: ops.take(variable, ids, axis=0)

@@ -1,6 +1,5 @@
 """What every body must do, whatever it is made of. A new body is one more line of BODIES."""
 
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -26,8 +25,11 @@ from keras_adaptive.layers import (
 from keras_adaptive.models import LanguageModel, hybrid_transformer, transformer
 from tests.support import layer_checks
 from tests.support.backends import differentiated, gradient_function, numpy, runner, weight_gradients
+from tests.support.closeness import all_close
+from tests.support.refusals import refused
+from tests.support.steps import changed_at_each_token, in_steps
 from tests.support.toy_body import ToyBody
-from tests.support.weights import randomize
+from tests.support.weights import built
 
 LENGTH, INPUT_DIM = 7, 8
 
@@ -67,14 +69,8 @@ class Case(NamedTuple):
 
 @pytest.fixture(scope="module", params=BODIES)
 def body(request):
-    layer = built(BODIES[request.param](dtype="float32"))
+    layer = built(BODIES[request.param](dtype="float32"), INPUT_DIM)
     return Case(layer, runner(layer), runner(layer.step))
-
-
-def built(layer):
-    layer.build((None, None, INPUT_DIM))
-    randomize(layer)
-    return layer
 
 
 @pytest.fixture
@@ -100,10 +96,8 @@ def test_keeps_the_contract_of_keras(make, tmp_path):
 
 def test_a_token_changes_nothing_before_it(body, x):
     before = body.call(x)
-    for token in range(LENGTH):
-        changed = x.copy()
-        changed[:, token] += 1.0
-        difference = np.abs(body.call(changed) - before).max(axis=(0, 2))
+    for token, after in changed_at_each_token(body.call, x):
+        difference = np.abs(after - before).max(axis=(0, 2))
         np.testing.assert_array_less(difference[:token], 1e-6)
         assert difference[token] > 1e-3
 
@@ -124,12 +118,8 @@ def test_sequences_do_not_mix(body, x):
 
 @pytest.mark.parametrize("chunks", [[1] * LENGTH, [4, 1, 2], [LENGTH]], ids=str)
 def test_steps_equal_the_full_pass(body, x, chunks):
-    state, parts, start = body.layer.initial_state(2, LENGTH), [], 0
-    for size in chunks:
-        y, state = body.step(x[:, start : start + size], state)
-        parts.append(y)
-        start += size
-    np.testing.assert_allclose(np.concatenate(parts, axis=1), body.call(x), atol=5e-6)
+    y, _ = in_steps(body.step, x, body.layer.initial_state(2, LENGTH), chunks)
+    np.testing.assert_allclose(y, body.call(x), atol=5e-6)
 
 
 def test_room_to_spare_changes_nothing(body, x):
@@ -171,8 +161,7 @@ def test_gradients_flow_through_the_steps(body, x):
     expected = weight_gradients(lambda x: keras.ops.sum(body.layer(x) ** 2), variables, [x])
     actual = weight_gradients(in_steps, variables, [x])
     scale = max(np.abs(gradient).max() for gradient in expected[1])  # a key's bias has none but rounding
-    for one, other in zip(actual[1], expected[1], strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=2e-6 * scale)
+    all_close(actual[1], expected[1], rtol=0, atol=2e-6 * scale)
 
 
 def test_a_step_against_the_gradient_lowers_the_loss(body, x):
@@ -199,7 +188,7 @@ DROPOUTS += [("lstm", "weight_dropout"), ("qrnn", "weight_dropout"), ("qrnn", "z
 
 @pytest.mark.parametrize("name, kind", DROPOUTS)
 def test_dropout_in_training_only(name, kind, x):
-    layer = built(BODIES[name](**{kind: 0.5}))
+    layer = built(BODIES[name](**{kind: 0.5}), INPUT_DIM)
 
     def outputs(x, state):
         full = [layer(x, training=flag) for flag in (None, False, True)]
@@ -210,35 +199,21 @@ def test_dropout_in_training_only(name, kind, x):
         assert np.abs(trained - plain).max() > 1e-3
 
 
-@pytest.mark.once
-def test_config_makes_the_same_body(body, x):
-    config = json.loads(json.dumps(keras.saving.serialize_keras_object(body.layer)))
-    copy = keras.saving.deserialize_keras_object(config)
-    assert type(copy) is type(body.layer)
-    assert json.dumps(copy.get_config()) == json.dumps(body.layer.get_config())
-    assert len(copy.variables) == len(body.layer.variables)  # each is made once
-    for new, old in zip(copy.trainable_variables, body.layer.trainable_variables, strict=True):
-        new.assign(old)
-    np.testing.assert_array_equal(runner(copy)(x), body.call(x))
-
-
 @every_body
 @pytest.mark.once
 def test_a_model_refuses_sequences_without_tokens(make):
-    words, softmax = WordEmbedding(9, INPUT_DIM), AdaptiveSoftmax(9, ())
-    model = LanguageModel(words, make(), softmax)
+    model = LanguageModel(WordEmbedding(9, INPUT_DIM), make(), AdaptiveSoftmax(9, ()))
     model.compile("sgd")
-    ids = np.ones((2, 0), "int32")
-    for method in (model.fit, model.evaluate, model.predict):
-        with pytest.raises(ValueError, match="at least one row and one token. Received: shape="):
-            method(*[ids] * (1 + (method != model.predict)))
+    ids, message = np.ones((2, 0), "int32"), "at least one row and one token. Received: shape="
+    for method, arguments in ((model.fit, [ids, ids]), (model.evaluate, [ids, ids]), (model.predict, [ids])):
+        refused(method, *arguments, match=message)
     assert np.isfinite(model.get_weights()[0]).all()
 
 
 @every_body
 def test_mixed_precision_stays_close(make, x):
     def hidden(policy):
-        layer = built(make(dtype=policy))
+        layer = built(make(dtype=policy), INPUT_DIM)
         state = layer.initial_state(2, LENGTH)
         return runner(lambda x, state: (layer(x), layer.step(x, state)[0]))(x, state)
 
@@ -253,14 +228,9 @@ def test_mixed_precision_stays_close(make, x):
 @pytest.mark.once
 def test_values_that_a_transformer_keeps_for_the_backward_pass():
     """10 vectors, 2 feed-forward rows and 2 rows of attention per head, and a mask for each dropout."""
-    for rates, masks in (
-        ({}, 0),
-        ({"dropout": 0.1}, 2 * 8),
-        ({"attention_dropout": 0.1}, 2 * LENGTH),
-        ({"activation_dropout": 0.1}, 12),
-    ):
-        values = transformer(num_blocks=3, dim=8, ffn_dim=12, num_heads=2, **rates).activations_per_token(LENGTH)
-        assert values == 3 * (10 * 8 + 2 * 12 + 2 * 2 * LENGTH + masks)
+    for rate, masks in (("", 0), ("dropout", 2 * 8), ("attention_dropout", 2 * LENGTH), ("activation_dropout", 12)):
+        body = transformer(num_blocks=3, dim=8, ffn_dim=12, num_heads=2, **({rate: 0.1} if rate else {}))
+        assert body.activations_per_token(LENGTH) == 3 * (10 * 8 + 2 * 12 + 2 * 2 * LENGTH + masks)
 
 
 @pytest.mark.once

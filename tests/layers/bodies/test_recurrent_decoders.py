@@ -1,5 +1,7 @@
 """LSTMDecoder and QRNNDecoder against the published implementations, and what only recurrent bodies have."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -16,25 +18,22 @@ from keras_adaptive.layers import (
     WordEmbedding,
 )
 from keras_adaptive.models import LanguageModel
-from tests.support import oracle
+from tests.support import closeness, oracle, weights
 from tests.support.backends import numpy, runner, weight_gradients
-from tests.support.weights import randomize, value
+from tests.support.weights import value
 
 ROWS, LENGTH, INPUT_DIM = 2, 7, 4
 
 
-def close(actual, expected, tolerance=1e-5):
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+close = functools.partial(closeness.close, tolerance=1e-5, least=0.0)
 
 
-def vectors(seed=0):
-    return np.random.default_rng(seed).normal(size=(ROWS, LENGTH, INPUT_DIM)).astype("float32")
+def vectors():
+    return np.random.default_rng(0).normal(size=(ROWS, LENGTH, INPUT_DIM)).astype("float32")
 
 
 def built(body):
-    body.build((None, None, INPUT_DIM))
-    randomize(body)
-    return body
+    return weights.built(body, INPUT_DIM)
 
 
 def test_published_awd_lstm(golden):
@@ -66,9 +65,7 @@ def test_published_awd_lstm(golden):
 
     hidden, last = runner(lambda ids, state: model(ids, state=state))(ids, state)
     close(np.swapaxes(hidden, 0, 1), arrays["out/raw_2"])
-    for number, (h, c) in enumerate(last):
-        close(h, arrays[f"out/h_{number}"][0])
-        close(c, arrays[f"out/c_{number}"][0])
+    close(last, [(arrays[f"out/h_{i}"][0], arrays[f"out/c_{i}"][0]) for i in range(config["layers"])])
 
     shares = ops.full(ids.shape, 1 / ids.size, "float32")
     objective = lambda: model._objective(ids, targets, shares, state, 1.0, ops.ones(()))[0]  # noqa: E731
@@ -103,27 +100,21 @@ def test_published_qrnn(golden):
     np.testing.assert_array_equal(last, x[:, -1])
     _, (kernel, bias, of_x, of_h0) = weight_gradients(loss, [layer.kernel, layer.bias], [x, h0])
     found = {"linear.weight": kernel.T, "linear.bias": bias, "x": np.swapaxes(of_x, 0, 1), "h0": of_h0}
-    for name, gradient in found.items():
-        close(gradient, arrays[f"grad/{name}"], 2e-6)
-
-
-def sums(x, layer, mask=1.0):
-    return x @ (value(layer.kernel) * mask) + value(layer.bias)
+    close(list(found.values()), [arrays[f"grad/{name}"] for name in found], tolerance=2e-6)
 
 
 def test_a_hidden_to_hidden_matrix_has_one_mask_for_all_steps():
     body, x = built(LSTMDecoder(1, 5, 3, weight_dropout=0.5)), vectors()
     (layer,) = body.recurrent_layers
-    mask = numpy(
-        WeightDrop(0.5, seed=layer._drop.seed)(np.ones(layer.recurrent_kernel.shape, "float32"), training=True)
-    )
+    ones = np.ones(layer.recurrent_kernel.shape, "float32")
+    mask = numpy(WeightDrop(0.5, seed=layer._drop.seed)(ones, training=True))
     assert set(np.unique(mask)) == {0, 2}
-    weights = [value(layer.kernel), value(layer.recurrent_kernel), value(layer.bias)]
+    kernel, recurrent_kernel, bias = (value(one) for one in (layer.kernel, layer.recurrent_kernel, layer.bias))
     start = np.zeros((ROWS, 3)), np.zeros((ROWS, 3))
     run = runner(lambda x: body.step(x, body.initial_state(ROWS), training=True)[0])
-    close(run(x), oracle.lstm(x, weights[0], weights[1] * mask, weights[2], *start)[0])
+    close(run(x), oracle.lstm(x, kernel, recurrent_kernel * mask, bias, *start)[0])
     evaluated, _ = runner(body.step)(x, body.initial_state(ROWS))
-    close(evaluated, oracle.lstm(x, *weights, *start)[0])
+    close(evaluated, oracle.lstm(x, kernel, recurrent_kernel, bias, *start)[0])
 
 
 def test_zoneout_keeps_cells_and_weight_drop_thins_the_input_matrix():
@@ -135,7 +126,7 @@ def test_zoneout_keeps_cells_and_weight_drop_thins_the_input_matrix():
     assert 0 < updates.mean() < 1
 
     def expected(mask, updates):
-        z, f, o = np.split(sums(x, layer, mask), 3, axis=-1)
+        z, f, o = np.split(x @ (value(layer.kernel) * mask) + value(layer.bias), 3, axis=-1)
         cells = oracle.forget_mult(np.tanh(z), oracle.sigmoid(f) * updates, np.zeros((ROWS, 3)))
         return oracle.sigmoid(o) * cells
 
@@ -161,9 +152,7 @@ def test_dropout_of_the_input_between_layers_and_of_the_hidden_states(variationa
         y = x
         for number, layer in enumerate(body.recurrent_layers):
             y = y * mask if place == number else y
-            z, f, o = np.split(sums(y, layer), 3, axis=-1)
-            cells = oracle.forget_mult(np.tanh(z), oracle.sigmoid(f), np.zeros((ROWS, layer.units)))
-            y = oracle.sigmoid(o) * cells
+            y, _ = oracle.qrnn(y, value(layer.kernel), value(layer.bias), np.zeros((ROWS, layer.units)))
         close(output, y * mask if place == 2 else y)
 
 

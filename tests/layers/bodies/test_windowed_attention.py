@@ -8,7 +8,9 @@ from keras_adaptive.layers import CausalAttention
 from tests.support import oracle
 from tests.support.backends import numpy, runner, weight_gradients
 from tests.support.chunks import set_chunk_sizes
-from tests.support.weights import randomize, value
+from tests.support.closeness import all_close
+from tests.support.steps import changed_at_each_token, in_steps
+from tests.support.weights import built, value
 
 LENGTH, DIM, HEADS = 9, 8, 2
 
@@ -23,16 +25,13 @@ def x():
     return np.random.default_rng(1).normal(size=(2, LENGTH, DIM)).astype("float32")
 
 
-def built(window, **kwargs):
-    layer = CausalAttention(HEADS, window=window, **kwargs)
-    layer.build((None, None, DIM))
-    randomize(layer)
-    return layer
+def attention(window, **kwargs):
+    return built(CausalAttention(HEADS, window=window, **kwargs), DIM)
 
 
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_equals_the_dense_masked_form(use_bias, x):
-    layer = built(4, use_bias=use_bias)
+    layer = attention(4, use_bias=use_bias)
     assert len(layer.trainable_variables) == (8 if use_bias else 4)
     project = lambda dense, x: x @ value(dense.kernel) + (value(dense.bias) if use_bias else 0.0)  # noqa: E731
     query, key, values = (
@@ -46,43 +45,35 @@ def test_equals_the_dense_masked_form(use_bias, x):
     "window, chunks", [(4, [1] * LENGTH), (4, [2, 6, 1]), (1, [3, 1, 5]), (LENGTH, [4, 5])], ids=str
 )
 def test_steps_equal_the_full_pass(window, chunks, x):
-    layer, parts, start = built(window), [], 0
-    step, state = runner(layer.step), layer.initial_state(2, None, DIM)
-    for size in chunks:
-        y, state = step(x[:, start : start + size], state, np.int32(start))
-        assert [array.shape for array in state] == [(2, window - 1, HEADS, DIM // HEADS)] * 2
-        parts.append(y)
-        start += size
-    np.testing.assert_allclose(np.concatenate(parts, axis=1), runner(layer)(x), atol=1e-6)
+    layer = attention(window)
+    y, states = in_steps(runner(layer.step), x, layer.initial_state(2, None, DIM), chunks, position=True)
+    np.testing.assert_allclose(y, runner(layer)(x), atol=1e-6)
+    assert {array.shape for state in states for array in state} == {(2, window - 1, HEADS, DIM // HEADS)}
 
 
 def test_gradients_flow_through_the_steps(x):
-    layer = built(4)
+    layer = attention(4)
 
-    def in_steps(x):
+    def two_steps(x):
         first, state = layer.step(x[:, :3], layer.initial_state(2, None, DIM), 0)
         second, _ = layer.step(x[:, 3:], state, 3)
         return ops.sum(first**2) + ops.sum(second**2)
 
     variables = layer.trainable_variables
     expected = weight_gradients(lambda x: ops.sum(layer(x) ** 2), variables, [x])[1]
-    for gradient, other in zip(weight_gradients(in_steps, variables, [x])[1], expected, strict=True):
-        np.testing.assert_allclose(gradient, other, rtol=0, atol=1e-4)
+    all_close(weight_gradients(two_steps, variables, [x])[1], expected, rtol=0, atol=1e-4)
 
 
 def test_a_window_as_long_as_the_text_is_all_of_it(x):
-    windowed, plain = built(LENGTH), built(None)
+    windowed, plain = attention(LENGTH), attention(None)
     np.testing.assert_allclose(runner(windowed)(x), runner(plain)(x), atol=1e-5)
 
 
 def test_tokens_outside_of_the_window_change_exactly_nothing(x):
-    layer = built(3)
-    run = runner(layer)
+    run = runner(attention(3))
     before = run(x)
-    for token in range(LENGTH):
-        changed = x.copy()
-        changed[:, token] += 1.0
-        difference = np.abs(run(changed) - before).max(axis=(0, 2))
+    for token, after in changed_at_each_token(run, x):
+        difference = np.abs(after - before).max(axis=(0, 2))
         assert np.flatnonzero(difference).tolist() == list(range(token, min(token + 3, LENGTH)))
 
 

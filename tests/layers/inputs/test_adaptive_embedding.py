@@ -6,7 +6,8 @@ from keras import ops
 from keras_adaptive.layers import AdaptiveEmbedding
 from tests.support import oracle
 from tests.support.backends import numpy, runner, weight_gradients
-from tests.support.weights import embedding_weights, randomize, value
+from tests.support.closeness import close
+from tests.support.weights import built, embedding_weights, value
 
 IDS = np.array([[0, 4, 5, 11, 12, 39], [39, 5, 4, 3, 11, 12]])
 
@@ -14,9 +15,7 @@ IDS = np.array([[0, 4, 5, 11, 12, 39], [39, 5, 4, 3, 11, 12]])
 @pytest.mark.parametrize("cutoffs", [(), (5, 12), (5, 12, 39)])
 @pytest.mark.parametrize("output_dim", [None, 6])
 def test_equals_the_oracle(cutoffs, output_dim):
-    embedding = AdaptiveEmbedding(40, 16, cutoffs, output_dim=output_dim, factor=2)
-    embedding.build()
-    randomize(embedding)
+    embedding = built(AdaptiveEmbedding(40, 16, cutoffs, output_dim=output_dim, factor=2))
     vectors = runner(embedding)(IDS)
     assert vectors.shape == (2, 6, output_dim or 16)
     np.testing.assert_allclose(vectors, oracle.adaptive_embedding(IDS, *embedding_weights(embedding)), atol=5e-6)
@@ -24,9 +23,7 @@ def test_equals_the_oracle(cutoffs, output_dim):
 
 @pytest.mark.parametrize("cutoffs, output_dim", [((), 6), ((5, 12), None), ((5, 12), 6)])
 def test_every_gradient_is_that_of_the_oracle(cutoffs, output_dim):
-    embedding = AdaptiveEmbedding(40, 16, cutoffs, output_dim=output_dim, factor=2)
-    embedding.build()
-    randomize(embedding)
+    embedding = built(AdaptiveEmbedding(40, 16, cutoffs, output_dim=output_dim, factor=2))
     variables = embedding.trainable_variables
     upstream = np.random.default_rng(1).normal(size=(*IDS.shape, output_dim or 16)).astype("float32")
     _, gradients = weight_gradients(lambda: ops.sum(ops.multiply(embedding(IDS), upstream)), variables)
@@ -36,14 +33,12 @@ def test_every_gradient_is_that_of_the_oracle(cutoffs, output_dim):
         weights = embedding_weights(embedding, lambda variable: arrays[id(variable)])
         return np.sum(upstream * oracle.adaptive_embedding(IDS, *weights))
 
-    for gradient, exact in zip(gradients, oracle.gradients(truth, map(value, variables)), strict=True):
-        np.testing.assert_allclose(gradient, exact, rtol=0, atol=1e-6 * max(1.0, np.abs(exact).max()))
+    close(gradients, oracle.gradients(truth, map(value, variables)), 1e-6)
 
 
 @pytest.mark.once
 def test_attributes_of_the_public_contract():
-    embedding = AdaptiveEmbedding(40, 16, (5, 12), output_dim=6)
-    embedding.build()
+    embedding = built(AdaptiveEmbedding(40, 16, (5, 12), output_dim=6))
     assert [tuple(table.shape) for table in embedding.tables] == [(5, 16), (7, 4), (28, 1)]
     assert [tuple(projection.shape) for projection in embedding.projections] == [(16, 6), (4, 6), (1, 6)]
     assert len(embedding.trainable_variables) == 6
@@ -79,13 +74,6 @@ def test_mixed_precision_stays_close():
     assert keras.backend.standardize_dtype(vectors.dtype) == "bfloat16"
     expected = oracle.adaptive_embedding(IDS, *embedding_weights(embedding))
     np.testing.assert_allclose(numpy(vectors).astype("float64"), expected, atol=0.02 * np.abs(expected).max())
-
-
-@pytest.mark.once
-def test_config_makes_the_same_layer():
-    embedding = AdaptiveEmbedding(40, 16, [5, 12], output_dim=6, factor=2, name="words")
-    copy = AdaptiveEmbedding.from_config(embedding.get_config())
-    assert copy.get_config() == embedding.get_config()
 
 
 def test_only_sizes_are_given_by_position():

@@ -10,7 +10,7 @@ from keras_adaptive.ops.word_bytes import Convolutions, beginnings, encode_words
 from tests.support import oracle
 from tests.support.backends import MODES, numpy, runner, weight_gradients
 from tests.support.chunks import set_chunk_sizes
-from tests.support.weights import randomize, value
+from tests.support.weights import built, value
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 WORDS = ["a", "the", "cat", "naïve", "日本語", "sixteen_bytes_ab", "seventeen_bytes_a", "twenty_bytes_of_word"]
@@ -26,10 +26,7 @@ def three_numbers_of_slots(monkeypatch):
 
 def make(highways=1, words=(*WORDS, LONG), **kwargs):
     options = {"char_dim": 4, "filters": FILTERS, "max_bytes": MAX_BYTES} | kwargs
-    layer = CharCNN([*SPECIAL, *words], DIM, highways=highways, **options)
-    layer.build()
-    randomize(layer)
-    return layer
+    return built(CharCNN([*SPECIAL, *words], DIM, highways=highways, **options))
 
 
 def expected(layer, word_bytes):
@@ -56,11 +53,10 @@ def test_vectors_are_those_of_the_formula(highways, mode, options):
     layer = make(highways, **options)
     symbols = value(layer.symbols)
     vectors = runner(layer, mode)(np.arange(len(layer.words), dtype="int32")[None])[0]
+    special = {1: np.zeros(DIM), 2: symbols[0], 3: symbols[1]}
     for id, vector in enumerate(vectors):
-        special = {1: np.zeros(DIM), 2: symbols[0], 3: symbols[1]}
-        np.testing.assert_allclose(
-            vector, special[id] if id in special else expected(layer, bytes_of(layer, id)), atol=2e-5
-        )
+        truth = special[id] if id in special else expected(layer, bytes_of(layer, id))
+        np.testing.assert_allclose(vector, truth, atol=2e-5)
 
 
 @pytest.mark.parametrize("slots", [MAX_BYTES, 8])
@@ -81,23 +77,18 @@ def test_a_width_may_be_left_out(slots):
     np.testing.assert_allclose(features(kernels, biases), np.delete(whole, range(3, 7), axis=1), atol=1e-5)
 
 
-@pytest.mark.once
-def test_the_published_sizes():
-    """The count of reference sizes: char-CNN of one highway to 1,024 dimensions."""
-    with keras.StatelessScope(initialize_variables=False):
-        layer = CharCNN([*SPECIAL, "word"], 1024)
-        layer.build()
-    assert sum(np.prod(variable.shape) for variable in layer.trainable_variables) == 20_458_880
+FILTERS_OF_2016 = (32, 32, 64, 128, 256, 512, 1024, 2048)  # 4,096 features
+OF_2016 = {"highways": 2, "char_dim": 16, "filters": FILTERS_OF_2016, "word_markers": True}
 
 
+@pytest.mark.parametrize("options, weights", [({}, 20_458_880), (OF_2016, 71_790_128)], ids=["2019", "2016"])
 @pytest.mark.once
-def test_the_size_of_the_input_with_markers():
-    """Jozefowicz et al. 2016, section 5.4: 72M weights, of 4,096 features in two highways."""
-    filters = (32, 32, 64, 128, 256, 512, 1024, 2048)
+def test_the_published_sizes(options, weights):
+    """Baevski and Auli 2019, one highway to 1,024 dimensions; Jozefowicz et al. 2016, section 5.4: 72M weights."""
     with keras.StatelessScope(initialize_variables=False):
-        layer = CharCNN([*SPECIAL, "word"], 1024, highways=2, char_dim=16, filters=filters, word_markers=True)
+        layer = CharCNN([*SPECIAL, "word"], 1024, **options)
         layer.build()
-    assert sum(filters) == 4096 and layer.count_params() == 71_790_128
+    assert layer.count_params() == weights
 
 
 def test_places_and_repetitions():
@@ -121,7 +112,7 @@ def test_ids_of_a_column():
     "rows, mode, zero_padding",
     [(3, MODES[0], True), (3, MODES[0], False), *((1, mode, True) for mode in MODES if mode != "eager")],
 )
-def test_gradients_are_those_of_finite_differences(rows, mode, zero_padding, monkeypatch):
+def test_gradients_are_those_of_the_formula(rows, mode, zero_padding, monkeypatch):
     """The value is Σ upstream·vector over repeated words in several chunks; one length has no word."""
     set_chunk_sizes(monkeypatch, convolved_words=rows, highway_words=rows)
     layer = make(highways=2, zero_padding=zero_padding)
@@ -142,17 +133,14 @@ def test_gradients_are_those_of_finite_differences(rows, mode, zero_padding, mon
         return rows[id] if id in rows else oracle.char_cnn(bytes_of(layer, id), weights, 2, MAX_BYTES, constant)
 
     def truth(weights):
-        vectors = [vector(id, weights) for id in ids]
-        return np.sum(np.stack(vectors) * upstream)
+        return np.sum(np.stack([vector(id, weights) for id in ids]) * upstream)
 
     for place, gradient in enumerate(gradients):
         for _ in range(3):
             direction = random.normal(size=gradient.shape)
-            ahead, behind = (
-                [w + (step * direction if i == place else 0) for i, w in enumerate(weights)] for step in (1e-5, -1e-5)
-            )
-            difference = (truth(ahead) - truth(behind)) / 2e-5
-            assert np.sum(gradient * direction) == pytest.approx(difference, rel=2e-3, abs=2e-3), variables[place].path
+            moved = [*weights[:place], weights[place] + 1e-30j * direction, *weights[place + 1 :]]
+            slope = truth(moved).imag / 1e-30
+            assert np.sum(gradient * direction) == pytest.approx(slope, rel=2e-3, abs=2e-3), variables[place].path
 
 
 @pytest.mark.once
@@ -175,19 +163,17 @@ def test_what_occurs_often_has_its_gradients_summed_in_float32():
     """A sum of ones in bfloat16 would stop at 256."""
     layer = make(dtype="mixed_bfloat16")
     ids = np.array([2] * 700 + [4], "int32")
-    _, gradients = weight_gradients(
-        lambda: keras.ops.sum(keras.ops.cast(layer(keras.ops.convert_to_tensor(ids)), "float32")), [layer.symbols]
-    )
+    total = lambda: keras.ops.sum(keras.ops.cast(layer(keras.ops.convert_to_tensor(ids)), "float32"))  # noqa: E731
+    _, gradients = weight_gradients(total, [layer.symbols])
     np.testing.assert_allclose(gradients[0], [[700.0] * DIM, [0.0] * DIM])
 
 
 @pytest.mark.parametrize("word_markers", [False, True])
 def test_any_string_has_a_vector(word_markers):
     layer = make(word_markers=word_markers)
+    spelled = [b"cat", b"catt", LONG.encode()[:MAX_BYTES]]
     vectors = layer.vectors(["cat", "catt", LONG])
-    np.testing.assert_allclose(vectors[0], expected(layer, b"cat"), atol=2e-5)
-    np.testing.assert_allclose(vectors[1], expected(layer, b"catt"), atol=2e-5)
-    np.testing.assert_allclose(vectors[2], expected(layer, LONG.encode()[:MAX_BYTES]), atol=2e-5)
+    np.testing.assert_allclose(vectors, [expected(layer, word) for word in spelled], atol=2e-5)
 
 
 @pytest.mark.once

@@ -3,14 +3,12 @@ import pytest
 
 from keras_adaptive.layers import WordEmbedding
 from tests.support.backends import MODES, runner
-from tests.support.weights import randomize, value
+from tests.support.weights import built, value
 
 
 @pytest.mark.parametrize("mode", MODES[:2])
 def test_vectors_are_rows_of_the_table(mode):
-    layer = WordEmbedding(9, 4)
-    layer.build()
-    randomize(layer)
+    layer = built(WordEmbedding(9, 4))
     ids = np.array([[0, 8, 3], [3, -1, 9]], "int32")
     table = np.concatenate([value(layer.tables[0]), np.zeros((1, 4))])
     np.testing.assert_allclose(runner(layer, mode)(ids), table[np.where((ids < 0) | (ids > 8), 9, ids)], atol=1e-6)
@@ -21,9 +19,3 @@ def test_starting_values():
     layer = WordEmbedding(2_000, 64)
     layer.build()
     assert np.std(value(layer.tables[0])) == pytest.approx(64**-0.5, rel=0.02)
-
-
-@pytest.mark.once
-def test_config_makes_the_same_layer():
-    layer = WordEmbedding(9, 4, embedding_dropout=0.2)
-    assert WordEmbedding.from_config(layer.get_config()).get_config() == layer.get_config()

@@ -8,9 +8,9 @@ from keras_adaptive.layers import AdaptiveSoftmax, CharCNN, CharCNNSoftmax, Samp
 from keras_adaptive.losses import ImportanceSampling
 from keras_adaptive.models import LanguageModel
 from tests.support import oracle, tiny
-from tests.support.backends import BACKEND, runner, weight_gradients
+from tests.support.backends import BACKEND, numpy, runner, weight_gradients
 from tests.support.toy_body import ToyBody
-from tests.support.weights import randomize, value
+from tests.support.weights import built, randomize, value
 
 pytestmark = pytest.mark.usefixtures("one_number_of_slots")
 
@@ -26,10 +26,13 @@ WEIGHTS = np.array([[1.0, 2.0, 1.0], [0.5, 1.0, 0.0]], "float32")
 
 
 def make(words=WORDS, **kwargs):
-    layer = CharCNNSoftmax(words, ImportanceSampling(SAMPLES, seed=3), **{"correction_dim": 2, **SIZES, **kwargs})
-    layer.build((None, DIM))
-    randomize(layer)
-    return layer
+    options = {"correction_dim": 2, **SIZES, **kwargs}
+    return built(CharCNNSoftmax(words, ImportanceSampling(SAMPLES, seed=3), **options), DIM)
+
+
+def language_model():
+    output = CharCNNSoftmax(tiny.WORDS, SAMPLES, correction_dim=2, **SIZES)
+    return randomize(LanguageModel(WordEmbedding(tiny.VOCABULARY, 4), ToyBody(4), output))
 
 
 def vectors(layer, words=()):
@@ -44,14 +47,10 @@ def vectors(layer, words=()):
     return table
 
 
-def log_softmax(logits):
-    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-
-
 @pytest.mark.parametrize("options", [{}, {"correction_dim": 0, "highways": 2}], ids=str)
 def test_logits_are_those_of_the_spellings_and_of_the_corrections(options):
     layer = make(**options)
-    expected = log_softmax(HIDDEN.astype("float64") @ vectors(layer).T)
+    expected = oracle.log_softmax(HIDDEN.astype("float64") @ vectors(layer).T)
     np.testing.assert_allclose(runner(layer.log_probs)(HIDDEN), expected, atol=2e-5)
 
 
@@ -62,7 +61,7 @@ def test_any_word_has_a_probability_once_the_vectors_are_computed():
     extra = ["catt", "cat"]
     wider = layer.for_inference(extra)
     assert wider.vocabulary_size == len(WORDS) + 2
-    expected = log_softmax(HIDDEN.astype("float64") @ vectors(layer, extra).T)
+    expected = oracle.log_softmax(HIDDEN.astype("float64") @ vectors(layer, extra).T)
     np.testing.assert_allclose(runner(wider.log_probs)(HIDDEN), expected, atol=2e-5)
 
 
@@ -108,41 +107,32 @@ def test_a_large_vocabulary_is_computed_in_chunks(monkeypatch):
 
 @pytest.mark.usefixtures("eager_predictions")
 def test_a_language_model_trains_and_predicts_with_it(tmp_path):
-    output = CharCNNSoftmax(tiny.WORDS, SAMPLES, correction_dim=2, **SIZES)
-    model = LanguageModel(WordEmbedding(tiny.VOCABULARY, 4), ToyBody(4), output)
-    randomize(model)
-    model.compile(keras.optimizers.Adagrad(0.1))
+    model = language_model()
+    model.compile(keras.optimizers.Adagrad(0.1), run_eagerly=BACKEND == "tensorflow")
     before = [value(variable) for variable in model.trainable_variables]
     tokens, targets, weights = tiny.batch(4)
     model.train_on_batch(tokens, targets, weights)
     assert all(np.any(value(new) != old) for new, old in zip(model.trainable_variables, before, strict=True))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    inference = loaded.for_inference()
+    inference = tiny.saved_and_loaded(model, tmp_path / "model.keras").for_inference()
     assert type(inference.word_output) is AdaptiveSoftmax
     np.testing.assert_allclose(inference.nll(tokens, targets), model.nll(tokens, targets), atol=1e-5)
 
 
 def test_evaluations_compute_the_vectors_once_each(monkeypatch):
     """The evaluations of `fit` compute the vectors once, too, from the weights at that time."""
-    output = CharCNNSoftmax(tiny.WORDS, SAMPLES, correction_dim=2, **SIZES)
-    model = LanguageModel(WordEmbedding(tiny.VOCABULARY, 4), ToyBody(4), output)
-    randomize(model)
+    model = language_model()
+    output = model.word_output
     model.compile(keras.optimizers.SGD(0.0), run_eagerly=BACKEND == "tensorflow")
     tokens, targets, weights = tiny.batch(4)
     losses, seen, compute = [], [], CharCNNSoftmax.for_inference  # its calls
     monkeypatch.setattr(CharCNNSoftmax, "for_inference", lambda self: seen.append(1) or compute(self))
     for seed in (1, 2):
         randomize(output, seed)
-        found = model.fit(
-            tokens, targets, validation_data=(tokens, targets, weights), validation_batch_size=2, verbose=0
-        )
-        nll = keras.ops.convert_to_numpy(output.nll(model(tokens), targets))
-        losses.append((weights * nll).sum() / weights.sum())
-        assert found.history["val_loss"] == pytest.approx([losses[-1]], rel=1e-4)
-        assert model.evaluate(tokens, targets, sample_weight=weights, verbose=0)[0] == pytest.approx(
-            losses[-1], rel=1e-4
-        )
+        validation = {"validation_data": (tokens, targets, weights), "validation_batch_size": 2}
+        found = model.fit(tokens, targets, **validation, verbose=0).history["val_loss"]
+        found += model.evaluate(tokens, targets, sample_weight=weights, verbose=0)[:1]
+        losses.append(np.average(numpy(output.nll(model(tokens), targets)), weights=weights))
+        assert found == pytest.approx([losses[-1]] * 2, rel=1e-4)
     assert len(seen) == 4 and abs(losses[0] - losses[1]) > 0.01
 
 

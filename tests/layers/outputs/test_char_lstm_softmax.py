@@ -9,7 +9,7 @@ from keras_adaptive.ops.map_rows import map_rows
 from tests.support import oracle
 from tests.support.backends import MODES, runner, weight_gradients
 from tests.support.chunks import set_chunk_sizes
-from tests.support.weights import randomize, value
+from tests.support.weights import built, value
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 WORDS = [*SPECIAL, "a", "the", "then", "thé", "€", "a\0b"]
@@ -24,10 +24,7 @@ def two_numbers_of_slots(monkeypatch):
 
 
 def make(words=WORDS, **kwargs):
-    layer = CharLSTMSoftmax(words, units=4, char_dim=3, **kwargs)
-    layer.build((None, DIM))
-    randomize(layer)
-    return layer
+    return built(CharLSTMSoftmax(words, units=4, char_dim=3, **kwargs), DIM)
 
 
 def expected(layer, hidden):
@@ -42,11 +39,7 @@ def test_every_word_has_the_probability_of_its_symbols(mode):
     layer = make()
     truth = np.array([[expected(layer, hidden) for hidden in row] for row in HIDDEN.astype("float64")])
     targets = np.array([[0, 2, 4], [6, 7, 9]], "int32")
-
-    def both(hidden, targets):
-        return layer.log_probs(hidden), layer.nll(hidden, targets)
-
-    log_probs, nll = runner(both, mode)(HIDDEN, targets)
+    log_probs, nll = runner(lambda h, t: (layer.log_probs(h), layer.nll(h, t)), mode)(HIDDEN, targets)
     np.testing.assert_allclose(log_probs, truth, atol=2e-5)
     np.testing.assert_allclose(nll, -np.take_along_axis(truth, targets[..., None], axis=-1)[..., 0], atol=2e-5)
 

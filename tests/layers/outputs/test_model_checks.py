@@ -8,9 +8,13 @@ import pytest
 from keras import ops
 
 from keras_adaptive import metrics
-from keras_adaptive.layers import AdaptiveSoftmax, CharCNNSoftmax, CharLSTMSoftmax, SampledSoftmax
+from keras_adaptive.layers import AdaptiveSoftmax
 from keras_adaptive.layers.outputs.model_checks import reads_probabilities
 from tests.support.backends import BACKEND, numpy
+from tests.support.closeness import all_equal
+from tests.support.refusals import refused
+from tests.support.tiny import saved_and_loaded
+from tests.support.word_parts import outputs
 
 VOCABULARY, DIM, CUTOFFS = 20, 8, (5, 10)
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefghijkl", "ab", "ba", "é", "ca"]
@@ -20,13 +24,7 @@ TARGETS = RANDOM.integers(0, VOCABULARY, size=(4, 3)).astype("int32")
 LOGITS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 PROBABILITIES = "returns log-probabilities, but `.*` reads probabilities: pass from_logits=True .* Received: "
 
-OUTPUTS = {
-    "adaptive": partial(AdaptiveSoftmax, VOCABULARY, CUTOFFS, factor=2),
-    "plain": partial(AdaptiveSoftmax, VOCABULARY, ()),
-    "sampled": partial(SampledSoftmax, VOCABULARY, 6),
-    "CNN of characters": partial(CharCNNSoftmax, WORDS, 6, correction_dim=3, char_dim=4, filters=(3, 4), max_bytes=4),
-    "LSTM of characters": partial(CharLSTMSoftmax, WORDS, units=6, char_dim=3, normalized=True),
-}
+OUTPUTS = outputs(WORDS, DIM, CUTOFFS)
 
 
 class Subclassed(keras.Model):
@@ -59,8 +57,7 @@ def test_a_loss_of_probabilities_is_refused(make):
     np.testing.assert_allclose(np.exp(log_probs).sum(axis=-1), 1.0, atol=1e-5)
     model.compile("sgd", "sparse_categorical_crossentropy", **options)
     for method in (model.fit, model.evaluate):
-        with pytest.raises(ValueError, match=PROBABILITIES + "loss=sparse_categorical_crossentropy"):
-            method(HIDDEN, TARGETS, verbose=0)
+        refused(method, HIDDEN, TARGETS, verbose=0, match=PROBABILITIES + "loss=sparse_categorical_crossentropy")
     np.testing.assert_array_equal(model.predict(HIDDEN, verbose=0), log_probs)
     model.compile("sgd", LOGITS, metrics=["accuracy"], **options)
     loss, accuracy = model.evaluate(HIDDEN, TARGETS, verbose=0)
@@ -74,8 +71,7 @@ def test_a_loss_of_probabilities_is_refused(make):
 def test_every_output_is_protected(name):
     model = sequential(OUTPUTS[name]())
     model.compile("sgd", "crossentropy", run_eagerly=True)
-    with pytest.raises(ValueError, match=PROBABILITIES):
-        model.evaluate(HIDDEN, TARGETS, verbose=0)
+    refused(model.evaluate, HIDDEN, TARGETS, verbose=0, match=PROBABILITIES)
 
 
 ONE_HOT = np.eye(VOCABULARY, dtype="float32")[TARGETS]
@@ -94,15 +90,13 @@ def test_every_form_of_a_wrong_loss_is_refused():
     model = Subclassed(OUTPUTS["adaptive"]())
     for loss, targets in WRONG.values():
         model.compile("sgd", loss, run_eagerly=True)
-        with pytest.raises(ValueError, match=PROBABILITIES + "loss="):
-            model.train_on_batch(HIDDEN, targets)
+        refused(model.train_on_batch, HIDDEN, targets, match=PROBABILITIES + "loss=")
     right = partial(keras.losses.sparse_categorical_crossentropy, from_logits=True)
     for loss in (LOGITS, right, lambda targets, log_probs: -ops.mean(log_probs[..., 0])):
         model.compile("sgd", loss, run_eagerly=True)
         assert np.isfinite(model.test_on_batch(HIDDEN, TARGETS))
     model.compile("sgd", LOGITS, metrics=[["accuracy", "sparse_categorical_crossentropy"]], run_eagerly=True)
-    with pytest.raises(ValueError, match=PROBABILITIES + "metrics=sparse_categorical_crossentropy"):
-        model.evaluate(HIDDEN, TARGETS, verbose=0)
+    refused(model.evaluate, HIDDEN, TARGETS, verbose=0, match=PROBABILITIES + "metrics=sparse_categorical_crossentropy")
 
 
 @pytest.mark.once
@@ -123,27 +117,16 @@ def test_each_output_of_a_model_has_its_own_loss(tmp_path):
     model.compile("sgd", {"dense": "sparse_categorical_crossentropy", "words": LOGITS}, run_eagerly=True)
     assert np.isfinite(model.evaluate(*data, verbose=0, return_dict=True)["words_loss"])
     model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
-    model.save(tmp_path / "model.keras")
-    for copy in (model, keras.saving.load_model(tmp_path / "model.keras")):
-        with pytest.raises(ValueError, match="`words` " + PROBABILITIES):
-            copy.fit(*data, verbose=0)
+    for copy in (model, saved_and_loaded(model, tmp_path / "model.keras")):
+        refused(copy.fit, *data, verbose=0, match="`words` " + PROBABILITIES)
 
 
 @pytest.mark.once
 def test_losses_and_metrics_of_probabilities():
     wrong = {name for name, loss in losses(keras.losses) if reads_probabilities(loss)}
-    assert wrong == {
-        "BinaryCrossentropy",
-        "BinaryFocalCrossentropy",
-        "CategoricalCrossentropy",
-        "CategoricalFocalCrossentropy",
-        "CategoricalGeneralizedCrossEntropy",
-        "Dice",
-        "KLDivergence",
-        "Poisson",
-        "SparseCategoricalCrossentropy",
-        "Tversky",
-    }
+    crossentropies = {"BinaryCrossentropy", "CategoricalCrossentropy", "SparseCategoricalCrossentropy"}
+    focal = {"BinaryFocalCrossentropy", "CategoricalFocalCrossentropy", "CategoricalGeneralizedCrossEntropy"}
+    assert wrong == {*crossentropies, *focal, "Dice", "KLDivergence", "Poisson", "Tversky"}
     assert {name for name, metric in losses(keras.metrics) if reads_probabilities(metric)} < wrong
 
 
@@ -169,14 +152,12 @@ def added(**kwargs):
 def test_sample_weights_that_would_be_ignored_are_refused():
     model, weights, message = added(), np.zeros(4, "float32"), "to the layer's argument `weights`, or use a `WordModel`"
     hidden = model.predict([HIDDEN, TARGETS], verbose=0)
-    for name, quiet in {"fit": {"verbose": 0}, "evaluate": {"verbose": 0}, "train_on_batch": {}}.items():
-        with pytest.raises(ValueError, match=message):
-            getattr(model, name)([HIDDEN, TARGETS], sample_weight=weights, **quiet)
+    for method, quiet in ((model.fit, {"verbose": 0}), (model.evaluate, {"verbose": 0}), (model.train_on_batch, {})):
+        refused(method, [HIDDEN, TARGETS], sample_weight=weights, **quiet, match=message)
     np.testing.assert_array_equal(model.predict([HIDDEN, TARGETS], verbose=0), hidden)
     model.fit([HIDDEN, TARGETS], verbose=0)
     for method in (model.fit, model.evaluate):  # of compiled steps
-        with pytest.raises(ValueError, match=message):
-            method([HIDDEN, TARGETS], sample_weight=weights, verbose=0)
+        refused(method, [HIDDEN, TARGETS], sample_weight=weights, verbose=0, match=message)
 
 
 @pytest.mark.parametrize("argument", [{"metrics": ["accuracy"]}, {"metrics": [metrics.Perplexity()]}, {"loss": LOGITS}])
@@ -184,8 +165,7 @@ def test_sample_weights_that_would_be_ignored_are_refused():
 def test_a_loss_and_metrics_of_hidden_states_are_refused(argument):
     model = added(**argument, run_eagerly=True)
     for targets in ({}, {"y": TARGETS}):
-        with pytest.raises(ValueError, match="use a `WordModel`, which reports"):
-            model.fit([HIDDEN, TARGETS], **targets, verbose=0)
+        refused(model.fit, [HIDDEN, TARGETS], **targets, verbose=0, match="use a `WordModel`, which reports")
 
 
 def test_targets_outside_the_vocabulary_give_nan_and_no_update():
@@ -194,8 +174,7 @@ def test_targets_outside_the_vocabulary_give_nan_and_no_update():
     for outside in (-1, VOCABULARY):
         wrong[0, 0] = outside
         assert np.isnan(model.fit([HIDDEN, wrong], verbose=0).history["loss"])
-    for weight, kept in zip(model.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(weight, kept)
+    all_equal(model.get_weights(), before)
     layer, weights = model.get_layer("words"), np.ones_like(HIDDEN[..., 0])
     weights[0, 0] = 0.0
     layer(HIDDEN, wrong, weights)

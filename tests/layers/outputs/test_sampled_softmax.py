@@ -1,4 +1,4 @@
-"""A softmax that is trained on noise words. `test_outputs.py` holds it to be an exact output otherwise."""
+"""A softmax that is trained on noise words. Otherwise it is an exact output, see `test_every_output.py`."""
 
 import keras
 import numpy as np
@@ -11,8 +11,9 @@ from keras_adaptive.models import LanguageModel, WordModel
 from keras_adaptive.ops.sampling import draw_noise
 from tests.support import oracle
 from tests.support.backends import BACKEND, numpy, runner
-from tests.support.tiny import batch, weights_of
-from tests.support.weights import randomize, value
+from tests.support.closeness import all_close, all_equal
+from tests.support.tiny import batch, saved_and_loaded, weights_of
+from tests.support.weights import built, randomize, value
 
 VOCABULARY, DIM, SAMPLES = 20, 8, 6
 COUNTS = np.arange(VOCABULARY)[::-1]
@@ -23,10 +24,28 @@ ORACLES = {"importance_sampling": oracle.sampled_cross_entropy, "nce": oracle.no
 
 
 def made(num_samples=SAMPLES, seed=3, **kwargs):
-    layer = SampledSoftmax(VOCABULARY, num_samples, seed=seed, **kwargs)
-    layer.build((None, None, DIM))
-    randomize(layer)
-    return layer
+    return built(SampledSoftmax(VOCABULARY, num_samples, seed=seed, **kwargs), DIM)
+
+
+def drawn_noise(layer, times=1):
+    """Returns `[(ids, found, expected counts of all words)]` of the noise that a layer draws."""
+
+    def noise():
+        probabilities = layer._distribution.probabilities(ops.arange(VOCABULARY))
+        draws = [
+            draw_noise(layer._distribution, SAMPLES, layer._candidates, layer.seed_generator) for _ in range(times)
+        ]
+        return [(one.ids, one.found, one.expected_counts(probabilities)) for one in draws]
+
+    return runner(noise)()
+
+
+def exact_loss(loss, layer, ids, counts):
+    """Returns the loss on the noise words `ids`; `counts` (vocabulary,) are the expected ones of all words."""
+    targets = np.where(TARGETS < VOCABULARY, TARGETS, -1).ravel()
+    sampled = ids, np.where(targets >= 0, counts[targets], 1.0), counts[ids]
+    table, bias = value(layer.tables[0]), value(layer.bias)
+    return ORACLES[loss](HIDDEN.reshape(-1, DIM), table, bias, targets, WEIGHTS.ravel(), sampled)
 
 
 @pytest.mark.parametrize("counts", [None, COUNTS], ids=["log-uniform", "unigram"])
@@ -36,20 +55,8 @@ def test_the_training_loss_is_that_of_the_noise_of_the_seed(loss, counts):
     layer, alike = made(loss=loss, counts=counts), made(loss=loss, counts=counts)
     losses = lambda *arrays: [layer.training_loss(*arrays, training=one) for one in (True, True, False)]  # noqa: E731
     first, second, whole = runner(losses)(HIDDEN, TARGETS, WEIGHTS)
-
-    def noise():
-        probabilities = alike._distribution.probabilities(ops.arange(VOCABULARY))
-        draws = [draw_noise(alike._distribution, SAMPLES, alike._candidates, alike.seed_generator) for _ in range(2)]
-        return [(one.ids, one.expected_counts(probabilities)) for one in draws]
-
-    targets = np.where(TARGETS < VOCABULARY, TARGETS, -1).ravel()
-    rows = HIDDEN.reshape(-1, DIM)
-    for found, (ids, counts) in zip((first, second), runner(noise)(), strict=True):
-        sampled = ids, np.where(targets >= 0, counts[targets], 1.0), counts[ids]
-        table, bias = value(layer.tables[0]), value(layer.bias)
-        np.testing.assert_allclose(
-            found, ORACLES[loss](rows, table, bias, targets, WEIGHTS.ravel(), sampled), rtol=1e-5
-        )
+    expected = [exact_loss(loss, layer, ids, counts) for ids, _, counts in drawn_noise(alike, times=2)]
+    np.testing.assert_allclose((first, second), expected, rtol=1e-5)
     np.testing.assert_allclose(whole, numpy(layer.total_nll(HIDDEN, TARGETS, WEIGHTS)), rtol=1e-6)
 
 
@@ -59,18 +66,9 @@ def test_noise_words_that_were_not_found_do_not_count(loss):
     counts = np.array([10**9, 10**9, *[1] * (VOCABULARY - 2)])
     layer, alike = made(loss=loss, counts=counts), made(loss=loss, counts=counts)
     total = runner(lambda *arrays: [layer.training_loss(*arrays, training=True)])(HIDDEN, TARGETS, WEIGHTS)[0]
-
-    def noise():
-        drawn = draw_noise(alike._distribution, SAMPLES, alike._candidates, alike.seed_generator)
-        return drawn.ids, drawn.found, drawn.expected_counts(alike._distribution.probabilities(ops.arange(VOCABULARY)))
-
-    ids, found, expected = runner(noise)()
+    ((ids, found, expected),) = drawn_noise(alike)
     assert found.sum() == 2 and not found[2:].any()
-    targets = np.where(TARGETS < VOCABULARY, TARGETS, -1).ravel()
-    sampled = ids[found], np.where(targets >= 0, expected[targets], 1.0), expected[ids[found]]
-    table, bias = value(layer.tables[0]), value(layer.bias)
-    oracle_loss = ORACLES[loss](HIDDEN.reshape(-1, DIM), table, bias, targets, WEIGHTS.ravel(), sampled)
-    np.testing.assert_allclose(total, oracle_loss, rtol=1e-5)
+    np.testing.assert_allclose(total, exact_loss(loss, layer, ids[found], expected), rtol=1e-5)
 
 
 @pytest.mark.parametrize("counts", [None, COUNTS], ids=["log-uniform", "unigram"])
@@ -118,8 +116,7 @@ def test_a_language_model_updates_the_words_of_targets_and_noise(tied, use_bias)
         before = weights_of(model)
         model.train_on_batch(tokens, targets, weights)
         found.append([new - old for new, old in zip(weights_of(model), before, strict=True)])
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+    all_close(*found, atol=1e-6)
     assert len(softmax.row_variables) == 1 + use_bias
     assert any(variable is softmax.seed_generator.state for variable in model.variables)  # for checkpoints
     noise = numpy(draw_noise(softmax._distribution, 3, softmax._candidates, keras.random.SeedGenerator(1)).ids)
@@ -152,12 +149,10 @@ def test_a_word_model_learns_and_is_evaluated_exactly(tmp_path):
     log_probs = oracle.adaptive_log_probs(hidden, [table], [None], biases=[bias])
     nll = -np.mean(np.take_along_axis(log_probs, ids[..., None], axis=-1))
     np.testing.assert_allclose(after["perplexity"], np.exp(nll), rtol=1e-5)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = saved_and_loaded(model, tmp_path / "model.keras")
     assert loaded.word_output.tied_to is loaded.get_layer("words")
     assert loaded.word_output.get_config() == softmax.get_config()
-    for one, other in zip(weights_of(loaded), weights_of(model), strict=True):
-        np.testing.assert_array_equal(one, other)
+    all_equal(weights_of(loaded), weights_of(model))
 
 
 def test_it_adds_its_loss_to_any_model():
@@ -189,8 +184,7 @@ def test_a_subclass_may_compute_the_vectors_of_words():
             vectors, bias = super().vectors(ids)
             return 2 * vectors, 2 * bias
 
-    layer, other = made(), Doubled(VOCABULARY, SAMPLES, seed=3)
-    other.build((None, None, DIM))
+    layer, other = made(), built(Doubled(VOCABULARY, SAMPLES, seed=3), DIM)
     for variable, one in zip(other.trainable_variables, layer.trainable_variables, strict=True):
         variable.assign(one.value / 2)
     losses = [runner(one.training_loss)(HIDDEN, TARGETS, WEIGHTS) for one in (layer, other)]
@@ -198,14 +192,7 @@ def test_a_subclass_may_compute_the_vectors_of_words():
 
 
 @pytest.mark.once
-def test_it_is_made_of_its_configuration_and_of_a_softmax_of_the_same_weights():
-    layer = made(loss="nce", counts=COUNTS, use_bias=False, input_dropout=0.5)
-    config = layer.get_config()
-    again = SampledSoftmax.from_config(config)
-    assert again.get_config() == config and again.input_dropout == 0.5
-    again.build((None, None, DIM))
-    plain = AdaptiveSoftmax(VOCABULARY, ())
-    plain.build((None, None, DIM))
-    for one in (again, plain):
-        one.tables[0].assign(layer.tables[0].value)
-        np.testing.assert_array_equal(numpy(one.log_probs(HIDDEN)), numpy(layer.log_probs(HIDDEN)))
+def test_a_softmax_of_the_same_weights_has_the_same_probabilities():
+    layer, plain = made(loss="nce", counts=COUNTS, use_bias=False), built(AdaptiveSoftmax(VOCABULARY, ()), DIM)
+    plain.tables[0].assign(layer.tables[0].value)
+    np.testing.assert_array_equal(numpy(plain.log_probs(HIDDEN)), numpy(layer.log_probs(HIDDEN)))

@@ -8,7 +8,8 @@ import pytest
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, WordEmbedding
 from tests.support.backends import BACKEND
-from tests.support.tiny import weights_of
+from tests.support.closeness import all_equal
+from tests.support.tiny import saved_and_loaded, weights_of
 from tests.support.weights import randomize
 
 VOCABULARY, LENGTH, DIM, CUTOFFS = 30, 5, 8, (5, 12)
@@ -34,22 +35,12 @@ def functional(kind="adaptive"):
     else:
         hidden = body(words(tokens))
     hidden = hidden + keras.layers.Dense(DIM, name="residual")(hidden)
-    model = keras.Model([tokens, targets], softmax(hidden, targets))
-    randomize(model)
-    return model
+    return randomize(keras.Model([tokens, targets], softmax(hidden, targets)))
 
 
 def words_of(model):
-    layers = {layer.name: layer for layer in model.layers}
-    while "words" not in layers:
-        model = layers.get("outer") or layers["reader"]
-        layers = {layer.name: layer for layer in model.layers}
-    return layers["words"]
-
-
-def saved_and_loaded(model, folder):
-    model.save(folder / "model.keras")
-    return keras.saving.load_model(folder / "model.keras")
+    (words,) = (layer for layer in model._flatten_layers() if layer.name == "words")
+    return words
 
 
 COPIES = {
@@ -59,7 +50,7 @@ COPIES = {
     "from_config": lambda model, folder: keras.Model.from_config(model.get_config()),
     "from_config of JSON": lambda model, folder: keras.Model.from_config(json.loads(json.dumps(model.get_config()))),
     "model_from_json": lambda model, folder: keras.models.model_from_json(model.to_json()),
-    "load_model": saved_and_loaded,
+    "load_model": lambda model, folder: saved_and_loaded(model, folder / "model.keras"),
 }
 CASES = [(way, kind) for way in COPIES for kind in ("adaptive", "plain", "one table", "nested")]
 
@@ -88,8 +79,7 @@ def test_training_a_copy_leaves_the_original_alone(way, tmp_path):
     targets = (tokens + 9) % VOCABULARY  # none of which is a token: the softmax alone moves some rows of the tables
     copy.compile(keras.optimizers.SGD(1.0), run_eagerly=BACKEND == "tensorflow")
     copy.fit([tokens[:2], targets[:2]], verbose=0)
-    for old, new in zip(before, weights_of(model), strict=True):
-        np.testing.assert_array_equal(old, new)
+    all_equal(before, weights_of(model))
     moved = [np.any(old != new, axis=-1) for old, new in zip(before, weights_of(copy), strict=True)]
     assert all(rows.any() for rows in moved)
     table = moved[0]
@@ -101,8 +91,7 @@ def test_a_copy_of_weights_says_the_same(tmp_path):
     copy = keras.models.clone_model(model)
     model.save_weights(tmp_path / "a.weights.h5")
     copy.load_weights(tmp_path / "a.weights.h5")
-    for old, new in zip(weights_of(model), weights_of(copy), strict=True):
-        np.testing.assert_array_equal(old, new)
+    all_equal(weights_of(model), weights_of(copy))
 
 
 def test_a_sequential_model_is_tied_too():

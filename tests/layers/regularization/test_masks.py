@@ -7,7 +7,7 @@ from keras import ops
 from keras_adaptive.layers import EmbeddingDropout, SeededDropout, VariationalDropout, WeightDrop, WordEmbedding
 from keras_adaptive.layers.regularization.seeds import micro_batch
 from tests.support.backends import MODES, gradient_function, runner, weight_gradients
-from tests.support.weights import randomize, value
+from tests.support.weights import built, value
 
 ONES = np.ones((3, 5, 200), "float32")
 LAYERS = [SeededDropout, VariationalDropout, WeightDrop]
@@ -51,8 +51,7 @@ def test_whole_words_are_dropped(mode):
     first, again = alike = [WordEmbedding(40, 6, embedding_dropout=0.4) for _ in range(2)]
     for words in alike:
         words._drop = EmbeddingDropout(0.4, 40, seed=3)
-        words.build()
-        randomize(words)
+        built(words)
     ids = np.random.default_rng(0).integers(-1, 40, (8, 30)).astype("int32")  # -1 is no word
     weight = np.random.default_rng(1).normal(size=(8, 30, 6)).astype("float32")
     vectors = runner(lambda ids: first(ids, training=True), mode)(ids)

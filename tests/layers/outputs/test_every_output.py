@@ -13,7 +13,7 @@ from keras_adaptive import layers
 from keras_adaptive.layers import CharCNNSoftmax, CharLSTMSoftmax, Output, SampledSoftmax
 from tests.support.backends import BACKEND, runner
 from tests.support.draws import check_draws
-from tests.support.weights import randomize
+from tests.support.weights import built
 from tests.support.word_parts import outputs
 
 VOCABULARY, DIM, CUTOFFS = 20, 8, (5, 9, 15)
@@ -39,9 +39,7 @@ def output(request, one_number_of_slots):
     """All methods in one function, which compiles once."""
     random = np.random.default_rng(1)
     hidden, uniform = random.normal(size=(2, 5, DIM)).astype("float32"), random.random((2, DRAWS)).astype("float32")
-    layer = OUTPUTS[request.param](dtype="float32")
-    layer.build((None, None, DIM))
-    randomize(layer)
+    layer = built(OUTPUTS[request.param](dtype="float32"), DIM)
     if isinstance(layer, CharLSTMSoftmax):
         layer.logits_bias.assign(likely_words())
 
@@ -135,10 +133,5 @@ def test_what_predicts_becomes_arrays(output):
         assert np.asarray(array).shape[:2] == TARGETS.shape and not getattr(array, "requires_grad", False)
     if BACKEND == "torch":
         states = ops.convert_to_tensor(hidden).requires_grad_()
-        for value in (
-            layer.nll(states, TARGETS),
-            layer.log_probs(states),
-            layer(hidden),
-            layer.total_nll(hidden, TARGETS),
-        ):
-            assert value.requires_grad
+        values = [layer.nll(states, TARGETS), layer.log_probs(states), layer(hidden), layer.total_nll(hidden, TARGETS)]
+        assert all(value.requires_grad for value in values)

@@ -1,4 +1,4 @@
-"""The most probable words and draws from the exact distribution: what test_outputs.py does not ask of every output."""
+"""The most probable words and draws from the exact distribution, beyond what test_every_output.py checks."""
 
 import keras
 import numpy as np
@@ -10,8 +10,9 @@ from keras_adaptive.layers.outputs.banded_softmax import BandedSoftmax
 from keras_adaptive.ops.chunks import chunk_sizes
 from tests.support import oracle
 from tests.support.backends import BACKEND, MODES, largest_array, numpy, runner
+from tests.support.closeness import all_close
 from tests.support.draws import check_draws
-from tests.support.weights import randomize, softmax_weights
+from tests.support.weights import built, exact_log_probs
 
 VOCABULARY, DIM, CUTOFFS = 20, 8, (5, 9, 15)
 
@@ -19,10 +20,7 @@ VOCABULARY, DIM, CUTOFFS = 20, 8, (5, 9, 15)
 @pytest.fixture(scope="module")
 def softmax():
     embedding = AdaptiveEmbedding(VOCABULARY, DIM, CUTOFFS, factor=2, dtype="float32")
-    softmax = AdaptiveSoftmax(VOCABULARY, CUTOFFS, tied_to=embedding, dtype="float32")
-    softmax.build((None, DIM))
-    randomize(softmax)
-    return softmax
+    return built(AdaptiveSoftmax(VOCABULARY, CUTOFFS, tied_to=embedding, dtype="float32"), DIM)
 
 
 @pytest.fixture
@@ -30,14 +28,10 @@ def hidden():
     return np.random.default_rng(1).normal(size=(3, 4, DIM)).astype("float32")
 
 
-def truth(softmax, hidden):
-    return oracle.adaptive_log_probs(hidden.astype("float64"), *softmax_weights(softmax))
-
-
 @pytest.mark.parametrize("k", [1, 3, 5, 8, VOCABULARY])
 def test_top_k_are_the_best_of_all(softmax, hidden, k):
     log_probs, ids = runner(lambda h: softmax.top_k(h, k))(hidden)
-    expected = truth(softmax, hidden)
+    expected = exact_log_probs(softmax, hidden)
     order = np.argsort(-expected, axis=-1)[..., :k]
     np.testing.assert_array_equal(ids, order)
     np.testing.assert_allclose(log_probs, np.take_along_axis(expected, order, axis=-1), atol=5e-6)
@@ -46,7 +40,7 @@ def test_top_k_are_the_best_of_all(softmax, hidden, k):
 def test_top_k_finds_words_of_every_tail(softmax):
     """A hidden vector whose best word is in the tail, alone in its batch, so that other tails can be skipped."""
     candidates = 3 * np.random.default_rng(3).normal(size=(2_000, DIM)).astype("float32")
-    best, run = truth(softmax, candidates).argmax(axis=-1), runner(lambda h: softmax.top_k(h, 1))
+    best, run = exact_log_probs(softmax, candidates).argmax(axis=-1), runner(lambda h: softmax.top_k(h, 1))
     for low, high in zip(CUTOFFS, (*CUTOFFS[1:], VOCABULARY), strict=True):
         first = np.flatnonzero((best >= low) & (best < high))[0]
         _, ids = run(candidates[[first]])
@@ -63,7 +57,7 @@ def test_frequencies_are_the_probabilities(softmax, temperature, top_k):
     uniform = np.random.default_rng(3).random((2, DRAWS)).astype("float32")
     many = np.repeat(hidden, DRAWS, axis=0)
     ids = runner(lambda h, u: softmax.sample_from_uniform(h, u, temperature, top_k))(many, uniform)
-    scores = truth(softmax, hidden)[0] / temperature
+    scores = exact_log_probs(softmax, hidden)[0] / temperature
     if top_k is not None:
         scores[np.argsort(-scores)[top_k:]] = -np.inf
     check_draws(ids, np.exp(oracle.log_softmax(scores)))
@@ -73,7 +67,7 @@ def test_sample_draws_rows_independently_and_by_seed(softmax):
     hidden = np.zeros((DRAWS, DIM), "float32")  # all words of a band are alike
     first, second, again = runner(lambda h: [softmax.sample(h, seed=seed) for seed in (1, 2, 1)])(hidden)
     assert first.shape == (DRAWS,) and first.dtype == "int32"
-    probabilities = np.exp(truth(softmax, hidden[:1])[0])
+    probabilities = np.exp(exact_log_probs(softmax, hidden[:1])[0])
     check_draws(first, probabilities)
     np.testing.assert_array_equal(first, again)
     alike = np.mean(first == second), np.mean(first[1:] == first[:-1])
@@ -88,7 +82,7 @@ def test_a_seed_generator_goes_on(softmax):
 @pytest.mark.parametrize("temperature, top_k", [(0, None), (1e-60, None), (1e-42, None), (1e-30, 3)])
 def test_the_least_temperatures_take_the_best(softmax, hidden, temperature, top_k):
     ids = numpy(softmax.sample(hidden, temperature=temperature, top_k=top_k))
-    np.testing.assert_array_equal(ids, truth(softmax, hidden).argmax(axis=-1))
+    np.testing.assert_array_equal(ids, exact_log_probs(softmax, hidden).argmax(axis=-1))
 
 
 @pytest.mark.parametrize("top_k", [None, 1, 3])
@@ -101,10 +95,7 @@ def test_extreme_numbers_give_words_of_the_vocabulary(softmax, hidden, top_k):
 
 def plain():
     """Returns a plain softmax of the same vocabulary."""
-    softmax = AdaptiveSoftmax(VOCABULARY, (), dtype="float32")
-    softmax.build((None, DIM))
-    randomize(softmax)
-    return softmax
+    return built(AdaptiveSoftmax(VOCABULARY, (), dtype="float32"), DIM)
 
 
 @pytest.mark.parametrize("cutoffs", [CUTOFFS, ()], ids=str)
@@ -113,9 +104,8 @@ def test_alternatives_come_with_scores_and_entropies(softmax, hidden, cutoffs):
     targets = np.random.default_rng(0).integers(0, VOCABULARY, (3, 4)).astype("int32")
     targets[0, :2] = -1, VOCABULARY
     own, ranks, entropies, best, ids = runner(lambda h, t: softmax.alternatives(h, t, 3))(hidden, targets)
-    expected = truth(softmax, hidden)
-    for actual, score in zip((own, ranks), runner(softmax.score)(hidden, targets)):
-        np.testing.assert_allclose(actual, score, atol=5e-6)
+    expected = exact_log_probs(softmax, hidden)
+    all_close((own, ranks), runner(softmax.score)(hidden, targets), atol=5e-6)
     np.testing.assert_allclose(entropies, -np.sum(np.exp(expected) * expected, axis=-1), atol=5e-6)
     order = np.argsort(-expected, axis=-1)[..., :3]
     np.testing.assert_array_equal(ids, order)
@@ -135,7 +125,7 @@ def test_a_nucleus_is_the_fewest_words_of_a_probability(softmax, nucleus, top_k,
     uniform = np.random.default_rng(3).random((2, DRAWS)).astype("float32")
     k = np.int32(top_k or VOCABULARY)
     ids = nucleus(np.repeat(hidden, DRAWS, axis=0), uniform, k, np.float32(top_p))
-    scores = truth(softmax, hidden)[0] / 1.3
+    scores = exact_log_probs(softmax, hidden)[0] / 1.3
     order = np.argsort(-scores)
     scores[order[top_k or VOCABULARY :]] = -np.inf
     probabilities = np.exp(oracle.log_softmax(scores))
@@ -149,8 +139,7 @@ def test_a_nucleus_is_the_fewest_words_of_a_probability(softmax, nucleus, top_k,
 
 def test_a_nucleus_that_is_complete_takes_no_further_word():
     """Two words have a probability of exactly 1/2 each, so the first word alone reaches `top_p`."""
-    layer = AdaptiveSoftmax(4, ())
-    layer.build((None, 1))
+    layer = built(AdaptiveSoftmax(4, ()), 1)
     layer.tables[0].assign(np.array([[-1e4], [0], [0], [-1e4]], "float32"))
     uniform = np.array([np.linspace(0, 0.99, 20)] * 2, "float32")
     for top_p, words in ((0.5, {1}), (0.51, {1, 2})):
@@ -182,8 +171,7 @@ def test_a_score_computes_each_logit_once(softmax, hidden, cutoffs, monkeypatch)
 
 def test_a_score_holds_the_logits_of_a_chunk():
     rows, vocabulary = 4 * chunk_sizes().max_rows, 64
-    softmax = AdaptiveSoftmax(vocabulary, (40,), factor=2)
-    softmax.build((None, DIM))
+    softmax = built(AdaptiveSoftmax(vocabulary, (40,), factor=2), DIM)
     random = np.random.default_rng(0)
     targets = random.integers(0, vocabulary, rows).astype("int32")
     states = random.normal(size=(rows, DIM)).astype("float32")
@@ -195,7 +183,7 @@ def test_a_score_holds_the_logits_of_a_chunk():
 def test_numbers_may_be_tensors(softmax, hidden, temperature, top_k):
     """One compiled function for all temperatures and numbers of best words draws as `sample_from_uniform`."""
     uniform = np.random.default_rng(0).random((2, 3, 4), "float32")
-    expected = numpy(softmax.sample_from_uniform(hidden, uniform, temperature, top_k))
+    expected = runner(lambda h, u: softmax.sample_from_uniform(h, u, temperature, top_k))(hidden, uniform)
     if top_k is None:
         drawn = runner(softmax.sample_with_temperature)(hidden, uniform, np.float32(temperature))
     else:

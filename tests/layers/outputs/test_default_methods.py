@@ -7,6 +7,7 @@ from keras import ops
 from keras_adaptive.layers import Output
 from keras_adaptive.ops.token_weights import token_weights
 from tests.support.backends import numpy
+from tests.support.refusals import refused
 
 VOCABULARY, DIM = 6, 3
 
@@ -72,20 +73,15 @@ def test_the_rest_follows_from_the_log_probabilities(output, hidden):
     np.testing.assert_array_equal(np.take_along_axis(order, ranks[..., None] - 1, axis=-1)[..., 0], targets)
 
 
-@pytest.mark.parametrize("wrong", [(2,), (3, 4), (2, 3), (8,), (2, 4, 1)], ids=str)
-@pytest.mark.parametrize("method", ["total_nll", "nll", "score", "rank"])
 @pytest.mark.once
-def test_targets_of_another_shape_are_refused(output, hidden, method, wrong):
+def test_targets_and_weights_of_another_shape_are_refused(output, hidden):
     """Some shapes would broadcast, and some have as many elements."""
-    message = r"`targets` must have the shape \(2, 4\) of the hidden states. Received: "
-    with pytest.raises(ValueError, match=message):
-        getattr(output, method)(hidden, np.zeros(wrong, "int32"))
-
-
-@pytest.mark.once
-def test_weights_of_another_shape_are_refused(output, hidden):
-    with pytest.raises(ValueError, match=r"`weights` must have the shape \(2, 4\) of the hidden states"):
-        output.total_nll(hidden, np.zeros((2, 4), "int32"), np.ones((2, 1), "float32"))
+    message = r"must have the shape \(2, 4\) of the hidden states. Received: "
+    for wrong in ((2,), (3, 4), (2, 3), (8,), (2, 4, 1)):
+        for method in (output.total_nll, output.nll, output.score, output.rank):
+            refused(method, hidden, np.zeros(wrong, "int32"), match=f"`targets` {message}")
+    weights = np.ones((2, 1), "float32")
+    refused(output.total_nll, hidden, np.zeros((2, 4), "int32"), weights, match=f"`weights` {message}")
 
 
 def test_weights_of_rows_and_masks():
