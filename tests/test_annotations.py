@@ -1,26 +1,18 @@
 """Every public function, class and method says the types of its arguments and of its result."""
 
-import importlib
 import inspect
 
 import pytest
 
-from tests.support.parts import PARTS
+from tests.support.parts import PARTS, public
 
 pytestmark = pytest.mark.once
 
 
-def public(part):
+def named_functions(part):
     """Yields (name, function) of what a part names: functions, constructors, methods and properties of the package."""
-    module = importlib.import_module(f"keras_adaptive.{part}")
-    home = "keras_adaptive." if hasattr(module, "__path__") else module.__name__  # a file names what it imports, too
-    for name, value in vars(module).items():
-        if name.startswith("_") or not getattr(value, "__module__", "").startswith(home):
-            continue
-        if inspect.isfunction(value):
-            yield name, value
-        elif inspect.isclass(value):
-            yield from ((function.__qualname__, function) for function in functions(value))
+    for name, value in public(part).items():
+        yield from [(one.__qualname__, one) for one in functions(value)] if inspect.isclass(value) else [(name, value)]
 
 
 def functions(cls):
@@ -46,7 +38,7 @@ def without_types(function):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_public_names_have_types(part):
-    missing = {name: without for name, function in public(part) if (without := without_types(function))}
+    missing = {name: without for name, function in named_functions(part) if (without := without_types(function))}
     assert missing == {}
 
 

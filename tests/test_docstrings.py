@@ -23,6 +23,7 @@ from keras_adaptive.callbacks import Backup
 from keras_adaptive.data import prepare
 from keras_adaptive.optimizers import NAG, CosineRestarts
 from tests.support.backends import BACKEND
+from tests.support.text import write_splits
 from tests.support.tiny import batch, language_model
 
 ROOT = Path(keras_adaptive.__file__).parent
@@ -30,14 +31,8 @@ PACKAGES = "callbacks data distribution export fairseq layers metrics models ops
 SHAPE = re.compile(r"(?:torch\.Size|TensorShape)\(\[(.*?)\]\)")  # what `x.shape` prints where it is no tuple
 SIZES = {"50_000": "300", "4_000": "40", "16_000": "100", "1000": "4", "every=500": "every=2"}
 SIZES |= {"num_blocks=6": "num_blocks=1"}
-TENSORFLOW = (
-    "graph_subwords",
-    "graph_text",
-    "graph_words",
-    "text_dataset",
-    "saved_model",
-    "distribution.strategy",
-)  # whose examples need it
+# Modules whose examples need it.
+TENSORFLOW = ("graph_subwords", "graph_text", "graph_words", "text_dataset", "saved_model", "distribution.strategy")
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -110,8 +105,7 @@ def files(tmp_path_factory, golden):
     """The files that examples speak of, under the names that they have there."""
     folder = tmp_path_factory.mktemp("reader")
     lines = np.random.default_rng(0).choice(["it", "was", "the", "best", "of", "times"], (60, 9))
-    for split in ("train", "valid", "test"):
-        (folder / f"{split}.txt").write_text("\n".join(map(" ".join, lines)) + "\n", encoding="utf-8")
+    write_splits(folder, "\n".join(map(" ".join, lines)) + "\n")
     corpus = prepare(folder, folder / "data/books", min_count=1)
     prepare(folder, folder / "data/books_bpe", min_count=1, subwords=8)
     run, published = folder / "runs/books", folder / "adaptive_lm_wiki103"

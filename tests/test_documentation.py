@@ -15,21 +15,15 @@ from scripts.tables import TABLES
 from tests.support.pages import PAGES, ROOT, examples, run
 from tests.support.programs import parsed
 from tests.support.served import write_run
+from tests.support.text import write_splits
 from tests.support.tiny import language_model
 from trainers.experiments.parts import PARTS
 
 pytestmark = pytest.mark.once
 
-TESTED = {
-    "README.md": 4,
-    "docs/layers.md": 4,
-    "docs/from_dense.md": 3,
-    "docs/cutoffs.md": 1,
-    "docs/surprisal.md": 1,
-    "docs/sampled_losses.md": 1,
-    "docs/hybrids.md": 1,
-    "docs/hub.md": 2,
-}  # here, in test_readme and in hub
+# Here, in test_readme and in hub.
+TESTED = {"README.md": 4, "docs/layers.md": 4, "docs/from_dense.md": 3, "docs/cutoffs.md": 1, "docs/surprisal.md": 1}
+TESTED |= {"docs/sampled_losses.md": 1, "docs/hybrids.md": 1, "docs/hub.md": 2}
 SHELL = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PROGRAM = re.compile(r"(?:-m ((?:trainers|scripts)\.\S+)|keras-adaptive (\w+))(?: (.*))?")
@@ -45,8 +39,7 @@ def test_every_example_is_tested():
 
 
 def test_text_in_and_text_out(tmp_path, monkeypatch):
-    for split in ("train", "valid", "test"):
-        (tmp_path / f"{split}.txt").write_text("Return a list of all the names .\n" * 9, encoding="utf-8")
+    write_splits(tmp_path, "Return a list of all the names .\n" * 9)
     vocabulary = prepare(tmp_path, tmp_path / "data").vocabulary
     run_dir = tmp_path / "runs" / "quickstart"
     run_dir.mkdir(parents=True)
@@ -72,9 +65,8 @@ def test_chosen_cutoffs_save_products(tmp_path, monkeypatch):
 
 
 def test_the_surprisal_of_words(tmp_path, monkeypatch):
-    words = Vocabulary(
-        [*SPECIAL_WORDS, *"the cat sat dog a ran".split(), *(f"w{i}" for i in range(10))], range(20, 0, -1)
-    )
+    spelled = [*SPECIAL_WORDS, *"the cat sat dog a ran".split(), *(f"w{i}" for i in range(10))]
+    words = Vocabulary(spelled, range(20, 0, -1))
     write_run(tmp_path / "runs/books", language_model(), words)
     names = run("docs/surprisal.md", 0, tmp_path, monkeypatch)
     assert [row["word"] for row in names["rows"]] == "the cat sat the dog sat".split()
@@ -101,8 +93,7 @@ def test_the_loss_alone(tmp_path, monkeypatch):
 
 def test_passages_are_drawn_as_in_the_documentation(tmp_path, monkeypatch):
     random, words = np.random.default_rng(0), [*(f"word{i}" for i in range(100)), *10 * ["."], "\n"]
-    for split in ("train", "valid", "test"):
-        (tmp_path / f"{split}.txt").write_text(" ".join(random.choice(words, 10_000)) + "\n", encoding="utf-8")
+    write_splits(tmp_path, " ".join(random.choice(words, 10_000)) + "\n")
     prepare(tmp_path, tmp_path / "data/books")
     names = run("docs/hybrids.md", 0, tmp_path, monkeypatch)
     assert len(names["control"]) == len(names["broad"]) == 40

@@ -3,19 +3,18 @@
 import numpy as np
 import pytest
 
-from keras_adaptive.data import SPLITS, UNK, prepare
+from keras_adaptive.data import UNK
 from keras_adaptive.evaluation import by_length, by_position
+from tests.support.text import prepared
 
 pytestmark = pytest.mark.once
 
 TEXT = "it naïve\nThe  on\n\nI\tsee\xa0it, "  # the last line ends, too
 
 
-def evaluated(folder, text, min_count=1, **arguments):
+def evaluated(folder, text, **arguments):
     """Returns (losses, word ids, corpus) of a text, whose word at place i has the probability 1 / (i + 1)."""
-    for split in SPLITS:
-        (folder / f"{split}.txt").write_text(text, encoding="utf-8")
-    corpus = prepare(folder, folder / "corpus", min_count=min_count, **arguments)
+    corpus = prepared(folder, text, **arguments)
     words = np.asarray(corpus.words("valid"))
     return np.log(np.arange(1.0, len(words) + 1)), words, corpus
 
@@ -29,17 +28,12 @@ def of_places(places):
     return {position: (len(at), np.mean([1 / (place + 1) for place in at])) for position, at in places.items()}
 
 
-@pytest.mark.parametrize(
-    "unit, places",
-    [
-        ("characters", {1: [0, 3, 9, 14, 18, 20, 24], 2: [1, 4, 10, 15, 21, 25], 3: [5, 11, 22, 26], 4: [6], 5: [7]}),
-        (
-            "bytes",
-            {1: [0, 3, 10, 15, 19, 21], 2: [1, 4, 11, 16, 22], 3: [5, 12, 23], 4: [6, 24], 5: [7, 25]}
-            | {6: [8, 26], 7: [27], 8: [28]},
-        ),
-    ],
-)
+OF_CHARACTERS = {1: [0, 3, 9, 14, 18, 20, 24], 2: [1, 4, 10, 15, 21, 25], 3: [5, 11, 22, 26], 4: [6], 5: [7]}
+OF_BYTES = {1: [0, 3, 10, 15, 19, 21], 2: [1, 4, 11, 16, 22], 3: [5, 12, 23], 4: [6, 24], 5: [7, 25]}
+OF_BYTES |= {6: [8, 26], 7: [27], 8: [28]}
+
+
+@pytest.mark.parametrize("unit, places", [("characters", OF_CHARACTERS), ("bytes", OF_BYTES)])
 def test_characters_and_bytes_by_their_position_in_the_word(tmp_path, unit, places):
     """Each byte has a position, and the white space of bytes is that of ASCII."""
     assert found(by_position(*evaluated(tmp_path, TEXT, tokenizer=unit))) == of_places(places)
@@ -83,7 +77,6 @@ def test_an_unknown_word_is_not_the(tmp_path):
 
 
 def test_no_more_than_20_positions_and_12_letters(tmp_path):
-    (tmp_path / "words").mkdir()
     evaluation = evaluated(tmp_path, " ".join("a" * length for length in (12, 13, 25)), tokenizer="characters")
     assert list(found(by_position(*evaluation))) == [*range(1, 21)]
     assert [one["length"] for one in by_length(*evaluation)] == [12]

@@ -2,8 +2,6 @@
 
 import importlib.metadata
 import json
-import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -13,8 +11,9 @@ import pytest
 
 import keras_adaptive
 from keras_adaptive import layers, models
+from tests.support import programs
 from tests.support.parts import LATER, PARTS
-from tests.support.tiny import language_model
+from tests.support.tiny import language_model, saved_and_loaded
 
 pytestmark = pytest.mark.once
 
@@ -35,7 +34,7 @@ def test_a_name_that_is_not_there_is_said():
 def test_importing_the_package_registers_every_class_and_no_more_than_it_must():
     """Keras finds the classes of a file by registration, so what registers them cannot wait for its first use."""
     program = "import keras_adaptive, sys; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    done = programs.run("-c", program)
     assert done.returncode == 0, done.stderr
     imported, root = set(done.stdout.split()), Path(keras_adaptive.__file__).parent
     for path in root.rglob("*.py"):
@@ -57,14 +56,11 @@ def word_model():
 @pytest.mark.processes
 def test_a_file_says_what_to_import(make, tmp_path):
     """Keras' error prints the config of the file."""
-    make().save(tmp_path / "model.keras")
-    assert keras.saving.load_model(tmp_path / "model.keras").count_params() == make().count_params()
+    assert saved_and_loaded(make(), tmp_path / "model.keras").count_params() == make().count_params()
     with zipfile.ZipFile(tmp_path / "model.keras") as file:
         assert json.loads(file.read("config.json"))["config"]["requires"].startswith("import keras_adaptive")
     program = "import sys, keras; keras.saving.load_model(sys.argv[1])"
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "model.keras")], capture_output=True, text=True, timeout=300
-    )
+    done = programs.run("-c", program, tmp_path / "model.keras")
     assert done.returncode == 1 and "import keras_adaptive, before the model is loaded" in done.stderr
 
 
@@ -73,20 +69,19 @@ HIDDEN = "import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, *
 
 @pytest.mark.parametrize("missing, chosen", [({"tensorflow"}, "jax"), ({"tensorflow", "jax"}, "torch")])
 @pytest.mark.processes
-def test_an_installed_backend_is_chosen_before_keras_is_imported(tmp_path, missing, chosen):
+def test_an_installed_backend_is_chosen_before_keras_is_imported(tmp_path, missing, chosen, monkeypatch):
     """Keras itself would choose TensorFlow, and end in a traceback of 30 lines where it is not installed."""
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
     program = HIDDEN.format(missing) + "import keras_adaptive, keras; print(keras.config.backend())"
-    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
-    environment["KERAS_HOME"] = str(tmp_path)
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+    done = programs.run("-c", program, KERAS_HOME=str(tmp_path))
     assert done.stdout == f"{chosen}\n", done.stderr
 
 
 @pytest.mark.processes
-def test_without_a_backend_the_last_line_says_what_to_install(tmp_path):
+def test_without_a_backend_the_last_line_says_what_to_install(monkeypatch):
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
     program = HIDDEN.format({"tensorflow", "jax", "torch"}) + "import keras_adaptive"
-    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+    done = programs.run("-c", program)
     message = 'ModuleNotFoundError: No backend of Keras is installed: pip install "keras_adaptive[jax]", [torch] or'
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(message)
 

@@ -2,14 +2,13 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
+from tests.support.parts import FILES, ROOT
+
 pytestmark = pytest.mark.once
 
-ROOT = Path(__file__).parents[1]
-FILES = sorted(path for folder in ("keras_adaptive", "trainers", "scripts") for path in (ROOT / folder).rglob("*.py"))
 TREES = {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 SECTIONS = ["Args", "Attributes", "Call arguments", "Input shape", "Output shape"]
 SECTIONS += ["Returns", "Yields", "Raises", "Reference", "Example"]

@@ -20,14 +20,8 @@ MERITY = {
     "enwik8": (3, 1840, (0, 0), (0, 0.01, 0.01, 0.4), 0.2, 1.2e-6, 200, 128, 400, 0.001, 50, (25, 35)),
     "wikitext103": (4, 2500, (0, 0), (0, 0.1, 0.1, 0.1), 0, 0, 140, 60, 400, 0.001, 14, (12,)),
 }
-COLUMN = {
-    "ptb_awd_lstm": "ptb",
-    "ptb_awd_qrnn": "ptb",
-    "enwik8_awd_lstm": "enwik8",
-    "enwik8_awd_qrnn": "enwik8",
-    "wikitext103_awd_qrnn": "wikitext103",
-    "wikitext103_awd_qrnn_window2": "wikitext103",
-}
+MERITY_RECIPES = ["ptb_awd_lstm", "ptb_awd_qrnn", "enwik8_awd_lstm", "enwik8_awd_qrnn"]
+MERITY_RECIPES += ["wikitext103_awd_qrnn", "wikitext103_awd_qrnn_window2"]
 QRNN_OF_CHARACTERS = {"ptb_awd_qrnn": (6, 1024), "enwik8_awd_qrnn": (4, 1800)}  # tables 2 and 3: layers, units
 
 # Sun and Iyyer 2021, tables 5 to 7, the Transformer and then the NPLM where they differ.
@@ -101,9 +95,10 @@ def check(name, expected):
     return settings
 
 
-@pytest.mark.parametrize("name", COLUMN)
+@pytest.mark.parametrize("name", MERITY_RECIPES)
 def test_recipes_of_merity(name):
-    layers, units, penalties, dropouts, weight_dropout, decay, bptt, batch, dim, rate, epochs, at = MERITY[COLUMN[name]]
+    column = MERITY[name.split("_awd_")[0]]
+    layers, units, penalties, dropouts, weight_dropout, decay, bptt, batch, dim, rate, epochs, at = column
     if name in QRNN_OF_CHARACTERS:
         layers, units = QRNN_OF_CHARACTERS[name]
         assert "Table 6 has no column for this model" in (CONFIGS / f"{name}.flags").read_text(encoding="utf-8")
@@ -120,21 +115,15 @@ def test_recipes_of_merity(name):
 @pytest.mark.parametrize("system", ["nplm", "transformer", "transformer_c", "transformer_n"])
 @pytest.mark.parametrize("corpus", SUN_IYYER)
 def test_recipes_of_sun_and_iyyer(corpus, system):
-    blocks, dim, ffn, heads, concatenation, dropouts, adaptive, warmup, rates, updates, tokens, length = SUN_IYYER[
-        corpus
-    ]
+    blocks, dim, ffn, heads, inner, dropouts, adaptive, warmup, rates, updates, tokens, length = SUN_IYYER[corpus]
     is_nplm = system == "nplm"
-    of_the_system = {"num_heads": heads}
-    if is_nplm:
-        of_the_system = {"concatenation_dim": concatenation, "num_local": 15, "num_global": 5}
-    settings = check(
-        f"{corpus}_{system}",
-        {
-            **{"num_blocks": blocks, "dim": dim, "ffn_dim": ffn, "dropout": dropouts[is_nplm], "warmup": warmup},
-            **{"max_rate": rates[is_nplm], "updates": updates, "length": length, **of_the_system},
-            **{"output": "adaptive" if adaptive else "softmax", "batch_size": tokens // length},
-        },
-    )
+    of_nplm = {"concatenation_dim": inner, "num_local": 15, "num_global": 5}
+    expected = {
+        **{"num_blocks": blocks, "dim": dim, "ffn_dim": ffn, "dropout": dropouts[is_nplm], "warmup": warmup},
+        **{"max_rate": rates[is_nplm], "updates": updates, "length": length, "batch_size": tokens // length},
+        **{"output": "adaptive" if adaptive else "softmax", **(of_nplm if is_nplm else {"num_heads": heads})},
+    }
+    settings = check(f"{corpus}_{system}", expected)
     if adaptive:
         assert list(settings["cutoffs"]) == [20_000, 40_000, 200_000]
 

@@ -1,18 +1,14 @@
 """The size of files and constructors, and the places that may ask which backend runs."""
 
 import ast
-import importlib
 import inspect
-from pathlib import Path
 
 import pytest
 
-from tests.support.parts import PARTS
+from tests.support.parts import FILES, PARTS, ROOT, public
 
 pytestmark = pytest.mark.once
 
-ROOT = Path(__file__).parents[1]
-FILES = sorted(path for folder in ("keras_adaptive", "trainers", "scripts") for path in (ROOT / folder).rglob("*.py"))
 MAY_ASK_FOR_THE_BACKEND = {  # outside of backend/ and ops/: why
     "distribution/strategies.py": "every strategy is one of an engine",
     "export/saved_model.py": "SavedModels are made on TensorFlow",
@@ -46,15 +42,6 @@ def test_constructors_have_8_arguments_at_most_and_take_few_by_position(path):
                     assert len(arguments) - 1 <= 8 and len(method.args.args) - 1 <= by_position, node.name
 
 
-def public(part):
-    """Yields the public functions and classes of a part of the package."""
-    module = importlib.import_module(f"keras_adaptive.{part}")
-    for name, value in vars(module).items():
-        if not name.startswith("_") and getattr(value, "__module__", "").startswith("keras_adaptive."):
-            if inspect.isfunction(value) or inspect.isclass(value):
-                yield value
-
-
 def arguments_of(function):
     """Returns the names of the arguments except those of every Keras layer, and whether it takes others."""
     parameters = inspect.signature(function).parameters.values()
@@ -76,7 +63,7 @@ def constructors(cls):
 def test_every_argument_is_visible_and_there_are_few(part):
     """A constructor has 8 arguments at most, a function 10, and none hides an argument of its own in `**kwargs`."""
     many, hiding = [], []
-    for value in public(part):
+    for value in public(part).values():
         made = constructors(value) if inspect.isclass(value) else [value]
         own, *inherited = [arguments_of(one)[0] for one in made] or [set()]
         if len(own.union(*inherited)) > (8 if inspect.isclass(value) else 10):
