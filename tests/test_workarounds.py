@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_adaptive.layers import CharCNN
+from keras_adaptive.ops import active_rows, map_rows
+from keras_adaptive.special_words import SPECIAL_WORDS
 from tests.support.backends import BACKEND, graph_operations, torch_operations
 from tests.support.steps import apply
 
@@ -85,6 +88,66 @@ def test_relu_does_not_keep_its_result():
 def test_numbers_of_64_bits_wrap():
     wrapped = int(ops.convert_to_tensor(np.array(2**32 + 5)))
     assert wrapped == 5, "64-bit integers do not wrap now: remove `saturated` in backend/wide_ids.py."
+
+
+def program(function, *arguments, **options):
+    """Returns the program that XLA makes of a function."""
+    import jax
+
+    return jax.jit(function, **options).lower(*map(ops.convert_to_tensor, arguments)).compile().as_text()
+
+
+@on_jax
+def test_a_slot_is_copied_that_is_read_before_its_update():
+    def step(table, slot, ids, values):
+        return table.at[ids].add(values / slot[ids]), slot.at[ids].add(values)
+
+    tables = np.ones((2, 1_000, 3), "float32")
+    text = program(step, *tables, np.arange(4), np.ones((4, 3), "float32"), donate_argnums=(0, 1))
+    assert " copy(" in text, "XLA reads a slot before it updates it now: remove `computed_after`."
+
+
+@on_jax
+def test_a_single_row_is_processed_before_its_loop(monkeypatch):
+    monkeypatch.setattr(active_rows, "computed_in_loop", lambda index, step: index)
+
+    def products(x, active):
+        body = lambda rows, live, carry: ([ops.matmul(rows[0], np.ones((3, 4), "float32"))], carry)  # noqa: E731
+        return active_rows.over_active_rows(body, active, [x], [ops.zeros((1, 4))], [], 1)[0]
+
+    text = program(products, X[0, :1], np.ones(1, "bool"))
+    assert " dot(" in text[text.index("ENTRY") :], "XLA keeps the product in the loop: remove `computed_in_loop`."
+
+
+@on_jax
+def test_the_gradient_of_a_kernel_is_a_batched_product():
+    import jax
+
+    layer = keras.layers.Dense(4)
+    layer.build(X.shape)
+    loss = lambda kernel, bias: ops.sum(ops.square(layer.stateless_call([kernel, bias], [], X)[0]))  # noqa: E731
+    text = program(jax.grad(loss), layer.kernel, layer.bias)
+    assert "lhs_contracting_dims={0}, rhs_contracting_dims={1}" in text, "XLA needs no flat inputs: remove FlatDense."
+
+
+@on_tensorflow
+def test_a_graph_has_no_order_of_its_own():
+    operations = graph_operations(lambda x: ops.exp(x) + ops.log(x), X)
+    assert not any(operation.control_inputs for operation in operations), "remove `with_dependencies`."
+
+
+@on_tensorflow
+def test_xla_returns_wrong_values_of_a_graph_with_dynamic_shapes(monkeypatch):
+    import tensorflow as tf
+
+    monkeypatch.setattr(map_rows, "refuse_xla", lambda index: index)
+    layer = CharCNN([*SPECIAL_WORDS, "a", "long", "longer-than-either"], 4, char_dim=2, filters=(2, 3))
+    layer.build()
+    ids = tf.constant([4, 6, 5, 4, 6])
+    graph = tf.function(layer, autograph=False)
+    expected = graph(ids)
+    found = tf.function(lambda ids: graph(ids) + 0.0, jit_compile=True, autograph=False)(ids)
+    assert not np.allclose(found, expected, atol=1e-3), "XLA is right now: remove `refuse_xla`."
 
 
 @on_tensorflow

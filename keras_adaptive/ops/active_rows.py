@@ -62,7 +62,6 @@ def _while_loop(body, active, inputs, outputs, carry, chunk_rows):
         )
         return chunk + 1, outputs, tuple(carry)
 
-    # The loop counts in steps of 1: XLA runs no step at all if the step does not divide a constant bound.
     chunks = (count + chunk_rows - 1) // chunk_rows
     _, outputs, carry = _one_by_one(lambda chunk, *_: chunk < chunks, step, (0, outputs, carry))
     return tuple(output[:rows] for output in outputs), carry
