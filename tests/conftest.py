@@ -46,6 +46,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "once: does not depend on the backend, and runs on the first one only")
+    config.addinivalue_line("markers", "each_backend: depends on the backend, in a file whose other tests run once")
     config.addinivalue_line("markers", "processes: starts processes")
     config.addinivalue_line("markers", "graph_optimizer: runs with TensorFlow's graph optimizer, as for users")
 
@@ -53,14 +54,19 @@ def pytest_configure(config):
 def pytest_ignore_collect(collection_path, config):
     """Does not even import files whose tests are all left out."""
     if config.getoption("--without-once") and collection_path.match("test_*.py"):
-        return True if ONCE.search(collection_path.read_text(encoding="utf-8")) else None
+        text = collection_path.read_text(encoding="utf-8")
+        return True if ONCE.search(text) and "mark.each_backend" not in text else None
+
+
+def runs_once(item):
+    return item.get_closest_marker("once") and not item.get_closest_marker("each_backend")
 
 
 def pytest_collection_modifyitems(config, items):
     """Leaves out the tests that run once, and puts those that start processes first: they take the longest."""
     if config.getoption("--without-once"):
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("once")])
-        items[:] = [item for item in items if not item.get_closest_marker("once")]
+        config.hook.pytest_deselected(items=[item for item in items if runs_once(item)])
+        items[:] = [item for item in items if not runs_once(item)]
     items.sort(key=lambda item: item.get_closest_marker("processes") is None)
 
 

@@ -8,6 +8,9 @@ import pytest
 
 from tests.support import programs
 
+pytestmark = pytest.mark.once
+
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_adaptive"
 
@@ -120,7 +123,6 @@ def violations(source, name, is_package=False):
 
 
 @pytest.mark.parametrize("path", modules(), ids=name_of)
-@pytest.mark.once
 def test_imports_of_module(path):
     name = name_of(path)
     if (part := part_of(name)) is not None:
@@ -162,7 +164,6 @@ ALLOWED = [
 ]
 
 
-@pytest.mark.once
 def test_forbidden_imports_are_found_and_others_pass():
     assert PACKAGE / "__init__.py" in modules()
     for name, source in FORBIDDEN:
@@ -171,7 +172,6 @@ def test_forbidden_imports_are_found_and_others_pass():
         assert list(violations(source, name)) == []
 
 
-@pytest.mark.once
 def test_relative_imports_of_a_package_start_in_it():
     names = [imported for imported, _, _ in imports_of("from . import bands", "keras_adaptive.ops", True)]
     assert names == ["keras_adaptive.ops.bands"]
@@ -188,6 +188,7 @@ print(keras.backend.backend(), *sorted(set(sys.modules) & set(unwanted.split(","
 
 
 @pytest.mark.processes
+@pytest.mark.each_backend
 def test_every_module_imports_without_what_it_does_not_need():
     backend = keras.backend.backend()
     unwanted = {"tensorflow", "tensorflow_text", "keras_hub", "keras_nlp"} - {backend}
@@ -197,14 +198,12 @@ def test_every_module_imports_without_what_it_does_not_need():
     assert done.stdout.split() == [backend]
 
 
-@pytest.mark.once
 def test_programs_in_the_wheel_need_nothing_outside_of_it():
     for path in (ROOT / "trainers").rglob("*.py"):
         imported = {name.split(".")[0] for name, *_ in imports_of(path.read_text(encoding="utf-8"), name_of(path))}
         assert not imported & {"scripts", "tests"}, path
 
 
-@pytest.mark.once
 def test_tests_share_what_is_in_support_only():
     for path in (ROOT / "tests").rglob("*.py"):
         imported = [name for name, *_ in imports_of(path.read_text(encoding="utf-8"), name_of(path))]

@@ -19,6 +19,9 @@ from tests.support.backends import BACKEND
 from tests.support.refusals import refused
 from tests.support.tiny import batch, language_model
 
+pytestmark = pytest.mark.once
+
+
 STEPS, EPOCHS = 4, 2  # 8 updates
 
 
@@ -97,6 +100,7 @@ def train(folder, model, kill=None):
     return state_of(model), kept, [{name: one[name] for name in one if name != "seconds"} for one in records]
 
 
+@pytest.mark.each_backend
 def test_killed_training_goes_on_bit_for_bit(tmp_path, fresh):
     """Dropout, killed after a checkpoint within an epoch: weights, optimizer, seeds, metrics and log. In float32 also
     with two micro-batches and killed after a checkpoint at the end of an epoch."""
@@ -145,7 +149,6 @@ def restored(folder, model=None):
     return path and float(model.get_weights()[0][0, 0])
 
 
-@pytest.mark.once
 def test_the_newest_are_kept(tmp_path):
     assert restored(tmp_path) is None
     for update in (1, 9, 10, 100):
@@ -154,7 +157,6 @@ def test_the_newest_are_kept(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["update_0000000010.npz", "update_0000000100.npz"]
 
 
-@pytest.mark.once
 def test_a_kill_at_any_step_of_a_checkpoint_costs_only_that(tmp_path, monkeypatch):
     """Ends a save at its first step, at its second and so on: each write of a file and each call of the system."""
     steps, limit = [0, 0], itertools.count(1)
@@ -194,7 +196,6 @@ def test_a_kill_at_any_step_of_a_checkpoint_costs_only_that(tmp_path, monkeypatc
     assert not [name for name in os.listdir(tmp_path / "1") if name.startswith("partial")]
 
 
-@pytest.mark.once
 def test_several_updates_per_execution_are_counted(tmp_path, monkeypatch):
     """Keras then calls the callback after the last update of each execution: here 2, 4, 6 and 7 of 7."""
     kept, saved = Backup(tmp_path, every=3), []
@@ -208,7 +209,6 @@ def test_several_updates_per_execution_are_counted(tmp_path, monkeypatch):
     assert saved[-1] == (7, 0) and kept.epoch == 1
 
 
-@pytest.mark.once
 def test_damage_anywhere_is_noticed(tmp_path):
     """A flipped bit of the newest checkpoint leads to the one before, or to a place in the file that says nothing."""
     save(tmp_path, 1)
@@ -228,7 +228,6 @@ def test_damage_anywhere_is_noticed(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0, 0.5, 0.99])
-@pytest.mark.once
 def test_a_truncated_checkpoint_is_reported_and_the_one_before_is_used(tmp_path, share):
     for update in (1, 2):
         save(tmp_path, update)
@@ -244,7 +243,6 @@ def test_a_truncated_checkpoint_is_reported_and_the_one_before_is_used(tmp_path,
         restored(tmp_path)
 
 
-@pytest.mark.once
 def test_a_full_disk_is_told_of_and_damages_nothing(tmp_path):
     save(tmp_path, 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -257,6 +255,7 @@ def test_a_full_disk_is_told_of_and_damages_nothing(tmp_path):
     assert os.listdir(tmp_path) == ["update_0000000001.npz"] and restored(tmp_path) == 1
 
 
+@pytest.mark.each_backend
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     write, go_on = backup.write, threading.Event()
     monkeypatch.setattr(backup, "write", lambda *args: (go_on.wait(60), write(*args)))
@@ -270,7 +269,6 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     assert restored(tmp_path) == 1
 
 
-@pytest.mark.once
 def test_an_error_of_writing_ends_training(tmp_path, monkeypatch):
     def fail(*args):
         raise PermissionError(13, "Permission denied")
@@ -281,7 +279,6 @@ def test_an_error_of_writing_ends_training(tmp_path, monkeypatch):
         one_weight().fit(zeros, zeros, batch_size=1, verbose=0, callbacks=[Backup(tmp_path, every=1)])
 
 
-@pytest.mark.once
 def test_weights_that_are_not_finite_are_not_kept(tmp_path):
     save(tmp_path, 1)
     with pytest.raises(FloatingPointError, match="not finite after update 2"):
@@ -292,7 +289,6 @@ def test_weights_that_are_not_finite_are_not_kept(tmp_path):
     assert restored(tmp_path) == 1
 
 
-@pytest.mark.once
 def test_checkpoints_of_another_training_are_not_mixed_in(tmp_path):
     save(tmp_path, 1)
     zeros = np.zeros((4, 1))
@@ -304,7 +300,6 @@ def test_checkpoints_of_another_training_are_not_mixed_in(tmp_path):
     refused(Backup(tmp_path).restore, wide, match=message)
 
 
-@pytest.mark.once
 def test_a_metric_that_a_checkpoint_lacks_starts_from_zero(tmp_path):
     """The model had fewer metrics when the checkpoint was written."""
     save(tmp_path, 1)
@@ -318,6 +313,7 @@ def test_a_metric_that_a_checkpoint_lacks_starts_from_zero(tmp_path):
     assert float(keras.ops.convert_to_numpy(model.metrics[0].count)) == 0
 
 
+@pytest.mark.each_backend
 def test_any_model_and_its_metrics_go_on(tmp_path):
     """Weights in bfloat16, a plain dropout with a seed, and metrics that Keras makes when `fit` begins."""
     x = np.random.default_rng(1).normal(size=(8, 3)).astype("float32")

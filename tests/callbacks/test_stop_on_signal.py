@@ -8,6 +8,8 @@ import pytest
 
 from keras_adaptive.callbacks import Backup, StopOnSignal
 
+pytestmark = pytest.mark.once
+
 
 class Send(keras.callbacks.Callback):
     """Sends this process a signal in the midst of an update, or of validation."""
@@ -29,6 +31,7 @@ def fit(folder, *callbacks):
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.each_backend
 def test_the_update_ends_and_is_saved_before_the_process_stops(tmp_path, capsys, number, code):
     before = signal.getsignal(number)
     with pytest.raises(SystemExit) as stopped:
@@ -40,7 +43,6 @@ def test_the_update_ends_and_is_saved_before_the_process_stops(tmp_path, capsys,
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-@pytest.mark.once
 def test_the_message_does_not_continue_a_progress_bar(tmp_path, capsys, monkeypatch, terminal):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     with pytest.raises(SystemExit):
@@ -48,7 +50,6 @@ def test_the_message_does_not_continue_a_progress_bar(tmp_path, capsys, monkeypa
     assert capsys.readouterr().err.startswith("\nSIGINT: " if terminal else "SIGINT: ")
 
 
-@pytest.mark.once
 def test_validation_is_left_at_once(tmp_path):
     batches = []
     count = keras.callbacks.LambdaCallback()
@@ -59,7 +60,6 @@ def test_validation_is_left_at_once(tmp_path):
     assert os.listdir(tmp_path) == ["update_0000000004.npz"]
 
 
-@pytest.mark.once
 def test_the_same_signal_again_is_not_held_up(tmp_path):
     seen = []
     look = keras.callbacks.LambdaCallback(
@@ -70,7 +70,6 @@ def test_the_same_signal_again_is_not_held_up(tmp_path):
     assert seen[1] == [seen[0][0], signal.SIG_DFL] != seen[0]
 
 
-@pytest.mark.once
 def test_two_signals_at_the_same_instant_stop_in_order(tmp_path, capsys):
     """Python calls a handler for each of them, the second one after the first has changed the handlers."""
 
@@ -91,7 +90,6 @@ def test_two_signals_at_the_same_instant_stop_in_order(tmp_path, capsys):
     assert os.listdir(tmp_path) == ["update_0000000002.npz"]
 
 
-@pytest.mark.once
 def test_without_a_signal_nothing_changes(tmp_path):
     before = [signal.getsignal(one) for one in (2, 15)]
     assert fit(tmp_path).epoch == 1

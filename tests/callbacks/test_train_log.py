@@ -8,6 +8,9 @@ import pytest
 from keras_adaptive.callbacks import SGDR, Throughput, TrainLog
 from tests.support.refusals import refused
 
+pytestmark = pytest.mark.once
+
+
 KEYS = "update loss perplexity learning_rate gradient_norm tokens_per_second skipped tokens seconds".split()
 
 
@@ -53,6 +56,7 @@ def begun(log):
     return log
 
 
+@pytest.mark.each_backend
 def test_losses_are_those_of_the_interval_weighted_by_tokens(tmp_path):
     records = fit(tmp_path / "run" / "log.jsonl", [1, 2, 3, 4, 5], [1, 3, 2, 2, 7], every=2)
     assert [list(record) for record in records] == [KEYS] * 3
@@ -64,6 +68,7 @@ def test_losses_are_those_of_the_interval_weighted_by_tokens(tmp_path):
 
 
 @pytest.mark.parametrize("validation", [None, [8, 6]])
+@pytest.mark.each_backend
 def test_intervals_reach_over_epochs_and_validation(tmp_path, validation):
     records = fit(tmp_path / "log", [1, 2, 3], [1, 1, 2], every=2, epochs=2, validation=validation)
     training = [record for record in records if "loss" in record]
@@ -78,7 +83,6 @@ def test_intervals_reach_over_epochs_and_validation(tmp_path, validation):
         assert epochs[0]["val_perplexity"] == pytest.approx(math.exp(7))
 
 
-@pytest.mark.once
 def test_values_of_other_callbacks_are_taken_and_what_is_not_finite_is_null(tmp_path):
     callbacks = [SGDR(lambda update: 0.5 / (update + 1)), Norm(), Throughput(10)]
     records = fit(tmp_path / "log", [1, np.nan, 1000], [1, 1, 1], every=1, callbacks=callbacks)
@@ -89,14 +93,12 @@ def test_values_of_other_callbacks_are_taken_and_what_is_not_finite_is_null(tmp_
     assert records[2]["tokens_per_second"] > 0
 
 
-@pytest.mark.once
 def test_a_loss_too_large_for_a_perplexity_is_still_a_loss(tmp_path):
     (record,) = fit(tmp_path / "log", [1000], [1], every=1)
     assert record["loss"] == 1000
     assert record["perplexity"] is None
 
 
-@pytest.mark.once
 def test_lines_are_there_while_training_goes_on_and_a_file_is_continued(tmp_path):
     path, seen = tmp_path / "log", []
     lines = keras.callbacks.LambdaCallback(
@@ -109,7 +111,6 @@ def test_lines_are_there_while_training_goes_on_and_a_file_is_continued(tmp_path
 
 @pytest.mark.parametrize("rest", [b'{"update": 2, "lo', b"\0" * 40, b'{"update": 2}', b"\n\0\0\n", b"[]\n"], ids=repr)
 @pytest.mark.parametrize("known", [False, True])
-@pytest.mark.once
 def test_what_a_power_loss_leaves_is_cut_off(tmp_path, rest, known):
     """Half a line or zeros, whether the checkpoint knows of it or not."""
     path = tmp_path / "log"
@@ -125,7 +126,6 @@ def test_what_a_power_loss_leaves_is_cut_off(tmp_path, rest, known):
     assert [record["update"] for record in fit(path, [1], [1], every=1)] == [1, 2, 1]
 
 
-@pytest.mark.once
 def test_tensorboard_gets_the_same_numbers(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -139,14 +139,12 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
     assert "gradient_norm" not in events.Tags()["tensors"]
 
 
-@pytest.mark.once
 def test_a_full_disk_is_named(tmp_path):
     log = begun(TrainLog("/dev/full", every=1))
     with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
         log.on_train_batch_end(0, {})
 
 
-@pytest.mark.once
 def test_evaluating_outside_fit_writes_nothing(tmp_path):
     model, path = Tracked(), tmp_path / "log"
     model.compile("sgd")
@@ -155,7 +153,6 @@ def test_evaluating_outside_fit_writes_nothing(tmp_path):
     assert not path.exists()
 
 
-@pytest.mark.once
 def test_a_model_without_a_tracker_is_refused(tmp_path):
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
     model.compile("sgd", loss="mse")

@@ -25,7 +25,10 @@ from tests.support.tiny import WORDS as TINY_WORDS
 from tests.support.tiny import language_model
 from tests.support.weights import randomize
 
-pytestmark = pytest.mark.processes
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModels are made on TensorFlow"),
+]
 
 SERVING = Path(__file__).parents[2] / "docs" / "serving.md"
 MAX_LENGTH = 80
@@ -67,8 +70,6 @@ ERRORS = [
     ("generate", {"text": [TOO_LONG], "top_k": -1}, "`top_k` must be"),
     ("generate", {"text": [TOO_LONG], "length": 2**31 - 1}, "`length` must be"),
 ]
-
-on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModels are made on TensorFlow")
 
 
 def generation(text, **options):
@@ -148,7 +149,6 @@ def in_a_batch(lines):
     return ids
 
 
-@on_tensorflow
 @pytest.mark.filterwarnings(r"ignore:\s*Warning. tf.lite.Interpreter is deprecated")
 def test_lite_runtime_takes_log_probs_of_any_batch_and_length(folder, model):
     """The runtime has none of TensorFlow's own operations, which the converter refuses unless asked for them."""
@@ -162,7 +162,6 @@ def test_lite_runtime_takes_log_probs_of_any_batch_and_length(folder, model):
         np.testing.assert_allclose(signature(token_ids=ids)["log_probs"], model.log_probs(ids), atol=5e-5)
 
 
-@on_tensorflow
 def test_strings_go_in_and_come_out(folder, model):
     saved, live = keras_adaptive.load(folder), TextModel(model, TextCodec(VOCABULARY))
     lines = [*LINES[:5], "the\ncat\r\n\r\rsat\x0c!\r\n"]
@@ -190,7 +189,6 @@ def test_strings_go_in_and_come_out(folder, model):
             call()
 
 
-@on_tensorflow
 def test_scores_are_those_of_the_model(answers, model):
     scores = answers["score"]
     lines = [read(line, ["</s>"]) for line in LINES]
@@ -210,7 +208,6 @@ def test_scores_are_those_of_the_model(answers, model):
     assert scores["tokens"][6][:3] == ["w5", "\ufffd\ufffd", "w6\ufffd"] and scores["tokens"][1][0] == "</s>"
 
 
-@on_tensorflow
 def test_next_words_are_the_most_probable(answers, model):
     lines = [read(line)[1] for line in LINES[:6]]
     log_probs = model.log_probs(in_a_batch(lines))[np.arange(len(lines)), [len(line) - 1 for line in lines]]
@@ -223,7 +220,6 @@ def test_next_words_are_the_most_probable(answers, model):
         assert all(len(set(row)) == k for row in ids.tolist())
 
 
-@on_tensorflow
 def test_the_most_probable_text_is_that_of_the_model(answers, model):
     for row, line in enumerate(LINES[:4]):
         words = VOCABULARY.decode(model.generate(read(line)[1][None], 9, temperature=0, forbid=[UNK])[0])
@@ -232,14 +228,12 @@ def test_the_most_probable_text_is_that_of_the_model(answers, model):
         assert answers["greedy"]["text"][row] == (text if line else text.removeprefix(" "))
 
 
-@on_tensorflow
 def test_the_least_temperatures_take_the_most_probable_words(answers):
     for name in (*(f"cold {heat}" for heat in COLD), "cold among all"):
         assert answers[name] == answers["greedy"]
     assert all(len(answers[f"seed {seed}"]["tokens"][0]) == 1 for seed in (-1, 2**31 - 1, -(2**31)))
 
 
-@on_tensorflow
 def test_draws_follow_the_probabilities(answers, model):
     at_one = model.log_probs(read("the cat")[1][None])[0, -1].astype("float64")
     for temperature, top_k in DRAWS:
@@ -256,32 +250,27 @@ def test_draws_follow_the_probabilities(answers, model):
         np.testing.assert_array_less(np.abs(found - len(draws) * shares), 4.5 * deviations + 1e-6)
 
 
-@on_tensorflow
 def test_a_seed_gives_one_text_whatever_comes_behind_it(answers):
     alone, first = answers["alone"]["tokens"], answers["first"]["tokens"]
     assert first[0] == alone[0] != first[1]
     assert answers["reseeded"]["tokens"] != alone
 
 
-@on_tensorflow
 def test_log_probs_of_ids(answers, model):
     ids = np.array(REQUESTS["log_probs"][1]["token_ids"], "int32")
     np.testing.assert_allclose(answers["log_probs"], model.log_probs(ids), atol=1e-5)
 
 
-@on_tensorflow
 def test_no_lines_have_no_answers(answers):
     assert all(value == [] for name in ("no score", "no words", "no text") for value in answers[name].values())
 
 
-@on_tensorflow
 def test_what_cannot_be_answered_is_an_error_and_takes_no_memory(answers, responses):
     for number, (_, _, message) in enumerate(ERRORS):
         assert re.search(message, answers[f"error {number}"])
         assert responses[f"error {number}"]["grown"] < 1e8  # bytes, of the memory of the process
 
 
-@on_tensorflow
 def test_weights_are_stored_once(folder, model):
     import tensorflow as tf
 
@@ -291,7 +280,6 @@ def test_weights_are_stored_once(folder, model):
     assert size == pytest.approx(4 * model.count_params(), rel=0.05)
 
 
-@on_tensorflow
 def test_servers_have_all_operations(folder):
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -302,21 +290,15 @@ def test_servers_have_all_operations(folder):
     assert "MatMul" in names and not {name for name in names if name.startswith(("Xla", "PyFunc", "EagerPyFunc"))}
 
 
-@on_tensorflow
 def test_the_command_line_of_tensorflow_runs_it(folder, answers, tmp_path):
     arguments = ["--signature_def", "score", "--input_exprs", f"text=[{LINES[0]!r}]", "--outdir", tmp_path]
     program = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
-    done = subprocess.run(
-        [*program, "run", "--dir", folder, "--tag_set", "serve", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command = [*program, "run", "--dir", folder, "--tag_set", "serve", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert np.load(tmp_path / "log_prob.npy") == pytest.approx(answers["score"]["log_prob"][:1], rel=1e-5)
 
 
-@on_tensorflow
 def test_bfloat16_halves_the_weights_and_stays_near(model):
     score = ServedModel(in_dtype(model, "bfloat16"), GraphText(VOCABULARY), MAX_LENGTH).functions()["score"]
     assert {variable.dtype for variable in in_dtype(model, "bfloat16").weights} == {"bfloat16"}
@@ -328,13 +310,6 @@ def test_bfloat16_halves_the_weights_and_stays_near(model):
     assert np.abs(log_probs - exact).max() > 1e-5
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="it is what this backend can do")
-def test_another_backend_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="set KERAS_BACKEND=tensorflow and load the model there"):
-        export_saved_model(language_model(), Vocabulary.from_counts({}), tmp_path / "1")
-
-
-@on_tensorflow
 @pytest.mark.parametrize(
     "name, arguments, message",
     [
@@ -358,7 +333,6 @@ def test_what_cannot_be_exported_is_refused(model, tmp_path, name, arguments, me
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
 
 
-@on_tensorflow
 def test_a_model_that_is_not_finite_is_not_exported(tmp_path):
     model = language_model()
     vocabulary = Vocabulary(TINY_WORDS, [0] * len(TINY_WORDS))
@@ -368,7 +342,6 @@ def test_a_model_that_is_not_finite_is_not_exported(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@on_tensorflow
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
     tf = pytest.importorskip("tensorflow")
 
@@ -382,7 +355,6 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@on_tensorflow
 def test_the_requests_of_the_documentation_have_its_answers(responses):
     assert [request.get("signature_name") for request, _ in SHOWN] == ["next_words", "score", "generate"]
     for number, (_, written) in enumerate(SHOWN):

@@ -5,6 +5,7 @@ import pytest
 
 from keras_adaptive.data import EOS, TOKENIZERS, Subwords, TextCodec, Vocabulary, detokenize_subwords
 from keras_adaptive.data.codecs.subwords import piece_bytes
+from keras_adaptive.export import export_saved_model
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.saved_model import in_dtype, with_output_for_inference
 from keras_adaptive.export.served_model import ServedModel
@@ -189,3 +190,9 @@ def test_long_lines_are_read_in_windows(characters):
     for place in range(ids.shape[1]):
         seen = ids[:, max(place // 4 * 4 - 4, 0) : place + 1]
         np.testing.assert_allclose(log_probs[place], model.log_probs(seen)[0, -1], atol=1e-5)
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="it is what this backend can do")
+def test_another_backend_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="set KERAS_BACKEND=tensorflow and load the model there"):
+        export_saved_model(language_model(), Vocabulary.from_counts({}), tmp_path / "1")

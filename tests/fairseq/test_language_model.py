@@ -30,6 +30,9 @@ from tests.support.tiny import largest_difference, weights_of
 from tests.support.toy_body import ToyBody, ToyMixer
 from tests.support.weights import randomize
 
+pytestmark = pytest.mark.once
+
+
 torch = pytest.importorskip("torch")
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -57,6 +60,7 @@ def reload(golden, tmp_path):
     return reload
 
 
+@pytest.mark.each_backend
 def test_the_golden_checkpoint(golden):
     arrays, _ = golden("transformer_lm")
     paths = golden.folder / "transformer_lm_fairseq.pt", golden.folder / "dict.txt"
@@ -77,6 +81,7 @@ def test_the_golden_checkpoint(golden):
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
+@pytest.mark.each_backend
 def test_published_numbers(name, monkeypatch):
     monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", (5,))  # to compile less
     model, _ = load(name)
@@ -85,7 +90,6 @@ def test_published_numbers(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [name for name in CHECKPOINTS if not name.startswith("version")])
-@pytest.mark.once
 def test_out_again_is_exact(name):
     state = fairseq.to_state_dict(load(name)[0])
     expected = torch.load(PUBLISHED / f"{name}.pt", weights_only=True)["model"]
@@ -108,7 +112,6 @@ MODELS = {  # that are not among the published ones
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.once
 def test_our_own_out_and_in_again(name, golden, reload):
     options = OPTIONS | MODELS[name]
     vocabulary = Vocabulary.load(golden.folder / "dict.txt")
@@ -120,7 +123,6 @@ def test_our_own_out_and_in_again(name, golden, reload):
     assert again.body.get_config() == model.body.get_config()
 
 
-@pytest.mark.once
 def test_old_files_name_shared_words_once(golden, reload):
     options = OPTIONS | {"adaptive_softmax_cutoff": None, "share_decoder_input_output_embed": True}
     given = fairseq.Checkpoint(options, None, "transformer_lm", {}, 3.0)
@@ -130,6 +132,7 @@ def test_old_files_name_shared_words_once(golden, reload):
     assert largest_difference(model, reload({"args": argparse.Namespace(**options), "model": state})) == 0
 
 
+@pytest.mark.each_backend
 def test_the_file_is_needed_no_longer(read, reload):
     model = reload(read)
     before = [np.copy(array) for array in weights_of(model)]
@@ -138,14 +141,12 @@ def test_the_file_is_needed_no_longer(read, reload):
     assert all(np.array_equal(*pair) for pair in zip(before, weights_of(model), strict=True))
 
 
-@pytest.mark.once
 def test_half_precision_is_read(read, reload):
     model = reload(read)
     read["model"] = {name: tensor.half() for name, tensor in read["model"].items()}
     assert 0 < largest_difference(reload(read), model) < 1e-3
 
 
-@pytest.mark.once
 def test_an_old_file_of_the_same_model(read, reload):
     """Files before 0.8 have a namespace, fused projections, older names and no final norm by their version."""
     model, options, old = reload(read), read["cfg"]["model"], dict(read["model"])
@@ -180,13 +181,11 @@ def test_an_old_file_of_the_same_model(read, reload):
         ({"output_dictionary_size": 500}, "not supported: output_dictionary_size=500"),
     ],
 )
-@pytest.mark.once
 def test_options_that_are_not_supported_are_named(read, reload, options, message):
     read["cfg"]["task" if "output_dictionary_size" in options else "model"] |= options
     refused(reload, read, match=re.escape(message))
 
 
-@pytest.mark.once
 def test_wrong_tensors_are_listed_together(read, reload):
     weights = read["model"]
     del weights["decoder.layers.1.fc1.bias"], weights["decoder.adaptive_softmax.tail.0.2.weight"]
@@ -201,14 +200,12 @@ def test_wrong_tensors_are_listed_together(read, reload):
     )
 
 
-@pytest.mark.once
 def test_tied_tensors_that_differ_are_named(read, reload):
     name = "decoder.adaptive_softmax.tail.1.2.weight"
     read["model"][name] = read["model"][name] + 1
     refused(reload, read, match="different from the tensors they are tied to: decoder.adaptive_softmax.tail.1.2.weigh")
 
 
-@pytest.mark.once
 def test_a_dictionary_of_another_size(golden):
     with pytest.raises(ValueError, match="dictionary of 1,000 words, including the four .* Received: 120 words"):
         fairseq.load_language_model(golden.folder / "transformer_lm_fairseq.pt", PUBLISHED / "dict.txt")
@@ -233,7 +230,6 @@ SAVE = {
 
 
 @pytest.mark.parametrize("container", SAVE)
-@pytest.mark.once
 def test_code_in_a_file_does_not_run(read, tmp_path, golden, container):
     read["extra_state"] = {"meters": [Malicious(tmp_path / "made")]}
     SAVE[container](read, tmp_path / "model.pt")
@@ -253,13 +249,11 @@ def test_code_in_a_file_does_not_run(read, tmp_path, golden, container):
         ({"model": {"decoder.x": 3}, "args": argparse.Namespace()}, "holds int where there must be weights: decoder.x"),
     ],
 )
-@pytest.mark.once
 def test_other_files_of_torch(reload, contents, message):
     refused(reload, contents, match=message)
 
 
 @pytest.mark.parametrize("name", ["transformer_lm_fairseq.pt", "dict.txt"])
-@pytest.mark.once
 def test_a_damaged_file(tmp_path, golden, name):
     (tmp_path / "model.pt").write_bytes((golden.folder / name).read_bytes()[:5000])
     with pytest.raises(ValueError, match="model.pt is not a file of torch.save, or is damaged"):
@@ -267,7 +261,6 @@ def test_a_damaged_file(tmp_path, golden, name):
 
 
 @pytest.mark.parametrize("name, value", [("max_bytes", 20), ("word_markers", True)])
-@pytest.mark.once
 def test_spellings_that_fairseq_reads_in_another_way(name, value):
     words = ["<s>", "<pad>", "</s>", "<unk>", *map(str, range(16))]
     make_input = partial(CharCNN, words, 8, char_dim=4, filters=(3, 4), **{name: value})
@@ -277,14 +270,12 @@ def test_spellings_that_fairseq_reads_in_another_way(name, value):
         fairseq.to_state_dict(model)
 
 
-@pytest.mark.once
 def test_without_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ModuleNotFoundError, match="pip install torch"):
         load("bands")
 
 
-@pytest.mark.once
 def test_models_that_fairseq_does_not_have():
     first = transformer_lm(20, dim=8, num_blocks=1, num_heads=2, ffn_dim=12, cutoffs=(5,))
     first.body.positions.first_position = 0
@@ -308,7 +299,6 @@ def test_models_that_fairseq_does_not_have():
         refused(fairseq.to_state_dict, model, match=f"fairseq has no model with {reason}")
 
 
-@pytest.mark.once
 def test_the_words_of_char_cnn_are_those_of_the_dictionary():
     model, vocabulary = load("char_cnn")
     assert model.word_input.words == vocabulary.words and tuple(vocabulary.words[:4]) == SPECIAL_WORDS

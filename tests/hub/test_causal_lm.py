@@ -20,6 +20,9 @@ from keras_adaptive.hub import (  # noqa: E402
     AdaptiveTokenizer,
 )
 
+pytestmark = pytest.mark.once
+
+
 WORDS = Vocabulary.from_counts({f"w{number}": 99 - number for number in range(VOCABULARY - 4)}, multiple_of=1)
 TEXTS = ["w1 w2 w3", "w0 unknown", "", "w4 w4 w5 w6 w7 w8 w9"]
 ROWS = [[2, 5, 6, 7, 2, 1, 1], [2, 4, 3, 2, 1, 1, 1], [2, 2, 1, 1, 1, 1, 1], [2, 8, 8, 9, 10, 11, 2]]  # the last is cut
@@ -36,6 +39,7 @@ def inputs_of(rows):
     return {"token_ids": rows, "padding_mask": rows != 1}
 
 
+@pytest.mark.each_backend
 def test_it_generates_as_the_language_model():
     model = language_model()
     task = task_of(model)
@@ -48,6 +52,7 @@ def test_it_generates_as_the_language_model():
     assert task.generate(["w1 w2 w3", "w0"]) == [f"w1 w2 w3 {new[0]}".strip(), f"w0 {new[1]}".strip()]
 
 
+@pytest.mark.each_backend
 def test_it_trains_as_the_language_model_without_logits(monkeypatch):
     alone, model = language_model(), language_model()
     rows, how = np.array(ROWS, "int32"), {"micro_batches": 2, "run_eagerly": BACKEND == "tensorflow"}
@@ -67,6 +72,7 @@ def test_it_trains_as_the_language_model_without_logits(monkeypatch):
     assert perplexity == pytest.approx(np.exp(loss), rel=1e-4)
 
 
+@pytest.mark.each_backend
 def test_a_preset_is_found_by_keras_hub(tmp_path):
     task = task_of(language_model())
     task.save_to_preset(str(tmp_path))
@@ -80,6 +86,7 @@ def test_a_preset_is_found_by_keras_hub(tmp_path):
     np.testing.assert_allclose(numpy(loaded(other[0])), numpy(task(batch[0])), rtol=1e-5)
 
 
+@pytest.mark.each_backend
 def test_the_scores_are_those_of_the_language_model():
     model = language_model()
     task, tokens = task_of(model), np.array(ROWS, "int32")[:, :-1]
@@ -95,7 +102,6 @@ def test_the_scores_are_those_of_the_language_model():
     np.testing.assert_allclose(numpy(seen[0]), numpy(task.backbone(inputs_of(tokens))), atol=1e-5)
 
 
-@pytest.mark.once
 def test_bad_arguments_and_methods():
     """Methods of Keras and KerasHub would do nothing to these layers, or half of what they say."""
     task = task_of(language_model())
@@ -116,7 +122,6 @@ def test_bad_arguments_and_methods():
         task.backbone.enable_lora(4)
 
 
-@pytest.mark.once
 def test_a_saved_task_goes_on_training(tmp_path):
     task = task_of(language_model(dropout=0.1))
     task.compile(keras.optimizers.Adam(1e-2), sampler=keras_hub.samplers.TopPSampler(p=0.5, seed=1), micro_batches=2)
@@ -129,7 +134,6 @@ def test_a_saved_task_goes_on_training(tmp_path):
     assert largest_difference(loaded.language_model, task.language_model) == 0
 
 
-@pytest.mark.once
 def test_a_preset_keeps_frozen_parts_frozen_and_leaves_out_the_optimizer(tmp_path):
     model = language_model()
     model.word_input.trainable = False
@@ -142,7 +146,6 @@ def test_a_preset_keeps_frozen_parts_frozen_and_leaves_out_the_optimizer(tmp_pat
     assert largest_difference(loaded, task) == 0
 
 
-@pytest.mark.once
 def test_the_dtype_of_a_preset(tmp_path):
     task = task_of(language_model())
     task.save_to_preset(str(tmp_path))
@@ -152,7 +155,6 @@ def test_the_dtype_of_a_preset(tmp_path):
         np.testing.assert_allclose(half.astype("float32"), full, rtol=1e-2)
 
 
-@pytest.mark.once
 def test_another_dtype_copies_the_model():
     model = language_model()
     assert AdaptiveBackbone(model, dtype="float32").language_model is model
@@ -160,7 +162,6 @@ def test_another_dtype_copies_the_model():
     assert isinstance(copy, LanguageModel) and copy.body.dtype_policy.name == "bfloat16" != model.body.dtype_policy.name
 
 
-@pytest.mark.once
 def test_a_task_of_a_run(tmp_path):
     model = language_model()
     AdaptiveTokenizer(TextCodec(WORDS)).save_assets(tmp_path)
@@ -172,14 +173,12 @@ def test_a_task_of_a_run(tmp_path):
     assert AdaptiveCausalLM.from_run(tmp_path, sequence_length=9).preprocessor.sequence_length == 9
 
 
-@pytest.mark.once
 def test_the_summary_counts_every_weight_once(capsys):
     task = task_of(language_model(), compile=False)
     task.summary(print_fn=print)
     assert f"{sum(weight.size for weight in weights_of(task)):,}" in capsys.readouterr().out
 
 
-@pytest.mark.once
 def test_keras_hub_that_is_missing(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("keras_adaptive.hub")]:
         monkeypatch.delitem(sys.modules, name)

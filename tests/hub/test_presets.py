@@ -22,6 +22,9 @@ from keras_adaptive.hub import (  # noqa: E402
     AdaptiveTokenizer,
 )
 
+pytestmark = pytest.mark.once
+
+
 WORDS = Vocabulary.from_counts({f"w{number}": 99 - number for number in range(VOCABULARY - 4)}, multiple_of=1)
 HUGE = 10**12
 READERS = {
@@ -78,6 +81,7 @@ def put(path, **values):
 
 
 @pytest.mark.parametrize("cls", [*BASES, *BASES.values()], ids=lambda cls: cls.__name__)
+@pytest.mark.each_backend
 def test_a_whole_preset_is_read(task, saved, cls):
     loaded = cls.from_preset(str(saved))
     assert cls in (type(loaded), BASES[type(loaded)])
@@ -107,14 +111,12 @@ TEXTS = {
 
 @pytest.mark.parametrize("file", READERS)
 @pytest.mark.parametrize("kind", TEXTS)
-@pytest.mark.once
 def test_a_damaged_config_is_named(preset, file, kind):
     text, name = TEXTS[kind], READERS[file].__name__
     (preset / file).write_bytes(text if isinstance(text, bytes) else text.replace("%s", name).encode())
     refused(READERS[file], preset, f"{preset / file} is not the config of an {name}", "Put the right file back")
 
 
-@pytest.mark.once
 def test_what_is_no_file_is_named(preset):
     for file, reader in READERS.items():
         content = (preset / file).read_bytes()
@@ -144,6 +146,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize("file", ["config.json", "task.json"])
 @pytest.mark.parametrize("name, values", SETTINGS, ids=lambda one: one if isinstance(one, str) else "")
+@pytest.mark.each_backend
 def test_sizes_that_the_weights_do_not_have(preset, file, name, values):
     content = (preset / file).read_bytes()
     for value in values:
@@ -153,7 +156,6 @@ def test_sizes_that_the_weights_do_not_have(preset, file, name, values):
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1.5, "x", None, True, [], {}, HUGE, 1e300, float("nan")], ids=str)
-@pytest.mark.once
 def test_lengths_of_rows(preset, value):
     for file in ("preprocessor.json", "task.json"):
         put(preset / file, sequence_length=value)
@@ -164,6 +166,7 @@ def test_lengths_of_rows(preset, value):
     refusals.refused(keras_hub.models.CausalLM.from_preset, str(preset), match=match)
 
 
+@pytest.mark.each_backend
 def test_sizes_are_refused_by_the_classes_of_keras_hub(preset):
     """These classes do not read the sizes of files, so the memory of the machine is the bound."""
     for file in ("config.json", "task.json"):
@@ -172,7 +175,6 @@ def test_sizes_are_refused_by_the_classes_of_keras_hub(preset):
         refusals.refused(BASES[READERS[file]].from_preset, str(preset), match=match)
 
 
-@pytest.mark.once
 def test_parts_of_other_classes(preset):
     other = {"class_name": "Tokenizer", "registered_name": "keras_hub>BytePairTokenizer", "config": {}}
     for file, name, value in [
@@ -201,7 +203,6 @@ WEIGHTS = {
 
 
 @pytest.mark.parametrize("kind", WEIGHTS)
-@pytest.mark.once
 def test_damaged_weights_are_named(preset, kind):
     path = preset / "model.weights.h5"
     change = WEIGHTS[kind]
@@ -212,6 +213,7 @@ def test_damaged_weights_are_named(preset, kind):
         refused(keras_hub.models.CausalLM, preset, f"{path} is not the weights of this backbone, or is damaged")
 
 
+@pytest.mark.each_backend
 def test_weights_of_another_model(task, preset):
     AdaptiveBackbone(language_model(dim=16)).save_weights(preset / "model.weights.h5")
     refused(AdaptiveCausalLM, preset, "model.weights.h5 is not the weights of this backbone")
@@ -231,26 +233,22 @@ def test_weights_of_another_model(task, preset):
         *((f"assets/tokenizer/{name}", AdaptiveCausalLM) for name in ("vocabulary.txt", "corpus.json", "merges.txt")),
     ],
 )
-@pytest.mark.once
 def test_a_missing_file_is_named(preset, file, cls):
     (preset / file).unlink()
     refused(cls, preset, str(preset), file.split("/")[-1])
 
 
-@pytest.mark.once
 def test_the_vocabulary_of_another_model(preset):
     other = AdaptiveTokenizer(TextCodec(Vocabulary.from_counts({"a": 3}, multiple_of=1)))
     other.save_to_preset(str(preset))
     refused(AdaptiveCausalLM, preset, str(preset), "20 words", "5")
 
 
-@pytest.mark.once
 def test_task_weights(preset):
     (preset / "task.weights.h5").write_bytes(b"")
     refused(AdaptiveCausalLM, preset, "task.weights.h5 belongs to another task")
 
 
-@pytest.mark.once
 def test_what_is_no_folder(saved, monkeypatch, tmp_path):
     monkeypatch.chdir(saved)
     for cls in READERS.values():
@@ -260,7 +258,6 @@ def test_what_is_no_folder(saved, monkeypatch, tmp_path):
     assert AdaptiveTokenizer.from_preset(saved)("w1").tolist() == [5] and os.getcwd() == str(saved)
 
 
-@pytest.mark.once
 def test_lengths_of_a_run(task, tmp_path):
     task.preprocessor.tokenizer.save_assets(tmp_path)
     task.language_model.save(tmp_path / "best.keras")
@@ -270,7 +267,6 @@ def test_lengths_of_a_run(task, tmp_path):
     refusals.refused(read, "", match="^The path of the model is empty")
 
 
-@pytest.mark.once
 def test_another_dtype_and_arguments_of_keras_hub(saved):
     backbone = AdaptiveBackbone.from_preset(str(saved), load_weights=False, dtype="bfloat16")
     assert {keras.backend.standardize_dtype(one.dtype) for one in backbone.trainable_variables} == {"bfloat16"}

@@ -19,7 +19,7 @@ from keras_adaptive.optimizers import NAG
 from tests.support.tiny import VOCABULARY, batch, compiled
 from tests.support.toy_body import ToyBody
 
-pytestmark = pytest.mark.usefixtures("eager_predictions")
+pytestmark = [pytest.mark.usefixtures("eager_predictions"), pytest.mark.once]
 SIZES = {"num_blocks": 2, "dim": 8, "ffn_dim": 12, "num_heads": 2}
 
 
@@ -29,7 +29,6 @@ def toy_model(tied, dtype=None):
 
 
 @pytest.mark.parametrize("tied, dtype, policy", [(True, None, "float32"), (False, "mixed_bfloat16", "mixed_bfloat16")])
-@pytest.mark.once
 def test_parts_get_names_dtypes_and_the_tie(tied, dtype, policy):
     model = toy_model(tied, dtype)
     parts = [model.word_input, model.body, model.word_output]
@@ -39,6 +38,7 @@ def test_parts_get_names_dtypes_and_the_tie(tied, dtype, policy):
     assert model.word_output.tied_to is (model.word_input if tied else None)
 
 
+@pytest.mark.each_backend
 def test_a_toy_body_makes_a_language_model(tmp_path):
     model, (tokens, targets, weights) = toy_model(tied=True), batch(4)
     compiled(model, NAG(1.0, momentum=0.9, global_clipnorm=1.0))
@@ -53,14 +53,12 @@ def test_a_toy_body_makes_a_language_model(tmp_path):
     np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "model.keras").nll(tokens, targets), nll)
 
 
-@pytest.mark.once
 def test_the_transformer_has_the_dtype_throughout():
     body = transformer(dtype="mixed_bfloat16", name="other", **SIZES)
     layers = [body, body.positions, *body.blocks, *(block.attention for block in body.blocks)]
     assert body.name == "other" and {layer.dtype_policy.name for layer in layers} == {"mixed_bfloat16"}
 
 
-@pytest.mark.once
 def test_hyper_parameters_of_the_language_model_reach_their_parts():
     rates = Dropout(0.1, 0.2, 0.3, 0.4, 0.5)
     model = transformer_lm(20, dim=8, num_blocks=2, num_heads=4, ffn_dim=12, cutoffs=(5,), factor=2, dropout=rates)
@@ -74,7 +72,6 @@ def test_hyper_parameters_of_the_language_model_reach_their_parts():
     assert (plain.body.dropout, plain.body.blocks[0].dropout, plain.word_output.tail_dropout) == (0.1, 0.1, 0.0)
 
 
-@pytest.mark.once
 def test_by_default_a_hybrid_is_the_plain_transformer_of_the_paper():
     body = hybrid_transformer(dropout=0.1, dtype="mixed_bfloat16", name="other", **SIZES)
     assert (body.name, body.dropout, body.positions.first_position, len(body.blocks)) == ("other", 0.1, 0, 2)
@@ -85,13 +82,11 @@ def test_by_default_a_hybrid_is_the_plain_transformer_of_the_paper():
         assert {layer.dtype_policy.name for layer in (body, block, attention)} == {"mixed_bfloat16"}
 
 
-@pytest.mark.once
 def test_the_window_of_transformer_c_is_that_of_the_first_block():
     body = hybrid_transformer(attention_window=5, **SIZES)
     assert [block.attention.window for block in body.blocks] == [5, None]
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("keep_attention", [True, False])
 def test_transformer_n_concatenates_before_the_first_block(keep_attention):
     averages = {"num_local": 5, "num_global": 1, "global_window": 6}
@@ -103,7 +98,6 @@ def test_transformer_n_concatenates_before_the_first_block(keep_attention):
     assert [block.attention is not None for block in blocks] == [keep_attention, True]
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "tied, parameters, of_the_softmax", [(True, 246_933_504, 44_015_616 + 2 * 1024), (False, 291_276_800, 44_345_344)]
 )

@@ -12,6 +12,9 @@ from keras import ops
 from keras_adaptive.optimizers import NAG, CosineRestarts
 from tests.support.refusals import refused
 
+pytestmark = pytest.mark.once
+
+
 SETTINGS = json.loads(Path(__file__).parents[1].joinpath("golden/cosine_restarts.json").read_text())["configs"]
 
 
@@ -37,7 +40,6 @@ def published(golden, setting):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.once
 def test_integers_give_the_published_rates_in_float64(golden, setting):
     schedule, updates, rates = published(golden, setting)
     assert max(abs(schedule(int(t)) - rate) for t, rate in zip(updates, rates, strict=True)) < 1e-10
@@ -46,6 +48,7 @@ def test_integers_give_the_published_rates_in_float64(golden, setting):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.each_backend
 def test_tensors_give_the_published_rates_in_float32(golden, setting):
     schedule, updates, rates = published(golden, setting)
     tensor = schedule(ops.convert_to_tensor(updates, "int32"))
@@ -60,7 +63,6 @@ def test_tensors_give_the_published_rates_in_float32(golden, setting):
     shrink=st.floats(0.1, 1.0),
     t=st.integers(0, 10**7),
 )
-@pytest.mark.once
 def test_any_update_agrees_with_walking_through_the_cycles(period, period_mult, warmup, shrink, t):
     rates = {"min_rate": 0.25, "warmup_rate": 0.5, "shrink": shrink}
     schedule = CosineRestarts(2.0, period, warmup=warmup, period_mult=period_mult, **rates)
@@ -78,7 +80,6 @@ def test_any_update_agrees_with_walking_through_the_cycles(period, period_mult, 
 
 
 @pytest.mark.parametrize("period, period_mult", [(18_000, 2), (125, 5), (1000, 10), (243, 3)])
-@pytest.mark.once
 def test_every_restart_falls_on_its_update(period, period_mult):
     schedule = CosineRestarts(1.0, period, warmup=16, period_mult=period_mult, shrink=0.5)
     restart = 16
@@ -89,13 +90,13 @@ def test_every_restart_falls_on_its_update(period, period_mult):
         restart += period * period_mult**cycle
 
 
-@pytest.mark.once
 def test_integers_stay_exact_where_float32_does_not():
     period = 2**25 + 1
     expected = (1 + math.cos(math.pi * 2**24 / (2 * period))) / 2
     assert CosineRestarts(1.0, period, period_mult=2)(period + 2**24) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.each_backend
 def test_an_optimizer_takes_the_schedule_and_its_copy():
     schedule = CosineRestarts(1.0, 4, min_rate=0.1, warmup=3, period_mult=2, shrink=0.5)
     copied = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
@@ -111,14 +112,12 @@ BAD += [("warmup", 1.5), ("warmup_rate", -1), ("period_mult", 0.5), ("shrink", 0
 
 
 @pytest.mark.parametrize("name, value", BAD)
-@pytest.mark.once
 def test_bad_arguments_are_named(name, value):
     message = refused(CosineRestarts, **{"max_rate": 1.0, "period": 10, name: value}, match=f"^`.*{name}.* Received: ")
     received = "min_rate=1.5, max_rate=1.0" if value == 1.5 and name == "min_rate" else f"{name}={value}"
     assert received in message.split("Received: ")[1]
 
 
-@pytest.mark.once
 def test_boundaries_are_allowed():
     """A warm-up of a single update from 0, a period of one update that never grows, and no decay."""
     schedule = CosineRestarts(2.0, 1, warmup=1, warmup_rate=0, min_rate=2.0)

@@ -16,7 +16,7 @@ from keras_adaptive.text import TextModel, nearest, scoring
 from tests.support.refusals import refused
 from tests.support.tiny import WORDS, language_model, system
 
-pytestmark = pytest.mark.usefixtures("eager_predictions")
+pytestmark = [pytest.mark.usefixtures("eager_predictions"), pytest.mark.once]
 
 
 @pytest.fixture
@@ -30,6 +30,7 @@ def log_probs_of(text, tokens):
     return values, values[np.arange(len(ids)), ids]
 
 
+@pytest.mark.each_backend
 def test_scores_of_a_text_are_those_of_its_tokens(text):
     record = text.score("word3 dog\n\nword1\r\n", alternatives=3)
     assert record["tokens"] == ["word3", "dog", "</s>", "</s>", "word1", "</s>"] and record["unknown"] == ["dog"]
@@ -44,7 +45,6 @@ def test_scores_of_a_text_are_those_of_its_tokens(text):
         np.testing.assert_allclose([value for _, value in best], np.sort(np.exp(row))[::-1][:3], atol=1e-5)
 
 
-@pytest.mark.once
 def test_texts_are_scored_together_as_alone(text):
     texts = ["word1 word2", "", "word3", "word4 word5 word6"]
     alone, together = [text.score(one) for one in texts], text.score(texts, batch_size=3)
@@ -56,7 +56,6 @@ def test_texts_are_scored_together_as_alone(text):
     assert text.score([]) == text.generate([]) == []
 
 
-@pytest.mark.once
 def test_a_text_that_is_too_long_for_attention_is_scored_in_windows(text, monkeypatch):
     monkeypatch.setattr(text, "reading", Reading(8, 4))
     monkeypatch.setattr(scoring, "SEGMENT", 4)
@@ -73,6 +72,7 @@ def test_a_text_that_is_too_long_for_attention_is_scored_in_windows(text, monkey
 
 
 @pytest.mark.parametrize("prompt", ["", "word1 word2", "word1\nword3 dog " * 30])
+@pytest.mark.each_backend
 def test_the_next_words_are_the_most_probable_ones(text, prompt, monkeypatch):
     monkeypatch.setattr(text, "reading", Reading(16, 8))
     lines = [line.split() for line in prompt.split("\n")]
@@ -83,6 +83,7 @@ def test_the_next_words_are_the_most_probable_ones(text, prompt, monkeypatch):
     np.testing.assert_allclose([value for _, value in found], np.sort(expected)[::-1][:4], atol=1e-5)
 
 
+@pytest.mark.each_backend
 def test_one_seed_gives_one_text_whichever_way_it_comes(text):
     how = {"length": 6, "top_k": 9, "top_p": 0.99, "seed": 3}
     whole = text.generate("word1", **how)
@@ -96,7 +97,6 @@ def test_one_seed_gives_one_text_whichever_way_it_comes(text):
     assert len(ended) < len(whole)
 
 
-@pytest.mark.once
 def test_what_precedes_a_text_is_read_and_not_scored(text):
     whole = text.score("word1 word2 \nword3 cat word4")
     part = text.score("word3 cat word4", context="word1 word2 \n")
@@ -108,7 +108,6 @@ def test_what_precedes_a_text_is_read_and_not_scored(text):
     refused(text.score, "", end=False, match="A text must have a token to score")
 
 
-@pytest.mark.once
 def test_surprisals_are_in_bits_and_by_word(text):
     record, counts = text.score("word1 dog"), text.vocabulary.counts
     rows = text.surprisals(["word1 dog", "word1"], end=True)
@@ -123,7 +122,6 @@ def test_surprisals_are_in_bits_and_by_word(text):
     assert rows[0]["log_frequency"] == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.once
 def test_unknown_words_are_not_generated_unless_asked_for(text):
     plain = text.generate([""] * 200, 10, seed=1, forbid=[])
     assert any("<unk>" in one for one in plain)
@@ -131,7 +129,6 @@ def test_unknown_words_are_not_generated_unless_asked_for(text):
     assert "word1" not in text.generate("", 60, seed=1, forbid=["word1"]).split()
 
 
-@pytest.mark.once
 def test_several_continuations_of_a_prompt(text):
     one = text.generate("word1", 6, seed=1, num_return_sequences=3)
     assert len(one) == 3 and len(set(one)) > 1 and all(isinstance(each, str) for each in one)
@@ -139,7 +136,6 @@ def test_several_continuations_of_a_prompt(text):
     assert [len(each) for each in several] == [2, 2]
 
 
-@pytest.mark.once
 def test_no_line_begins_with_a_space(text):
     generated = text.generate(["", "word1", "word1\n"] * 20, 40, seed=1)
     assert any("\n" in one.strip("\n") for one in generated)
@@ -148,12 +144,10 @@ def test_no_line_begins_with_a_space(text):
     assert all(one[0] in " \n" for one in generated[1::3])
 
 
-@pytest.mark.once
 def test_it_says_what_it_is(text):
     assert repr(text) == "<TextModel: AdaptiveEmbedding, TransformerDecoder, AdaptiveSoftmax; 20 words, 736 parameters>"
 
 
-@pytest.mark.once
 def test_a_continuation_goes_on_from_any_of_its_tokens(text):
     pairs = list(text.stream("word1", 5, 0))
     tokens = [token for token, _ in pairs]
@@ -162,7 +156,6 @@ def test_a_continuation_goes_on_from_any_of_its_tokens(text):
     assert texts == [text.generate(one, 5, 0) for one in ("word1", "word1 word2 word3")]
 
 
-@pytest.mark.once
 def test_line_ends_of_windows_are_no_characters():
     letters = [*SPECIAL_WORDS, *"ab\r", *"cdefghijklmno"[:13]]
     text = TextModel(language_model(), TextCodec(Vocabulary(letters, [0] * 20), "characters"))
@@ -174,7 +167,6 @@ def bytes_codec():
     return TextCodec(Vocabulary(symbols, [0] * len(symbols)), "bytes")
 
 
-@pytest.mark.once
 def test_characters_come_with_the_last_of_their_bytes(monkeypatch):
     codec, letters = bytes_codec(), [SYMBOLS[byte] for byte in "né\n".encode()[:-1]]
     text = TextModel(language_model(vocabulary_size=260), codec)
@@ -190,7 +182,6 @@ def test_characters_come_with_the_last_of_their_bytes(monkeypatch):
         assert [token for token, _ in pairs] == [*tokens, *[""] * (len(expected) - len(tokens))]
 
 
-@pytest.mark.once
 def test_the_perplexity_of_pieces_is_per_word():
     subwords = Subwords.learn({"low": 5, "lower": 2, "slow": 2}, merges=3)
     vocabulary = subwords.vocabulary({"low": 5, "lower": 2, "slow": 2})
@@ -204,6 +195,7 @@ def test_the_perplexity_of_pieces_is_per_word():
     assert sum(row["surprisal"] for row in rows) == pytest.approx(-record["log_prob"] / math.log(2), abs=1e-4)
 
 
+@pytest.mark.each_backend
 def test_unknown_words_are_read_by_their_bytes():
     model, codec = system("CNN"), TextCodec(Vocabulary(WORDS, range(len(WORDS), 0, -1)))
     closed, opened = TextModel(model, codec), TextModel(model, codec, open_vocabulary=True)
@@ -219,6 +211,7 @@ def test_unknown_words_are_read_by_their_bytes():
 
 
 @pytest.mark.parametrize("chunk", [7, 20, 8192])
+@pytest.mark.each_backend
 def test_the_nearest_words_of_a_model_of_ids(text, monkeypatch, chunk):
     """The vectors are in bands, computed in chunks, with the projections."""
     monkeypatch.setattr(nearest, "CHUNK", chunk)
@@ -233,7 +226,6 @@ def test_the_nearest_words_of_a_model_of_ids(text, monkeypatch, chunk):
     assert text.neighbors("word1", 2) == text.neighbors(["word1"], 2)[0] and text.neighbors([]) == []
 
 
-@pytest.mark.once
 def test_a_run_folder_is_loaded(text, tmp_path):
     refused(keras_adaptive.load, tmp_path, match=r"holds no run \(vocabulary.txt is missing\)")
     text.vocabulary.save(tmp_path / "vocabulary.txt")
@@ -249,7 +241,6 @@ def test_a_run_folder_is_loaded(text, tmp_path):
     refused(keras_adaptive.load, tmp_path, match=match)
 
 
-@pytest.mark.once
 def test_an_empty_path_and_a_path_of_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("saved_model.pb").write_bytes(b"")
@@ -274,7 +265,6 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-@pytest.mark.once
 def test_bad_input_is_refused_in_one_line(text, name):
     call, message = BAD[name]
     assert len(refused(call, text, match=message)) < 300

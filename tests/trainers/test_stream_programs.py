@@ -20,6 +20,9 @@ from trainers.experiments import checks
 from trainers.experiments.parts import PARTS, Part
 from trainers.experiments.run_folder import RunFolder
 
+pytestmark = pytest.mark.once
+
+
 ROWS = 4
 MODEL = ["--input=word", "--output=softmax", "--notie_words", "--body=toy", "--dim=8", "--dropout=0.3"]
 STREAMS = ["--batching=streams", "--bptt=5", f"--batch_size={ROWS}"]  # few lengths to compile
@@ -47,7 +50,6 @@ def trained(corpus, tmp_path_factory):
     return run_dir
 
 
-@pytest.mark.once
 def test_the_rate_of_an_update_follows_its_length(trained, corpus):
     batches = StreamBatches(load_corpus(corpus).tokens("train"), 5, ROWS, seed=1)
     factors = np.array([batches.rate_factor(t) for t in range(24)])
@@ -57,6 +59,7 @@ def test_the_rate_of_an_update_follows_its_length(trained, corpus):
     assert len(batches) < 24 and factors.max() > 2  # an epoch ended within
 
 
+@pytest.mark.each_backend
 def test_a_stopped_run_ends_the_same(trained, corpus, tmp_path, capsys):
     """It has dropout and random lengths, and stops within an epoch of the text and within a validation."""
     arguments = [*FLAGS, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
@@ -70,6 +73,7 @@ def test_a_stopped_run_ends_the_same(trained, corpus, tmp_path, capsys):
     assert len(records(trained)) == 26
 
 
+@pytest.mark.each_backend
 def test_validation_and_evaluation_carry_the_state(trained, corpus, capsys):
     """Validation carries the state through each stream, and an evaluation through the text."""
     model, data = RunFolder(trained).model("last"), load_corpus(corpus)
@@ -89,7 +93,6 @@ def test_validation_and_evaluation_carry_the_state(trained, corpus, capsys):
     refused(evaluate, f"--run_dir={trained}", "--context=3", match=r"--context belongs to --blocks_of=tokens\|lines")
 
 
-@pytest.mark.once
 def test_an_analysis_carries_the_state_too(trained, tmp_path):
     expected = evaluated(trained)["loss"]
     call(analyze, "--contexts=0", "--lengths=8", "--batch_size=1", f"--output_dir={tmp_path}", trained)
@@ -111,13 +114,11 @@ def test_an_analysis_carries_the_state_too(trained, tmp_path):
         ),
     ],
 )
-@pytest.mark.once
 def test_bad_flags_leave_no_run_behind(corpus, tmp_path, arguments, message):
     refused(train, *FLAGS, *arguments, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run", match=message)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.once
 def test_streams_are_not_divided_among_replicas_in_part(monkeypatch):
     two, settings = SimpleNamespace(replicas=2), {"batch_size": 3, "micro_batches": 1}
     monkeypatch.setattr(checks, "FLAGS", SimpleNamespace(strategy="ddp"))
@@ -125,13 +126,11 @@ def test_streams_are_not_divided_among_replicas_in_part(monkeypatch):
     refused(checks.check_rows, two, settings, 3, match="a multiple of .* --strategy=ddp with 2 replicas")
 
 
-@pytest.mark.once
 def test_summary_counts_the_tokens_of_an_update(corpus, capsys):
     call(train, *FLAGS, "--summary", f"--data_dir={corpus}")
     assert "float32, 20 tokens at a time" in capsys.readouterr().out
 
 
-@pytest.mark.once
 def test_averages_are_validated_and_kept_as_the_best(corpus, tmp_path):
     """The rate makes validation worse at once, from the third validation on."""
     sgd = ["--optimizer=averaged_sgd", "--average_after=1", "--schedule=step_decay", "--max_rate=30", "--clip_norm=1"]

@@ -16,6 +16,9 @@ from tests.support.refusals import refused
 from tests.support.tiny import saved_and_loaded
 from tests.support.word_parts import outputs
 
+pytestmark = pytest.mark.once
+
+
 VOCABULARY, DIM, CUTOFFS = 20, 8, (5, 10)
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefghijkl", "ab", "ba", "é", "ca"]
 RANDOM = np.random.default_rng(0)
@@ -49,6 +52,7 @@ MODELS = {"sequential": sequential, "nested": nested, "subclassed": Subclassed}
 
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+@pytest.mark.each_backend
 def test_a_loss_of_probabilities_is_refused(make):
     """The error comes from compiled steps, too, in which JAX could lose weights. TensorFlow compiles one model."""
     layer = OUTPUTS["adaptive"]()
@@ -67,7 +71,6 @@ def test_a_loss_of_probabilities_is_refused(make):
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-@pytest.mark.once
 def test_every_output_is_protected(name):
     model = sequential(OUTPUTS[name]())
     model.compile("sgd", "crossentropy", run_eagerly=True)
@@ -85,7 +88,6 @@ WRONG = {
 }
 
 
-@pytest.mark.once
 def test_every_form_of_a_wrong_loss_is_refused():
     model = Subclassed(OUTPUTS["adaptive"]())
     for loss, targets in WRONG.values():
@@ -99,7 +101,6 @@ def test_every_form_of_a_wrong_loss_is_refused():
     refused(model.evaluate, HIDDEN, TARGETS, verbose=0, match=PROBABILITIES + "metrics=sparse_categorical_crossentropy")
 
 
-@pytest.mark.once
 def test_probabilities_made_of_log_probabilities_are_right():
     for after in (ops.exp, keras.layers.Softmax()):
         model = Subclassed(OUTPUTS["adaptive"](), after)
@@ -108,7 +109,6 @@ def test_probabilities_made_of_log_probabilities_are_right():
         np.testing.assert_allclose(model.evaluate(HIDDEN, TARGETS, verbose=0), expected, rtol=1e-5)
 
 
-@pytest.mark.once
 def test_each_output_of_a_model_has_its_own_loss(tmp_path):
     inputs = keras.Input((None, DIM))
     dense = keras.layers.Dense(VOCABULARY, activation="softmax", name="dense")(inputs)
@@ -121,7 +121,6 @@ def test_each_output_of_a_model_has_its_own_loss(tmp_path):
         refused(copy.fit, *data, verbose=0, match="`words` " + PROBABILITIES)
 
 
-@pytest.mark.once
 def test_losses_and_metrics_of_probabilities():
     wrong = {name for name, loss in losses(keras.losses) if reads_probabilities(loss)}
     crossentropies = {"BinaryCrossentropy", "CategoricalCrossentropy", "SparseCategoricalCrossentropy"}
@@ -149,6 +148,7 @@ def added(**kwargs):
     return model
 
 
+@pytest.mark.each_backend
 def test_sample_weights_that_would_be_ignored_are_refused():
     model, weights, message = added(), np.zeros(4, "float32"), "to the layer's argument `weights`, or use a `WordModel`"
     hidden = model.predict([HIDDEN, TARGETS], verbose=0)
@@ -161,13 +161,13 @@ def test_sample_weights_that_would_be_ignored_are_refused():
 
 
 @pytest.mark.parametrize("argument", [{"metrics": ["accuracy"]}, {"metrics": [metrics.Perplexity()]}, {"loss": LOGITS}])
-@pytest.mark.once
 def test_a_loss_and_metrics_of_hidden_states_are_refused(argument):
     model = added(**argument, run_eagerly=True)
     for targets in ({}, {"y": TARGETS}):
         refused(model.fit, [HIDDEN, TARGETS], **targets, verbose=0, match="use a `WordModel`, which reports")
 
 
+@pytest.mark.each_backend
 def test_targets_outside_the_vocabulary_give_nan_and_no_update():
     model, wrong = added(run_eagerly=BACKEND == "tensorflow"), TARGETS.copy()
     before = model.get_weights()

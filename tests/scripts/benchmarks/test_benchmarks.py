@@ -14,7 +14,7 @@ from tests.support import programs
 from tests.support.backends import BACKEND
 from tests.support.programs import call
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.once]
 
 WORDS = ["--vocabulary_size=2000", "--cutoffs=200"]
 BODY = ["--dim=32", "--num_blocks=1", "--ffn_dim=32", "--num_heads=2"]
@@ -59,6 +59,7 @@ def module_of(program):
 
 @pytest.mark.filterwarnings("default")  # the peers' own are not ours
 @pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.each_backend
 def test_it_runs_and_writes_its_figures(program, tmp_path, monkeypatch, forks):
     """Runs in this process, where the backend is chosen already, except for scaling, which starts processes."""
     monkeypatch.setattr(common, "SETTLE", 0)
@@ -75,7 +76,6 @@ def test_it_runs_and_writes_its_figures(program, tmp_path, monkeypatch, forks):
             assert 0 < time["low"] <= time["median"] <= time["high"]
 
 
-@pytest.mark.once
 def test_each_is_a_program_that_chooses_its_backend_itself():
     """No module that a benchmark imports at its top imports Keras."""
     modules = sorted({module_of(program) for program in PROGRAMS})
@@ -113,7 +113,6 @@ class Program:
     main = staticmethod(lambda: common.save((), seconds=1))
 
 
-@pytest.mark.once
 def test_results_in_the_repository_come_from_a_commit(repository, tmp_path_factory):
     results = repository / common.RESULTS / "time.json"
     for _ in range(2):  # results that are not committed yet do not count as changes
@@ -130,7 +129,6 @@ def test_results_in_the_repository_come_from_a_commit(repository, tmp_path_facto
     assert json.loads(outside.read_text())["machine"]["commit"] == f"{commit}-dirty"
 
 
-@pytest.mark.once
 def test_nothing_is_measured_that_could_not_be_written(repository):
     (repository / "new.py").write_text("a program that is not committed")
     code = f"import pathlib; from scripts.benchmarks import common; common.ROOT = pathlib.Path({str(repository)!r}); "
@@ -140,7 +138,6 @@ def test_nothing_is_measured_that_could_not_be_written(repository):
     assert "new.py has changes" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.once
 def test_functions_take_turns_and_the_first_turns_do_not_count():
     calls = []
     seconds = common.time_interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 2, warmup=1)
@@ -148,12 +145,10 @@ def test_functions_take_turns_and_the_first_turns_do_not_count():
     assert [len(seconds[name]) for name in "ab"] == [2, 2]
 
 
-@pytest.mark.once
 def test_the_functions_own_seconds():
     assert common.time_interleaved({"a": lambda: [1.0, 2.0]}, 2, warmup=0, timed=True) == {"a": [1.0, 2.0] * 2}
 
 
-@pytest.mark.once
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read as Linux tells it")
 def test_peak_bytes_sees_what_is_held_for_a_moment():
     size = 64 * 2**20

@@ -18,7 +18,8 @@ from tests.support.programs import ROOT, call, parsed
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.skipif(BACKEND == "tensorflow", reason="the command is for torch and JAX"),
-    pytest.mark.filterwarnings("default"),  # the peers' own are not ours
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.once,
 ]
 PROGRAMS = [name for name, part in on_gpu.PARTS.items() if part.program != "pytest"]
 IN_ITS_PROCESS = "training in float16"
@@ -28,7 +29,6 @@ RUN = RUN if BACKEND == "torch" else ["plain softmax of 50000 words"]  # JAX wou
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.once
 def test_each_part_is_a_program_with_these_flags(name):
     part = on_gpu.PARTS[name]
     with parsed(importlib.import_module(f"scripts.benchmarks.{part.program}"), *part.arguments) as rest:
@@ -36,6 +36,7 @@ def test_each_part_is_a_program_with_these_flags(name):
 
 
 @pytest.mark.parametrize("name", RUN)
+@pytest.mark.each_backend
 def test_parts_on_tiny_shapes_make_rows_of_tables(name, tmp_path, monkeypatch):
     monkeypatch.setattr(common, "SETTLE", 0)
     part = on_gpu.PARTS[name]
@@ -69,13 +70,11 @@ def rows_of(folder, monkeypatch, parts):
     return [row for table in tables for row in table().splitlines()[2:] if row.startswith("| GPU")]
 
 
-@pytest.mark.once
 def test_a_table_without_figures_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "RESULTS", tmp_path)
     assert TABLES["gpu_tests"]() == "Not measured yet.\n"
 
 
-@pytest.mark.once
 def test_an_error_is_a_row_of_its_table(tmp_path, monkeypatch):
     (row,) = rows_of(tmp_path, monkeypatch, {"loss in float32": {"error": "a | b", "log": "", "wall_seconds": 1}})
     assert "loss in float32: a \\| b |" in row
@@ -90,7 +89,6 @@ LINES = {
 }
 
 
-@pytest.mark.once
 def test_a_part_that_fails_does_not_end_the_others(tmp_path, monkeypatch):
     limits = {"works": 60, "fails": 60, "takes long": 0.5, "last": 60}
     parts = {name: on_gpu.Part("loss", (limit, limit), [name], [name]) for name, limit in limits.items()}
@@ -124,7 +122,6 @@ def test_c(): pass
 """
 
 
-@pytest.mark.once
 def test_results_of_tests_are_counted(tmp_path):
     (tmp_path / "test_sums.py").write_text(TESTS)
     # pytest names tests relative to its root, which would be a folder above a clone in the temporary folder
@@ -136,13 +133,11 @@ def test_results_of_tests_are_counted(tmp_path):
     assert [*failed] == ["test_sums::test_b"] and failed["test_sums::test_b"].startswith("assert 1 == 2")
 
 
-@pytest.mark.once
 def test_every_part_can_be_chosen():
     with parsed(on_gpu, f"--parts={','.join(on_gpu.PARTS)}"):
         assert on_gpu.FLAGS.parts == list(on_gpu.PARTS)
 
 
-@pytest.mark.once
 def test_the_command_adds_a_backend_to_the_file_of_the_device(tmp_path):
     script = ROOT / "scripts/benchmarks/on_gpu.sh"
     environment = {**os.environ, "PYTHON": sys.executable}
@@ -155,7 +150,6 @@ def test_the_command_adds_a_backend_to_the_file_of_the_device(tmp_path):
     assert all(Path(ROOT, path).exists() for path in on_gpu.TESTS)
 
 
-@pytest.mark.once
 def test_no_part_needs_tensorflow(tmp_path):
     """A whole step, in a process that cannot import TensorFlow."""
     part = on_gpu.PARTS[IN_ITS_PROCESS]
