@@ -90,7 +90,7 @@ PAPERS = [*EXACT, *OF_A_SIZE, *MILLIONS, *BILLIONS]
 def test_parameters_of_the_papers(name, capsys):
     size = [f"--vocabulary_size={OF_A_SIZE[name][0]}"] if name in OF_A_SIZE else []
     counts = summary(capsys, f"--flagfile={CONFIGS}/{name}.flags", *size)
-    assert sum(counts[part] for part in ("words in", "body", "words out")) == counts["all"]
+    assert sum(counts[part] for part in ("input", "body", "output")) == counts["all"]
     if name in MILLIONS:
         assert round(counts["all"] / 1e6, 1) == MILLIONS[name]
     elif name in BILLIONS:

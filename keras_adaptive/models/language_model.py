@@ -15,8 +15,7 @@ from keras_adaptive.models.prediction import Cache
 from keras_adaptive.models.reading import check_trained_length
 from keras_adaptive.models.stream_state import StreamState
 from keras_adaptive.models.training_step import PARTS, TrainingStep
-from keras_adaptive.ops.bands import count_outside
-from keras_adaptive.ops.word_ids import word_ids
+from keras_adaptive.ops.word_ids import count_outside, word_ids
 from keras_adaptive.typing import Tensor
 
 # Keras prints the config if it cannot find the classes of a file.

@@ -14,7 +14,7 @@ from keras_adaptive.backend.checks import check_finite, check_same_shape, non_fi
 from keras_adaptive.backend.compiled import compiled
 from keras_adaptive.models.checked_data import CheckedData, check_not_empty
 from keras_adaptive.models.reading import Reading, reading_of
-from keras_adaptive.ops.bands import check_ids
+from keras_adaptive.ops.word_ids import check_ids
 from keras_adaptive.special_words import PAD
 from keras_adaptive.typing import Tensor
 

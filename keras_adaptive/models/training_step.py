@@ -18,9 +18,9 @@ from keras_adaptive.layers.regularization.seeds import micro_batch
 from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.checked_data import CheckedData, check_data, checked, raise_if_outside
 from keras_adaptive.models.micro_batches import divided, joined
-from keras_adaptive.ops.bands import count_outside
 from keras_adaptive.ops.global_norm import clip_factor, global_norm, scaled
 from keras_adaptive.ops.token_weights import token_weights
+from keras_adaptive.ops.word_ids import count_outside
 from keras_adaptive.typing import Tensor
 
 OWN_METRICS = ("loss", "metrics", "weighted_metrics")

@@ -1,11 +1,8 @@
-"""Boundaries and dimensions of the bands (clusters) of a vocabulary, and checks of ids."""
+"""Boundaries and dimensions of the bands (clusters) of a vocabulary."""
 
 import operator
 
 import numpy as np
-from keras import ops
-
-from keras_adaptive.ops.word_ids import word_ids
 
 
 def band_boundaries(vocabulary_size, cutoffs):
@@ -61,29 +58,3 @@ def band_dimensions(dim, factor, bands):
             f"Received: dim={dim}, factor={factor}, which gives {dimensions}."
         )
     return dimensions
-
-
-def check_ids(ids, vocabulary_size, name="tokens"):
-    """Returns `ids`, of any shape, as an int32 array after checking on the host that all are in the vocabulary.
-
-    The message of the ValueError contains the `name` of the argument, the first id outside of it, and its place.
-    """
-    ids = np.asarray(ids)
-    if not np.issubdtype(ids.dtype, np.integer):
-        raise ValueError(f"`{name}` must be integers. Received: dtype={ids.dtype}.")
-    outside = (ids < 0) | (ids >= vocabulary_size)
-    if outside.any():
-        place = tuple(int(axis[0]) for axis in np.nonzero(outside))
-        raise ValueError(
-            f"`{name}` must be ids from 0 to {vocabulary_size - 1}: encode the text with the vocabulary of the model. "
-            f"Received: the id {ids[place]} at {place}."
-        )
-    return ids.astype("int32", copy=False)
-
-
-def count_outside(ids, vocabulary_size, weights=None):
-    """Returns the number of ids outside the vocabulary whose weight is not 0, a float32 scalar, on the device."""
-    outside = ops.convert_to_tensor(word_ids(ids, vocabulary_size)) < 0
-    if weights is not None:
-        outside = outside & (ops.convert_to_tensor(weights) != 0)
-    return ops.sum(ops.cast(outside, "float32"))

@@ -1,4 +1,4 @@
-"""Ids of words as int32, in which every id outside the vocabulary stays outside."""
+"""Ids of words as int32, in which every id outside the vocabulary stays outside, and checks of ids."""
 
 from typing import Any
 
@@ -38,3 +38,29 @@ def word_ids(ids: Any, vocabulary_size: int) -> Tensor:
     else:
         ids = ops.cast(ids, "int64" if dtype in WIDE else "int32")  # large unsigned numbers become negative
     return ops.cast(ops.where((ids >= 0) & (ids < vocabulary_size), ids, -1), "int32")
+
+
+def check_ids(ids, vocabulary_size, name="tokens"):
+    """Returns `ids`, of any shape, as an int32 array after checking on the host that all are in the vocabulary.
+
+    The message of the ValueError contains the `name` of the argument, the first id outside of it, and its place.
+    """
+    ids = np.asarray(ids)
+    if not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(f"`{name}` must be integers. Received: dtype={ids.dtype}.")
+    outside = (ids < 0) | (ids >= vocabulary_size)
+    if outside.any():
+        place = tuple(int(axis[0]) for axis in np.nonzero(outside))
+        raise ValueError(
+            f"`{name}` must be ids from 0 to {vocabulary_size - 1}: encode the text with the vocabulary of the model. "
+            f"Received: the id {ids[place]} at {place}."
+        )
+    return ids.astype("int32", copy=False)
+
+
+def count_outside(ids, vocabulary_size, weights=None):
+    """Returns the number of ids outside the vocabulary whose weight is not 0, a float32 scalar, on the device."""
+    outside = ops.convert_to_tensor(word_ids(ids, vocabulary_size)) < 0
+    if weights is not None:
+        outside = outside & (ops.convert_to_tensor(weights) != 0)
+    return ops.sum(ops.cast(outside, "float32"))

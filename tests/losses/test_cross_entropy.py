@@ -128,3 +128,7 @@ def test_wrong_arguments():
     refused(CrossEntropy, soft_cap=0.0, match="`soft_cap` must be positive: pass None")
     noise = ImportanceSampling(4)
     refused(AdaptiveSoftmax, 20, (5,), loss=noise, match=r"needs a softmax without tails: pass cutoffs=\(\)")
+    refused(
+        CharLSTMSoftmax, ["a"], units=3, char_dim=3, loss=noise, match="`loss` of a CharLSTMSoftmax must be a RowLoss"
+    )
+    refused(AdaptiveSoftmax, 20, (), loss="nce", match="must be a RowLoss or a SampledLoss. Received: loss='nce'")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
-from keras_adaptive.ops.bands import band_boundaries, band_dimensions, check_ids, count_outside
+from keras_adaptive.ops.bands import band_boundaries, band_dimensions
 from tests.support.refusals import refused
 
 pytestmark = pytest.mark.once
@@ -40,10 +40,6 @@ REFUSED = [
     (band_boundaries, (1_000, (20, float("inf"))), "a sequence of integers"),
     (band_dimensions, (8, 4, 3), r"at least 1.* Received: dim=8, factor=4, which gives \(8, 2, 0\)"),
     (band_dimensions, (8, 0.5, 3), "`factor` must be at least 1"),
-    (check_ids, ([[0, 10]], 10, "targets"), r"`targets` must be ids from 0 to 9: .* Received: the id 10 at \(0, 1\)"),
-    (check_ids, ([[0, 1], [-1, 0]], 10, "targets"), r"Received: the id -1 at \(1, 0\)"),
-    (check_ids, ([[0.5]], 10, "targets"), "`targets` must be integers. Received: dtype=float64"),
-    (check_ids, ([[2**40]], 10, "targets"), "Received: the id 1099511627776"),
 ]
 
 
@@ -70,15 +66,3 @@ def test_dimensions_shrink_and_are_rounded_down():
     assert band_dimensions(10, 3, 3) == (10, 3, 1)
     assert band_dimensions(10, 1.5, 3) == (10, 6, 4)
     assert band_dimensions(8, 1, 2) == (8, 8)
-
-
-def test_ids_are_returned_as_int32():
-    ids = check_ids([[0, 9], [3, 4]], 10)
-    assert ids.dtype == "int32"
-    np.testing.assert_array_equal(ids, [[0, 9], [3, 4]])
-
-
-def test_ids_outside_the_vocabulary_count_if_they_have_a_weight():
-    ids, weights = np.array([-1, 5, 7, 4, 6], "int32"), np.array([0.5, 1.0, 0.0, 2.0, 1.0], "float32")
-    assert float(count_outside(ids, 5, weights)) == 3.0
-    assert float(count_outside(ids, 5)) == 4.0

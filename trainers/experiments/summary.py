@@ -12,7 +12,8 @@ from keras_adaptive.data import SPECIAL_WORDS, Vocabulary
 
 def print_summary(model, optimizer, batch_size, length, micro_batches):
     """Prints the parameters of each part and the estimated memory of an update, whose rows have `length` tokens."""
-    for name, count in parameters(model).items():
+    counts = parameters(model)
+    for name, count in {**counts, "all": sum(counts.values())}.items():
         print(f"{name:20} {count:15,}")
     tokens = batch_size * length // micro_batches
     print(f"\nEstimated memory of training, {model.dtype_policy.name}, {tokens:,} tokens at a time:")
@@ -29,13 +30,13 @@ def stand_in(size):
 
 def parameters(model):
     """Returns `{part: number}` in the order of the model. Shared variables are counted in the first part."""
-    parts = {"words in": model.word_input, "body": model.body, "words out": model.word_output}
+    parts = {"input": model.word_input, "body": model.body, "output": model.word_output}
     counted, counts = set(), {}
     for name, part in parts.items():
         new = [variable for variable in part.trainable_variables if id(variable) not in counted]
         counted.update(map(id, new))
         counts[name] = number_of_values(new)
-    return {**counts, "all": sum(counts.values())}
+    return counts
 
 
 def memory(model, optimizer, tokens, length, micro_batches):
@@ -43,7 +44,7 @@ def memory(model, optimizer, tokens, length, micro_batches):
 
     The logits of a chunk, their exponentials and their gradients are held at the same time, in float32.
     """
-    weights = 4 * parameters(model)["all"]
+    weights = 4 * sum(parameters(model).values())
     size = 4 if model.dtype_policy.compute_dtype == "float32" else 2
     return {
         "weights": weights,

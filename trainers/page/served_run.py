@@ -102,8 +102,7 @@ class ServedRun:
     @functools.cached_property
     def parameters(self):
         """Number of weights of each part of the model."""
-        counts = summary.parameters(self.trained)
-        return {"input": counts["words in"], "body": counts["body"], "output": counts["words out"]}
+        return summary.parameters(self.trained)
 
     @functools.cached_property
     def example(self):

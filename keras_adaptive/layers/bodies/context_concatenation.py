@@ -9,7 +9,7 @@ from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.layer_normalization import LayerNormalization
-from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, in_training
 from keras_adaptive.ops.context.product import context_product
 from keras_adaptive.typing import Shape, Tensor
 
@@ -142,7 +142,7 @@ class ContextConcatenation(Mixer):
             or `None` without global blocks, and the state after these tokens, or `None` if `state` is `None`.
         """
         branch, total, global_sum, state = self._branches(x, state)
-        y = total + drop_in_training(self._drop, branch, training)
+        y = total + in_training(self._drop, branch, training)
         return y if self.norm is None else self.norm(y), global_sum, state
 
     def _branches(self, x, state):

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.layers.initializers import fan_in_uniform, open_forget_gates
-from keras_adaptive.layers.regularization.seeded_dropout import drop_in_training
+from keras_adaptive.layers.regularization.seeded_dropout import in_training
 from keras_adaptive.layers.regularization.weight_drop import WeightDrop
 from keras_adaptive.ops.recurrence import lstm
 from keras_adaptive.typing import Shape, Tensor
@@ -56,7 +56,7 @@ class LSTMLayer(keras.layers.Layer):
     def step(self, x: Tensor, state: Any, training: bool | None = False) -> tuple[Tensor, Any]:
         """Returns `(y, state)` for the next tokens, as `Body.step` does."""
         cast = lambda variable: ops.cast(variable, self.compute_dtype)  # noqa: E731
-        recurrent_kernel = drop_in_training(self._drop, cast(self.recurrent_kernel), training)
+        recurrent_kernel = in_training(self._drop, cast(self.recurrent_kernel), training)
         projection = None if self.projection is None else cast(self.projection)
         h, c = state
         y, h, c = lstm(x, cast(self.kernel), recurrent_kernel, cast(self.bias), h, c, projection)

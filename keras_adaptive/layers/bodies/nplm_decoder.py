@@ -7,7 +7,7 @@ from keras_adaptive.backend.checks import check_number_of_layers, check_positive
 from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.bodies.context_concatenation import ContextConcatenation
 from keras_adaptive.layers.bodies.transformer_block import TransformerBlock
-from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, in_training
 from keras_adaptive.typing import Shape, Tensor
 
 
@@ -115,7 +115,7 @@ class NPLMDecoder(Body):
         return self._run(x, state, training)
 
     def _run(self, x, state, training):
-        x = drop_in_training(self._drop, ops.cast(x, self.compute_dtype) * self._dim**0.5, training)
+        x = in_training(self._drop, ops.cast(x, self.compute_dtype) * self._dim**0.5, training)
         x, global_sum, state = self.concatenation.mix(x, state, training)
         for block in self.blocks:
             x = block(x, training=training)

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.layers.initializers import fan_in_uniform
-from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, in_training
 from keras_adaptive.layers.regularization.weight_drop import WeightDrop
 from keras_adaptive.ops.recurrence import forget_mult
 from keras_adaptive.typing import Shape, Tensor
@@ -76,14 +76,14 @@ class QRNNLayer(keras.layers.Layer):
         z, f, o = ops.split(self._linear(source, training), 3, axis=-1)
         z, f = ops.tanh(ops.cast(z, "float32")), ops.sigmoid(ops.cast(f, "float32"))
         if self.zoneout:
-            f = (1 - self.zoneout) * drop_in_training(self._drop_updates, f, training)  # dropout scales kept values
+            f = (1 - self.zoneout) * in_training(self._drop_updates, f, training)  # dropout scales kept values
         cells = forget_mult(z, f, cells)  # (batch, steps, units)
         return ops.sigmoid(o) * ops.cast(cells, x.dtype), (cells[:, -1], *last)
 
     def _linear(self, source, training):
         """Returns source·kernel + bias with all positions as one matrix, as `FlatDense` does."""
         kernel, bias = (ops.cast(variable, self.compute_dtype) for variable in (self.kernel, self.bias))
-        kernel = drop_in_training(self._drop_weights, kernel, training)
+        kernel = in_training(self._drop_weights, kernel, training)
         sums = ops.matmul(ops.reshape(source, [-1, source.shape[-1]]), kernel) + bias
         return ops.reshape(sums, (*ops.shape(source)[:-1], bias.shape[0]))
 

@@ -8,7 +8,7 @@ from keras_adaptive.backend.checks import check_number_of_layers, check_positive
 from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.bodies.recurrent_dropout import RecurrentDropout
 from keras_adaptive.layers.regularization.activation_regularization import ActivationRegularization
-from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, in_training
 from keras_adaptive.layers.regularization.temporal_activation_regularization import TemporalActivationRegularization
 from keras_adaptive.layers.regularization.variational_dropout import VariationalDropout
 from keras_adaptive.typing import Shape, Tensor
@@ -76,12 +76,12 @@ class RecurrentDecoder(Body):
             check_same_shape(tensor, (x.shape[0], *tensor.shape[1:]), "state", f"a batch of {x.shape[0]} rows")
         y, new_states = ops.cast(x, self.compute_dtype), []
         for number, (layer, layer_state) in enumerate(zip(self.recurrent_layers, state)):
-            y = drop_in_training(self._drop_between if number else self._drop_input, y, training)
+            y = in_training(self._drop_between if number else self._drop_input, y, training)
             y, layer_state = layer.step(y, layer_state, training)
             new_states.append(layer_state)
-        y = drop_in_training(self._penalize_changes, y, training)
-        y = drop_in_training(self._drop_output, y, training)
-        return drop_in_training(self._penalize_activations, y, training), new_states
+        y = in_training(self._penalize_changes, y, training)
+        y = in_training(self._drop_output, y, training)
+        return in_training(self._penalize_activations, y, training), new_states
 
     def activations_per_token(self, length: int) -> int:
         """Returns the sum over the layers, plus their outputs after dropout."""

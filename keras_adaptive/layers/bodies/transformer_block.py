@@ -7,7 +7,7 @@ from keras_adaptive.layers.bodies.mixer import Mixer
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.layer_normalization import LayerNormalization
-from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, in_training
 from keras_adaptive.ops.relu import relu
 from keras_adaptive.typing import Shape, Tensor
 
@@ -122,12 +122,12 @@ class TransformerBlock(keras.layers.Layer):
         return self._feed_forward(x, training), state
 
     def _add_mixed(self, x, mixed, training):
-        return self._norm_after(self.attention_norm, x + drop_in_training(self._drop, mixed, training))
+        return self._norm_after(self.attention_norm, x + in_training(self._drop, mixed, training))
 
     def _feed_forward(self, x, training):
         inner = self.ffn_in(self._norm_before(self.ffn_norm, x))  # (batch, length, ffn_dim)
-        branch = self.ffn_out(drop_in_training(self._drop_activation, inner, training))
-        return self._norm_after(self.ffn_norm, x + drop_in_training(self._drop, branch, training))
+        branch = self.ffn_out(in_training(self._drop_activation, inner, training))
+        return self._norm_after(self.ffn_norm, x + in_training(self._drop, branch, training))
 
     def _norm_before(self, norm, x):
         return norm(x) if self.normalize_first else x

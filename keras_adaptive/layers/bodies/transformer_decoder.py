@@ -9,7 +9,7 @@ from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.layer_normalization import LayerNormalization
-from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, drop_in_training
+from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, in_training
 from keras_adaptive.typing import Shape, Tensor
 
 
@@ -143,7 +143,7 @@ class TransformerDecoder(Body):
         x = x if self.projection is None else self.projection(x)
         x = x if self.positions is None else self.positions(x, start=position)
         x = x if self.input_norm is None else self.input_norm(x)
-        return drop_in_training(self._drop, x, training)
+        return in_training(self._drop, x, training)
 
     def _leave(self, x):
         x = x if self.final_norm is None else self.final_norm(x)

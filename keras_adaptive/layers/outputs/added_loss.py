@@ -11,7 +11,7 @@ from keras_adaptive.backend.replicas import (
     replica_count,
     sum_over_replicas,
 )
-from keras_adaptive.ops.bands import count_outside
+from keras_adaptive.ops.word_ids import count_outside
 from keras_adaptive.typing import Tensor
 
 

@@ -35,6 +35,9 @@ class Output(Sampling, keras.layers.Layer):
         loss: What training minimizes, by default the cross-entropy: a `losses.RowLoss`, such as `CrossEntropy` with
             label smoothing. Optional.
 
+    Raises:
+        ValueError: If `loss` is of another class.
+
     Attributes:
         vocabulary_size: Number of classes.
         boundaries: Tuple of the first id of every band, followed by `vocabulary_size`; `(0, vocabulary_size)` without
@@ -45,6 +48,7 @@ class Output(Sampling, keras.layers.Layer):
         row_variables: List of the variables, tied ones included, that training reads through `take_rows` only.
             Optimizers such as Adagrad then update only the rows that were read.
         num_samples: Number of noise words per update, 0 if training uses none.
+        loss_classes: Tuple of the base classes of the losses that the layer takes.
         tied_to: The `Input` whose tables the layer shares, or `None`.
 
     Call arguments:
@@ -80,9 +84,13 @@ class Output(Sampling, keras.layers.Layer):
     row_variables: Sequence[Tensor] = ()
     bias: Tensor | None = None
     num_samples: int = 0
+    loss_classes: tuple[type, ...] = (RowLoss,)
 
     def __init__(self, *, loss: RowLoss | SampledLoss | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        if loss is not None and not isinstance(loss, self.loss_classes):
+            names = " or a ".join(one.__name__ for one in self.loss_classes)
+            raise ValueError(f"The `loss` of a {type(self).__name__} must be a {names}. Received: loss={loss!r}.")
         self.loss = loss
         self.autocast = False  # Keras would round targets and weights to the compute dtype
         self.supports_masking = True

@@ -48,6 +48,8 @@ class Softmax(Output):
     (2, 8, 100)
     """
 
+    loss_classes = (RowLoss, SampledLoss)
+
     def __init__(
         self,
         vocabulary_size: int,

@@ -64,6 +64,6 @@ class SeededDropout(keras.layers.Layer):
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}
 
 
-def drop_in_training(layer, x, training):
+def in_training(layer, x, training):
     """Returns `layer(x)` in training and `x` otherwise, which saves a Keras call in each step of generation."""
     return layer(x, training=True) if training else x

@@ -294,9 +294,9 @@ def test_tied_words_of_one_table_and_biases():
     plain = Experiment.of_arguments([*sizes, "--output=softmax"]).model(words(40))
     for model in (adaptive, plain):
         assert model.word_output.tied_to is model.word_input
-        assert summary.parameters(model)["words in"] == 40 * 16
-    assert summary.parameters(adaptive)["words out"] == 40 + 2 * 16 + 2  # biases, class vectors and their biases
-    assert summary.parameters(plain)["words out"] == 40
+        assert summary.parameters(model)["input"] == 40 * 16
+    assert summary.parameters(adaptive)["output"] == 40 + 2 * 16 + 2  # biases, class vectors and their biases
+    assert summary.parameters(plain)["output"] == 40
     assert adaptive.word_output.logits_in_training(64) == 20 * default_chunk_rows(64, 20, 16)
 
 

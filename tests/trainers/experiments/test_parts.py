@@ -118,7 +118,7 @@ def test_outputs_of_characters_are_those_of_the_settings():
     assert isinstance(output, CharCNNSoftmax) and output.num_samples == 5 and output.corrections.shape == (40, 2)
     assert output.char_cnn.table.shape == model.word_input.table.shape == (259, 3)
     assert isinstance(output.loss, NCE) and output.char_cnn.output_dim == 8 and output.char_cnn.filters == (2, 3)
-    assert summary.parameters(model)["words out"] == output.count_params()
+    assert summary.parameters(model)["output"] == output.count_params()
     output = make([*sizes, "--input=word", "--output=char_lstm", "--output_units=4"]).word_output
     assert isinstance(output, CharLSTMSoftmax) and output.kernel.shape == (8 + 3, 16)
 

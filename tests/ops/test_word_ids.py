@@ -6,8 +6,9 @@ import pytest
 from keras import ops
 
 from keras_adaptive.layers import AdaptiveSoftmax, WordEmbedding
-from keras_adaptive.ops.word_ids import word_ids
+from keras_adaptive.ops.word_ids import check_ids, count_outside, word_ids
 from tests.support.backends import BACKEND, numpy, runner
+from tests.support.refusals import refused
 from tests.support.weights import built
 from tests.support.word_parts import inputs, outputs
 
@@ -92,3 +93,31 @@ def test_what_is_outside_stays_outside(dtype):
         found = word_ids(ops.convert_to_tensor(ids), 600)
         assert keras.backend.standardize_dtype(found.dtype) == "int32"
         np.testing.assert_array_equal(numpy(found), expected)
+
+
+@pytest.mark.once
+def test_ids_are_returned_as_int32():
+    ids = check_ids([[0, 9], [3, 4]], 10)
+    assert ids.dtype == "int32"
+    np.testing.assert_array_equal(ids, [[0, 9], [3, 4]])
+
+
+@pytest.mark.once
+def test_ids_outside_the_vocabulary_count_if_they_have_a_weight():
+    ids, weights = np.array([-1, 5, 7, 4, 6], "int32"), np.array([0.5, 1.0, 0.0, 2.0, 1.0], "float32")
+    assert float(count_outside(ids, 5, weights)) == 3.0
+    assert float(count_outside(ids, 5)) == 4.0
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "ids, message",
+    [
+        ([[0, 10]], r"`targets` must be ids from 0 to 9: .* Received: the id 10 at \(0, 1\)"),
+        ([[0, 1], [-1, 0]], r"Received: the id -1 at \(1, 0\)"),
+        ([[0.5]], "`targets` must be integers. Received: dtype=float64"),
+        ([[2**40]], "Received: the id 1099511627776"),
+    ],
+)
+def test_ids_outside_are_refused(ids, message):
+    refused(check_ids, ids, 10, "targets", match=message)
