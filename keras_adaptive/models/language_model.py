@@ -159,17 +159,12 @@ class LanguageModel(TrainingStep, Generation):
         """Configures training as `keras.Model.compile` does; the model has its own loss and metrics.
 
         Args:
-            optimizer: Any Keras optimizer. Its `global_clipnorm` bounds the norm of the gradient of the whole update.
-                `Adagrad`, `SGD` without momentum and `LazyAdam` update only the rows of word tables that a batch reads,
-                if the model reads the tables by rows. With all other optimizers every update may change every row.
-            micro_batches: Number of equal parts in which a batch of `fit` is computed to save memory (gradient
-                accumulation). It must divide the batch.
+            optimizer, micro_batches, **kwargs: As in `WordModel.compile`.
             stream_rows: Number of rows of a batch, over all replicas, if each row continues the text of the same row
                 of the previous batch (truncated back-propagation through time). The model then carries the body's
                 state from batch to batch, in separate variables for `fit` and `evaluate`.
             clip_parts: Names of the parts whose gradients `global_clipnorm` bounds by one common norm: some of
                 `word_input`, `body` and `word_output`. The gradients of the other parts are not clipped.
-            **kwargs: Other arguments of `keras.Model.compile`: `jit_compile`, `run_eagerly`, `steps_per_execution`.
 
         Raises:
             ValueError: If a loss or metrics are given, the optimizer accumulates gradients itself, `clip_parts` is
