@@ -35,9 +35,6 @@ class Output(Sampling, keras.layers.Layer):
         loss: What training minimizes, by default the cross-entropy: a `losses.RowLoss`, such as `CrossEntropy` with
             label smoothing. Optional.
 
-    Raises:
-        ValueError: If `loss` is of another class.
-
     Attributes:
         vocabulary_size: Number of classes.
         boundaries: Tuple of the first id of every band, followed by `vocabulary_size`; `(0, vocabulary_size)` without
@@ -64,6 +61,9 @@ class Output(Sampling, keras.layers.Layer):
     `from_logits=True`; losses of probabilities are errors. With targets, masked ones (by the masks of Keras on `hidden`
     and `targets`) have weight 0, and others outside the vocabulary make the loss NaN, without a gradient. Keras ignores
     `sample_weight` and `metrics` then, so they are errors: pass `weights`, or use `keras_adaptive.models.WordModel`.
+
+    Raises:
+        ValueError: If `loss` is of another class.
 
     Example:
 
