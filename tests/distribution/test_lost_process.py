@@ -11,11 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from keras_adaptive import distribution
-from keras_adaptive.data import prepare
 from scripts.benchmarks.virtual_devices import environments
 from tests.support.backends import BACKEND
 from tests.support.programs import ROOT, run
-from tests.support.text import write_zipf
+from tests.support.text import prepared, write_zipf
 from trainers import train
 
 pytestmark = pytest.mark.once
@@ -78,8 +77,7 @@ def test_a_process_that_never_arrives_is_lost_too(strategy, expected, monkeypatc
 @pytest.mark.skipif(BACKEND != "torch", reason="launches a process of torch")
 @pytest.mark.processes
 def test_a_process_whose_other_is_never_started(tmp_path):
-    write_zipf(tmp_path, words=80, lengths=(61, 11, 3))
-    corpus = prepare(tmp_path, tmp_path / "corpus", min_count=1).data_dir
+    corpus = prepared(write_zipf(tmp_path, words=80, lengths=(61, 11, 3))).data_dir
     flags = [f"--data_dir={corpus}", f"--run_dir={tmp_path}/run", "--notensorboard", "--length=8"]
     done = run("-m", "trainers.train", *flags, "--strategy=ddp", "--timeout=3", **environments("torch", 2)[0])
     assert done.returncode == 75
@@ -97,8 +95,7 @@ LOSSES = {  # what happens to the second of two processes, the --timeout, and wh
 @pytest.mark.processes
 def test_a_process_whose_other_is(name, tmp_path):
     sent, timeout, message = LOSSES[name]
-    write_zipf(tmp_path, words=80, lengths=(61, 11, 3))
-    corpus, log = prepare(tmp_path, tmp_path / "corpus", min_count=1).data_dir, tmp_path / "run" / "log.jsonl"
+    corpus, log = prepared(write_zipf(tmp_path, words=80, lengths=(61, 11, 3))).data_dir, tmp_path / "run" / "log.jsonl"
     sizes = "--dim=8 --num_heads=1 --ffn_dim=8 --num_blocks=1 --cutoffs=20 --length=8 --batch_size=4 --log_every=1"
     training = f"--updates=1000000 --evaluate_every=1000000 --notensorboard --strategy=ddp --timeout={timeout}"
     paths = [f"--data_dir={corpus}", f"--run_dir={log.parent}"]
@@ -124,9 +121,8 @@ def test_a_process_whose_other_is(name, tmp_path):
 
 @pytest.mark.parametrize("error", OTHERS, ids=str)
 def test_other_errors_stay(error):
-    with pytest.raises(type(error), match=re.escape(str(error))):
-        with train.all_processes(True):
-            raise error
+    with pytest.raises(type(error), match=re.escape(str(error))), train.all_processes(True):
+        raise error
 
 
 ENDS = [("0", 0), ("1", 0), ("2", 0), ("75", 1), ("130", 1), ("134", 1), ("137", 1), ("143", 1), ("1 75", 0)]

@@ -3,13 +3,14 @@
 import functools
 import json
 import sys
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 
 from keras_adaptive import distribution
-from keras_adaptive.data import load_corpus, prepare
+from keras_adaptive.data import load_corpus
 from keras_adaptive.distribution import data_parallel
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, Input, WordEmbedding
 from keras_adaptive.models import LanguageModel, transformer
@@ -18,7 +19,9 @@ from tests.support import replicas
 from tests.support.backends import BACKEND
 from tests.support.processes import forked
 from tests.support.programs import call
-from tests.support.text import write_zipf
+from tests.support.refusals import refused
+from tests.support.runs import assert_same_runs, records
+from tests.support.text import prepared, write_zipf
 from tests.support.tiny import language_model
 from trainers import train
 from trainers.experiments import checks
@@ -147,16 +150,9 @@ def test_word_tables_are_shared_out(case, one_device):
         assert [rows * max(model_devices, 1) for rows in one["rows"]] == one_device["rows"]
 
 
-def text(folder):
-    """A corpus of 75 lines of made-up words."""
-    write_zipf(folder, words=80, lengths=(61, 11, 3))
-    return prepare(folder, folder / "corpus", min_count=1).data_dir
-
-
-def log(run_dir):
-    times = ("seconds", "tokens_per_second", "hours_left")
-    records = [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
-    return [{name: one[name] for name in one if name not in times} for one in records]
+def corpus(folder):
+    """Returns the folder of a corpus of 75 lines of made-up words."""
+    return prepared(write_zipf(folder, words=80, lengths=(61, 11, 3))).data_dir
 
 
 def test_a_training_that_was_stopped_in_one_process_goes_on_bit_for_bit(tmp_path, capsys):
@@ -164,17 +160,14 @@ def test_a_training_that_was_stopped_in_one_process_goes_on_bit_for_bit(tmp_path
     name, processes, devices, *_ = next(case for case in CASES if case[1] > 1)  # which must read and write in step
     sizes = "--dim=16 --num_heads=2 --ffn_dim=32 --num_blocks=1 --cutoffs=20 --length=8 --batch_size=4 --dropout=0.3"
     training = "--updates=16 --evaluate_every=16 --log_every=8 --save_every=9 --notensorboard --momentum=0.9"
-    corpus = text(tmp_path)
-    flags = [*sizes.split(), *training.split(), f"--data_dir={corpus}"]
+    data_dir = corpus(tmp_path)
+    flags = [*sizes.split(), *training.split(), f"--data_dir={data_dir}"]
     launch(processes, "tests.support.stopped_training", devices, tmp_path, f"--strategy={name}", *flags)
     runs = [tmp_path / run for run in ("whole", "stopped")]
-    assert log(runs[0]) == log(runs[1])
-    files = [np.load(run / "checkpoints" / "update_0000000016.npz") for run in runs]
-    assert files[0].files == files[1].files
-    for array in set(files[0].files) - {"state"}:
-        np.testing.assert_array_equal(files[0][array], files[1][array])
-    tokens = load_corpus(corpus).tokens("train")
-    assert log(runs[0])[-1]["tokens"] == len(tokens) == 61 * 8  # in 16 batches of up to 32
+    assert_same_runs(*runs)
+    assert (runs[0] / "checkpoints" / "update_0000000016.npz").exists()
+    tokens = load_corpus(data_dir).tokens("train")
+    assert records(runs[0])[-1]["tokens"] == len(tokens) == 61 * 8  # in 16 batches of up to 32
     call(train, *flags, "--micro_batches=2", f"--run_dir={runs[0]}")
     assert "Continuing" in capsys.readouterr().out
 
@@ -195,54 +188,36 @@ def test_no_row_is_left_out_or_counted_twice():
     assert strategy(1).local_batch(batch) is batch
 
 
-@pytest.mark.parametrize("name", distribution.BACKENDS)
-def test_a_strategy_of_another_backend_is_named(name):
-    if distribution.BACKENDS[name] == BACKEND:
-        pytest.skip("its own")
-    with pytest.raises(ValueError, match=f"'{name}' belongs to {distribution.BACKENDS[name]}: run with KERAS_BACKEND="):
-        distribution.start(name)
+ALONE = "one of several processes, which would train independently"
+TF_CONFIG = '{"cluster": {"worker": ["a:1"%s]}, "task": {"type": "worker", "index": 1}}'
+NO_CONFIG = "needs TF_CONFIG in the environment of every process: set it to"
+REFUSED = {  # variables of the environment, arguments of `start`, and the message
+    "tensorflow": [
+        ({"TF_CONFIG": TF_CONFIG % ', "b:1"'}, ("none",), ALONE),
+        ({}, ("multiworker",), NO_CONFIG),
+        ({"TF_CONFIG": TF_CONFIG % ""}, ("multiworker",), NO_CONFIG),
+    ],
+    "jax": [
+        ({"KERAS_DISTRIBUTION_NUM_PROCESSES": "2"}, ("none",), ALONE),
+        ({}, ("model_parallel", 3), "groups of devices that divide all of them. Received: groups of 3, 1 devices"),
+    ],
+    "torch": [
+        ({"WORLD_SIZE": "2"}, ("none",), ALONE),
+        ({}, ("ddp",), "launch the processes with `torchrun --nproc_per_node=DEVICES -m"),
+    ],
+}[BACKEND]
+REFUSED.append(({}, ("mirored",), "must be one of .*'none', 'mirrored'.* Received: 'mirored'"))
+OTHERS = [(name, backend) for name, backend in distribution.BACKENDS.items() if backend != BACKEND]
+REFUSED += [({}, (name,), f"'{name}' belongs to {backend}: run with KERAS_BACKEND=") for name, backend in OTHERS]
 
 
-@pytest.mark.once
-def test_an_unknown_strategy_is_named():
-    with pytest.raises(ValueError, match="must be one of .*'none', 'mirrored'.* Received: 'mirored'"):
-        distribution.start("mirored")
-
-
-LAUNCHERS = {
-    "tensorflow": ("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}'),
-    "jax": ("KERAS_DISTRIBUTION_NUM_PROCESSES", "2"),
-    "torch": ("WORLD_SIZE", "2"),
-}
-
-
-def test_processes_that_were_launched_together_do_not_train_alone(monkeypatch):
-    monkeypatch.setenv(*LAUNCHERS[BACKEND])
-    with pytest.raises(ValueError, match="one of several processes, which would train independently"):
-        distribution.start("none")
-
-
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="a strategy of TensorFlow")
-@pytest.mark.parametrize("config", [None, '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}'])
-def test_multiworker_needs_tf_config(monkeypatch, config):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    if config:
-        monkeypatch.setenv("TF_CONFIG", config)
-    with pytest.raises(ValueError, match="needs TF_CONFIG in the environment of every process: set it to"):
-        distribution.start("multiworker")
-
-
-@pytest.mark.skipif(BACKEND != "torch", reason="a strategy of torch")
-def test_ddp_needs_torchrun(monkeypatch):
-    monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(ValueError, match="launch the processes with `torchrun --nproc_per_node=DEVICES -m"):
-        distribution.start("ddp")
-
-
-@pytest.mark.skipif(BACKEND != "jax", reason="a strategy of JAX")
-def test_groups_that_do_not_divide_the_devices():
-    with pytest.raises(ValueError, match="groups of devices that divide all of them. Received: groups of 3, 1 devices"):
-        distribution.start("model_parallel", 3)
+@pytest.mark.parametrize("environment, arguments, message", REFUSED, ids=lambda one: repr(one)[:40])
+def test_a_strategy_that_cannot_start_is_refused(environment, arguments, message, monkeypatch):
+    for name in ("TF_CONFIG", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    refused(distribution.start, *arguments, match=message)
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="a strategy of JAX")
@@ -252,8 +227,7 @@ def test_bands_that_the_devices_do_not_divide_are_named():
     layouts = keras.distribution.LayoutMap(mesh)
     layouts[data_parallel.TABLES] = ("model", None)
     with data_parallel._SharedTables(layout_map=layouts).scope():
-        with pytest.raises(ValueError, match="Received: 5 words in word_input/table_0, 2 devices that share them"):
-            language_model()
+        refused(language_model, match="Received: 5 words in word_input/table_0, 2 devices that share them")
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="a strategy of JAX")
@@ -279,8 +253,9 @@ def test_a_model_without_tables_is_refused():
     strategy = distribution.start("model_parallel")
     with strategy.scope():
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    with pytest.raises(ValueError, match="the model has none: use 'data_parallel'. Received: .'sequential/dense/kern"):
-        strategy.synchronize(model)
+    refused(
+        strategy.synchronize, model, match="the model has none: use 'data_parallel'. Received: .'sequential/dense/k"
+    )
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="a strategy of JAX")
@@ -297,16 +272,15 @@ def test_a_table_that_would_not_be_divided_is_refused():
     strategy = distribution.start("model_parallel")
     with strategy.scope():
         model = LanguageModel(Own(), transformer(num_blocks=1, dim=4, ffn_dim=8, num_heads=1), AdaptiveSoftmax(8, ()))
-    with pytest.raises(ValueError, match=r"table_1, …. Received: \['own/words'\]"):
-        strategy.synchronize(model)
+    refused(strategy.synchronize, model, match=r"table_1, …. Received: \['own/words'\]")
 
 
 @pytest.mark.once
 def test_fewer_rows_than_parts_of_an_update(tmp_path, monkeypatch):
     monkeypatch.setattr(distribution, "start", lambda *flags: strategy(4))
-    flags = ["--length=8", "--batch_size=4", "--micro_batches=2", f"--data_dir={text(tmp_path)}"]
-    with pytest.raises(ValueError, match="Received: --batch_size=4 --micro_batches=2 --strategy=none with 4 replicas"):
-        call(train, *flags, f"--run_dir={tmp_path}/run")
+    flags = ["--length=8", "--batch_size=4", "--micro_batches=2", f"--data_dir={corpus(tmp_path)}"]
+    match = "Received: --batch_size=4 --micro_batches=2 --strategy=none with 4 replicas"
+    refused(train, *flags, f"--run_dir={tmp_path}/run", match=match)
     assert not (tmp_path / "run").exists()
 
 
@@ -316,8 +290,5 @@ def test_processes_that_do_not_see_the_same_folder():
         def all_reduce_max(self, number):
             return max(number, 0)
 
-    class Backup:
-        update = 7
-
-    with pytest.raises(ValueError, match="--run_dir must be on a shared file system. Received: updates 0 to 7"):
-        checks.check_same_checkpoint(Another(), Backup)
+    match = "--run_dir must be on a shared file system. Received: updates 0 to 7"
+    refused(checks.check_same_checkpoint, Another(), SimpleNamespace(update=7), match=match)

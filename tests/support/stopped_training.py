@@ -6,7 +6,6 @@
 """
 
 import os
-import signal
 import sys
 
 from scripts.benchmarks.virtual_devices import make_devices
@@ -14,26 +13,16 @@ from scripts.benchmarks.virtual_devices import make_devices
 
 def main(devices, folder, flags):
     make_devices(int(devices))
-    import keras
-
     from tests.support.backends import use_graph_optimizer
     from tests.support.programs import call
+    from tests.support.runs import stopped
     from trainers import train
 
     use_graph_optimizer(False)
     last = os.environ.get("RANK") in (None, "1")
-    stop = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: os.kill(os.getpid(), signal.SIGTERM) if batch == 1 and last else None
-    )
-    fit = keras.Model.fit
     call(train, *flags, f"--run_dir={folder}/whole")
-    keras.Model.fit = lambda *arguments, callbacks, **rest: fit(*arguments, callbacks=[stop, *callbacks], **rest)
-    try:
+    with stopped("on_train_batch_end", 1 if last else None):
         call(train, *flags, f"--run_dir={folder}/stopped")
-        sys.exit("It was not stopped.")
-    except SystemExit as stopped:
-        assert stopped.code == 143, stopped.code
-    keras.Model.fit = fit
     call(train, *flags, f"--run_dir={folder}/stopped")
     print("ended")
 
