@@ -8,24 +8,11 @@ import zipfile
 import numpy as np
 import pytest
 
-from keras_adaptive import fairseq
-
 pytestmark = pytest.mark.once
 
 torch = pytest.importorskip("torch")
 
 HUGE = 10**30
-
-
-@pytest.fixture
-def read(golden):
-    """The checkpoint of tests/golden as torch reads it."""
-    return torch.load(golden.folder / "transformer_lm_fairseq.pt", weights_only=True)
-
-
-@pytest.fixture
-def load(golden):
-    return lambda path: fairseq.load_language_model(path, golden.folder / "dict.txt")
 
 
 def refused(load, path, match):
@@ -103,6 +90,18 @@ def test_damage_is_named_or_harmless(load, golden, tmp_path, where, cut):
         refused(load, tmp_path / "model.pt", "model.pt is not a f|tensors do not match|option")
 
 
+WEIGHTS = {  # in place of weights of the model, or beside them
+    "a version of text": {"decoder.version": "text"},
+    "an empty version": {"decoder.version": torch.zeros(0)},
+    "a name of bytes": {b"x": torch.zeros(1)},
+    "a name of numbers": {3: torch.zeros(1)},
+    "a weight of text": {"decoder.x": "text"},
+    "a single number": {"decoder.embed_tokens.weight": torch.tensor(1.0)},
+    "a fused single number": {"decoder.layers.0.self_attn.in_proj_weight": torch.tensor(1.0)},
+    "a foreign weight that ends like a buffer": {"decoder.layers.0.inversion": torch.ones(3)},
+    "a huge view": {"x": torch.zeros(1).expand(10**6, 10**6)},
+    "many views": dict.fromkeys((f"y{number}" for number in range(30)), torch.zeros(10**6)),
+}
 CONTENTS = {
     "a list": lambda read: [],
     "no model": lambda read: {"cfg": read["cfg"]},
@@ -113,35 +112,10 @@ CONTENTS = {
     "a task of text": lambda read: {**read, "cfg": {**read["cfg"], "task": "text"}},
     "arguments of text": lambda read: {"model": read["model"], "args": "text"},
     "arguments without any": lambda read: {"model": read["model"], "args": argparse.Namespace()},
-    "a version of text": lambda read: {**read, "model": {**read["model"], "decoder.version": "text"}},
-    "an empty version": lambda read: {**read, "model": {**read["model"], "decoder.version": torch.zeros(0)}},
-    "a name of bytes": lambda read: {**read, "model": {**read["model"], b"x": torch.zeros(1)}},
-    "a name of numbers": lambda read: {**read, "model": {**read["model"], 3: torch.zeros(1)}},
-    "a weight of text": lambda read: {**read, "model": {**read["model"], "decoder.x": "text"}},
-    "a single number": lambda read: {
-        **read,
-        "model": {**read["model"], "decoder.embed_tokens.weight": torch.tensor(1.0)},
-    },
-    "a fused single number": lambda read: {
-        **read,
-        "model": {**read["model"], "decoder.layers.0.self_attn.in_proj_weight": torch.tensor(1.0)},
-    },
     "every weight a single number": lambda read: {**read, "model": {name: torch.tensor(1) for name in read["model"]}},
-    "a foreign weight that ends like a buffer": lambda read: {
-        **read,
-        "model": {**read["model"], "decoder.layers.0.inversion": torch.ones(3)},
-    },
     "an option of tensors": lambda read: {**read, "cfg": {"model": {"dropout": torch.zeros(3)}}},
-    "a huge view": lambda read: {**read, "model": {**read["model"], "x": torch.zeros(1).expand(10**6, 10**6)}},
-    "many views": lambda read: {**read, "model": {**read["model"], **shared(10**6)}},
+    **{kind: lambda read, kind=kind: {**read, "model": {**read["model"], **WEIGHTS[kind]}} for kind in WEIGHTS},
 }
-
-
-def shared(size, times=30):
-    tensor = torch.zeros(size)
-    return {f"y{number}": tensor for number in range(times)}
-
-
 NOT_FINITE = {"NaN": float("nan"), "infinity": float("-inf")}
 
 

@@ -32,39 +32,31 @@ from tests.support.weights import randomize
 
 pytestmark = pytest.mark.once
 
-
 torch = pytest.importorskip("torch")
 
 PUBLISHED = Path(__file__).parent / "published"
 CHECKPOINTS = sorted(path.stem for path in PUBLISHED.glob("*.pt"))
 
 
-def load(name):
+def published(name):
     return fairseq.load_language_model(PUBLISHED / f"{name}.pt", PUBLISHED / "dict.txt")
 
 
 @pytest.fixture
-def read(golden):
-    """The checkpoint of tests/golden as torch reads it."""
-    return torch.load(golden.folder / "transformer_lm_fairseq.pt", weights_only=True)
-
-
-@pytest.fixture
-def reload(golden, tmp_path):
+def reload(load, tmp_path):
     """`reload(contents)` saves the contents of a checkpoint and loads the model of it."""
 
     def reload(contents, **kwargs):
         torch.save(contents, tmp_path / "model.pt", **kwargs)
-        return fairseq.load_language_model(tmp_path / "model.pt", golden.folder / "dict.txt")[0]
+        return load(tmp_path / "model.pt")[0]
 
     return reload
 
 
 @pytest.mark.each_backend
-def test_the_golden_checkpoint(golden):
+def test_the_golden_checkpoint(golden, load):
     arrays, _ = golden("transformer_lm")
-    paths = golden.folder / "transformer_lm_fairseq.pt", golden.folder / "dict.txt"
-    model, vocabulary = fairseq.load_language_model(*paths)
+    model, vocabulary = load(golden.folder / "transformer_lm_fairseq.pt")
     assert len(vocabulary) == model.vocabulary_size == 1000
     tokens, targets = (arrays[f"in/{name}"].astype("int32") for name in ("src_tokens", "targets"))
     real = targets != 1
@@ -84,14 +76,14 @@ def test_the_golden_checkpoint(golden):
 @pytest.mark.each_backend
 def test_published_numbers(name, monkeypatch):
     monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", (5,))  # to compile less
-    model, _ = load(name)
+    model, _ = published(name)
     with np.load(PUBLISHED / "log_probs.npz") as expected:
         np.testing.assert_allclose(model.log_probs(expected["tokens"]), expected[name], atol=2e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in CHECKPOINTS if not name.startswith("version")])
 def test_out_again_is_exact(name):
-    state = fairseq.to_state_dict(load(name)[0])
+    state = fairseq.to_state_dict(published(name)[0])
     expected = torch.load(PUBLISHED / f"{name}.pt", weights_only=True)["model"]
     assert state.keys() == expected.keys()
     for key, tensor in state.items():
@@ -116,8 +108,7 @@ def test_our_own_out_and_in_again(name, golden, reload):
     options = OPTIONS | MODELS[name]
     vocabulary = Vocabulary.load(golden.folder / "dict.txt")
     given = fairseq.Checkpoint(options, None, "transformer_lm", {}, 3.0)
-    model = build_model(resolve(given), vocabulary)
-    randomize(model)
+    model = randomize(build_model(resolve(given), vocabulary))
     again = reload({"args": argparse.Namespace(**options), "model": fairseq.to_state_dict(model)})
     assert largest_difference(model, again) == 0
     assert again.body.get_config() == model.body.get_config()
@@ -230,11 +221,10 @@ SAVE = {
 
 
 @pytest.mark.parametrize("container", SAVE)
-def test_code_in_a_file_does_not_run(read, tmp_path, golden, container):
+def test_code_in_a_file_does_not_run(read, load, tmp_path, container):
     read["extra_state"] = {"meters": [Malicious(tmp_path / "made")]}
     SAVE[container](read, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match=r"argparse.Namespace: (nt|posix)\.mkdir\. Load"):
-        fairseq.load_language_model(tmp_path / "model.pt", golden.folder / "dict.txt")
+    refused(load, tmp_path / "model.pt", match=r"argparse.Namespace: (nt|posix)\.mkdir\. Load")
     assert not (tmp_path / "made").exists()
     with open(tmp_path / "model.pt", "rb") as file:  # read carelessly, it would have been made
         pickle.load(file) if container == "pickle" else torch.load(file, weights_only=False)
@@ -254,10 +244,9 @@ def test_other_files_of_torch(reload, contents, message):
 
 
 @pytest.mark.parametrize("name", ["transformer_lm_fairseq.pt", "dict.txt"])
-def test_a_damaged_file(tmp_path, golden, name):
+def test_a_damaged_file(load, tmp_path, golden, name):
     (tmp_path / "model.pt").write_bytes((golden.folder / name).read_bytes()[:5000])
-    with pytest.raises(ValueError, match="model.pt is not a file of torch.save, or is damaged"):
-        fairseq.load_language_model(tmp_path / "model.pt", golden.folder / "dict.txt")
+    refused(load, tmp_path / "model.pt", match="model.pt is not a file of torch.save, or is damaged")
 
 
 @pytest.mark.parametrize("name, value", [("max_bytes", 20), ("word_markers", True)])
@@ -266,14 +255,12 @@ def test_spellings_that_fairseq_reads_in_another_way(name, value):
     make_input = partial(CharCNN, words, 8, char_dim=4, filters=(3, 4), **{name: value})
     make_body = partial(transformer, num_blocks=1, dim=8, ffn_dim=12, num_heads=2)
     model = assemble(make_input, make_body, partial(AdaptiveSoftmax, 20, cutoffs=(5,)))
-    with pytest.raises(ValueError, match=f"fairseq has no model with {name}={value}: its weights"):
-        fairseq.to_state_dict(model)
+    refused(fairseq.to_state_dict, model, match=f"fairseq has no model with {name}={value}: its weights")
 
 
 def test_without_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ModuleNotFoundError, match="pip install torch"):
-        load("bands")
+    refused(published, "bands", error=ModuleNotFoundError, match="pip install torch")
 
 
 def test_models_that_fairseq_does_not_have():
@@ -300,6 +287,6 @@ def test_models_that_fairseq_does_not_have():
 
 
 def test_the_words_of_char_cnn_are_those_of_the_dictionary():
-    model, vocabulary = load("char_cnn")
+    model, vocabulary = published("char_cnn")
     assert model.word_input.words == vocabulary.words and tuple(vocabulary.words[:4]) == SPECIAL_WORDS
     assert keras.ops.convert_to_numpy(model.word_input.symbols.value).shape == (2, 16)
