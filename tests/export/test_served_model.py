@@ -72,8 +72,7 @@ def test_words_that_input_and_output_share_with_biases(sampled, dtype):
     model, vocabulary = system("ASM-T"), Vocabulary(TINY_WORDS, [0] * len(TINY_WORDS))
     if sampled:
         output = SampledSoftmax(len(TINY_WORDS), 4, tied_to=model.word_input)
-        model = LanguageModel(model.word_input, model.body, output)
-        randomize(model)
+        model = randomize(LanguageModel(model.word_input, model.body, output))
     functions = [trace(in_dtype(model, dtype), GraphText(vocabulary), name) for name in ("score", "next_words")]
     tokens = ["word3", "word5", "word1", "</s>"]
     targets = np.array([vocabulary.encode(tokens)])
@@ -148,8 +147,7 @@ def test_characters_and_bytes(tokenizer):
 def test_other_bodies_read_lines_that_may_be_empty(body, tokenizer):
     lines = ["", "ab"]
     vocabulary = Vocabulary.from_counts(dict.fromkeys(TOKENIZERS[tokenizer]("abcdefg "), 1))
-    model = LanguageModel(WordEmbedding(len(vocabulary), 4), body, AdaptiveSoftmax(len(vocabulary), (6,)))
-    randomize(model)
+    model = randomize(LanguageModel(WordEmbedding(len(vocabulary), 4), body, AdaptiveSoftmax(len(vocabulary), (6,))))
     score, generate = (trace(model, GraphText(vocabulary, tokenizer), name) for name in ("score", "generate"))
     ids = [np.array([EOS, *vocabulary.encode(TOKENIZERS[tokenizer](line))], "int32") for line in lines]
     scores = score(lines)

@@ -98,8 +98,7 @@ def test_logs_have_the_perplexity_of_the_probabilities_and_the_penalty():
     tokens, targets, weights = tiny.batch(4)
     loss = CrossEntropy(0.1, z_loss=0.2)
     layer = AdaptiveSoftmax(tiny.VOCABULARY, (5,), factor=2, loss=loss)
-    model = LanguageModel(WordEmbedding(tiny.VOCABULARY, 4), ToyBody(4), layer)
-    randomize(model)
+    model = randomize(LanguageModel(WordEmbedding(tiny.VOCABULARY, 4), ToyBody(4), layer))
     model.compile(keras.optimizers.SGD(0.0), run_eagerly=BACKEND == "tensorflow")
     logs = model.fit(tokens, targets, sample_weight=weights, verbose=0).history
     evaluated = model.evaluate(tokens, targets, sample_weight=weights, verbose=0, return_dict=True)

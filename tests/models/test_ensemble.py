@@ -19,9 +19,7 @@ pytestmark = pytest.mark.usefixtures("eager_predictions")
 def recurrent(vocabulary_size=VOCABULARY):
     """A model whose parts and dimensions differ from those of the Transformer."""
     words = WordEmbedding(vocabulary_size, 4)
-    model = LanguageModel(words, LSTMDecoder(1, 6, 4), AdaptiveSoftmax(vocabulary_size, (), tied_to=words))
-    randomize(model, 2)
-    return model
+    return randomize(LanguageModel(words, LSTMDecoder(1, 6, 4), AdaptiveSoftmax(vocabulary_size, (), tied_to=words)), 2)
 
 
 @pytest.fixture(scope="module")

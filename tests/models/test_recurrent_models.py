@@ -20,9 +20,7 @@ from tests.support.weights import randomize, softmax_weights, value
 def recurrent_model(body=LSTMDecoder, dtype=None, **kwargs):
     keras.utils.set_random_seed(1)
     words, softmax = WordEmbedding(VOCABULARY, 8, dtype=dtype), AdaptiveSoftmax(VOCABULARY, (8,), dtype=dtype)
-    model = LanguageModel(words, body(2, 6, 8, dtype=dtype, **kwargs), softmax)
-    randomize(model)
-    return model
+    return randomize(LanguageModel(words, body(2, 6, 8, dtype=dtype, **kwargs), softmax))
 
 
 def fitted(model, rate, data, micro_batches=1):
@@ -66,8 +64,7 @@ def test_an_awd_qrnn_is_that_of_the_oracle_in_a_segment_that_continues_another(t
     words = WordEmbedding(VOCABULARY, dim)
     body = QRNNDecoder(2, 4, dim if tied else 4, window=2, penalties=penalties)
     softmax = AdaptiveSoftmax(VOCABULARY, cutoffs, factor=None, tied_to=words if tied else None, use_bias=True)
-    model = LanguageModel(words, body, softmax)
-    randomize(model)
+    model = randomize(LanguageModel(words, body, softmax))
     variables = model.trainable_variables
     stream = np.random.default_rng(0).integers(0, VOCABULARY, (2, 11)).astype("int32")
     (first, tokens), targets = (stream[:, :5], stream[:, 5:10]), stream[:, 6:]

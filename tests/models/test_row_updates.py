@@ -4,8 +4,8 @@ import keras
 import numpy as np
 
 from keras_adaptive.layers import AdaptiveSoftmax, LSTMDecoder, WordEmbedding
-from keras_adaptive.models import LanguageModel, WordModel
-from tests.support.tiny import VOCABULARY, batch, weights_of
+from keras_adaptive.models import LanguageModel
+from tests.support.tiny import VOCABULARY, batch, weights_of, word_model
 from tests.support.weights import randomize
 
 TOKENS, TARGETS, WEIGHTS = batch(4)
@@ -18,17 +18,12 @@ class ReadAsAWhole(WordEmbedding):
     row_variables = ()
 
 
-def language_model(embedding):
-    model = LanguageModel(embedding(VOCABULARY, 8), LSTMDecoder(1, 8, 8), AdaptiveSoftmax(VOCABULARY, ()))
-    randomize(model)
-    return model
-
-
 def test_a_language_model_updates_the_rows_that_it_reads():
     """The update equals the update by dense gradients, also with micro-batches and a clip of the body only."""
     found = []
     for embedding in (WordEmbedding, ReadAsAWhole):
-        model = language_model(embedding)
+        layers = embedding(VOCABULARY, 8), LSTMDecoder(1, 8, 8), AdaptiveSoftmax(VOCABULARY, ())
+        model = randomize(LanguageModel(*layers))
         before = weights_of(model)
         optimizer = keras.optimizers.SGD(1.0, global_clipnorm=0.01)
         model.compile(optimizer, micro_batches=2, clip_parts=("body",))
@@ -44,19 +39,11 @@ def test_a_language_model_updates_the_rows_that_it_reads():
     assert 0.1 < others < norm and norm - others < 0.1 * norm  # not clipped
 
 
-def word_model(embedding):
-    ids = keras.Input((None,), dtype="int32")
-    vectors = embedding(VOCABULARY, 8)(ids)
-    model = WordModel(ids, keras.layers.Dense(8)(vectors), word_output=AdaptiveSoftmax(VOCABULARY, ()))
-    randomize(model)
-    return model
-
-
 def test_a_word_model_updates_the_rows_that_it_reads():
     """Clipped to a norm in which a row counts once that is read several times."""
     found = []
     for embedding, bound in ((WordEmbedding, 0.01), (ReadAsAWhole, None)):
-        model = word_model(embedding)
+        model = word_model(embedding(VOCABULARY, 8), keras.layers.Dense(8), AdaptiveSoftmax(VOCABULARY, ()))
         before = weights_of(model)
         model.compile(keras.optimizers.SGD(1.0, global_clipnorm=bound), metrics=["accuracy"])
         logs = model.fit(TOKENS, TARGETS, sample_weight=WEIGHTS, verbose=0).history

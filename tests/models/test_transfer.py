@@ -97,14 +97,8 @@ def test_an_untied_output_keeps_its_logits():
 
 def test_biases_and_a_table_that_bands_share_follow_their_words():
     def model(seed):
-        words = WordEmbedding(20, 8)
-        model = LanguageModel(
-            words,
-            transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2),
-            AdaptiveSoftmax(20, (5,), tied_to=words, use_bias=True),
-        )
-        randomize(model, seed)
-        return model
+        words, body = WordEmbedding(20, 8), transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2)
+        return randomize(LanguageModel(words, body, AdaptiveSoftmax(20, (5,), tied_to=words, use_bias=True)), seed)
 
     source, new = model(1), model(2)
     fresh = numpy(new.word_output.bias.value).copy()
@@ -153,12 +147,10 @@ def test_an_output_of_another_class_keeps_its_weights(tied):
 
     def spelled(seed):
         body = transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2, output_dim=4)
-        model = LanguageModel(WordEmbedding(20, 4), body, CharLSTMSoftmax(OLD.words, units=3, char_dim=2))
-        randomize(model, seed)
-        return model
+        output = CharLSTMSoftmax(OLD.words, units=3, char_dim=2)
+        return randomize(LanguageModel(WordEmbedding(20, 4), body, output), seed)
 
-    softmax = system("SM-T" if tied else "SM", output_dim=4)
-    randomize(softmax, seed=6)
+    softmax = randomize(system("SM-T" if tied else "SM", output_dim=4), seed=6)
     for model, source in ((spelled(5), softmax), (softmax, spelled(7))):
         own = {id(weight) for weight in model.word_output.weights} - {id(weight) for weight in model.word_input.weights}
         fresh = {id(weight): numpy(weight.value).copy() for weight in model.weights}

@@ -25,9 +25,7 @@ def word_model(**kwargs):
     words = AdaptiveEmbedding(VOCABULARY, DIM, CUTOFFS, factor=2, name="words")
     softmax = AdaptiveSoftmax(VOCABULARY, CUTOFFS, tied_to=words, name="softmax")
     hidden = keras.layers.Dense(DIM, activation="tanh", **kwargs)(words(ids))
-    model = WordModel(ids, hidden, word_output=softmax)
-    randomize(model)
-    return model
+    return randomize(WordModel(ids, hidden, word_output=softmax))
 
 
 def masked():
@@ -207,8 +205,7 @@ def test_micro_batches_make_the_same_update():
         ids, shift = keras.Input((LENGTH,), dtype="int32", name="ids"), keras.Input((LENGTH, DIM), name="shift")
         dense = keras.layers.Dense(DIM, activation="tanh", kernel_regularizer="l2")
         hidden = keras.layers.Add()([dense(AdaptiveEmbedding(VOCABULARY, DIM, CUTOFFS, factor=2)(ids)), shift])
-        model = WordModel([ids, shift], hidden, word_output=AdaptiveSoftmax(VOCABULARY, CUTOFFS, factor=2))
-        randomize(model)
+        model = randomize(WordModel([ids, shift], hidden, word_output=AdaptiveSoftmax(VOCABULARY, CUTOFFS, factor=2)))
         compiled(model, keras.optimizers.SGD(1.0, global_clipnorm=0.1), micro_batches=parts, metrics=["accuracy"])
         inputs = {"ids": tokens, "shift": np.ones((8, LENGTH, DIM), "float32")}
         logs = last(model.fit(inputs, targets, sample_weight=weights, batch_size=8, verbose=0))
@@ -239,8 +236,7 @@ def test_a_subclass_may_have_its_own_loss_or_step(form):
         hidden = AdaptiveEmbedding(VOCABULARY, DIM, CUTOFFS, factor=2)(ids)
         if own is WordModel:
             hidden = keras.layers.ActivityRegularization(l2=0.5 / (LENGTH * DIM))(hidden)
-        model = own(ids, hidden, word_output=AdaptiveSoftmax(VOCABULARY, CUTOFFS, factor=2))
-        randomize(model)
+        model = randomize(own(ids, hidden, word_output=AdaptiveSoftmax(VOCABULARY, CUTOFFS, factor=2)))
         before = weights_of(model)
         compiled(model, keras.optimizers.SGD(0.5), metrics=["accuracy"])
         evaluated = model.evaluate(TOKENS, TARGETS, sample_weight=WEIGHTS, verbose=0, return_dict=True)

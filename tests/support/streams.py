@@ -27,9 +27,7 @@ def stream_model(body=None, word_output=None, **kwargs):
     from tests.support.weights import randomize
 
     softmax = word_output or AdaptiveSoftmax(VOCABULARY, (8,), factor=2)
-    model = LanguageModel(WordEmbedding(VOCABULARY, 8), body or ToyBody(8, **kwargs), softmax)
-    randomize(model)
-    return model
+    return randomize(LanguageModel(WordEmbedding(VOCABULARY, 8), body or ToyBody(8, **kwargs), softmax))
 
 
 def text(seed=0, rows=ROWS):

@@ -15,8 +15,7 @@ WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"word{i:x}" for i in range(VOCABULA
 def language_model(vocabulary_size=VOCABULARY, **kwargs):
     """The same weights on every backend; of two bands, since each of them takes its time to compile."""
     sizes = {"dim": 8, "num_blocks": 1, "num_heads": 2, "ffn_dim": 12, "cutoffs": (5,), "factor": 2}
-    model = transformer_lm(vocabulary_size, **{**sizes, **kwargs})
-    randomize(model)
+    model = randomize(transformer_lm(vocabulary_size, **{**sizes, **kwargs}))
     for variable in model.body.trainable_variables:
         variable.assign(0.3 * variable.value)
     return model
@@ -42,8 +41,7 @@ def system(name, dtype=None, output_dim=None, **characters):
         use_bias=name == "ASM-T",
         dtype=dtype,
     )
-    model = LanguageModel(words, body, softmax)
-    randomize(model)
+    model = randomize(LanguageModel(words, body, softmax))
     for variable in model.body.trainable_variables:
         variable.assign(0.3 * variable.value)
     return model

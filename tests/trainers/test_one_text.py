@@ -87,8 +87,7 @@ def write_case(folder, text, unit, body):
     corpus = prepare(text, folder / "corpus", min_count=1, **UNITS[unit])
     model = language_model(len(corpus.vocabulary))
     if BODIES[body]:
-        model = LanguageModel(model.word_input, BODIES[body](), model.word_output)
-        randomize(model)
+        model = randomize(LanguageModel(model.word_input, BODIES[body](), model.word_output))
     facts = corpus.metadata
     how = {"flags": f"--data_dir={folder}/corpus\n--length={LENGTH}\n", "merges": corpus.subwords()}
     return write_run(folder / "run", model, corpus.vocabulary, facts["tokenizer"], facts["unit"], **how).path
