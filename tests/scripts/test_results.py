@@ -11,9 +11,7 @@ pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "scripts" / "results"
-EXCEPTIONS = {
-    "comparison/comparison.json": "Five hours of training, from before the comparison wrote its commit.",
-}
+EXCEPTIONS = {"comparison/comparison.json": "Five hours of training, from before the comparison wrote its commit."}
 
 
 def git(*arguments):
