@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.callbacks import SaveModels
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.once
 
@@ -55,8 +56,7 @@ def test_a_model_that_is_not_finite_is_not_written(tmp_path, bad):
 
 def test_a_full_disk_is_named(tmp_path):
     (tmp_path / "partial_last.keras").symlink_to("/dev/full")
-    with pytest.raises(OSError, match="No space left on device: .*last.keras"):
-        end_epochs(make_model(), tmp_path, [1.0])
+    refused(end_epochs, make_model(), tmp_path, [1.0], error=OSError, match="No space left on device: .*last.keras")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -75,8 +75,7 @@ def test_a_save_that_breaks_leaves_the_one_before(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(model, "save", break_off)
-    with pytest.raises(OSError, match="disk full"):
-        end_epochs(model, tmp_path, [0.5])
+    refused(end_epochs, model, tmp_path, [0.5], error=OSError, match="disk full")
     assert saved_epoch(tmp_path / "last.keras") == saved_epoch(tmp_path / "best.keras") == 0
 
 

@@ -141,8 +141,7 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
 
 def test_a_full_disk_is_named(tmp_path):
     log = begun(TrainLog("/dev/full", every=1))
-    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
-        log.on_train_batch_end(0, {})
+    refused(log.on_train_batch_end, 0, {}, error=OSError, match="No space left on device: '/dev/full'")
 
 
 def test_evaluating_outside_fit_writes_nothing(tmp_path):

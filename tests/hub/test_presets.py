@@ -15,12 +15,7 @@ from tests.support.tiny import VOCABULARY, language_model, largest_difference
 
 keras_hub = pytest.importorskip("keras_hub")
 
-from keras_adaptive.hub import (  # noqa: E402
-    AdaptiveBackbone,
-    AdaptiveCausalLM,
-    AdaptiveCausalLMPreprocessor,
-    AdaptiveTokenizer,
-)
+from keras_adaptive.hub import AdaptiveBackbone, AdaptiveCausalLM, AdaptiveCausalLMPreprocessor, AdaptiveTokenizer  # noqa: E402
 
 pytestmark = pytest.mark.once
 

@@ -9,6 +9,7 @@ import pytest
 from keras_adaptive.layers import WordEmbedding
 from keras_adaptive.optimizers import NAG
 from tests.support.backends import numpy
+from tests.support.refusals import refused
 from tests.support.tiny import VOCABULARY, batch, largest_difference, system
 
 pytestmark = pytest.mark.usefixtures("one_number_of_slots", "eager_predictions")
@@ -64,10 +65,8 @@ def test_words_outside_the_vocabulary_enter_by_their_bytes():
     known[:, 2], extra[:, 2], unknown[:, 2] = 4, VOCABULARY, 3  # WORDS[4] is "word0"
     np.testing.assert_allclose(inference.nll(extra, TARGETS), model.nll(known, TARGETS), atol=1e-5)
     assert np.abs(inference.nll(extra, TARGETS) - model.nll(unknown, TARGETS)).max() > 1e-3
-    with pytest.raises(ValueError, match="targets"):
-        inference.nll(TOKENS, extra)
-    with pytest.raises(ValueError, match="CharCNN"):
-        untrained("ASM").for_inference(["word"])
+    refused(inference.nll, TOKENS, extra, match="targets")
+    refused(untrained("ASM").for_inference, ["word"], match="CharCNN")
 
 
 @pytest.mark.parametrize("name, largest, mean", [("SM-T", 0.015, 0.005), ("CNN", 0.15, 0.04)])

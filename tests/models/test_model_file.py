@@ -181,8 +181,7 @@ def test_a_lack_of_memory_is_no_damage(saved, monkeypatch):
         raise MemoryError("Unable to allocate 745. GiB")
 
     monkeypatch.setattr(keras.Model, "load_weights", load)
-    with pytest.raises(MemoryError, match="^Unable to allocate 745. GiB"):
-        read_language_model(saved[1])
+    refused(read_language_model, saved[1], error=MemoryError, match="^Unable to allocate 745. GiB")
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.layers import (
-    CausalAttention,
-    LearnedPositions,
-    LSTMDecoder,
-    TransformerBlock,
-    TransformerDecoder,
-)
+from keras_adaptive.layers import CausalAttention, LearnedPositions, LSTMDecoder, TransformerBlock, TransformerDecoder
 from keras_adaptive.metrics import Perplexity
 from keras_adaptive.models import Ensemble, LanguageModel, hybrid_transformer, transformer_lm
 from keras_adaptive.models.reading import reading_of
@@ -128,12 +122,9 @@ def test_class_weights(make, message):
 
 
 def test_what_keras_offers_other_models(model):
-    with pytest.raises(NotImplementedError, match="cannot be quantized"):
-        model.quantize("int8")
-    with pytest.raises(NotImplementedError, match="compile and train its members"):
-        Ensemble([model]).compile("adam")
-    with pytest.raises(TypeError, match="positional argument"):
-        transformer_lm(20, 8)
+    refused(model.quantize, "int8", error=NotImplementedError, match="cannot be quantized")
+    refused(Ensemble([model]).compile, "adam", error=NotImplementedError, match="compile and train its members")
+    refused(transformer_lm, 20, 8, error=TypeError, match="positional argument")
 
 
 def test_members_of_an_ensemble(model):

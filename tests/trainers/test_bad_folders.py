@@ -64,5 +64,4 @@ FULL_DISKS = {
 def test_a_full_disk_names_the_file(tmp_path, name):
     for path in (tmp_path / name, tmp_path / f"partial_{name}"):
         path.symlink_to("/dev/full")
-    with pytest.raises(OSError, match=f"No space left on device: .*{tmp_path}/{name}"):
-        FULL_DISKS[name](tmp_path / name)
+    refused(FULL_DISKS[name], tmp_path / name, error=OSError, match=f"No space left on device: .*{tmp_path}/{name}")

@@ -149,5 +149,4 @@ def test_only_words_are_cut_by_a_merge_at_least(subwords):
 def test_a_missing_package_is_named_with_the_command(subwords, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     for use in (lambda: Subwords.learn({"a": 2}), lambda: list(Subwords(subwords.merges).pieces(["a"]))):
-        with pytest.raises(ModuleNotFoundError, match="pip install tokenizers"):
-            use()
+        refused(use, error=ModuleNotFoundError, match="pip install tokenizers")

@@ -239,8 +239,7 @@ NOT_ACCEPTED = "--space contains a value that a flag does not accept: .*"
     ],
 )
 def test_bad_flags_are_refused_before_any_work(command, trained, given, message):
-    with pytest.raises(ValueError, match=message):
-        command(given)
+    refused(command, given, match=message)
     assert trained == [] and not list(command.output.iterdir())
 
 
@@ -250,5 +249,4 @@ def test_a_missing_package_is_named(command, monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "sklearn"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(ModuleNotFoundError, match=r'needs scikit-learn: pip install "keras_adaptive\[search\]"'):
-        command()
+    refused(command, error=ModuleNotFoundError, match=r'needs scikit-learn: pip install "keras_adaptive\[search\]"')

@@ -88,8 +88,7 @@ def test_programs_are_run_by_their_name(capsys, monkeypatch, forks):
     done = run("-m", "trainers", "plot")
     assert done.returncode == 1 and done.stderr.startswith("plot: Give at least one RUN")
     monkeypatch.setattr(sys, "argv", ["keras-adaptive", "trian"])
-    with pytest.raises(SystemExit, match="there is no program 'trian'. Programs: .* train"):
-        main()
+    refused(main, error=SystemExit, match="there is no program 'trian'. Programs: .* train")
 
 
 @pytest.fixture
