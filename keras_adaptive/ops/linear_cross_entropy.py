@@ -94,7 +94,7 @@ def linear_cross_entropy(
 
 def total_and_rows(inputs, chunk_rows, wanted):
     """Computes `linear_cross_entropy` of `checked_inputs`, and the `RowResults` of the same pass."""
-    names, tensors, dtypes = _given(inputs)
+    names, tensors, dtypes = _given(inputs, wanted.table_gradients)
     found = _results(inputs, wanted)
 
     def forward(*tensors):
@@ -119,7 +119,7 @@ def sliced_total_and_rows(slices, boundaries, chunk_rows, wanted):
     """
     shared, own = ("weights", "table", "bias"), ("x", "targets", "extra_logits")
     groups = [slices[0]._replace(**dict.fromkeys(own)), *(part._replace(**dict.fromkeys(shared)) for part in slices)]
-    names, tensors, dtypes = zip(*map(_given, groups))
+    names, tensors, dtypes = zip(*(_given(group, wanted.table_gradients) for group in groups))
     ends = list(itertools.accumulate(map(len, names)))
     found = [_results(part, wanted) for part in slices]
 
@@ -128,7 +128,8 @@ def sliced_total_and_rows(slices, boundaries, chunk_rows, wanted):
             dict(zip(of_group, tensors[end - len(of_group) : end])) for of_group, end in zip(names, ends, strict=True)
         )
         weights = whole.pop("weights")
-        sums = {name: ops.empty(tensor.shape, "float32") for name, tensor in whole.items()} if _in_place() else {}
+        learned = whole if wanted.table_gradients else {}
+        sums = {name: ops.empty(tensor.shape, "float32") for name, tensor in learned.items()} if _in_place() else {}
         total, values, of_whole, of_parts = 0.0, [], [], []
         for place, (low, high) in enumerate(itertools.pairwise(boundaries)):
             of_slice = {name: tensor[low:high] for name, tensor in whole.items()}
@@ -138,7 +139,7 @@ def sliced_total_and_rows(slices, boundaries, chunk_rows, wanted):
             results, gradients = _chunked(given, chunk_rows[place], wanted, of_sums)
             total = total + _total(results, weights)
             values += map(results.get, found[place])
-            of_whole.append([gradients[name] for name in whole])
+            of_whole.append([gradients[name] for name in learned])
             of_parts += [gradients[name] for name in parts[place] if name in gradients]
         of_whole = list(sums.values()) or [ops.concatenate(each) for each in zip(*of_whole)]
         return (total, *values), (*of_whole, *of_parts)
@@ -216,12 +217,12 @@ def checked_inputs(x, targets, weights, extra_logits, excluded, table, bias):
     return Inputs(x, targets, weights, extra_logits, excluded, table, bias)
 
 
-def _given(inputs):
+def _given(inputs, table_gradients=True):
     """Returns the names of the inputs that are given, their tensors, and the dtypes of their gradients or `None`."""
+    learned = DIFFERENTIABLE if table_gradients else ("x", "extra_logits")
     given = {name: tensor for name, tensor in inputs._asdict().items() if tensor is not None}
     dtypes = [
-        keras.backend.standardize_dtype(tensor.dtype) if name in DIFFERENTIABLE else None
-        for name, tensor in given.items()
+        keras.backend.standardize_dtype(tensor.dtype) if name in learned else None for name, tensor in given.items()
     ]
     return list(given), list(given.values()), dtypes
 
@@ -271,11 +272,11 @@ def _chunked(inputs, chunk_rows, wanted, sums=None):
     like |= {"losses": inputs.weights} if wanted.loss is not None else {}
     if wanted.gradients:
         like |= {name: getattr(inputs, name) for name in names if name in DIFFERENTIABLE}
-        if not sums:
+        if not sums and wanted.table_gradients:
             empty = ops.empty if _in_place() else ops.zeros  # the first chunk overwrites them
             of_table = {"table": table} | ({} if bias is None else {"bias": bias})
             sums = {name: empty(ops.shape(tensor), "float32") for name, tensor in of_table.items()}
-        if _in_place() and not active.any():  # no chunk will write
+        if sums and _in_place() and not active.any():  # no chunk will write
             sums = {name: tensor.zero_() for name, tensor in sums.items()}
     sums = sums or {}
     options = table, bias, keras.backend.standardize_dtype(inputs.x.dtype), wanted

@@ -33,17 +33,20 @@ class Wanted(NamedTuple):
         soft_cap: Bound of the logits, or `None`.
         gradients: Whether to compute gradients.
         best: Whether to find the best class of every row.
+        table_gradients: Whether the gradients include those of table and bias.
     """
 
     loss: Any = None
     soft_cap: float | None = None
     gradients: bool = True
     best: bool = False
+    table_gradients: bool = True
 
     @classmethod
-    def of(cls, loss, best=False):
+    def of(cls, loss, best=False, table_gradients=True):
         """Returns what a training loss wants; `None` is the cross-entropy."""
-        return cls(best=best) if loss is None else cls(None if loss.is_plain else loss, loss.soft_cap, best=best)
+        own = {} if loss is None else {"loss": None if loss.is_plain else loss, "soft_cap": loss.soft_cap}
+        return cls(**own, best=best, table_gradients=table_gradients)
 
 
 def compiled_chunk(table, bias, dtype, wanted, axis):
@@ -111,11 +114,12 @@ def compiled_chunk(table, bias, dtype, wanted, axis):
         d_logits = under_cap(d_logits, logits, cap)
         d_logits = d_logits if axis else ops.transpose(d_logits)  # (rows, classes), without the row's factor
         new = {}
-        if bias is not None:
+        if "bias" in sums:
             new["bias"] = sums["bias"] + ops.matmul(ops.transpose(factor), d_logits)[0]
         d_logits = ops.cast(d_logits, wide.dtype)
-        scaled = ops.cast(factor * ops.cast(rows.x, "float32"), wide.dtype)
-        new["table"] = sums["table"] + ops.cast(ops.matmul(ops.transpose(d_logits), scaled), "float32")
+        if "table" in sums:
+            scaled = ops.cast(factor * ops.cast(rows.x, "float32"), wide.dtype)
+            new["table"] = sums["table"] + ops.cast(ops.matmul(ops.transpose(d_logits), scaled), "float32")
         results["x"] = factor * ops.cast(ops.matmul(d_logits, wide), "float32")
         if extra is not None:
             d_extra = extra_exps / total_mass[:, None]
@@ -236,7 +240,7 @@ class TorchChunk:
             blocks.append(results)
             if self.wanted.gradients:
                 words = logits[:, : self.classes]
-                if self.bias is not None:
+                if "bias" in sums:
                     sums["bias"].addmv_(words.T, inside.weights[:, 0], beta=0 if is_first and start == 0 else 1)
                 if self.is_narrow:
                     products[block] = words
@@ -244,7 +248,8 @@ class TorchChunk:
         if self.wanted.gradients:
             d_logits = products if self.is_narrow else words
             results["x"] = rows.weights * (d_logits @ self.wide)
-            self._add(sums["table"], d_logits, (rows.weights * rows.x).to(self.wide.dtype), is_first)
+            if "table" in sums:
+                self._add(sums["table"], d_logits, (rows.weights * rows.x).to(self.wide.dtype), is_first)
         return results, sums
 
     def _allocate(self, rows):
