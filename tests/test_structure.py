@@ -17,7 +17,7 @@ MAY_ASK_FOR_THE_BACKEND = {  # outside of backend/ and ops/: why
     "optimizers/nag.py": "fused kernels",
 }
 # Outputs whose bases have arguments that they set themselves, or that every output has: `loss`, `input_dropout`.
-INHERIT = {"AdaptiveSoftmax", "CharCNNSoftmax", "CharLSTMSoftmax", "SampledSoftmax"}
+INHERIT = {"AdaptiveSoftmax", "CharCNNSoftmax", "CharLSTMSoftmax", "LinearCrossEntropy", "SampledSoftmax"}
 PASS_ON = {"transformer", "hybrid_transformer"}  # functions that pass `name` and `dtype` to a layer
 STARTS_PROCESSES = {"subprocess.run", "subprocess.Popen", "programs.run", "ask"}
 

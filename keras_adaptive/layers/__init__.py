@@ -19,6 +19,7 @@ from keras_adaptive.layers.inputs.word_embedding import WordEmbedding as WordEmb
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmax
 from keras_adaptive.layers.outputs.char_cnn_softmax import CharCNNSoftmax as CharCNNSoftmax
 from keras_adaptive.layers.outputs.char_lstm_softmax import CharLSTMSoftmax as CharLSTMSoftmax
+from keras_adaptive.layers.outputs.linear_cross_entropy import LinearCrossEntropy as LinearCrossEntropy
 from keras_adaptive.layers.outputs.output import Output as Output
 from keras_adaptive.layers.outputs.sampled_softmax import SampledSoftmax as SampledSoftmax
 from keras_adaptive.layers.regularization.activation_regularization import (

@@ -107,7 +107,7 @@ class Softmax(Output):
         x, targets, weights = self._flat(hidden, targets, weights)
         softmax = self.softmax()
         inputs = self._inputs(softmax, x, targets, weights, training=True)
-        total, rows = softmax.total_and_rows(inputs, Wanted.of(self.loss, best=with_hits))
+        total, rows = softmax.total_and_rows(inputs, Wanted.of(self.loss, with_hits, self._learns_words))
         found = {"hits": ops.sum(weights * softmax.hits(inputs, rows))} if with_hits else {}
         if self.loss is not None:
             found["nll"] = sum(ops.sum(weights * of_band.nll) for of_band in rows)
@@ -123,12 +123,17 @@ class Softmax(Output):
     def compute_total_nll(self, x: Tensor, targets: Tensor, weights: Tensor, training: bool | None) -> Tensor:
         softmax = self.softmax()
         inputs = self._inputs(softmax, x, targets, weights, training)
-        return softmax.total_and_rows(inputs, Wanted(None, softmax.soft_cap))[0]
+        return softmax.total_and_rows(inputs, Wanted(None, softmax.soft_cap, table_gradients=self._learns_words))[0]
 
     def _inputs(self, softmax, x, targets, weights, training):
         """Returns the inputs of the losses of all bands, after dropout."""
         drop = functools.partial(self._drop_tail, training=training)
         return softmax.inputs(self._drop_input(x, training=training), targets, weights, drop)
+
+    @property
+    def _learns_words(self):
+        """Whether the gradients of the word vectors and their biases are needed."""
+        return True
 
     @property
     def _soft_cap(self):

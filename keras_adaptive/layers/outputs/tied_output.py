@@ -15,19 +15,22 @@ class TiedOutput(Output):
     states. `trainable = False` freezes the variables of the output only, not the embedding.
 
     Args:
-        tied_to: An `Input`, or `None`.
+        tied_to: One of the `tied_classes`, an `Input`, or `None`.
 
     Raises:
         ValueError: If `tied_to` is another layer, such as a `keras.layers.Embedding`.
     """
 
-    def __init__(self, *, tied_to: Input | None, **kwargs: Any) -> None:
+    tied_classes: tuple[type, ...] = (Input,)
+    _tied_kind = (
+        "an input layer of keras_adaptive: embed words by `WordEmbedding(vocabulary_size, output_dim)` or "
+        "`AdaptiveEmbedding`, and pass that layer"
+    )
+
+    def __init__(self, *, tied_to: keras.layers.Layer | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if tied_to is not None and not isinstance(tied_to, Input):
-            raise ValueError(
-                "`tied_to` must be an input layer of keras_adaptive: embed words by `WordEmbedding(vocabulary_size, "
-                f"output_dim)` or `AdaptiveEmbedding`, and pass that layer. Received: a {type(tied_to).__name__}."
-            )
+        if tied_to is not None and not isinstance(tied_to, self.tied_classes):
+            raise ValueError(f"`tied_to` must be {self._tied_kind}. Received: a {type(tied_to).__name__}.")
         self.tied_to = tied_to
         self._seeks_tie = False  # whether `tied_to` comes from a config and may be a copy of a layer of the model
 

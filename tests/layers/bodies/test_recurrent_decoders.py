@@ -68,7 +68,7 @@ def test_published_awd_lstm(golden):
     close(last, [(arrays[f"out/h_{i}"][0], arrays[f"out/c_{i}"][0]) for i in range(config["layers"])])
 
     shares = ops.full(ids.shape, 1 / ids.size, "float32")
-    objective = lambda: model._objective(ids, targets, shares, state, 1.0, ops.ones(()))[0]  # noqa: E731
+    objective = lambda: model._objective(ids, targets, shares, state, 1.0, ops.ones(2))[0]  # noqa: E731
     found, gradients = weight_gradients(objective, [variable for variable, _ in known.values()])
     assert found == pytest.approx(arrays["out/loss"] + arrays["out/ar"] + arrays["out/tar"], rel=1e-6)
     for (name, (_, ours)), gradient in zip(known.items(), gradients, strict=True):
