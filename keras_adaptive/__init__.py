@@ -17,6 +17,7 @@ from keras_adaptive import metrics as metrics  # noqa: E402
 from keras_adaptive import models as models  # noqa: E402
 from keras_adaptive import ops as ops  # noqa: E402
 from keras_adaptive import optimizers as optimizers  # noqa: E402
+from keras_adaptive.models import without_logits as without_logits  # noqa: E402
 
 if TYPE_CHECKING:  # `__getattr__` imports these when they are first used: they take most of the time of this package
     from keras_adaptive import callbacks as callbacks

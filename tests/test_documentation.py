@@ -22,7 +22,14 @@ from trainers.experiments.parts import PARTS
 pytestmark = pytest.mark.once
 
 # Here, in test_readme and in hub.
-TESTED = {"README.md": 4, "docs/layers.md": 4, "docs/from_dense.md": 3, "docs/cutoffs.md": 1, "docs/surprisal.md": 1}
+TESTED = {
+    "README.md": 4,
+    "docs/layers.md": 4,
+    "docs/from_dense.md": 3,
+    "docs/which_loss.md": 2,
+    "docs/cutoffs.md": 1,
+    "docs/surprisal.md": 1,
+}
 TESTED |= {"docs/sampled_losses.md": 1, "docs/hybrids.md": 1, "docs/hub.md": 2}
 SHELL = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -50,6 +57,7 @@ def test_text_in_and_text_out(tmp_path, monkeypatch):
     assert lm.vocabulary.words == vocabulary.words
 
 
+@pytest.mark.each_backend
 def test_from_embedding_and_dense(tmp_path, monkeypatch):
     names = {}
     for number in range(3):
@@ -57,6 +65,15 @@ def test_from_embedding_and_dense(tmp_path, monkeypatch):
     ours, of_keras = names["same_loss"]
     assert ours == pytest.approx(of_keras, rel=1e-4)
     assert names["small"].count_params() < names["after"].count_params() / 2
+
+
+@pytest.mark.each_backend
+def test_which_loss(tmp_path, monkeypatch):
+    names = {}
+    for number in range(2):
+        run("docs/which_loss.md", number, tmp_path, monkeypatch, names)
+    assert names["history"]["perplexity"][0] == pytest.approx(np.exp(names["history"]["loss"][0]), rel=1e-4)
+    assert len(names["own"].trainable_variables) == 4
 
 
 def test_chosen_cutoffs_save_products(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from keras_adaptive.hub.preprocessor import AdaptiveCausalLMPreprocessor
 from keras_adaptive.hub.presets import CLASSES, from_safe_preset
 from keras_adaptive.hub.tokenizer import AdaptiveTokenizer
 from keras_adaptive.models import LanguageModel, decoding
-from keras_adaptive.models.checked_data import check_class_weight, checked
+from keras_adaptive.models.delegated_training import DelegatedTraining
 from keras_adaptive.models.reading import hidden_in_windows, reading_of
 from keras_adaptive.models.training_step import PARTS
 from keras_adaptive.text.loading import check_run, read_model
@@ -22,7 +22,7 @@ LENGTH = 1024  # KerasHub's default
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class AdaptiveCausalLM(keras_hub.models.CausalLM):
+class AdaptiveCausalLM(DelegatedTraining, keras_hub.models.CausalLM):
     """KerasHub task around a `LanguageModel`: strings in, strings out.
 
     The task trains as the language model does. `fit` and `evaluate` compute the loss from hidden states and targets,
@@ -134,31 +134,16 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         self.optimizer.build(self.trainable_variables)
 
     @property
-    def metrics(self) -> list[keras.Metric]:
-        return self.language_model.metrics
-
-    def get_metrics_result(self) -> dict[str, Any]:
-        return self.language_model.get_metrics_result()
-
-    def check_ids(self) -> None:
-        """Raises a ValueError if batches since the start of the epoch or evaluation had ids outside the vocabulary."""
-        self.language_model.check_ids()
+    def trainer(self) -> LanguageModel:
+        return self.language_model
 
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> keras.callbacks.History:
-        check_class_weight(kwargs)
         return super().fit(x, y, **{"shuffle": False, **kwargs})  # KerasHub passes a data set, which cannot be shuffled
 
-    train_on_batch = checked(keras_hub.models.CausalLM.train_on_batch)
-    test_on_batch = checked(keras_hub.models.CausalLM.test_on_batch)
-
-    def train_step(self, *arguments: Any) -> Any:
-        return self.language_model.train_step(*_with_tokens(arguments))
-
-    def test_step(self, *arguments: Any) -> Any:
-        return self.language_model.test_step(*_with_tokens(arguments))
-
-    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
-        self.language_model._maybe_symbolic_build()
+    def _batch_of_trainer(self, *arguments):
+        """Replaces KerasHub's dict by the ids of the batch."""
+        inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(arguments[-1])
+        return *arguments[:-1], keras.utils.pack_x_y_sample_weight(inputs["token_ids"], targets, weights)
 
     def make_generate_function(self) -> Any:
         """Returns a function that reads the prompts of a batch, then runs the compiled `generate_step`."""
@@ -245,9 +230,3 @@ class AdaptiveCausalLM(keras_hub.models.CausalLM):
         if scoring_mode == "logits":
             return model.word_output.log_probs(hidden)
         return model.word_output.nll(hidden, ops.convert_to_tensor(target_ids))
-
-
-def _with_tokens(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Replaces KerasHub's dict by the ids of the batch in the arguments of a step."""
-    inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(arguments[-1])
-    return *arguments[:-1], keras.utils.pack_x_y_sample_weight(inputs["token_ids"], targets, weights)

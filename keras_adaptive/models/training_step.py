@@ -1,7 +1,7 @@
 """Training step and test step of models whose output layer predicts words."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -15,9 +15,9 @@ from keras_adaptive.backend.sparse.gradients import added
 from keras_adaptive.backend.sparse.tables import row_tables, summed_gradients
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.regularization.seeds import micro_batch
-from keras_adaptive.metrics.perplexity import Perplexity
 from keras_adaptive.models.checked_data import CheckedData, check_data, checked, raise_if_outside
 from keras_adaptive.models.micro_batches import divided, joined
+from keras_adaptive.models.replicated_metrics import ReplicatedMean, ReplicatedPerplexity, ReplicatedSum
 from keras_adaptive.ops.global_norm import clip_factor, global_norm, scaled
 from keras_adaptive.ops.token_weights import token_weights
 from keras_adaptive.ops.word_ids import count_outside
@@ -27,26 +27,11 @@ OWN_METRICS = ("loss", "metrics", "weighted_metrics")
 PARTS = ("word_input", "body", "word_output")
 
 
-class OneForAllReplicas:
-    """A metric that every replica updates with the same global value, so that reading one replica is enough.
+class _Counts(NamedTuple):
+    """Float32 scalars of an update: the sum of the weights of all targets, and the divisor of the loss."""
 
-    By default TensorFlow sums the metrics over replicas.
-    """
-
-    def add_variable(self, shape, initializer, dtype=None, aggregation=None, name=None):
-        return super().add_variable(shape, initializer, dtype, "only_first_replica", name)
-
-
-class _Mean(OneForAllReplicas, keras.metrics.Mean):
-    pass
-
-
-class _Sum(OneForAllReplicas, keras.metrics.Sum):
-    pass
-
-
-class _Perplexity(OneForAllReplicas, Perplexity):
-    pass
+    weights: Any
+    divisor: Any
 
 
 class TrainingStep(CheckedData):
@@ -61,19 +46,22 @@ class TrainingStep(CheckedData):
     Attributes:
         word_output: The `Output` that predicts the words.
         reports_accuracy: Whether steps measure the accuracy.
+        reduction: Divisor of the loss of a batch, as in Keras: the weights of all targets ("mean_with_sample_weight"),
+            or their number ("sum_over_batch_size"). Perplexity and accuracy are always means over the weights.
     """
 
     word_output: Output
     reports_accuracy = False
+    reduction = "mean_with_sample_weight"
     clip_parts: Sequence[str] = PARTS
     micro_batches = 1
 
     def _make_trackers(self):
-        self.loss_tracker = _Mean(name="loss")
-        self.perplexity_tracker = _Perplexity(name="perplexity")
-        self.skipped_tracker = _Sum(name="skipped")
-        self.outside_tracker = _Sum(name="outside")  # ids outside the vocabulary, not logged
-        self.penalty_tracker = _Mean(name="z_loss") if self.word_output.has_penalty else None
+        self.loss_tracker = ReplicatedMean(name="loss")
+        self.perplexity_tracker = ReplicatedPerplexity(name="perplexity")
+        self.skipped_tracker = ReplicatedSum(name="skipped")
+        self.outside_tracker = ReplicatedSum(name="outside")  # ids outside the vocabulary, not logged
+        self.penalty_tracker = ReplicatedMean(name="z_loss") if self.word_output.has_penalty else None
         self.train_streams = self.test_streams = None  # class attributes would hide what torch stores as modules
 
     @property
@@ -189,13 +177,12 @@ class TrainingStep(CheckedData):
         check_traced_together(y_pred, self.word_output.trainable_variables)
         targets = ops.convert_to_tensor(y)  # on the device; torch reads batches on the CPU
         weights = token_weights(targets, sample_weight)
-        weights, count = self._unmasked(y_pred, targets, weights, sum_over_replicas(ops.sum(weights)))
-        words, *known = self._word_sums(y_pred, targets, weights / _nonzero(count), training)
+        weights, counts = self._unmasked(y_pred, targets, weights, self._counts(targets, weights))
+        words, *known = self._word_sums(y_pred, targets, weights / _nonzero(counts.divisor), training)
         outside = self._count_outside(None, targets, weights)
-        *means, outside = sum_over_replicas(list(map(ops.stop_gradient, (*known, outside))))
+        *shares, outside = sum_over_replicas(list(map(ops.stop_gradient, (*known, outside))))
         self.outside_tracker.update_state(outside)
-        for tracker, mean in zip(self._word_trackers(), means):
-            tracker.update_state(mean, sample_weight=count)
+        self._track_words(shares, counts)
         return words + sum(ops.sum(ops.cast(loss, "float32")) for loss in self.losses) / replica_count()
 
     @property
@@ -207,7 +194,7 @@ class TrainingStep(CheckedData):
             self.optimizer.build(self.trainable_variables)
         inputs, begins, targets, weights = self._unpack(data)
         scale = self._loss_scale()
-        factors = scale, sum_over_replicas(ops.sum(weights))
+        factors = scale, self._counts(targets, weights)
         state = self._read(self.train_streams, begins)
         sums, gradients, states = 0.0, None, []
         variables, others = self.trainable_variables, [*self.non_trainable_variables, *self.metrics_variables]
@@ -215,7 +202,7 @@ class TrainingStep(CheckedData):
         parts = zip(*(divided(arrays, self.micro_batches) for arrays in (inputs, targets, weights, state)))
         for number, rows in enumerate(parts):
             with micro_batch(number):
-                (_, (part_sums, count, state)), new = value_and_gradients(
+                (_, (part_sums, counts, state)), new = value_and_gradients(
                     self._objective, (*rows, *factors), variables, others, tables
                 )
             sums = sums + part_sums
@@ -231,39 +218,51 @@ class TrainingStep(CheckedData):
         norm = global_norm(gradients) / scale
         finite = ops.logical_and(ops.isfinite(loss), ops.isfinite(norm))
         self.skipped_tracker.update_state(1.0 - ops.cast(finite, "float32"))
-        logs = {**self._track_finite(means, count), "gradient_norm": norm, "skipped": self.skipped_tracker.result()}
+        logs = {
+            **self._track_finite(means, _Counts(*counts)),
+            "gradient_norm": norm,
+            "skipped": self.skipped_tracker.result(),
+        }
         if begins is not None:
             self.train_streams.write(joined(states), self._empty(begins))
         # The optimizer comes last, since its step changes the loss scale.
         apply_gradients(self.optimizer, self._clipped(gradients, norm), variables, finite)
         return logs
 
-    def _objective(self, inputs, targets, weights, state, scale, count):
-        """Returns a micro-batch's share of the objective, and `(its sums, the number of targets, the state after it)`.
+    def _objective(self, inputs, targets, weights, state, scale, counts):
+        """Returns a micro-batch's share of the objective, and `(its sums, the counts of targets, the state after it)`.
 
         The sums are its shares of the objective and of what `_word_trackers` track, and the number of ids outside the
         vocabulary; of an own `compute_loss`, its share of the objective alone.
         """
         hidden, state = self._hidden(inputs, state, training=True)
-        masked, count = self._unmasked(hidden, targets, weights, count)
+        masked, counts = self._unmasked(hidden, targets, weights, _Counts(*counts))
         if self._has_own_loss:
             objective = scale * self.compute_loss(inputs, targets, hidden, weights, training=True)
             sums = ops.reshape(objective, [1])
-            return objective, keras.tree.map_structure(ops.stop_gradient, (sums, count, state))
-        words, *known = self._word_sums(hidden, targets, masked * (scale / _nonzero(count)), training=True)
+            return objective, keras.tree.map_structure(ops.stop_gradient, (sums, tuple(counts), state))
+        words, *known = self._word_sums(hidden, targets, masked * (scale / _nonzero(counts.divisor)), training=True)
         layer_losses = [ops.sum(ops.cast(loss, "float32")) for loss in self.losses]
         share = scale / (replica_count() * self.micro_batches)
         objective = words + share * sum(layer_losses) if layer_losses else words
         sums = ops.stack([objective, *known, self._count_outside(inputs, targets, masked)])
-        return objective, keras.tree.map_structure(ops.stop_gradient, (sums, count, state))
+        return objective, keras.tree.map_structure(ops.stop_gradient, (sums, tuple(counts), state))
 
     def _hidden(self, inputs, state, training):
         """Returns the hidden states and the body's state after them, `()` for independent batches."""
         return self(inputs, training=training), state
 
-    def _unmasked(self, hidden, targets, weights, count):
-        """Returns the weights of a micro-batch without masked targets, and their sum over the whole update."""
-        return weights, count
+    def _unmasked(self, hidden, targets, weights, counts):
+        """Returns the weights of a micro-batch without masked targets, and the counts of the whole update."""
+        return weights, counts
+
+    def _counts(self, targets, weights, mask=None):
+        """Returns the counts of the targets of an update, over all replicas."""
+        total = sum_over_replicas(ops.sum(weights))
+        if self.reduction == "mean_with_sample_weight":
+            return _Counts(total, total)
+        counted = ops.ones_like(weights) if mask is None else ops.cast(mask, "float32")
+        return _Counts(total, sum_over_replicas(ops.sum(counted)))
 
     def _word_sums(self, hidden, targets, shares, training):
         """Returns the sum that training minimizes, and then the sums that `_word_trackers` track."""
@@ -286,17 +285,17 @@ class TrainingStep(CheckedData):
     def _test(self, data):
         inputs, begins, targets, weights = self._unpack(data)
         hidden, state = self._hidden(inputs, self._read(self.test_streams, begins), training=False)
-        masked, count = self._unmasked(hidden, targets, weights, sum_over_replicas(ops.sum(weights)))
+        masked, counts = self._unmasked(hidden, targets, weights, self._counts(targets, weights))
         if self._has_own_loss:
             loss = self.compute_loss(inputs, targets, hidden, weights, training=False)
-            return self._track([sum_over_replicas(loss)], count)
-        words, *known = self._word_sums(hidden, targets, masked / _nonzero(count), training=False)
+            return self._track([sum_over_replicas(loss)], counts)
+        words, *known = self._word_sums(hidden, targets, masked / _nonzero(counts.divisor), training=False)
         outside = self._count_outside(inputs, targets, masked)
         words, *known, outside = sum_over_replicas([words, *known, outside])
         words = self._without_outside(words, outside)
         if begins is not None:
             self.test_streams.write(state, self._empty(begins))
-        return self._track([words + self._evaluated_losses(), *known], count)
+        return self._track([words + self._evaluated_losses(), *known], counts)
 
     def _evaluated_losses(self):
         """Returns the part of the loss of an evaluation that is not of the words."""
@@ -358,18 +357,23 @@ class TrainingStep(CheckedData):
         group = scaled(group, clip_factor(norm, bound))
         return [dict(zip(places, group)).get(i, gradient) for i, gradient in enumerate(gradients)]
 
-    def _track(self, means, count):
-        """Adds the means over a batch's targets to the metrics, and returns the metrics: loss, perplexity, accuracy."""
-        trackers = [self.loss_tracker, *self._word_trackers()]
-        for tracker, mean in zip(trackers, means):
-            tracker.update_state(mean, sample_weight=count)
-        return {tracker.name: tracker.result() for tracker in trackers}
+    def _track(self, means, counts):
+        """Adds a batch's loss and what the words have, divided alike, to the metrics, and returns the metrics."""
+        loss, *shares = means
+        self.loss_tracker.update_state(loss, sample_weight=counts.divisor)
+        self._track_words(shares, counts)
+        return {tracker.name: tracker.result() for tracker in (self.loss_tracker, *self._word_trackers())}
 
-    def _track_finite(self, means, count):
+    def _track_words(self, shares, counts):
+        """Adds the sums over a batch's targets, divided as its loss, to the metrics of the words as means."""
+        for tracker, share in zip(self._word_trackers(), shares):
+            tracker.update_state(share * (counts.divisor / _nonzero(counts.weights)), sample_weight=counts.weights)
+
+    def _track_finite(self, means, counts):
         """Works as `_track`, but logs a loss that is not finite instead of adding it to the means."""
         loss, finite = means[0], ops.isfinite(means[0])
-        kept = [ops.where(finite, value, 0.0) for value in (*means, count)]
-        return {name: ops.where(finite, mean, loss) for name, mean in self._track(kept[:-1], kept[-1]).items()}
+        kept = [ops.where(finite, value, 0.0) for value in (*counts, *means)]
+        return {name: ops.where(finite, mean, loss) for name, mean in self._track(kept[2:], _Counts(*kept[:2])).items()}
 
 
 def _nonzero(count):

@@ -16,12 +16,9 @@ from keras_adaptive.layers.outputs.unsorted_ids import warn_if_unsorted
 from keras_adaptive.models.checked_data import check_not_empty
 from keras_adaptive.models.language_model import REQUIRES
 from keras_adaptive.models.prediction import refuse_onnx
-from keras_adaptive.models.training_step import OneForAllReplicas, TrainingStep
+from keras_adaptive.models.replicated_metrics import ReplicatedMean
+from keras_adaptive.models.training_step import TrainingStep
 from keras_adaptive.ops.token_weights import token_weights
-
-
-class _Accuracy(OneForAllReplicas, keras.metrics.Mean):
-    pass
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
@@ -71,7 +68,7 @@ class WordModel(TrainingStep):
         word_output.attach(self.outputs[0])
         self.word_output = word_output
         self._make_trackers()
-        self.accuracy_tracker = _Accuracy(name="accuracy")
+        self.accuracy_tracker = ReplicatedMean(name="accuracy")
 
     def compile(
         self,
@@ -145,18 +142,18 @@ class WordModel(TrainingStep):
         layers = [nested for layer in self.layers for nested in with_nested(layer)]
         return [*(layer for layer in layers if isinstance(layer, Input)), self.word_output]
 
-    def _unmasked(self, hidden, targets, weights, count):
+    def _unmasked(self, hidden, targets, weights, counts):
         mask = _mask_of()(hidden)
         if mask is None:
-            return weights, count
+            return weights, counts
         if self.micro_batches > 1:
             raise ValueError(
                 "Masks are known only after the forward pass, but every micro-batch needs the number of targets of the "
                 "whole batch: pass micro_batches=1, or no masks and `sample_weight` in their place. "
                 f"Received: micro_batches={self.micro_batches}."
             )
-        weights = weights * token_weights(targets, None, mask)
-        return weights, sum_over_replicas(ops.sum(weights))
+        mask = token_weights(targets, None, mask)
+        return weights * mask, self._counts(targets, weights * mask, mask)
 
     def _evaluated_losses(self):
         losses = [ops.sum(ops.cast(loss, "float32")) for loss in self.losses]

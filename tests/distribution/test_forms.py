@@ -1,4 +1,4 @@
-"""A `WordModel` and a functional model with every output on several devices, against one device."""
+"""A `WordModel`, a functional model with every output and a model without logits on several devices, against one."""
 
 import json
 import sys
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.processes
 
 # Strategy, processes, devices of each, and forms; a functional model is refused where replicas are processes.
 STRATEGY, PROCESSES, DEVICES, *FORMS = {
-    "tensorflow": ("mirrored", 1, 2, "functional", "word_model"),
-    "jax": ("data_parallel", 1, 2, "functional", "word_model"),
-    "torch": ("ddp", 2, 1, "word_model"),
+    "tensorflow": ("mirrored", 1, 2, "functional", "word_model", "task"),
+    "jax": ("data_parallel", 1, 2, "functional", "word_model", "task", "sharded"),
+    "torch": ("ddp", 2, 1, "word_model", "task"),
 }[BACKEND]
 
 

@@ -92,7 +92,7 @@ def test_an_awd_qrnn_is_that_of_the_oracle_in_a_segment_that_continues_another(t
         np.testing.assert_allclose(found, exact, atol=1e-6)
     shares = keras.ops.full(tokens.shape, 1 / tokens.size, "float32")
     carried = keras.tree.map_structure(lambda part: part.astype("float32"), state)
-    objective = lambda: model._objective(tokens, targets, shares, carried, 1.0, keras.ops.ones(()))[0]  # noqa: E731
+    objective = lambda: model._objective(tokens, targets, shares, carried, 1.0, keras.ops.ones(2))[0]  # noqa: E731
     found, gradients = weight_gradients(objective, variables)
     arrays = [value(variable) for variable in variables]
     assert found == pytest.approx(expected(*arrays), rel=1e-6)

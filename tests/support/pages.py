@@ -10,7 +10,7 @@ PAGES = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 SIZES = {"1_000_000": "3_000", "100_000": "900", "50_000": "2_000", "16_000": "400", "10_000": "300", "4_000": "100"}
 SIZES |= {"1_000": "40", "size=(256,": "size=(64,", "size=(64, 33)": "size=(16, 17)", "num_blocks=2": "num_blocks=1"}
-SIZES |= {"count=500": "count=40", "(64, 32)": "(16, 16)", "512": "32"}
+SIZES |= {"262_144": "3_000", "count=500": "count=40", "(64, 32)": "(16, 16)", "512": "32"}
 
 
 def examples(page):

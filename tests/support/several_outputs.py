@@ -6,6 +6,7 @@ prints what a training of each form came to, as one line of JSON. `tests/distrib
 one device. `tests/support/replicas.py` has the same for a `LanguageModel`.
 """
 
+import contextlib
 import json
 import sys
 
@@ -22,7 +23,7 @@ from keras_adaptive.layers import (
     WordEmbedding,
 )
 from keras_adaptive.losses import ImportanceSampling
-from keras_adaptive.models import WordModel
+from keras_adaptive.models import WordModel, without_logits
 from scripts.benchmarks.virtual_devices import make_devices
 from tests.support.backends import use_graph_optimizer
 from tests.support.tiny import LENGTH, VOCABULARY, WORDS, batch
@@ -106,6 +107,22 @@ def word_model():
     return model, lambda *batch: batch
 
 
+def task():
+    """A model of Keras that ends in a `Dense`."""
+    ids = keras.Input((LENGTH,), dtype="int32")
+    hidden = Penalized(DIM, activation="tanh", kernel_regularizer="l2")(keras.layers.Embedding(VOCABULARY, DIM)(ids))
+    model = without_logits(keras.Model(ids, keras.layers.Dense(VOCABULARY, name="head")(hidden)))
+    model.compile(keras.optimizers.SGD(0.3, global_clipnorm=0.5), metrics=["accuracy"])
+    return model, lambda *batch: batch
+
+
+def sharded():
+    """The scope of a model whose head is divided among two devices of JAX."""
+    layouts = keras.distribution.LayoutMap(keras.distribution.DeviceMesh((1, 2), ("batch", "model")))
+    layouts["head/kernel"], layouts["head/bias"] = (None, "model"), ("model",)
+    return keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch").scope()
+
+
 class Batches(keras.utils.PyDataset):
     """Batches in their order. Under TensorFlow's strategies, Keras leaves out batches of a generator."""
 
@@ -135,7 +152,7 @@ def trained(strategy, make):
     return {"weights": weights, "logs": logs, "evaluated": {name: float(value) for name, value in evaluated.items()}}
 
 
-FORMS = {"functional": functional, "word_model": word_model}
+FORMS = {"functional": functional, "word_model": word_model, "task": task, "sharded": task}
 
 
 def main(name, devices, *forms):
@@ -143,7 +160,11 @@ def main(name, devices, *forms):
     use_graph_optimizer(False)
     strategy = distribution.start(name)
     with strategy.scope():
-        print(json.dumps({form: trained(strategy, FORMS[form]) for form in forms}), flush=True)
+        results = {}
+        for form in forms:
+            with sharded() if form == "sharded" else contextlib.nullcontext():
+                results[form] = trained(strategy, FORMS[form])
+        print(json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":

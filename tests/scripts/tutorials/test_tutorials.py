@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scripts.tutorials import language_model, own_model, recommender
+from scripts.tutorials import fine_tuning, language_model, own_model, recommender
 from tests.support.backends import BACKEND
 from tests.support.text import write_splits
 
@@ -15,6 +15,15 @@ def test_an_adaptive_softmax_in_a_model_of_your_own(capsys):
     assert after < 0.9 * before and made["best"].shape == (3, 5)
     assert made["model"].count_params() < made["plain"].count_params()
     assert f"parameters: {made['plain'].count_params():,} plain" in capsys.readouterr().out
+
+
+@pytest.mark.once
+def test_fine_tuning_without_logits():
+    made = fine_tuning.main(lines=16, length=16, epochs=2)
+    plain, ours = made["memory"]
+    assert ours < plain / 2
+    before, after = made["perplexity"]
+    assert after < before and not made["task"].backbone.token_embedding.trainable_variables
 
 
 @pytest.mark.once
