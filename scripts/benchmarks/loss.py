@@ -8,6 +8,7 @@
     python -m scripts.benchmarks.loss --case=sampled --backend=jax
     python -m scripts.benchmarks.loss --case=sampled --backend=torch --vocabulary_sizes=100000,800000,3000000 \\
         --nopeer --nomemory --dim=256
+    python -m scripts.benchmarks.loss --case=task --backend=jax --dim=1024
 
 All candidates are timed in turns in one process, after their values have been compared. Memory is the peak of the
 resident memory of a separate process, as the median over the repeats, because memory is freed at different moments of a
@@ -23,6 +24,9 @@ oneDNN kernels never free memory.
   changes the rows of the table and the biases by Adagrad. This package takes a step of `WordModel.fit`. The peer is
   `tf.nn.sampled_softmax_loss` with TensorFlow's sparse Adagrad, for all backends. All sizes are timed in turns. The
   memory excludes what is held between updates: table, accumulators and batch.
+- `task`: an update of a Gemma 3 of KerasHub with one layer and --vocabulary_size words by `train_on_batch`, as KerasHub
+  compiles it, on rows of 128 tokens: as it is, after `without_logits`, and with a frozen table, as in LoRA. The memory
+  excludes weights, slots and gradients.
 """
 
 import functools
@@ -35,6 +39,9 @@ from scripts.benchmarks import common, memory, products
 FLAGS = flags.FLAGS
 EXACT = ("backend", "dtype", "peer_dtype", "vocabulary_size", "cutoffs", "factor", "dim")
 SAMPLED = ("backend", "dim", "rows", "num_samples")
+TASK = ("backend", "dtype", "vocabulary_size", "dim")
+TASKS = ("plain", "without logits", "frozen table")
+TASK_LENGTH = 128
 RATE, SEED = 0.2, 1  # of the sampled loss
 
 
@@ -75,8 +82,12 @@ def exact_candidates(hidden, targets, weights):
     """Returns `{name: function that returns (step, values)}`: a step, and loss and gradient of the hidden states."""
     from scripts.benchmarks.peers import torch_losses
 
-    case = hidden, targets, weights
-    return {"ours": lambda: ours(*case), **torch_losses.candidates(*case)}
+    case, own = (hidden, targets, weights), {}
+    if FLAGS.backend == "jax" and not common.cutoffs():
+        from scripts.benchmarks.peers import jax_losses
+
+        own = jax_losses.candidates(*case)
+    return {"ours": lambda: ours(*case), **own, **torch_losses.candidates(*case)}
 
 
 def zipf_targets(rows, edges, tail_share):
@@ -292,7 +303,54 @@ def print_candidates(candidates, digits):
     common.print_times(candidates, digits, MiB=memory)
 
 
-CASES = {"exact": common.Case(exact), "sampled": common.Case(sampled, {"dim": 512, "rows": ["2560"]})}
+def task():
+    if FLAGS.memory_of:
+        model, update = make_task(FLAGS.memory_of, int(FLAGS.rows[0]))
+        memory.print_peak(update, sum(4 * np.prod(variable.shape, dtype=int) for variable in model.trainable_variables))
+        return
+    cases = []
+    for rows in map(int, FLAGS.rows):
+        updates = {name: make_task(name, rows)[1] for name in TASKS}
+        losses = {name: float(update()[0]) for name, update in updates.items()}
+        if max(losses.values()) - min(losses.values()) > 1e-4 * losses["plain"]:
+            raise ArithmeticError(f"The losses of the same weights are {losses}; nothing was timed.")
+        candidates = {name: {"seconds": seconds} for name, seconds in common.times_of(updates).items()}
+        del updates  # with the memory of all models
+        for name, figures in candidates.items() if FLAGS.memory else ():
+            figures["mebibytes"] = memory.of_process("loss", name, {"TF_ENABLE_ONEDNN_OPTS": "0"}, rows=rows) / 2**20
+        print(f"\n{rows} tokens")
+        print_candidates(candidates, digits=0)
+        cases.append({"rows": rows, "candidates": candidates})
+    common.save(TASK, cases=cases)
+
+
+def make_task(name, rows):
+    """Returns a task of KerasHub and its update of one batch."""
+    import keras
+    import keras_hub
+
+    from keras_adaptive.models import without_logits
+
+    keras.config.set_dtype_policy(FLAGS.dtype)
+    keras.utils.set_random_seed(1)
+    heads = {"num_query_heads": 4, "num_key_value_heads": 1, "head_dim": FLAGS.dim // 4}
+    sizes = {"num_layers": 1, "hidden_dim": FLAGS.dim, "intermediate_dim": 4 * FLAGS.dim, "image_size": None}
+    backbone = keras_hub.models.Gemma3Backbone(FLAGS.vocabulary_size, **sizes, **heads)
+    model = keras_hub.models.Gemma3CausalLM(preprocessor=None, backbone=backbone)
+    text = common.zipf((rows // TASK_LENGTH, TASK_LENGTH + 1))
+    inputs = {"token_ids": text[:, :-1], "padding_mask": np.ones_like(text[:, 1:])}
+    backbone.token_embedding.trainable = name != "frozen table"
+    if name != "plain":
+        without_logits(model)
+    model.compile()
+    return model, functools.partial(model.train_on_batch, inputs, text[:, 1:])
+
+
+CASES = {
+    "exact": common.Case(exact),
+    "sampled": common.Case(sampled, {"dim": 512, "rows": ["2560"]}),
+    "task": common.Case(task, {"vocabulary_size": 262_144, "dim": 256, "rows": ["512", "2048"]}),
+}
 
 
 def main():

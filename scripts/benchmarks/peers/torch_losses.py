@@ -9,6 +9,7 @@ from absl import flags
 from scripts.benchmarks import common
 
 FLAGS = flags.FLAGS
+CHUNK_ROWS = 512
 
 
 def candidates(hidden, targets, weights):
@@ -19,6 +20,7 @@ def candidates(hidden, targets, weights):
         "torch cross_entropy": plain_loss,
         "torch linear_cross_entropy": chunked_loss,
         "torch linear_cross_entropy, tuned": tuned_loss,
+        "torch loop over chunks": looped_loss,
     }
     if torch.cuda.is_available() and FLAGS.peer_dtype == "bfloat16":
         losses |= KERNELS
@@ -87,7 +89,22 @@ def chunked_loss(**options):
 
 
 def tuned_loss():
-    return chunked_loss(batch_chunk_size=512, chunking_method=None, acc_policy="compact")
+    return chunked_loss(batch_chunk_size=CHUNK_ROWS, chunking_method=None, acc_policy="compact")
+
+
+def looped_loss():
+    """The loop that training programs write themselves: a chunk of rows at a time, whose logits are computed twice."""
+    from torch.nn.functional import cross_entropy
+    from torch.utils.checkpoint import checkpoint
+
+    def of_chunk(x, table, targets):
+        return cross_entropy((x @ table.T).float(), targets, reduction="sum")
+
+    def loss(x, table, targets):
+        chunks = zip(x.split(CHUNK_ROWS), targets.split(CHUNK_ROWS))
+        return sum(checkpoint(of_chunk, rows, table, ids, use_reentrant=False) for rows, ids in chunks)
+
+    return loss
 
 
 def cut_loss():
