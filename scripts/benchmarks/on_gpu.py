@@ -45,6 +45,8 @@ TINY_TRAINING = [*TINY_MODEL, "--length=8", "--batch_size=2", "--product_size=16
 TINY_LOSS = [*TINY_WORDS, "--rows=32", "--nomemory"]
 TINY_PLAIN = [*TINY_LOSS, "--vocabulary_size=300", "--cutoffs=", *NARROW]
 TINY_WORD = ["--case=cache", *TINY_MODEL, "--lengths=3", "--nouncached"]
+TASK = ["--case=task", "--dim=1024", "--rows=8192", "--repeats=5"]
+TINY_TASK = ["--case=task", "--dim=16", "--vocabulary_size=300", "--rows=256", "--repeats=1", "--nomemory"]
 LSTM = ["--case=recurrence"]
 TINY_LSTM = [*LSTM, "--batch_size=2", "--length=3", "--input_dim=4", "--units=5", "--repeats=1"]
 
@@ -73,6 +75,8 @@ PARTS = {  # the most important first, in case the time is up before the end
     "recurrence": Part("layers", (50, 60), LSTM, TINY_LSTM, exact=True),
     "word of 1 row": Part("generation", (60, 90), WORD, TINY_WORD),
     "plain softmax of 267744 words": Part("loss", (120, 120), [*PLAIN, "--repeats=3"], TINY_PLAIN),
+    "task in bfloat16": Part("loss", (120, 240), [*TASK, BFLOAT16], [*TINY_TASK, BFLOAT16]),
+    "task in float32": Part("loss", (120, 240), TASK, TINY_TASK, exact=True),
     "word of 32 rows": Part("generation", (60, 90), [*WORD, "--batch_size=32"], [*TINY_WORD, "--batch_size=2"]),
     "plain softmax of 50000 words": Part("loss", (100, 100), [*PLAIN, "--vocabulary_size=50000"], TINY_PLAIN),
     "training in float16": Part("step", (80, 180), [*TRAINING, FLOAT16], [*TINY_TRAINING, FLOAT16]),

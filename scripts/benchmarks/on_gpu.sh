@@ -11,7 +11,7 @@ if [ "${1:-}" = wheels ]; then
   platforms=(manylinux_2_28_x86_64 manylinux_2_27_x86_64 manylinux_2_17_x86_64 manylinux2014_x86_64)
   exec "$python" -m pip download --no-deps --only-binary=:all: --python-version "${PYTHON_VERSION:-3.12}" \
     --implementation cp "${platforms[@]/#/--platform=}" --constraint constraints.txt --dest .wheels \
-    keras optree namex cut-cross-entropy liger-kernel
+    keras optree namex cut-cross-entropy liger-kernel keras-hub kagglehub kagglesdk
 fi
 
 backend=${1:-torch} folder=${2:-scripts/results/gpu}

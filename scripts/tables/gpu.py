@@ -54,6 +54,16 @@ def gpu_loss(part, figures):
             yield [*start, name, f"missing: {_cell(reason)}", ""]
 
 
+@_table("task", "dtype | tokens | update | time | ÷ plain | memory | ÷ plain's")
+def gpu_task(part, figures):
+    for case in figures["cases"]:
+        times = candidates(case)
+        plain, of_plain = times["plain"]
+        for name, (seconds, memory) in times.items():
+            ratios = [f"{seconds / plain:.2f}", _memory(memory), f"{memory / of_plain:.2f}" if of_plain else ""]
+            yield [figures["settings"]["dtype"], f"{case['rows']:,}", name, milliseconds(seconds), *ratios]
+
+
 @_table("training", "dtype | tokens/s | TFLOP/s, of a product's | share | loss | steps taken | loss scale")
 def gpu_training(part, figures):
     facts, tokens = figures["facts"], figures["candidates"]["ours"]["tokens_per_second"]
