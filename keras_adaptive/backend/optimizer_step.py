@@ -15,8 +15,8 @@ def apply_gradients(optimizer, gradients, trainable, finite):
 
     The gradients are sums over all replicas, equal in each replica, and have been clipped to the `global_clipnorm` of
     the optimizer. A skipped step does not change weights or optimizer, except for the loss scale, which a
-    `LossScaleOptimizer` lowers: it skips steps by itself if any gradient is not finite. Under JAX, the step is taken in
-    the stateless form, the only form in which loss scaling works.
+    `LossScaleOptimizer` lowers: it skips steps by itself if any gradient is not finite. Under JAX it works in the
+    stateless form only.
 
     A gradient is dense, or a `RowGradient` with distinct ids if `updates_rows` is true for the optimizer.
     """
@@ -26,8 +26,14 @@ def apply_gradients(optimizer, gradients, trainable, finite):
         updater = _view(optimizer, type(optimizer), inner_optimizer=_updater(optimizer.inner_optimizer))
     else:
         updater = _updater(optimizer)
-    if keras.config.backend() == "jax":
-        _assign_pure_step(updater, gradients, trainable, True if scales else finite)
+    if keras.config.backend() == "jax" and scales:
+        groups = [trainable, updater.variables]
+        weights, state = ([variable.value for variable in group] for group in groups)
+        for variables, values in zip(groups, updater.stateless_apply(state, gradients, weights)):
+            for variable, value in zip(variables, values):
+                variable.assign(value)
+    elif keras.config.backend() == "jax":
+        _assign_pure_step(updater, gradients, trainable, finite)
     elif scales:
         updater.apply(gradients, trainable)
     else:
@@ -67,18 +73,35 @@ def _view(optimizer, kind, **attributes):
 
 
 def _assign_pure_step(optimizer, gradients, trainable, finite):
-    """Takes the step in the stateless form. A skipped step adds zeros to rows and keeps the old values elsewhere."""
+    """Takes the step in a scope. A skipped step adds zeros to rows and keeps the old values elsewhere."""
     by_rows = [variable for variable, gradient in zip(trainable, gradients) if isinstance(gradient, RowGradient)]
     in_place = {id(changed) for variable in by_rows for changed in (variable, *optimizer.slots_of(variable))}
     gradients = [
         _kept_rows(gradient, finite) if isinstance(gradient, RowGradient) else gradient for gradient in gradients
     ]
-    groups = [trainable, optimizer.variables]
-    old_weights, old_state = ([variable.value for variable in group] for group in groups)
-    new = optimizer.stateless_apply(old_state, gradients, old_weights)
-    for variables, values in zip(groups, new):
-        for variable, value in zip(variables, values):
-            variable.assign(value if id(variable) in in_place else ops.where(finite, value, variable.value))
+    variables = [*trainable, *optimizer.variables]
+    with _Step([(variable, variable.value) for variable in variables], finite, in_place) as step:
+        optimizer.apply(gradients)
+    for variable in variables:
+        variable.assign(step.get_current_value(variable))
+
+
+class _Step(keras.StatelessScope):
+    """Scope of a step that is skipped: whatever is assigned keeps its value unless `finite`, or if it is `in_place`.
+
+    The choice is made before weights are computed from momenta. After that, XLA would compute the new momenta twice,
+    and copy the old ones for it.
+    """
+
+    def __init__(self, values, finite, in_place):
+        super().__init__(state_mapping=values)
+        self.old, self.finite, self.in_place = {id(variable): value for variable, value in values}, finite, in_place
+
+    def add_update(self, update):
+        variable, value = update
+        if id(variable) not in self.in_place:
+            value = ops.where(self.finite, value, self.old[id(variable)])
+        super().add_update((variable, value))
 
 
 def _kept_rows(gradient, finite):
