@@ -76,10 +76,11 @@ def compiled_chunk(table, bias, dtype, wanted, axis):
         logits, extra = capped(logits, cap), capped(rows.extra_logits, cap)
         word = _Column(rows.targets, classes, axis)
         picked = word.gather(logits)
-        exps, total, peak, log_total = _exponentials(with_dependencies(logits, picked), axis)
-        results, share = {}, 1.0  # the probability of all classes of the table together
+        peak, results, share = ops.max(logits, axis), {}, 1.0  # the probability of all classes of the table together
         if wanted.best:
             results |= {"best_log_probs": peak, "hits": word.is_first(logits, peak)}
+        # What reads the logits comes first, so that the exponentials take their place.
+        exps, total, log_total = _exponentials(with_dependencies(logits, picked, *results.values()), peak, axis)
         if extra is not None:
             column = _Column(rows.targets - classes, extra.shape[1], 1)
             picked = picked + column.gather(extra)
@@ -159,17 +160,16 @@ def under_cap(d_logits, logits, soft_cap):
     return d_logits if soft_cap is None else d_logits * (1.0 - ops.square(logits / soft_cap))
 
 
-def _exponentials(logits, axis):
-    """Returns exp(logits − shift) for some shift of each row, its sum, the row's peak and log Σ exp(logits − peak)."""
-    peak = ops.max(logits, axis)
+def _exponentials(logits, peak, axis):
+    """Returns exp(logits − shift) for some shift of each row, its sum, and log Σ exp(logits − peak)."""
     if keras.config.backend() == "tensorflow":  # tf.nn.softmax takes less time than tf.exp
         import tensorflow as tf
 
         exps = tf.nn.softmax(with_dependencies(logits, peak), axis)
-        return exps, ops.ones_like(peak), peak, -ops.log(ops.max(exps, axis))
+        return exps, ops.ones_like(peak), -ops.log(ops.max(exps, axis))
     exps = ops.exp(logits - ops.expand_dims(peak, axis))
     total = ops.sum(exps, axis)
-    return exps, total, peak, ops.log(total)
+    return exps, total, ops.log(total)
 
 
 def gradient_dtype(dtype):
@@ -198,6 +198,11 @@ class _Column:
 
     def is_first(self, matrix, peak):
         """Returns 1.0 for the rows whose column is the first with the value `peak` (rows,), and else 0.0."""
+        if keras.config.backend() == "tensorflow":  # whose argmax makes no array of the size of the matrix
+            import tensorflow as tf
+
+            first = tf.argmax(matrix, self.axis, output_type="int32")
+            return ops.cast(self.inside & (first == self.columns) & (peak == peak), "float32")  # NaN is no peak
         length = ops.shape(matrix)[self.axis]
         numbers = ops.arange(length, dtype="int32")
         numbers, peak = (numbers[None], peak[:, None]) if self.axis else (numbers[:, None], peak[None])
