@@ -19,6 +19,7 @@ class ChunkSizes(NamedTuple):
         rows_by_dim: A chunk with gradients has at least this number of rows for each dimension of the vectors. If every
             chunk computes a gradient (columns, dim) that a separate pass adds to a sum, fewer rows would make that pass
             too large a part of the time, and the gradient larger than the logits.
+        most_logit_bytes: Memory of the logits above which that number of rows is not kept.
         tail_chunks: A tail has at least this number of chunks per batch, since few of the rows belong to the tail.
         block_bytes: Memory of the float32 logits that torch computes at a time for a chunk in bfloat16.
         rows_first: Chunk size from which products are faster with the rows of the logits first, under JAX.
@@ -37,9 +38,10 @@ class ChunkSizes(NamedTuple):
     min_rows: int = 16
     max_rows: int = 1024
     rows_by_dim: float = 0.5
+    most_logit_bytes: int = 128 * 2**20
     tail_chunks: int = 32
     block_bytes: int = 4 * 2**20
-    rows_first: int = 128
+    rows_first: int = 256
     context_rows: int = 1024
     queries: int = 128
     window_queries: int = 16
@@ -63,6 +65,7 @@ CPU = {
 # Derived, not measured, from the data sheet of an H100: 132 processors, 80 GB of memory at 3 TB/s, and about
 # 400 TFLOP/s of bfloat16 products. docs/gpu.md tells how to measure them.
 ACCELERATOR = ChunkSizes(
+    most_logit_bytes=2**30,
     logit_bytes=512 * 2**20,  # a head of 20,000 words has 6,700 rows; the three arrays of that size fit in 2 % of 80 GB
     min_rows=256,  # two rows of tiles of 128, so that even a small table occupies all processors
     max_rows=16_384,  # a whole batch of the paper's WikiText-103 model on one GPU, in chunks if the table is large
@@ -94,7 +97,8 @@ def default_chunk_rows(rows: int | None, columns: int, dim: int = 0) -> int:
     costs as much as a full one. The number of rows of the batch may be unknown; `dim` is 0 without gradients.
     """
     sizes = chunk_sizes()
-    least = max(sizes.min_rows, int(sizes.rows_by_dim * dim))
+    most_rows = sizes.most_logit_bytes // (4 * columns)
+    least = max(sizes.min_rows, min(int(sizes.rows_by_dim * dim), most_rows))
     most = min(max(sizes.logit_bytes // (4 * columns), least), sizes.max_rows)
     if rows:
         most = -(-rows // -(-rows // most))
