@@ -34,7 +34,7 @@ def test_default_chunks(sizes, rows, columns, dim):
     chunk = default_chunk_rows(rows, columns, dim)
     assert chunk % 8 == 0 and chunk <= sizes.max_rows
     least = max(sizes.min_rows, min(sizes.rows_by_dim * dim, sizes.most_logit_bytes // (4 * columns)))
-    assert 4 * columns * (chunk - 8) < sizes.logit_bytes or chunk <= least
+    assert 4 * columns * (chunk - 8) < sizes.logit_bytes or chunk - 8 < least
     assert rows is not None or chunk >= min(least, sizes.max_rows)
     if rows:  # no more than 7 rows of a chunk are idle
         count = -(-rows // chunk)
