@@ -1,0 +1,29 @@
+"""Tables of models that train without their logits; a function for each."""
+
+from scripts.tables.results import benchmark, candidates, milliseconds
+
+
+def task_steps():
+    yield (
+        "on; dimension; tokens | plain | without logits | ÷ plain | frozen table | ÷ with its gradient | memory, plain "
+        "| without logits | ÷ plain"
+    )
+    for label, result in benchmark("task"):
+        for case in result["cases"]:
+            (plain, of_plain), (ours, memory), (frozen, _) = candidates(case).values()
+            times = [milliseconds(plain), milliseconds(ours), f"{ours / plain:.2f}"]
+            times += [milliseconds(frozen), f"{frozen / ours:.2f}"]
+            memories = [f"{of_plain:,.0f} MiB", f"{memory:,.0f} MiB", f"{memory / of_plain:.2f}"]
+            yield [f"{label}; {result['settings']['dim']:,}; {case['rows']:,}", *times, *memories]
+
+
+def task_ratios():
+    """A sentence of the README: the update of a small Gemma 3, 512 tokens."""
+    parts = []
+    for label, result in benchmark("task"):
+        (plain, of_plain), (ours, memory), _ = candidates(result["cases"][0]).values()
+        parts.append(f"{label} {ours / plain:.2f} and {memory / of_plain:.2f}")
+    yield (
+        "After `without_logits`, an update of a KerasHub Gemma 3 of one layer with 262,144 words and 512 tokens takes, of the "
+        f"time and the memory that it took before: {'; '.join(parts)}."
+    )
