@@ -24,6 +24,6 @@ def task_ratios():
         (plain, of_plain), (ours, memory), _ = candidates(result["cases"][0]).values()
         parts.append(f"{label} {ours / plain:.2f} and {memory / of_plain:.2f}")
     yield (
-        "After `without_logits`, an update of a KerasHub Gemma 3 of one layer with 262,144 words and 512 tokens takes, of "
+        "After `without_logits`, an update of a KerasHub Gemma 3 of one layer, 262,144 words and 512 tokens takes, of "
         f"the time and the memory that it took before: {'; '.join(parts)}."
     )
