@@ -36,6 +36,7 @@ LAYERS = {
     "FlatDense": partial(FlatDense, 5, activation="tanh"),
     "LayerNormalization": LayerNormalization,
     "LearnedPositions": partial(layers.LearnedPositions, 5),
+    "LinearCrossEntropy": lambda **kwargs: layers.LinearCrossEntropy(tied_to=keras.layers.Dense(20), **kwargs),
     "SinusoidalPositions": layers.SinusoidalPositions,
     "SeededDropout": partial(layers.SeededDropout, 0.5),
     "TemporalActivationRegularization": partial(layers.TemporalActivationRegularization, 2.0),
