@@ -52,6 +52,7 @@ HOOKS = {  # name: (object that must have it, why it is used)
     "_post_build": (DENSE, "After that torch lists the parameters of the layer again."),
     "_get_call_context": (DENSE, "An output finds the model that calls it, whose loss may read probabilities."),
     "_losses": (DENSE, "Replicas of TensorFlow share the list of added losses, but each must keep its own."),
+    "_loss_ids": (DENSE, "A layer under JAX would take the loss of another for its own of the program before."),
     "_flatten_layers": (keras.Model, "The same under JAX, where `fit` calls the layers: whether the output is one."),
     "_compile_loss": (COMPILED, "The losses of the model, as Keras resolves them."),
     "_metrics": (keras.layers.Layer(), "An output gets a metric at its first call, after Keras has locked it."),

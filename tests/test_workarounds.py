@@ -85,6 +85,15 @@ def test_relu_does_not_keep_its_result():
 
 
 @on_jax
+def test_layers_remember_the_losses_of_former_programs():
+    layer = keras.layers.ActivityRegularization(l2=1.0)
+    model = keras.Sequential([keras.Input((1,)), layer])
+    model.compile("sgd", "mse")
+    model.train_on_batch(np.ones((2, 1)), np.ones((2, 1)))
+    assert layer._loss_ids, "Keras forgets added losses now: remove `_forget_losses`."
+
+
+@on_jax
 def test_numbers_of_64_bits_wrap():
     wrapped = int(ops.convert_to_tensor(np.array(2**32 + 5)))
     assert wrapped == 5, "64-bit integers do not wrap now: remove `saturated` in backend/wide_ids.py."

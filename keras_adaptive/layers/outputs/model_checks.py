@@ -138,6 +138,7 @@ class ModelChecks:
                 self._check_weights({"sample_weight": sample_weight})
             self._check_hidden(compiled, "loss", y, y_pred)
             loss = compute_loss(x, y, y_pred, sample_weight, *args, **kwargs)
+            self._forget_losses()
             for layer, mean in self.means.items():
                 perplexity_of(layer).update_state(mean.nll, sample_weight=mean.count)
             self.means = {}
@@ -149,6 +150,15 @@ class ModelChecks:
             return loss
 
         return call
+
+    def _forget_losses(self):
+        """Forgets the losses that layers have added, once their sum is computed.
+
+        Keras finds them by `id`. Under JAX a layer of the next program could take the loss of another for its own one
+        of this program, and remove it.
+        """
+        for layer in self.model()._flatten_layers():
+            layer._loss_ids = set()
 
     def _checking_metrics(self, compute_metrics):
         @functools.wraps(compute_metrics)

@@ -180,3 +180,25 @@ def test_targets_outside_the_vocabulary_give_nan_and_no_update():
     layer(HIDDEN, wrong, weights)
     expected = np.average(numpy(layer.nll(HIDDEN, TARGETS)), weights=weights)
     np.testing.assert_allclose(numpy(layer.losses[-1]), expected, rtol=1e-5)
+
+
+@pytest.mark.each_backend
+def test_a_loss_at_the_address_of_an_older_one_is_kept():
+    """Of the second program: Keras knows added losses by `id`, which Python gives again."""
+    output = AdaptiveSoftmax(VOCABULARY, CUTOFFS, factor=2)
+
+    class Penalized(keras.layers.Layer):
+        def call(self, x):
+            penalty = 2.0 + 0.0 * ops.sum(x)
+            self.add_loss(penalty)
+            if output._loss_ids:
+                output._loss_ids.add(id(penalty))
+            return x
+
+    hidden, targets = keras.Input((3, DIM)), keras.Input((3,), dtype="int32")
+    model = keras.Model([hidden, targets], output(Penalized()(hidden), targets))
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=BACKEND == "tensorflow")
+    for rows in (4, 2):
+        loss = model.train_on_batch([HIDDEN[:rows], TARGETS[:rows]])
+        expected = 2.0 + np.mean(numpy(output.nll(HIDDEN[:rows], TARGETS[:rows])))
+        assert float(np.ravel(loss)[0]) == pytest.approx(expected, rel=1e-4)
