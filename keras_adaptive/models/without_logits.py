@@ -12,8 +12,11 @@ from keras_adaptive.models.replicated_metrics import ReplicatedMean, ReplicatedP
 from keras_adaptive.models.word_model import WordModel
 
 # In Keras the mean over a batch divides by the number of targets, whatever their weights.
-REDUCTIONS = {"mean": "sum_over_batch_size", "mean_with_sample_weight": "mean_with_sample_weight"}
-REDUCTIONS["sum_over_batch_size"] = "sum_over_batch_size"
+REDUCTIONS = {
+    "mean": "sum_over_batch_size",
+    "sum_over_batch_size": "sum_over_batch_size",
+    "mean_with_sample_weight": "mean_with_sample_weight",
+}
 
 
 def without_logits(model: keras.Model, *, loss: RowLoss | None = None) -> keras.Model:
@@ -130,12 +133,7 @@ class _Trainer(WordModel):
         """Sets the reduction, the ignored class and the metrics, as Keras would for this loss and these metrics."""
         self.reduction, self.ignore_class = _reduction_of(loss, self.word_output.tied_to)
         names = {"accuracy": None, "perplexity": "perplexity"}
-        for metric in keras.tree.flatten(metrics):
-            if metric not in (None, "auto"):
-                kind, name = _metric(metric)
-                names[kind] = name
-            elif metric == "auto":
-                names["accuracy"] = "sparse_categorical_accuracy"
+        names |= dict(_metric(metric) for metric in keras.tree.flatten(metrics) if metric is not None)
         self.reports_accuracy = names["accuracy"] is not None
         self.accuracy_tracker = ReplicatedMean(name=names["accuracy"] or "accuracy")
         self.perplexity_tracker = ReplicatedPerplexity(name=names["perplexity"])
@@ -143,9 +141,11 @@ class _Trainer(WordModel):
     def _unpack(self, data):
         inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(data)
         inputs, begins, targets, weights = super()._unpack((inputs, self._ids(targets), weights))
-        if self.ignore_class is not None:
-            weights = weights * ops.cast(targets != self.ignore_class, "float32")
-        return inputs, begins, targets, weights
+        return inputs, begins, targets, weights if self.ignore_class is None else weights * self._kept(targets)
+
+    def _kept(self, targets):
+        """Returns 0 for targets of the ignored class, and 1 for others."""
+        return ops.cast(targets != self.ignore_class, "float32")
 
     def _ids(self, targets):
         """Returns targets without a last axis of length 1, which Keras accepts too."""
@@ -160,8 +160,7 @@ class _Trainer(WordModel):
 
     def _counts(self, targets, weights, mask=None):
         if self.ignore_class is not None:
-            kept = ops.cast(targets != self.ignore_class, "float32")
-            mask = kept if mask is None else kept * mask
+            mask = self._kept(targets) if mask is None else self._kept(targets) * mask
         return super()._counts(targets, weights, mask)
 
 
@@ -181,10 +180,11 @@ def _reduction_of(loss, head):
 
 def _metric(metric):
     """Returns `("accuracy" or "perplexity", its name in logs)` of a metric, or refuses it."""
+    if metric == "auto":
+        return "accuracy", "sparse_categorical_accuracy"
     name = metric if isinstance(metric, str) else getattr(metric, "name", "")
-    if metric in ("accuracy", "acc", "sparse_categorical_accuracy"):
-        return "accuracy", name
-    if isinstance(metric, keras.metrics.SparseCategoricalAccuracy):
+    by_name = metric in ("accuracy", "acc", "sparse_categorical_accuracy")
+    if by_name or isinstance(metric, keras.metrics.SparseCategoricalAccuracy):
         return "accuracy", name
     if type(metric).__name__ == "Perplexity":
         return "perplexity", name
@@ -200,9 +200,11 @@ def _head_of(model):
     if len(outputs) != 1:
         raise ValueError(f"The model must be functional and have one output. Received: {len(outputs)} outputs.")
     head, call, _ = outputs[0]._keras_history
-    if not isinstance(head, HEADS):
+    hidden = head._inbound_nodes[call].input_tensors[0]
+    looked_up = len(hidden.shape) != len(outputs[0].shape)  # by an embedding whose inputs are ids
+    if not isinstance(head, HEADS) or looked_up:
         raise ValueError(
-            "The output of the model must be a Dense or a ReversibleEmbedding: train other outputs as before. "
-            f"Received: the output of a {type(head).__name__}."
+            "The output of the model must be a Dense or a ReversibleEmbedding called with reverse=True: train other "
+            f"outputs as before. Received: {'the lookup' if looked_up else 'the output'} of {type(head).__name__}."
         )
-    return head, head._inbound_nodes[call].input_tensors[0]
+    return head, hidden

@@ -1,6 +1,7 @@
 """Models of Keras and KerasHub train without their logits as they did with them."""
 
 import pickle
+from functools import partial
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ from keras_adaptive.models import without_logits
 from tests.support.backends import BACKEND
 from tests.support.closeness import all_close
 from tests.support.refusals import refused
+from tests.support.without_logits import assert_equal, with_and_without
 
 CLASSES, LENGTH, DIM = 40, 6, 8
 RANDOM = np.random.default_rng(0)
@@ -37,21 +39,8 @@ def dense(activation=None):
     )
 
 
-def both(make, *args, tokens=TOKENS, targets=TARGETS, weights=WEIGHTS, **how):
-    """Returns the logs of `fit` and `evaluate`, and the weights after them, with and without logits."""
-    results = []
-    for model in (make(), without_logits(make())):
-        model.compile(keras.optimizers.SGD(0.5), *args, run_eagerly=BACKEND == "tensorflow", **how)
-        logs = model.fit(tokens, targets, sample_weight=weights, batch_size=4, epochs=2, verbose=0, shuffle=False)
-        known = model.evaluate(tokens, targets, sample_weight=weights, batch_size=4, verbose=0, return_dict=True)
-        results.append(({name: values[-1] for name, values in logs.history.items()}, known, model.get_weights()))
-    return results
-
-
-def assert_equal(plain, ours):
-    for of_plain, of_ours in zip(plain[:2], ours[:2]):
-        assert {name: of_ours[name] for name in of_plain} == pytest.approx(of_plain, rel=1e-5)
-    all_close(ours[2], plain[2], atol=1e-5)
+def both(make, *args, tokens=TOKENS, targets=TARGETS, **how):
+    return with_and_without(make, tokens, targets, WEIGHTS, *args, epochs=2, **how)
 
 
 LOSSES = {
@@ -209,9 +198,20 @@ def softmax():
     return keras.Model(ids, keras.layers.Softmax()(keras.layers.Dense(3)(keras.layers.Embedding(CLASSES, DIM)(ids))))
 
 
+def lookup(layer):
+    ids = keras.Input((LENGTH,), dtype="int32")
+    return keras.Model(ids, layer(CLASSES, DIM)(ids))
+
+
 REFUSED = [
+    (
+        partial(lookup, keras.layers.Embedding),
+        {},
+        "called with reverse=True.* Received: the lookup of Embedding",
+    ),
+    (partial(lookup, keras.layers.ReversibleEmbedding), {}, "Received: the lookup of ReversibleEmbedding"),
     (several, {}, "must be functional and have one output. Received: 2 outputs"),
-    (softmax, {}, "must be a Dense or a ReversibleEmbedding.* Received: the output of a Softmax"),
+    (softmax, {}, "must be a Dense or a ReversibleEmbedding.* Received: the output of Softmax"),
     (
         functional,
         {"loss": "sparse_categorical_crossentropy"},
