@@ -27,13 +27,9 @@ def apply_gradients(optimizer, gradients, trainable, finite):
     else:
         updater = _updater(optimizer)
     if keras.config.backend() == "jax" and scales:
-        groups = [trainable, updater.variables]
-        weights, state = ([variable.value for variable in group] for group in groups)
-        for variables, values in zip(groups, updater.stateless_apply(state, gradients, weights)):
-            for variable, value in zip(variables, values):
-                variable.assign(value)
+        _assign_stateless_step(updater, gradients, trainable)
     elif keras.config.backend() == "jax":
-        _assign_pure_step(updater, gradients, trainable, finite)
+        _assign_step(updater, gradients, trainable, finite)
     elif scales:
         updater.apply(gradients, trainable)
     else:
@@ -72,7 +68,16 @@ def _view(optimizer, kind, **attributes):
     return view
 
 
-def _assign_pure_step(optimizer, gradients, trainable, finite):
+def _assign_stateless_step(optimizer, gradients, trainable):
+    """Takes the step of a `LossScaleOptimizer`, which skips it by itself."""
+    groups = [trainable, optimizer.variables]
+    weights, state = ([variable.value for variable in group] for group in groups)
+    for variables, values in zip(groups, optimizer.stateless_apply(state, gradients, weights)):
+        for variable, value in zip(variables, values):
+            variable.assign(value)
+
+
+def _assign_step(optimizer, gradients, trainable, finite):
     """Takes the step in a scope. A skipped step adds zeros to rows and keeps the old values elsewhere."""
     by_rows = [variable for variable, gradient in zip(trainable, gradients) if isinstance(gradient, RowGradient)]
     in_place = {id(changed) for variable in by_rows for changed in (variable, *optimizer.slots_of(variable))}

@@ -74,9 +74,7 @@ class LinearCrossEntropy(TiedOutput, Softmax):
     ) -> None:
         policy = getattr(tied_to, "reverse_dtype", None) or getattr(tied_to, "dtype_policy", None)
         policy = getattr(policy, "name", policy)
-        kwargs.setdefault(
-            "dtype", policy and policy.rpartition("_from_")[2]
-        )  # of a quantized layer, that of its floats
+        kwargs.setdefault("dtype", policy and policy.rpartition("_from_")[2])  # of a quantized layer, of its floats
         soft_cap = getattr(tied_to, "logit_soft_cap", None)
         if soft_cap and loss is not None and loss.soft_cap not in (None, soft_cap):
             raise ValueError(
@@ -105,10 +103,9 @@ class LinearCrossEntropy(TiedOutput, Softmax):
                 "`tied_to` may be quantized to int8, without adapters of its own. "
                 f"Received: a {type(head).__name__} with quantization_mode={self._quantized!r}."
             )
-        dim = self._weights()[0].shape[1]
-        if hidden_shape[-1] != dim:
+        if hidden_shape[-1] != self._dim:
             raise ValueError(
-                f"`tied_to` reads hidden states of dimension {dim}. Received: dimension {hidden_shape[-1]}."
+                f"`tied_to` reads hidden states of dimension {self._dim}. Received: dimension {hidden_shape[-1]}."
             )
         self.built = True
 
@@ -141,6 +138,10 @@ class LinearCrossEntropy(TiedOutput, Softmax):
         return ops.cast(table, self.compute_dtype) / ops.reshape(getattr(self.tied_to, scale), [-1, 1])
 
     @property
+    def _dim(self):
+        return self.tied_to.kernel.shape[0] if isinstance(self.tied_to, keras.layers.Dense) else self.tied_to.output_dim
+
+    @property
     def _quantized(self):
         return getattr(self.tied_to, "quantization_mode", None)
 
@@ -149,7 +150,7 @@ class LinearCrossEntropy(TiedOutput, Softmax):
         return bool(self.tied_to.trainable_variables)
 
     def logits_in_training(self, rows: int) -> int:
-        dim = self._weights()[0].shape[1]
+        dim = self._dim if self._learns_words else 0
         return self.vocabulary_size * default_chunk_rows(rows, self.vocabulary_size, dim)
 
     def get_config(self) -> dict[str, Any]:
