@@ -22,7 +22,7 @@ def candidates(hidden, targets, weights):
         "torch linear_cross_entropy, tuned": tuned_loss,
         "torch loop over chunks": looped_loss,
     }
-    if torch.cuda.is_available() and FLAGS.peer_dtype == "bfloat16":
+    if not torch.cuda.is_available() or FLAGS.peer_dtype == "bfloat16":
         losses |= KERNELS
     return {name: lambda loss=loss: full(hidden, targets, weights, loss()) for name, loss in losses.items()}
 
@@ -110,7 +110,8 @@ def looped_loss():
 def cut_loss():
     from cut_cross_entropy import linear_cross_entropy
 
-    return functools.partial(linear_cross_entropy, reduction="sum")
+    kernel = {} if torch.cuda.is_available() else {"impl": "torch_compile"}  # its other form for a CPU
+    return functools.partial(linear_cross_entropy, reduction="sum", **kernel)
 
 
 def liger_loss():
