@@ -111,9 +111,9 @@ class LinearCrossEntropy(TiedOutput, Softmax):
 
     def softmax(self) -> BandedSoftmax:
         table, bias = self._weights()
-        rows = slice(0, self.vocabulary_size)
-        band = Band(table[rows], None if bias is None else bias[rows], self._project)
-        return BandedSoftmax([band], self.boundaries, soft_cap=self._soft_cap)
+        if self.vocabulary_size < table.shape[0]:  # a slice of all rows would copy the gradient
+            table, bias = (None if part is None else part[: self.vocabulary_size] for part in (table, bias))
+        return BandedSoftmax([Band(table, bias, self._project)], self.boundaries, soft_cap=self._soft_cap)
 
     def _project(self, x):
         quantizer = getattr(self.tied_to, "inputs_quantizer", None)
@@ -150,8 +150,7 @@ class LinearCrossEntropy(TiedOutput, Softmax):
         return bool(self.tied_to.trainable_variables)
 
     def logits_in_training(self, rows: int) -> int:
-        dim = self._dim if self._learns_words else 0
-        return self.vocabulary_size * default_chunk_rows(rows, self.vocabulary_size, dim)
+        return self.vocabulary_size * default_chunk_rows(rows, self.vocabulary_size, self._dim)
 
     def get_config(self) -> dict[str, Any]:
         own = {"vocabulary_size": self.vocabulary_size, "logit_scale": self.logit_scale}
