@@ -16,9 +16,9 @@ class ChunkSizes(NamedTuple):
         logit_bytes: Memory of the float32 logits of a chunk of a word loss.
         min_rows: Smallest number of rows of such a chunk, since smaller matrix products are slow.
         max_rows: Largest number of rows of such a chunk.
-        rows_by_dim: A chunk with gradients has at least this number of rows for each dimension of the vectors. If every
-            chunk computes a gradient (columns, dim) that a separate pass adds to a sum, fewer rows would make that pass
-            too large a part of the time, and the gradient larger than the logits.
+        rows_by_dim: A chunk with gradients has at least this number of rows for each dimension of the vectors. Every
+            chunk reads the whole table. If it computes a gradient (columns, dim), too, that a separate pass adds to a
+            sum, fewer rows would make that pass too large a part of the time, and the gradient larger than the logits.
         most_logit_bytes: Memory of the logits above which that number of rows is not kept.
         tail_chunks: A tail has at least this number of chunks per batch, since few of the rows belong to the tail.
         block_bytes: Memory of the float32 logits that torch computes at a time for a chunk in bfloat16.

@@ -266,8 +266,7 @@ def _chunked(inputs, chunk_rows, wanted, sums=None):
     columns = table.shape[0] + (0 if extra is None else extra.shape[-1])
     active = (inputs.targets >= 0) & (inputs.targets < columns) & (inputs.weights != 0)
     if chunk_rows is None:
-        has_gradient = wanted.gradients and wanted.table_gradients
-        chunk_rows = default_chunk_rows(inputs.x.shape[0], columns, table.shape[1] if has_gradient else 0)
+        chunk_rows = default_chunk_rows(inputs.x.shape[0], columns, table.shape[1] if wanted.gradients else 0)
     names = [name for name in OF_ROWS if getattr(inputs, name) is not None]
     like = {name: extra if name == "extra_log_probs" else inputs.weights for name in _results(inputs, wanted)}
     like |= {"losses": inputs.weights} if wanted.loss is not None else {}

@@ -118,10 +118,12 @@ def compiled_chunk(table, bias, dtype, wanted, axis):
         if "bias" in sums:
             new["bias"] = sums["bias"] + ops.matmul(ops.transpose(factor), d_logits)[0]
         d_logits = ops.cast(d_logits, wide.dtype)
+        results["x"] = factor * ops.cast(ops.matmul(d_logits, wide), "float32")
         if "table" in sums:
+            # At the same time, products would take longer than one after the other.
+            d_logits = with_dependencies(d_logits, results["x"])
             scaled = ops.cast(factor * ops.cast(rows.x, "float32"), wide.dtype)
             new["table"] = sums["table"] + ops.cast(ops.matmul(ops.transpose(d_logits), scaled), "float32")
-        results["x"] = factor * ops.cast(ops.matmul(d_logits, wide), "float32")
         if extra is not None:
             d_extra = extra_exps / total_mass[:, None]
             if loss is None:
