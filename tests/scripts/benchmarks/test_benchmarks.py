@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from scripts.benchmarks import common, evaluation, memory
+from scripts.benchmarks.peers.torch_losses import KERNELS
 from tests.support import programs
 from tests.support.backends import BACKEND
 from tests.support.programs import call
@@ -70,7 +71,7 @@ def test_it_runs_and_writes_its_figures(program, tmp_path, monkeypatch, forks):
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["settings"]["backend"] == BACKEND and results["machine"]["versions"]["keras"]
     for case in results.get("cases", [results]):
-        assert not case.get("missing")
+        assert set(case.get("missing", ())) <= set(KERNELS)  # which are packages that the tests do not install
         for figures in case["candidates"].values():
             time = figures.get("seconds", figures)
             assert 0 < time["low"] <= time["median"] <= time["high"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.benchmarks import common, on_gpu
+from scripts.benchmarks.peers.torch_losses import KERNELS
 from scripts.tables import TABLES, gpu
 from tests.support import programs
 from tests.support.backends import BACKEND
@@ -48,7 +49,7 @@ def test_parts_on_tiny_shapes_make_rows_of_tables(name, tmp_path, monkeypatch):
     if part.program == "step":
         check_facts(figures["facts"])
     if part.program == "loss":
-        assert not any(case.get("missing") for case in figures["cases"])
+        assert all(set(case.get("missing", ())) <= set(KERNELS) for case in figures["cases"])
         times = [one.get("seconds", one) for case in figures["cases"] for one in case["candidates"].values()]
         assert times and all(0 < time["low"] <= time["median"] <= time["high"] for time in times)
     rows = rows_of(tmp_path, monkeypatch, {name: figures})
