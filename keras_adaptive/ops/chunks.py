@@ -69,7 +69,10 @@ ACCELERATOR = ChunkSizes(
     logit_bytes=512 * 2**20,  # a head of 20,000 words has 6,700 rows; the three arrays of that size fit in 2 % of 80 GB
     min_rows=256,  # two rows of tiles of 128, so that even a small table occupies all processors
     max_rows=16_384,  # a whole batch of the paper's WikiText-103 model on one GPU, in chunks if the table is large
-    rows_by_dim=1,  # adding up gradients takes the time of the products of 270 rows; logits take no more memory than it
+    # Adding up gradients takes the time of the products of 270 rows; logits take no more memory than it. Measured on an
+    # H200, a Gemma 3 of one layer, dimension 1,024, 262,144 words in bfloat16: chunks of 512, 1,024, 2,048 and 4,096
+    # rows take 49, 41, 38 and 38 ms under JAX, and 92, 93, 89 and 83 ms under torch.
+    rows_by_dim=1,
     tail_chunks=8,  # the tails of WikiText-103 have an eighth of the targets each, which is then one chunk
     block_bytes=512 * 2**20,  # a whole chunk
     rows_first=0,  # the other order pays on a CPU only

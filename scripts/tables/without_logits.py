@@ -8,13 +8,26 @@ def task_steps():
         "on; dimension; tokens | plain | without logits | ÷ plain | frozen table | ÷ with its gradient | memory, plain "
         "| without logits | ÷ plain"
     )
-    for label, result in benchmark("task"):
+    for label, result in (*benchmark("task"), *benchmark("task", "_1024")):
         for case in result["cases"]:
             (plain, of_plain), (ours, memory), (frozen, _) = candidates(case).values()
             times = [milliseconds(plain), milliseconds(ours), f"{ours / plain:.2f}"]
             times += [milliseconds(frozen), f"{frozen / ours:.2f}"]
             memories = [f"{of_plain:,.0f} MiB", f"{memory:,.0f} MiB", f"{memory / of_plain:.2f}"]
             yield [f"{label}; {result['settings']['dim']:,}; {case['rows']:,}", *times, *memories]
+
+
+def chunked_losses():
+    yield "on | loss | time | ÷ ours | memory"
+    for label, result in benchmark("loss", "_262144"):
+        (case,) = result["cases"]
+        figures = candidates(case)
+        ours = figures["ours"][0]
+        for name, (seconds, mebibytes) in figures.items():
+            memory = "" if mebibytes is None else f"{mebibytes:,.0f} MiB"
+            yield [label, name, milliseconds(seconds), f"{seconds / ours:.2f}", memory]
+        for name in case["missing"]:
+            yield [label, name, "does not run here", "", ""]
 
 
 def task_ratios():
