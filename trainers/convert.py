@@ -5,6 +5,8 @@ python -m trainers.convert --checkpoint=model.pt --dictionary=dict.txt --run_dir
 The model must be a `transformer_lm` of fairseq, of any architecture. Evaluation needs a corpus with its vocabulary:
 
 python -m trainers.prepare --source=wikitext-103 --dictionary=dict.txt --data_dir=data/published
+
+The models of ALiBi's program need --positions=alibi, since their files do not say that they have linear biases.
 """
 
 import os
@@ -15,6 +17,7 @@ from keras_adaptive.data import Vocabulary, load_corpus
 from keras_adaptive.fairseq import build_language_model, read_checkpoint
 from keras_adaptive.fairseq.options import resolve
 from keras_adaptive.files import complete_or_absent
+from keras_adaptive.models.constructors import POSITIONS
 from trainers.experiments.run_folder import RunFolder
 from trainers.support import command_line
 
@@ -25,6 +28,7 @@ def define_flags():
     command_line.define_path("checkpoint", None, "Checkpoint of the model, such as model.pt.", required=True)
     command_line.define_path("dictionary", None, "The dict.txt of the model.", required=True)
     command_line.define_path("run_dir", None, "Folder of the run to write.", required=True)
+    flags.DEFINE_enum("positions", None, POSITIONS, "Positions of the model; by default those that the file names.")
     command_line.define_path("data_dir", None, "Corpus for trainers.evaluate, which also has a flag for it.")
 
 
@@ -36,7 +40,8 @@ def main():
         check_corpus(vocabulary)
         settings["data_dir"] = os.path.abspath(FLAGS.data_dir)
     checkpoint = read_checkpoint(FLAGS.checkpoint)
-    options, model = resolve(checkpoint), build_language_model(checkpoint, vocabulary)
+    options = resolve(checkpoint, FLAGS.positions)
+    model = build_language_model(checkpoint, vocabulary, FLAGS.positions)
     settings["length"] = int(options["tokens_per_sample"])
     metadata = {
         "source": settings["checkpoint"],

@@ -123,8 +123,9 @@ def evaluate_one(run):
         ).format(**result)
     )
     if blocks.context and FLAGS.block is FLAGS.context is None:
-        window = blocks.size + blocks.context
-        print(f"Training validates in blocks of {window:,} tokens without context: --context=0 repeats that number")
+        block = "" if blocks.size + blocks.context == run.length else f"--block={run.length} "
+        how = f"in blocks of {run.length:,} tokens without context: {block}--context=0 repeats that number"
+        print(f"Training validates {how}")
     measures = [f"{value:.4f} per {name[9:]}" for name, value in result.items() if name.startswith("bits_per_")]
     print(f"Bits of the same text: {', '.join(measures)}")
     path = FLAGS.output or run.path / f"evaluation_{FLAGS.split}.json"

@@ -15,7 +15,7 @@ LAST_BANDS = (  # the option of the cutoffs, the tensor of a band's words, and t
 
 
 def load_language_model(
-    checkpoint: str | os.PathLike, dictionary: str | os.PathLike
+    checkpoint: str | os.PathLike, dictionary: str | os.PathLike, positions: str | None = None
 ) -> tuple[LanguageModel, Vocabulary]:
     """Loads a language model that was trained with fairseq (`transformer_lm` in any of its architectures).
 
@@ -25,6 +25,8 @@ def load_language_model(
     Args:
         checkpoint: Path of a file such as `model.pt` or `checkpoint_best.pt`.
         dictionary: Path of the `dict.txt` that belongs to it.
+        positions: "alibi" for a model whose attention has linear biases, which no file says, or "sinusoidal". By
+            default what the file says.
 
     Returns:
         `(model, vocabulary)`: a `LanguageModel` and a `Vocabulary`.
@@ -32,7 +34,8 @@ def load_language_model(
     Raises:
         ValueError: If the file is not such a checkpoint, contains objects other than tensors, plain containers and
             `argparse.Namespace`, uses an option that is not supported, has tensors that do not match its options or
-            are not finite, or belongs to a dictionary of another size.
+            are not finite, belongs to a dictionary of another size, or may have linear biases and `positions` is not
+            given.
         ModuleNotFoundError: If torch is not installed.
 
     Reference:
@@ -47,15 +50,13 @@ def load_language_model(
     ```
     """
     vocabulary = Vocabulary.load(dictionary)
-    return build_language_model(read_checkpoint(checkpoint), vocabulary), vocabulary
+    return build_language_model(read_checkpoint(checkpoint), vocabulary, positions), vocabulary
 
 
-def build_language_model(checkpoint: Checkpoint, vocabulary: Vocabulary) -> LanguageModel:
+def build_language_model(checkpoint: Checkpoint, vocabulary: Vocabulary, positions: str | None = None) -> LanguageModel:
     """Builds the language model that a checkpoint describes, with its weights and the vocabulary that belongs to it.
 
-    Raises:
-        ValueError: If the checkpoint uses an option that is not supported, has tensors that do not match its options or
-            are not finite, or belongs to a dictionary of another size.
+    Arguments and errors are those of `load_language_model`.
 
     Example:
 
@@ -64,7 +65,7 @@ def build_language_model(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Lang
     model = build_language_model(read_checkpoint("adaptive_lm_wiki103/model.pt"), vocabulary)
     ```
     """
-    options = resolve(checkpoint)
+    options = resolve(checkpoint, positions)
     sizes = _vocabulary_sizes(options, checkpoint.weights)
     if sizes and len(vocabulary) not in sizes:
         raise ValueError(

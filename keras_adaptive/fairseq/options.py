@@ -19,6 +19,7 @@ from keras_adaptive.layers import (
     WordEmbedding,
 )
 from keras_adaptive.models import assemble
+from keras_adaptive.models.constructors import POSITIONS
 
 DEFAULTS = {  # defaults of fairseq, for files that are older than an option
     "decoder_embed_dim": 512,
@@ -104,10 +105,15 @@ ACTIVATIONS = {
 }
 
 
-def resolve(checkpoint):
-    """Returns the options of a `Checkpoint` with their defaults. A ValueError names all that are not supported."""
+def resolve(checkpoint, positions=None):
+    """Returns the options of a `Checkpoint` with their defaults. A ValueError names all that are not supported.
+
+    `positions` is "alibi" for a model of the authors' program, "sinusoidal" for another one, and `None` to take what
+    the file says.
+    """
+    checkpoint = _check_positions(checkpoint, positions)
     given = checkpoint.options
-    options = DEFAULTS | {name: value for name, value in given.items() if value is not None}
+    options = DEFAULTS | {name: value for name, value in given.items() if value is not None} | {"positions": positions}
     _check_types(options)
     _refuse(checkpoint, options)
     if "no_tie_adaptive_proj" in given:  # only files older than the final LayerNorm have this option
@@ -121,6 +127,31 @@ def resolve(checkpoint):
         options[name] = options[name] or options["decoder_embed_dim"]
     options["max_target_positions"] = options["max_target_positions"] or options["tokens_per_sample"]
     return options
+
+
+def _check_positions(checkpoint, positions):
+    """Returns the checkpoint without the mark of ALiBi's program, after checking that `positions` fits the file.
+
+    Nothing in the files of that program says that attention has linear biases. Its section of the model alone has an
+    option max_tokens.
+    """
+    if positions not in (None, *POSITIONS):
+        raise ValueError(f"`positions` must be one of {', '.join(POSITIONS)}. Received: positions={positions!r}.")
+    if positions == "alibi" and checkpoint.options.get("decoder_learned_pos"):
+        raise ValueError(
+            "The checkpoint has learned positions, which a model with linear biases (ALiBi) has not: leave out "
+            "positions (--positions). Received: positions='alibi'."
+        )
+    sections = [(name, dict(given)) for name, given in checkpoint.sections or []]
+    for marked in (given for name, given in sections if name == "model" and "max_tokens" in given):
+        if positions is None:
+            raise ValueError(
+                "The options of the model have max_tokens, as those of ALiBi's program do, whose files do not say that "
+                "they have linear biases: pass positions='alibi' (--positions=alibi), or 'sinusoidal' if the model has "
+                f"sinusoids. Received: max_tokens={_short(marked['max_tokens'])}."
+            )
+        del marked["max_tokens"]
+    return checkpoint._replace(sections=sections or None)
 
 
 def _check_types(options):
@@ -188,11 +219,12 @@ def build_model(options, vocabulary):
 
 
 def _body(options, **kwargs):
-    normalize_first = options["decoder_normalize_before"]
+    normalize_first, heads = options["decoder_normalize_before"], options["decoder_attention_heads"]
+    attention = {"alibi": options["positions"] == "alibi", "dropout": options["attention_dropout"]}
     blocks = [
         TransformerBlock(
             options["decoder_ffn_embed_dim"],
-            CausalAttention(options["decoder_attention_heads"], dropout=options["attention_dropout"], name="attention"),
+            CausalAttention(heads, name="attention", **attention),
             dropout=options["dropout"],
             activation_dropout=options["activation_dropout"] or options["relu_dropout"],
             activation=ACTIVATIONS[options["activation_fn"]],
@@ -215,7 +247,7 @@ def _body(options, **kwargs):
 
 
 def _positions(options):
-    if options["no_token_positional_embeddings"]:
+    if options["no_token_positional_embeddings"] or options["positions"] == "alibi":
         return None
     if options["decoder_learned_pos"]:
         return LearnedPositions(options["max_target_positions"], name="positions")

@@ -237,6 +237,7 @@ def _check_expressible(model):
         f"first_position={first_position}": first_position != 2,
         f"mixer={', '.join(sorted(mixers))}": bool(mixers),
         f"window={', '.join(sorted(windows))}": bool(windows),
+        "positions=alibi": any(getattr(attention, "alibi", False) for attention in attentions),
         "attention without biases": not all(getattr(attention, "use_bias", True) for attention in attentions),
         f"max_bytes={word_input.max_bytes}": word_input.max_bytes not in (None, 50),
         "word_markers=True": getattr(word_input, "word_markers", False),

@@ -20,6 +20,8 @@ from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.models.dropout import Dropout
 from keras_adaptive.models.language_model import LanguageModel
 
+POSITIONS = ("sinusoidal", "alibi")
+
 
 def assemble(
     make_input: Callable[..., Input],
@@ -72,10 +74,14 @@ def transformer(
     attention_dropout: float = 0.0,
     activation_dropout: float = 0.0,
     output_dim: int | None = None,
+    positions: str = "sinusoidal",
     first_position: int = 2,
     **kwargs: Any,
 ) -> TransformerDecoder:
     """Builds the body of the adaptive-input Transformer: pre-norm attention blocks and sinusoidal positions.
+
+    With `positions="alibi"` the scores of attention have linear biases instead, and nothing is added to the input: the
+    body then reads sequences that are longer than those of training.
 
     Args:
         num_blocks: Number of blocks.
@@ -86,14 +92,19 @@ def transformer(
         attention_dropout: Dropout rate on the attention probabilities, in training.
         activation_dropout: Dropout rate after the ReLU, in training.
         output_dim: Dimension of the hidden states, by default `dim`; another dimension adds a projection without bias.
-        first_position: Position of the first token; 2 in the published models.
+        positions: "sinusoidal", or "alibi" for linear biases.
+        first_position: Position of the first token; 2 in the published models. Linear biases have none.
         **kwargs: Arguments of every Keras layer, such as `name` and `dtype`.
 
     Returns:
         A `TransformerDecoder`.
 
+    Raises:
+        ValueError: If `positions` is another word.
+
     Reference:
-        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 4.1.
+        Baevski and Auli, Adaptive Input Representations for Neural Language Modeling, ICLR 2019, section 4.1; Press et
+        al., Train Short, Test Long: Attention with Linear Biases Enables Input Length Extrapolation, ICLR 2022.
 
     Example:
 
@@ -102,11 +113,11 @@ def transformer(
     (1, 6, 32)
     """
     check_number_of_layers(num_blocks, "num_blocks")
-    policy = {"dtype": kwargs.get("dtype")}
+    policy, alibi = {"dtype": kwargs.get("dtype")}, _is_alibi(positions)
     blocks = [
         TransformerBlock(
             ffn_dim,
-            CausalAttention(num_heads, dropout=attention_dropout, name="attention", **policy),
+            CausalAttention(num_heads, alibi=alibi, dropout=attention_dropout, name="attention", **policy),
             dropout=dropout,
             activation_dropout=activation_dropout,
             name=f"block_{number}",
@@ -114,8 +125,15 @@ def transformer(
         )
         for number in range(num_blocks)
     ]
-    positions = SinusoidalPositions(first_position, name="positions", **policy)
-    return TransformerDecoder(blocks, dim, positions=positions, dropout=dropout, output_dim=output_dim, **kwargs)
+    added = None if alibi else SinusoidalPositions(first_position, name="positions", **policy)
+    return TransformerDecoder(blocks, dim, positions=added, dropout=dropout, output_dim=output_dim, **kwargs)
+
+
+def _is_alibi(positions):
+    """Returns whether positions are linear biases, after checking that they are of a kind that is known."""
+    if positions not in POSITIONS:
+        raise ValueError(f"`positions` must be one of {', '.join(POSITIONS)}. Received: positions={positions!r}.")
+    return positions == "alibi"
 
 
 def hybrid_transformer(
@@ -129,6 +147,7 @@ def hybrid_transformer(
     num_global: int = 0,
     global_window: int | None = None,
     keep_attention: bool = True,
+    positions: str = "sinusoidal",
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> TransformerDecoder:
@@ -149,6 +168,7 @@ def hybrid_transformer(
         num_global: Number of concatenated weighted averages of earlier tokens.
         global_window: Number of tokens of a weighted average; `None` without averages.
         keep_attention: Whether the first block has attention in addition to the concatenation.
+        positions: "sinusoidal", or "alibi" for linear biases in all blocks; see `transformer`.
         dropout: Dropout rate on the input and on both branches of every block, in training.
         **kwargs: Arguments of every Keras layer, such as `name` and `dtype`.
 
@@ -157,7 +177,7 @@ def hybrid_transformer(
 
     Raises:
         ValueError: If `num_global` is given without `num_local` or without `global_window`, `keep_attention=False`
-            without `num_local`, or `attention_window` with `keep_attention=False`.
+            without `num_local`, `attention_window` with `keep_attention=False`, or `positions` is another word.
 
     Reference:
         Sun and Iyyer, Revisiting Simple Neural Probabilistic Language Models, NAACL 2021, section 3.2.
@@ -183,11 +203,11 @@ def hybrid_transformer(
             f"out. Received: attention_window={attention_window}, keep_attention=False."
         )
 
-    policy = {"dtype": kwargs.get("dtype")}
+    policy, alibi = {"dtype": kwargs.get("dtype")}, _is_alibi(positions)
 
     def block(number):
         window = attention_window if number == 0 else None
-        attention = CausalAttention(num_heads, window=window, use_bias=False, name="attention", **policy)
+        attention = CausalAttention(num_heads, window=window, use_bias=False, alibi=alibi, name="attention", **policy)
         mixer = attention if keep_attention or number > 0 else None
         name = f"block_{number}"
         return TransformerBlock(ffn_dim, mixer, dropout=dropout, normalize_first=False, name=name, **policy)
@@ -203,8 +223,8 @@ def hybrid_transformer(
             **policy,
         )
         blocks = [concatenation, *blocks]
-    positions = SinusoidalPositions(0, name="positions", **policy)
-    return TransformerDecoder(blocks, dim, positions=positions, dropout=dropout, **kwargs)
+    added = None if alibi else SinusoidalPositions(0, name="positions", **policy)
+    return TransformerDecoder(blocks, dim, positions=added, dropout=dropout, **kwargs)
 
 
 def transformer_lm(
@@ -218,6 +238,7 @@ def transformer_lm(
     factor: int | None = 4,
     tie_words: bool = True,
     tie_projections: bool = True,
+    positions: str = "sinusoidal",
     dropout: float | Dropout = 0.0,
     dtype: str | keras.DTypePolicy | None = None,
 ) -> LanguageModel:
@@ -235,6 +256,7 @@ def transformer_lm(
         factor: Ratio of the dimensions of a band and the next band.
         tie_words: Whether input and output share the word vectors.
         tie_projections: Whether input and output share the projections of the tails too, if words are tied.
+        positions: "sinusoidal", or "alibi" for a model that reads texts longer than those of training.
         dropout: Dropout rate on the input and on both branches of every block, in training; or a `Dropout` with the
             rates of all places.
         dtype: A Keras dtype policy, such as "mixed_bfloat16"; by default the global one.
@@ -259,6 +281,7 @@ def transformer_lm(
         dim=dim,
         ffn_dim=ffn_dim,
         num_heads=num_heads,
+        positions=positions,
         dropout=rates.blocks,
         attention_dropout=rates.attention,
         activation_dropout=rates.activation,

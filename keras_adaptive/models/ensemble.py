@@ -134,6 +134,7 @@ class _Members(Body):
         self.models = models
         self.output_dim = sum(map(_dim, models))
         self.max_length = min((model.body.max_length for model in models if model.body.max_length), default=None)
+        self.extrapolates = all(model.body.extrapolates for model in models)
 
     def initial_state(self, batch_size, length=None):
         return [model.body.initial_state(batch_size, length) for model in self.models]

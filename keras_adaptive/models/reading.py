@@ -73,8 +73,8 @@ def reading_of(model: Any, window: int | None = None, context: int | None = None
     """Returns how a model reads a text: the default, or with another window or another context.
 
     A body whose state has a fixed size reads a text as a whole. Attention reads it in windows of `trained_length`
-    tokens, since it predicts badly at positions that training has not seen. Without a trained length, a window has
-    2,048 tokens, or as many as there are learned positions. Half of a window is context.
+    tokens, since it predicts badly at positions that training has not seen. Without a trained length, or with linear
+    biases, a window has 2,048 tokens, or as many as there are learned positions. Half of a window is context.
 
     Args:
         model: A `LanguageModel` or an `Ensemble`.
@@ -86,7 +86,8 @@ def reading_of(model: Any, window: int | None = None, context: int | None = None
     """
     most = model.body.max_length
     if window is None and state_grows(model.body):
-        window = min(model.trained_length or LONGEST, most or np.inf)
+        trained = None if model.body.extrapolates else model.trained_length
+        window = min(trained or LONGEST, most or np.inf)
     if window is None:
         if context is not None:
             raise ValueError(

@@ -1,6 +1,7 @@
-"""Causal attention, over all earlier positions or over a window."""
+"""Causal attention, over all earlier positions or over a window, with or without linear biases."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_adaptive.ops.chunks import chunk_sizes
@@ -8,7 +9,19 @@ from keras_adaptive.ops.chunks import chunk_sizes
 MOST_BLOCKS = 8  # maximum number of blocks of attention without a window, since compilers compile each
 
 
-def causal_attention(query, key, value, position=0, drop=None, window=None):
+def alibi_slopes(num_heads):
+    """Returns the slopes of the linear biases (ALiBi) of all heads, a float64 array (num_heads,).
+
+    Head i of n has the slope 2^(−8i/n), i from 1, if n is a power of two. Other numbers of heads take the slopes of the
+    largest power of two below, then every second slope of the power above (Press et al., Train Short, Test Long, 2022,
+    section 3, and its program).
+    """
+    power = 2 ** (num_heads.bit_length() - 1)
+    slopes, between = (2.0 ** (-8 * np.arange(1, number + 1) / number) for number in (power, 2 * power))
+    return np.concatenate([slopes, between[::2]])[:num_heads]
+
+
+def causal_attention(query, key, value, position=0, drop=None, window=None, slopes=None):
     """Computes causal attention: the mean of the visible values, weighted by the float32 softmax of query · key.
 
     Query i has position `position` + i. Without a window it sees keys 0 to `position` + i. With a window it sees its
@@ -24,37 +37,56 @@ def causal_attention(query, key, value, position=0, drop=None, window=None):
         drop: Function that is applied to the probabilities, which are (batch, heads, steps, length), or
             (batch · blocks, heads, block, 2 · block) with a window and more than one block. Optional.
         window: Number of keys that a query sees, its own included; `None` for all up to its own.
+        slopes: Array (heads,): a head's slope times the distance of query and key is subtracted from their score.
+            Optional.
 
     Returns:
         A tensor (batch, steps, heads, head_dim).
     """
     if window is not None:
-        return _windowed(query, key, value, position, drop, window)
+        return _windowed(query, key, value, position, drop, window, slopes)
     from_the_start = isinstance(position, int) and position == 0
     if from_the_start and drop is None:
         if keras.config.backend() != "torch":
-            return _from_the_start(query, key, value)
+            return _from_the_start(query, key, value, slopes)
         if not _is_short(key):
-            return _torch_attention(query, key, value, is_causal=True)
-    return _attend_from(position, query, key, value, drop)
+            if slopes is None:
+                return _torch_attention(query, key, value, is_causal=True)
+            places = ops.arange(ops.shape(key)[1])
+            return _torch_attention(query, key, value, attn_mask=_causal_mask(places, places, slopes)[None])
+    return _attend_from(position, query, key, value, drop, slopes)
 
 
-def _attend_from(position, query, key, value, drop=None):
+def _attend_from(position, query, key, value, drop=None, slopes=None):
     """Attends to the keys up to the position of each query."""
-    places = position + ops.arange(ops.shape(query)[1])
-    visible = ops.arange(ops.shape(key)[1])[None, :] <= places[:, None]  # (steps, length)
-    return _attention(query, key, value, visible, drop)
+    places, keys = position + ops.arange(ops.shape(query)[1]), ops.arange(ops.shape(key)[1])
+    return _attention(query, key, value, _causal_mask(places, keys, slopes), drop)
 
 
-def _from_the_start(query, key, value):
+def _causal_mask(places, keys, slopes):
+    return _mask(keys[None, :] <= places[:, None], places, keys, slopes)
+
+
+def _mask(visible, places, keys, slopes):
+    """Returns which keys queries see; with slopes, what is added to the scores: float32 (…, heads, steps, length)."""
+    if slopes is None:
+        return visible
+    distances = ops.cast(places[:, None] - keys[None, :], "float32")
+    slopes = ops.convert_to_tensor(np.asarray(slopes, "float32")[:, None, None])
+    return -slopes * ops.where(visible, distances, 1e12)
+
+
+def _from_the_start(query, key, value, slopes):
     """Attends in blocks of queries, each to the keys up to its end, since half of all scores are not visible."""
     length = query.shape[1] if isinstance(query.shape[1], int) else 0  # graphs and exports may not know it
     size = max(chunk_sizes().queries, -(-length // MOST_BLOCKS))
     starts = range(0, length, size)
     if len(starts) < 2:
-        return _attend_from(0, query, key, value)
+        return _attend_from(0, query, key, value, slopes=slopes)
     bounds = [(start, start + size) for start in starts]
-    blocks = [_attend_from(low, query[:, low:high], key[:, :high], value[:, :high]) for low, high in bounds]
+    blocks = [
+        _attend_from(low, query[:, low:high], key[:, :high], value[:, :high], slopes=slopes) for low, high in bounds
+    ]
     return ops.concatenate(blocks, axis=1)
 
 
@@ -63,14 +95,16 @@ def block_size(window):
     return max(window - 1, chunk_sizes().window_queries)
 
 
-def _windowed(query, key, value, position, drop, window):
+def _windowed(query, key, value, position, drop, window, slopes):
     batch, steps, heads, head_dim = ops.shape(query)
     before = ops.shape(key)[1] - steps  # keys before the first query, of which `known` belong to the text
     known = min(before, position) if _are_numbers(before, position) else ops.minimum(before, position)
     block = block_size(window)
     if isinstance(steps, int) and steps <= block:
         keys = ops.arange(ops.shape(key)[1]) - before  # positions are counted from the first query
-        return _attention(query, key, value, _visible(ops.arange(steps), keys, window, known), drop)
+        queries = ops.arange(steps)
+        mask = _mask(_visible(queries, keys, window, known), queries, keys, slopes)
+        return _attention(query, key, value, mask, drop)
     blocks = -(-steps // block)
     rest = blocks * block - steps
     starts = block * ops.arange(blocks)[:, None]
@@ -79,10 +113,11 @@ def _windowed(query, key, value, position, drop, window):
     visible = ops.reshape(visible, (batch * blocks, 1, block, 2 * block))
     query = ops.reshape(_pad(query, 0, rest), (batch * blocks, block, heads, head_dim))
     key, value = (_with_previous(_pad(array, block - before, rest), blocks, block) for array in (key, value))
+    mask = _mask(visible, ops.arange(block), ops.arange(-block, block), slopes)  # distances are those of every block
     if keras.config.backend() == "torch" and drop is None:
-        mixed = _torch_attention(query, key, value, attn_mask=visible)
+        mixed = _torch_attention(query, key, value, attn_mask=mask)
     else:
-        mixed = _attention(query, key, value, visible, drop)
+        mixed = _attention(query, key, value, mask, drop)
     return ops.reshape(mixed, (batch, blocks * block, heads, head_dim))[:, :steps]
 
 
@@ -112,20 +147,25 @@ def _with_previous(array, blocks, block):
     return ops.reshape(pairs, (batch * blocks, 2 * block, heads, head_dim))
 
 
-def _attention(query, key, value, visible, drop):
-    """Attends to the keys in the mask `visible`, which is broadcast to (batch, heads, steps, length)."""
+def _attention(query, key, value, mask, drop):
+    """Attends by a `_mask`, which is broadcast to (batch, heads, steps, length)."""
     scores = ops.einsum("bqhd,bkhd->bhqk", query, key)
     if not _has_float32_softmax(scores):
         scores = ops.cast(scores, "float32")
     if keras.config.backend() == "jax" and keras.backend.standardize_dtype(value.dtype) != "float16":
-        return _divided_late(ops.where(visible, scores, -1e9), value, drop)
+        return _divided_late(ops.where(mask, scores, -1e9) if _is_bool(mask) else scores + mask, value, drop)
     if scores.shape[-1] == 1:  # a token that sees only itself; Keras warns of a softmax of one number
         probabilities = ops.exp(scores - scores)
     else:
-        probabilities = ops.softmax(scores + ops.cast(ops.where(visible, 0.0, -1e9), scores.dtype), axis=-1)
+        biases = ops.where(mask, 0.0, -1e9) if _is_bool(mask) else mask
+        probabilities = ops.softmax(scores + ops.cast(biases, scores.dtype), axis=-1)
     probabilities = ops.cast(probabilities, value.dtype)
     probabilities = probabilities if drop is None else drop(probabilities)
     return ops.einsum("bhqk,bkhd->bqhd", probabilities, value)
+
+
+def _is_bool(mask):
+    return keras.backend.standardize_dtype(mask.dtype) == "bool"
 
 
 def _has_float32_softmax(scores):
@@ -151,9 +191,13 @@ def _divided_late(scores, value, drop):
     return ops.cast(mixed / total, value.dtype)
 
 
-def _torch_attention(query, key, value, **mask):
+def _torch_attention(query, key, value, attn_mask=None, is_causal=False):
     """Runs torch's fused kernel, which takes a third of the time of the separate products on a CPU."""
     from torch.nn.functional import scaled_dot_product_attention
 
+    if attn_mask is not None and not _is_bool(attn_mask):
+        attn_mask = attn_mask.to(query.dtype)
     heads_first = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    return scaled_dot_product_attention(*heads_first, scale=1.0, **mask).transpose(1, 2)
+    return scaled_dot_product_attention(*heads_first, scale=1.0, attn_mask=attn_mask, is_causal=is_causal).transpose(
+        1, 2
+    )

@@ -72,6 +72,17 @@ def test_the_golden_checkpoint(golden, load):
     assert (model.word_output.tail_dropout, model.word_output.input_dropout) == (0.2, 0.2)
 
 
+def test_a_checkpoint_with_linear_biases_does_not_say_so(golden, load):
+    arrays, _ = golden("alibi")
+    path = golden.folder / "alibi_fairseq.pt"
+    refused(load, path, match="--positions=alibi")
+    model, _ = fairseq.load_language_model(path, golden.folder / "dict.txt", positions="alibi")
+    assert model.body.positions is None and model.body.extrapolates and model.trained_length == 16
+    tokens, targets = (arrays[f"in/{name}_long"].astype("int32") for name in ("src", "target"))
+    np.testing.assert_allclose(np.where(targets != 1, model.nll(tokens, targets), 0), arrays["out/nll_long"], atol=2e-5)
+    refused(fairseq.to_state_dict, model, match="fairseq has no model with positions=alibi: its weights")
+
+
 @pytest.mark.parametrize("name", CHECKPOINTS)
 @pytest.mark.each_backend
 def test_published_numbers(name, monkeypatch):

@@ -48,9 +48,9 @@ FORMS = {
 }
 
 
-def resolved(contents, tmp_path):
+def resolved(contents, tmp_path, positions=None):
     torch.save(contents, tmp_path / "model.pt")
-    return resolve(fairseq.read_checkpoint(tmp_path / "model.pt"))
+    return resolve(fairseq.read_checkpoint(tmp_path / "model.pt"), positions)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -65,9 +65,20 @@ def test_unknown_options_are_refused_by_name_and_known_ones_are_not(form, read, 
 
 
 def test_the_section_of_the_model_has_no_options_of_training(read, tmp_path):
-    """ALiBi's fork gives its model the largest batch, from which it makes the positions."""
+    """ALiBi's fork alone gives its model the largest batch, from which it makes the biases, which it does not name."""
+    refused(resolved, in_section(read, {"max_tokens_valid": 9}, "model"), tmp_path, match="supported: max_tokens_valid")
     contents = in_section(read, {"max_tokens": 128}, "model")
-    refused(resolved, contents, tmp_path, match="not supported: max_tokens=128")
+    refused(resolved, contents, tmp_path, match=r"--positions=alibi\).*'sinusoidal'.* Received: max_tokens=128")
+    for positions in ("alibi", "sinusoidal"):
+        assert resolved(contents, tmp_path, positions)["positions"] == positions
+    for form in (as_args, partial(in_section, section="dataset")):  # where it is the batch of the training
+        assert resolved(form(read, {"max_tokens": 128}), tmp_path)["positions"] is None
+
+
+def test_positions_that_do_not_fit(read, tmp_path):
+    refused(resolved, read, tmp_path, "rotary", match="must be one of sinusoidal, alibi. Received: positions='rotary'")
+    learned = in_section(read, {"decoder_learned_pos": True}, "model")
+    refused(resolved, learned, tmp_path, "alibi", match="has learned positions, .*leave out positions")
 
 
 @pytest.mark.parametrize("section", ["criterion", "optimizer", "lr_scheduler", "job_logging_cfg"])

@@ -1,4 +1,4 @@
-"""The Transformer against the numbers of the published implementation, block by block."""
+"""The Transformer against the numbers of the published implementations, block by block."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,17 @@ from tests.support.weights import check_published_gradients, published
 
 
 @pytest.fixture(scope="module")
-def case(golden):
-    arrays, config = golden("transformer_lm")
+def read(golden):
+    """`read(name, positions)` is the arrays of a case, the model of it, and where its variables lie in the arrays."""
+    return lambda name, positions="sinusoidal": case_of(*golden(name), positions)
+
+
+@pytest.fixture(scope="module")
+def case(read):
+    return read("transformer_lm")
+
+
+def case_of(arrays, config, positions):
     args = config["args"]
     model = transformer_lm(
         config["vocab"],
@@ -19,6 +28,7 @@ def case(golden):
         num_heads=args["decoder_attention_heads"],
         ffn_dim=args["decoder_ffn_embed_dim"],
         cutoffs=[int(cutoff) for cutoff in args["adaptive_softmax_cutoff"].split(",")],
+        positions=positions,
     )
     pairs = published(model.word_input, model.word_output, model.body, prefix="decoder.")
     for variable, read in pairs:
@@ -49,4 +59,16 @@ def test_every_block(case):
 
 def test_gradients(case):
     arrays, model, pairs = case
+    check_published_gradients(model, arrays, [(variable, read(arrays, "grad")) for variable, read in pairs])
+
+
+def test_alibi_also_at_three_times_the_length_of_training(read):
+    arrays, model, pairs = read("alibi", "alibi")
+    arrays |= {f"in/{ours}": arrays[f"in/{theirs}"] for ours, theirs in (("src_tokens", "src"), ("targets", "target"))}
+    for suffix in ("", "_long"):
+        tokens, targets = (arrays[f"in/{name}{suffix}"].astype("int32") for name in ("src", "target"))
+        nll = np.where(targets != 1, model.nll(tokens, targets), 0)
+        np.testing.assert_allclose(nll, arrays[f"out/nll{suffix}"], atol=2e-5)
+    hidden = runner(model)(arrays["in/src_long"].astype("int32")[:1])
+    np.testing.assert_allclose(hidden[0], arrays["out/hidden_long_2"], atol=1e-5)
     check_published_gradients(model, arrays, [(variable, read(arrays, "grad")) for variable, read in pairs])

@@ -78,6 +78,21 @@ def test_the_default_is_the_trained_length_where_the_state_grows(model):
     assert reading_of(Ensemble([recurrent])) == Reading()
 
 
+@pytest.mark.once
+def test_linear_biases_alone_are_read_beyond_the_trained_length(model):
+    def with_blocks(*alibi, **kwargs):
+        blocks = [TransformerBlock(12, CausalAttention(2, alibi=each)) for each in alibi]
+        body = TransformerDecoder(blocks, 8, **kwargs)
+        return LanguageModel(model.word_input, body, model.word_output, trained_length=LENGTH)
+
+    alibi, mixed = with_blocks(True, True), with_blocks(True, False)
+    assert reading_of(alibi) == Reading(2048, 1024) and reading_of(alibi, window=6) == Reading(6, 3)
+    assert reading_of(mixed) == Reading(8, 4)
+    assert reading_of(with_blocks(True, positions=LearnedPositions(10))) == Reading(8, 4)
+    assert reading_of(Ensemble([alibi, alibi])) == Reading(2048, 1024)
+    assert reading_of(Ensemble([alibi, model])) == Reading(8, 4)
+
+
 def text_model(model, **how):
     return TextModel(model, TextCodec(Vocabulary(WORDS, range(len(WORDS)))), **how)
 

@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 from keras_adaptive.ops import attention as module
-from keras_adaptive.ops.attention import causal_attention
+from keras_adaptive.ops.attention import alibi_slopes, causal_attention
 from tests.support import oracle
 from tests.support.backends import MODES, gradient_function, largest_array, runner, value_and_gradients
 from tests.support.chunks import set_chunk_sizes
@@ -17,6 +17,7 @@ from tests.support.steps import changed_at_each_token
 # Tokens and windows: blocks that divide the length or not, a window of one, of the whole text, and beyond it.
 CASES = [(6, 3), (7, 4), (5, 1), (5, 5), (3, 6)]
 WHOLE = [(2, None), (3, None), (7, None)]  # without a window: one block, two blocks, and three with a shorter one
+SLOPES = (0.5, 0.03)  # of two heads
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,37 @@ def test_values_and_gradients_are_those_of_the_dense_masked_form(steps, window, 
     total = lambda *qkv: ops.sum(ops.multiply(causal_attention(*qkv, window=window), weights))  # noqa: E731
     formula = lambda *qkv: np.sum(weights * oracle.windowed_attention(*qkv, window or steps))  # noqa: E731
     close_to_formula(total, formula, arguments(steps), mode, least=1.0)
+
+
+@pytest.mark.parametrize("steps, window", [*CASES[:2], *WHOLE])
+@pytest.mark.parametrize("drop", [None, lambda probabilities: probabilities], ids=["", "dropout"])
+def test_linear_biases_lower_the_scores_of_far_keys(steps, window, drop):
+    weights = np.random.default_rng(1).normal(size=(2, steps, 2, 3)).astype("float32")
+
+    def total(*qkv):
+        return ops.sum(ops.multiply(causal_attention(*qkv, drop=drop, window=window, slopes=SLOPES), weights))
+
+    formula = lambda *qkv: np.sum(weights * oracle.windowed_attention(*qkv, window or steps, SLOPES))  # noqa: E731
+    close_to_formula(total, formula, arguments(steps), MODES[0], least=1.0)
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_linear_biases_count_from_the_query_after_other_tokens_too(window):
+    (query, key, value), position = arguments(9), 5
+    expected = oracle.windowed_attention(query, key, value, window or 9, SLOPES)[:, position:]
+    run = runner(lambda *given: causal_attention(*given[:3], given[3], window=window, slopes=SLOPES))
+    first = position - window + 1 if window else 0
+    found = run(query[:, position:], key[:, first:], value[:, first:], np.int32(position))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.once
+def test_slopes_are_those_of_the_published_program(golden):
+    arrays, _ = golden("alibi")
+    published = {name: values for name, values in arrays.items() if name.endswith("_heads")}
+    assert len(published) == 16
+    for values in published.values():
+        np.testing.assert_allclose(alibi_slopes(len(values)), values, rtol=1e-6)
 
 
 @pytest.mark.parametrize("steps", [1, 5])
@@ -98,16 +130,17 @@ def test_dropout_falls_on_the_probabilities_that_are_seen():
 
 
 @pytest.mark.parametrize("short_keys", [0, 512])
-def test_bfloat16_is_near_float32(short_keys, monkeypatch):
+@pytest.mark.parametrize("slopes", [None, SLOPES])
+def test_bfloat16_is_near_float32(short_keys, slopes, monkeypatch):
     """Tests torch's fused kernel, and the separate products that are faster for a few keys."""
     set_chunk_sizes(monkeypatch, short_keys=short_keys)
     given, weights = arguments(6), np.random.default_rng(1).normal(size=(2, 6, 2, 3)).astype("float32")
 
     def total(*qkv):
-        mixed = causal_attention(*(ops.cast(array, "bfloat16") for array in qkv))
+        mixed = causal_attention(*(ops.cast(array, "bfloat16") for array in qkv), slopes=slopes)
         return ops.sum(ops.multiply(ops.cast(mixed, "float32"), weights))
 
     value, gradients = value_and_gradients(total, given)
-    formula = lambda *qkv: np.sum(weights * oracle.windowed_attention(*qkv, 6))  # noqa: E731
+    formula = lambda *qkv: np.sum(weights * oracle.windowed_attention(*qkv, 6, slopes or 0.0))  # noqa: E731
     np.testing.assert_allclose(value, formula(*given), rtol=2e-2)
     close(gradients, oracle.gradients(formula, given), 2e-2)

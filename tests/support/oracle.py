@@ -97,10 +97,13 @@ def attention(x, weights, heads):
     return mixed @ weights["out/kernel"] + weights["out/bias"]
 
 
-def windowed_attention(query, key, value, window):
-    """Each query sees its own key and the window − 1 before it; all arrays are (batch, length, heads, head_dim)."""
+def windowed_attention(query, key, value, window, slopes=0.0):
+    """Each query sees its own key and the window − 1 before it; all arrays are (batch, length, heads, head_dim).
+
+    Scores lose the distance in tokens times the slope of their head.
+    """
     distance = np.subtract.outer(np.arange(query.shape[1]), np.arange(key.shape[1]))
-    scores = np.einsum("bqhd,bkhd->bhqk", query, key)
+    scores = np.einsum("bqhd,bkhd->bhqk", query, key) - np.reshape(slopes, (-1, 1, 1)) * distance
     probabilities = np.exp(log_softmax(np.where((distance >= 0) & (distance < window), scores, -1e9)))
     return np.einsum("bhqk,bkhd->bqhd", probabilities, value)
 

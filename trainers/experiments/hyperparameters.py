@@ -6,6 +6,7 @@
 from typing import NamedTuple
 
 from keras_adaptive.layers.inputs.char_cnn import FILTERS
+from keras_adaptive.models.constructors import POSITIONS
 
 
 class Flag(NamedTuple):
@@ -52,6 +53,13 @@ HYPERPARAMETERS = {
     "output_units": Flag(int, 1024, "Number of units of the LSTM that spells words.", (1, DIM)),
     "num_blocks": Flag(int, 4, "Number of Transformer blocks, or of layers of an NPLM.", (1, 1000)),
     "num_heads": Flag(int, 8, "Number of attention heads.", (1, DIM)),
+    "positions": Flag(
+        str,
+        "sinusoidal",
+        "Positions: sinusoids that are added to the input, or linear biases of attention (ALiBi), with which a model "
+        "reads texts longer than --length.",
+        POSITIONS,
+    ),
     "ffn_dim": Flag(int, 1024, "Width of the feed-forward layers.", (1, 2**20)),
     "attention_window": Flag(int, 0, "Number of tokens that the first block attends to; 0 for no limit.", (0, 2**20)),
     "num_local": Flag(

@@ -203,11 +203,13 @@ PARTS = {
     },
     "body": {
         "transformer": Part(
-            transformer, "num_blocks dim ffn_dim num_heads output_dim? dropout attention_dropout activation_dropout"
+            transformer,
+            "num_blocks dim ffn_dim num_heads positions output_dim? dropout attention_dropout activation_dropout",
         ),
         "hybrid": Part(
             hybrid_transformer,
-            f"num_blocks dim ffn_dim num_heads attention_window? {CONTEXT} global_window? keep_attention dropout",
+            f"num_blocks dim ffn_dim num_heads positions attention_window? {CONTEXT} global_window? keep_attention "
+            "dropout",
             check=check_reach,
         ),
         "nplm": Part(

@@ -22,6 +22,8 @@ class Body(keras.layers.Layer):
 
     Attributes:
         max_length: Maximum number of tokens of a sequence, `None` for no limit.
+        extrapolates: Whether the body predicts as well at distances that training has not seen. A text is then read in
+            windows longer than the rows of training; see `keras_adaptive.models.reading_of`.
         output_dim: Dimension of the hidden states, `None` for the dimension of the input.
 
     Call arguments:
@@ -53,6 +55,7 @@ class Body(keras.layers.Layer):
     """
 
     max_length: int | None = None
+    extrapolates: bool = False
     output_dim: int | None = None
 
     def initial_state(self, batch_size: int, length: int | None = None) -> Any:

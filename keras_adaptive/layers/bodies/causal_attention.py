@@ -8,7 +8,7 @@ from keras_adaptive.layers.bodies.mixer import Mixer
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
-from keras_adaptive.ops.attention import block_size, causal_attention
+from keras_adaptive.ops.attention import alibi_slopes, block_size, causal_attention
 from keras_adaptive.typing import Shape, Tensor
 
 
@@ -23,6 +23,9 @@ class CausalAttention(Mixer):
     then linear in the length. The state holds the keys and values of the last `window` - 1 tokens only, so that the
     cost of a step does not grow with the number of tokens.
 
+    With `alibi`, a score loses the distance in tokens times a slope of the head (`alibi_slopes`). The order of tokens
+    is then known without vectors of positions, also at distances that training has not seen.
+
     Query, key and value kernels start from Xavier uniform with gain 1/√2 and their biases from U(±1/√dim); the output
     kernel starts from Xavier uniform and its bias from 0.
 
@@ -30,6 +33,7 @@ class CausalAttention(Mixer):
         num_heads: Number of heads; must divide the dimension of the input.
         window: Number of positions that each position attends to, itself included; `None` for all up to itself.
         use_bias: Whether the projections of queries, keys, values and outputs have biases.
+        alibi: Whether scores have linear biases (ALiBi), which are not learned.
         dropout: Dropout rate on the attention probabilities, in training.
 
     Call arguments:
@@ -40,7 +44,8 @@ class CausalAttention(Mixer):
 
     Reference:
         Vaswani et al., Attention Is All You Need, NIPS 2017, section 3.2; Sun and Iyyer, Revisiting Simple Neural
-        Probabilistic Language Models, NAACL 2021, section 3.2 (windows, Transformer-C).
+        Probabilistic Language Models, NAACL 2021, section 3.2 (windows, Transformer-C); Press et al., Train Short, Test
+        Long, ICLR 2022, section 3 (ALiBi).
 
     Example:
 
@@ -53,7 +58,14 @@ class CausalAttention(Mixer):
     """
 
     def __init__(
-        self, num_heads: int, *, window: int | None = None, use_bias: bool = True, dropout: float = 0.0, **kwargs: Any
+        self,
+        num_heads: int,
+        *,
+        window: int | None = None,
+        use_bias: bool = True,
+        alibi: bool = False,
+        dropout: float = 0.0,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if window is not None and window < 1:
@@ -64,6 +76,7 @@ class CausalAttention(Mixer):
         self.num_heads = num_heads
         self.window = window
         self.use_bias = use_bias
+        self.alibi = alibi
         self.dropout = dropout
         self._drop = SeededDropout(dropout, dtype=self.dtype_policy)
 
@@ -112,7 +125,8 @@ class CausalAttention(Mixer):
 
     def _attend(self, query, key, value, position, training):
         drop = (lambda probabilities: self._drop(probabilities, training=True)) if training and self.dropout else None
-        mixed = causal_attention(query, key, value, position, drop, self.window)
+        slopes = alibi_slopes(self.num_heads) if self.alibi else None
+        mixed = causal_attention(query, key, value, position, drop, self.window, slopes)
         return self.out(ops.reshape(mixed, (*ops.shape(query)[:2], query.shape[-1] * self.num_heads)))
 
     def activations_per_token(self, length: int, dim: int) -> int:
@@ -127,4 +141,4 @@ class CausalAttention(Mixer):
 
     def get_config(self) -> dict[str, Any]:
         config = {"num_heads": self.num_heads, "window": self.window, "use_bias": self.use_bias}
-        return {**super().get_config(), **config, "dropout": self.dropout}
+        return {**super().get_config(), **config, "alibi": self.alibi, "dropout": self.dropout}

@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_adaptive.backend.checks import check_number_of_layers
 from keras_adaptive.layers.bodies.body import Body
+from keras_adaptive.layers.bodies.causal_attention import CausalAttention
 from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.layer_normalization import LayerNormalization
@@ -83,6 +84,13 @@ class TransformerDecoder(Body):
     def max_length(self) -> int | None:
         """Maximum number of tokens of a sequence, which `positions` limits; `None` for no limit."""
         return None if self.positions is None else self.positions.max_length
+
+    @property
+    def extrapolates(self) -> bool:
+        """Whether order is known by linear biases alone: the attention of a block has `alibi`, and nothing is added."""
+        mixers = [getattr(block, "attention", None) for block in self.blocks]
+        attention = [mixer for mixer in mixers if isinstance(mixer, CausalAttention)]
+        return self.positions is None and bool(attention) and all(mixer.alibi for mixer in attention)
 
     def build(self, input_shape: Shape) -> None:
         shape = (*input_shape[:-1], self.dim)

@@ -47,6 +47,7 @@ BODIES = {
     "transformer": partial(transformer, num_blocks=1, dim=8, ffn_dim=12, num_heads=2),
     "transformer, projected": partial(transformer, num_blocks=1, dim=12, ffn_dim=12, num_heads=3, first_position=0),
     "transformer, otherwise": other_transformer,
+    "transformer, alibi": partial(transformer, num_blocks=1, dim=8, ffn_dim=12, num_heads=2, positions="alibi"),
     "lstm": partial(LSTMDecoder, 2, 5, 6),
     "lstm, projected": partial(LSTMDecoder, 2, 7, 6, projection_dim=4),
     "qrnn": partial(QRNNDecoder, 2, 5, 6, window=2),
@@ -55,6 +56,10 @@ BODIES = {
         hybrid_transformer,
         **{"num_blocks": 1, "dim": 8, "ffn_dim": 12, "num_heads": 2, "attention_window": 3},
         **{"num_local": 2, "num_global": 1, "global_window": 5},
+    ),
+    "hybrid, alibi": partial(
+        hybrid_transformer,
+        **{"num_blocks": 2, "dim": 8, "ffn_dim": 12, "num_heads": 2, "attention_window": 3, "positions": "alibi"},
     ),
     "toy": partial(ToyBody, 6),
 }

@@ -88,9 +88,9 @@ def test_the_cost_of_training_is_linear_in_the_length():
 @pytest.mark.once
 def test_configs_of_earlier_versions_have_biases_and_no_window():
     config = CausalAttention(HEADS, dropout=0.1).get_config()
-    old = {name: setting for name, setting in config.items() if name not in ("window", "use_bias")}
+    old = {name: setting for name, setting in config.items() if name not in ("window", "use_bias", "alibi")}
     assert CausalAttention.from_config(old).get_config() == config
-    assert (config["window"], config["use_bias"]) == (None, True)
+    assert (config["window"], config["use_bias"], config["alibi"]) == (None, True, False)
 
 
 @pytest.mark.once
