@@ -26,6 +26,8 @@ EXACT = {
     "wikitext103_adp_t": 246_933_504,
     "wikitext103_adp_t_3072": 246_933_504,
     "wikitext103_adp_t_published": 246_933_504,
+    "wikitext103_alibi": 246_933_504,
+    "wikitext103_staged": 246_933_504,
     "wikitext103_awd_qrnn": 150_890_247,
     "wikitext103_awd_qrnn_window2": 153_890_247,
     "enwik8_awd_lstm": 47_254_928,

@@ -119,6 +119,7 @@ def main():
     board, corpus = checks.check_flags(chosen), open_corpus(chosen)
     chosen = fit_cutoffs(chosen, corpus.vocabulary)
     train = chosen.batches(corpus.tokens("train"))
+    checks.check_stages(chosen, train)
     valid = chosen.batches(corpus.tokens("valid"), shuffle=False)
     several = FLAGS.strategy != "none" and distribution.launched_processes() > 1
     with TerminateOnHang(FLAGS.timeout if several else math.inf) as alive:
@@ -252,17 +253,29 @@ def fit(training, model, alive):
         if writes:
             print_start(chosen, strategy, run, backup, model, train)
         if backup.epoch < epochs and not models.has_ended:
-            remaining = lambda: strategy.shard(train.batches(backup.update), settings["micro_batches"])  # noqa: E731
             if train.lengths_differ:
-                data, valid = (lambda: of_any_length(remaining())), of_any_length(valid, len(valid))
-            else:
-                data = remaining
-            resume.fit(model, backup, data, every, epochs, valid, callbacks)
+                valid = of_any_length(valid, len(valid))
+            for last in (*(end // every for end in train.stage_ends if end < settings["updates"]), epochs):
+                if backup.epoch < last and not models.has_ended:
+                    data = remaining(training, backup, None if last == epochs else last * every)
+                    resume.fit(model, backup, data, every, last, valid, callbacks)
         else:
             log.set_model(model)
             log.on_train_begin()  # completes the log if training was stopped after its last checkpoint
             log.on_train_end()
         return backup.update
+
+
+def remaining(training, backup, stop):
+    """Returns a function that returns the batches of this process from the next update on, to `stop` if it is given."""
+
+    def batches():
+        own = training.strategy.shard(
+            training.batches.batches(backup.update, stop), training.experiment.settings["micro_batches"]
+        )
+        return of_any_length(own) if training.batches.lengths_differ else own
+
+    return batches
 
 
 def print_start(chosen, strategy, run, backup, model, train):

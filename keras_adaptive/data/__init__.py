@@ -3,6 +3,7 @@
 from keras_adaptive.data.batches.block_batches import BlockBatches as BlockBatches
 from keras_adaptive.data.batches.context_windows import ContextWindows as ContextWindows
 from keras_adaptive.data.batches.sentence_batches import SentenceBatches as SentenceBatches
+from keras_adaptive.data.batches.staged_batches import StagedBatches as StagedBatches
 from keras_adaptive.data.batches.stream_batches import StreamBatches as StreamBatches
 from keras_adaptive.data.codecs.characters import detokenize_characters as detokenize_characters
 from keras_adaptive.data.codecs.codec import TextCodec as TextCodec

@@ -146,7 +146,6 @@ def hybrid_transformer(
     num_local: int = 0,
     num_global: int = 0,
     global_window: int | None = None,
-    keep_attention: bool = True,
     positions: str = "sinusoidal",
     dropout: float = 0.0,
     **kwargs: Any,
@@ -156,18 +155,18 @@ def hybrid_transformer(
     By default it is the plain Transformer of the paper: attention without biases, and sinusoidal positions from 0. With
     `attention_window` it is Transformer-C, whose first block attends to the nearest tokens only. With `num_local` it is
     Transformer-N, whose first layer concatenates the nearest tokens. The published program keeps the attention of the
-    first block after the concatenation; in the paper the concatenation replaces it.
+    first block after the concatenation; in the paper the concatenation replaces it, which is `attention_window=0`.
 
     Args:
         num_blocks: Number of blocks.
         dim: Dimension of the vectors in the blocks.
         ffn_dim: Width of the feed-forward layers.
         num_heads: Number of attention heads; must divide `dim`.
-        attention_window: Number of tokens that the first block attends to, including the current one; `None` for all.
+        attention_window: Number of tokens that the first block attends to, including the current one; `None` for all,
+            and 0 for a first block without attention.
         num_local: Number of concatenated tokens, including the current one; 0 for no concatenation.
         num_global: Number of concatenated weighted averages of earlier tokens.
         global_window: Number of tokens of a weighted average; `None` without averages.
-        keep_attention: Whether the first block has attention in addition to the concatenation.
         positions: "sinusoidal", or "alibi" for linear biases in all blocks; see `transformer`.
         dropout: Dropout rate on the input and on both branches of every block, in training.
         **kwargs: Arguments of every Keras layer, such as `name` and `dtype`.
@@ -176,8 +175,8 @@ def hybrid_transformer(
         A `TransformerDecoder`.
 
     Raises:
-        ValueError: If `num_global` is given without `num_local` or without `global_window`, `keep_attention=False`
-            without `num_local`, `attention_window` with `keep_attention=False`, or `positions` is another word.
+        ValueError: If `num_global` is given without `num_local` or without `global_window`, `attention_window=0`
+            without `num_local`, or `positions` is another word.
 
     Reference:
         Sun and Iyyer, Revisiting Simple Neural Probabilistic Language Models, NAACL 2021, section 3.2.
@@ -191,28 +190,22 @@ def hybrid_transformer(
     (1, 6, 32)
     """
     check_number_of_layers(num_blocks, "num_blocks")
-    if not num_local and (num_global or global_window or not keep_attention):
+    if not num_local and (num_global or global_window or attention_window == 0):
         raise ValueError(
-            "`num_global`, `global_window` and `keep_attention=False` belong to a concatenation: pass a `num_local` of "
+            "`num_global`, `global_window` and `attention_window=0` belong to a concatenation: pass a `num_local` of "
             f"at least 1. Received: num_local={num_local}, num_global={num_global}, global_window={global_window}, "
-            f"keep_attention={keep_attention}."
-        )
-    if attention_window and not keep_attention:
-        raise ValueError(
-            "`attention_window` belongs to the attention of the first block: pass `keep_attention=True` or leave it "
-            f"out. Received: attention_window={attention_window}, keep_attention=False."
+            f"attention_window={attention_window}."
         )
 
     policy, alibi = {"dtype": kwargs.get("dtype")}, _is_alibi(positions)
 
-    def block(number):
-        window = attention_window if number == 0 else None
-        attention = CausalAttention(num_heads, window=window, use_bias=False, alibi=alibi, name="attention", **policy)
-        mixer = attention if keep_attention or number > 0 else None
+    def block(number, window=None):
+        options = {"use_bias": False, "alibi": alibi, "name": "attention", **policy}
+        attention = None if window == 0 else CausalAttention(num_heads, window=window, **options)
         name = f"block_{number}"
-        return TransformerBlock(ffn_dim, mixer, dropout=dropout, normalize_first=False, name=name, **policy)
+        return TransformerBlock(ffn_dim, attention, dropout=dropout, normalize_first=False, name=name, **policy)
 
-    blocks = [block(number) for number in range(num_blocks)]
+    blocks = [block(0, attention_window), *map(block, range(1, num_blocks))]
     if num_local:
         concatenation = ContextConcatenation(
             num_local,
@@ -237,14 +230,13 @@ def transformer_lm(
     cutoffs: Sequence[int] = (20_000, 60_000),
     factor: int | None = 4,
     tie_words: bool = True,
-    tie_projections: bool = True,
     positions: str = "sinusoidal",
     dropout: float | Dropout = 0.0,
     dtype: str | keras.DTypePolicy | None = None,
 ) -> LanguageModel:
     """Builds the Transformer with adaptive input and adaptive softmax, by default in the size for WikiText-103.
 
-    The model is ADP-T of the paper if words and projections are tied, and ADP if neither is.
+    The model is ADP-T of the paper if words are tied, and ADP if not.
 
     Args:
         vocabulary_size: Number of ids, ordered by descending frequency.
@@ -254,8 +246,7 @@ def transformer_lm(
         ffn_dim: Width of the feed-forward layers.
         cutoffs: First id of every band but the first; `()` for one band and a plain softmax.
         factor: Ratio of the dimensions of a band and the next band.
-        tie_words: Whether input and output share the word vectors.
-        tie_projections: Whether input and output share the projections of the tails too, if words are tied.
+        tie_words: Whether input and output share the word vectors and the projections of the tails.
         positions: "sinusoidal", or "alibi" for a model that reads texts longer than those of training.
         dropout: Dropout rate on the input and on both branches of every block, in training; or a `Dropout` with the
             rates of all places.
@@ -293,6 +284,5 @@ def transformer_lm(
         factor=factor,
         tail_dropout=rates.tail,
         input_dropout=rates.input,
-        tie_projections=tie_projections,
     )
     return assemble(make_input, make_body, make_output, tied=tie_words, dtype=dtype)

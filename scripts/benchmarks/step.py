@@ -108,7 +108,7 @@ def our_transformer(dtype):
     from keras_adaptive.optimizers import NAG
     from trainers.experiments.parts import muon
 
-    model = common.build(tie_words=FLAGS.tie_words, tie_projections=FLAGS.tie_words, dtype=dtype)
+    model = common.build(tie_words=FLAGS.tie_words, dtype=dtype)
     nag = NAG(1e-3, momentum=0.99, global_clipnorm=0.1)
     model.compile(muon(max_rate=1e-3, clip_norm=0.1) if FLAGS.optimizer == "muon" else nag)
     return model

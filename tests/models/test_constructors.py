@@ -87,15 +87,15 @@ def test_the_window_of_transformer_c_is_that_of_the_first_block():
     assert [block.attention.window for block in body.blocks] == [5, None]
 
 
-@pytest.mark.parametrize("keep_attention", [True, False])
-def test_transformer_n_concatenates_before_the_first_block(keep_attention):
+@pytest.mark.parametrize("attention_window", [None, 0])
+def test_transformer_n_concatenates_before_the_first_block(attention_window):
     averages = {"num_local": 5, "num_global": 1, "global_window": 6}
-    body = hybrid_transformer(keep_attention=keep_attention, dropout=0.1, **averages, **SIZES)
+    body = hybrid_transformer(attention_window=attention_window, dropout=0.1, **averages, **SIZES)
     first, *blocks = body.blocks
     assert isinstance(first, ContextConcatenation)
     config = first.get_config()
     assert {name: config[name] for name in averages} == averages and config["dropout"] == 0.1
-    assert [block.attention is not None for block in blocks] == [keep_attention, True]
+    assert [block.attention is not None for block in blocks] == [attention_window is None, True]
 
 
 @pytest.mark.parametrize(

@@ -140,8 +140,8 @@ def test_members_of_an_ensemble(model):
 
 HYBRID = [
     ({"num_global": 1}, "belong to a concatenation: pass a `num_local` of at least 1. .* num_global=1"),
-    ({"keep_attention": False}, "belong to a concatenation: .* keep_attention=False"),
-    ({"attention_window": 2, "num_local": 2, "keep_attention": False}, "`attention_window` belongs to the attention"),
+    ({"attention_window": 0}, "belong to a concatenation: .* attention_window=0"),
+    ({"positions": "rotary"}, "must be one of sinusoidal, alibi. Received: positions='rotary'"),
     ({"attention_window": -1}, "`window` must be at least 1.* Received: window=-1"),
     ({"num_local": -1}, "num_local"),
     ({"num_local": 2, "num_global": 1}, "global_window"),

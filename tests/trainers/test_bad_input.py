@@ -68,6 +68,10 @@ TRAINING = [
     (["--factor=32"], "dimension of at least 1"),
     (["--length=100000"], "number of tokens"),
     (["--updates=7"], "multiple of --evaluate_every"),
+    (
+        ["--body=hybrid", "--num_local=2", "--attention_window=3", "--nokeep_attention"],
+        "--attention_window belongs to the attention of the first block: omit it",
+    ),
     (["--vocabulary_size=267744"], "needs a vocabulary of 267,744 ids"),
 ]
 

@@ -64,6 +64,17 @@ def check_reached(chosen):
         )
 
 
+def check_stages(chosen, train):
+    """Raises a ValueError if a stage ends between two validations."""
+    updates, every = chosen.settings["updates"], chosen.evaluate_every
+    if odd := [end for end in train.stage_ends if end < updates and end % every]:
+        raise ValueError(
+            "A stage of --lengths must end with a validation: pass numbers of updates that are multiples of "
+            f"--evaluate_every. Received: --lengths={chosen.settings['lengths']} --evaluate_every={every}, and a stage "
+            f"that ends after {odd[0]} updates."
+        )
+
+
 def check_rows(strategy, settings, stream_rows):
     """Raises a ValueError if a micro-batch would hold only padding, or for streams, whose rows have states, any."""
     rows, parts = settings["batch_size"], strategy.replicas * settings["micro_batches"]

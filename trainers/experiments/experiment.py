@@ -10,7 +10,7 @@ from keras_adaptive.data import best_cutoffs
 from keras_adaptive.models.constructors import assemble
 from trainers.experiments import flagfiles
 from trainers.experiments.hyperparameters import GENERAL, HYPERPARAMETERS, NUMBER, RENAMED
-from trainers.experiments.parts import NOT_OF_UNTIED, PARTS, ROLES, TIES
+from trainers.experiments.parts import NOT_OF_UNTIED, PARTS, ROLES, TIES, stages_of
 from trainers.support import command_line
 
 # Settings that may differ when a run resumes: the corpus may move (its vocabulary is compared), and devices may change.
@@ -50,6 +50,8 @@ class Experiment:
             if values[name].present and name not in taken:
                 raise ValueError(_not_taken(name, parts, tied))
         settings = {name: values[name].value for name in taken}
+        if settings.get("lengths"):
+            settings["length"] = _last_length(settings["lengths"], values["length"])
         return cls(parts, {name: _default(parts, name) if value is None else value for name, value in settings.items()})
 
     @classmethod
@@ -75,7 +77,8 @@ class Experiment:
         tied, dtype = self.settings["tie_words"], self.settings["dtype"]
         model = assemble(make_input, make_body, make_output, tied=tied, dtype=dtype)
         self._freeze(model)
-        model.trained_length = self.settings.get("length")
+        lengths = self.settings.get("lengths")
+        model.trained_length = stages_of(lengths)[0][0] if lengths else self.settings.get("length")
         return model
 
     def fitted(self, vocabulary):
@@ -216,6 +219,16 @@ def define_flags(values=flags.FLAGS):
 def row_length(settings):
     """Returns the number of tokens in a block, in the longest sentence, or in the average row of a stream."""
     return settings["length"] if "length" in settings else settings["bptt"]
+
+
+def _last_length(lengths, flag):
+    """Returns the length of the last stage, which --length must be if it is given."""
+    last = stages_of(lengths)[-1][0]
+    if flag.present and flag.value != last:
+        raise ValueError(
+            f"--length must be the last of --lengths, or left out. Received: --length={flag.value} --lengths={lengths}."
+        )
+    return last
 
 
 def plain(value):

@@ -108,6 +108,12 @@ HYPERPARAMETERS = {
         str, "log_uniform", "Noise words: log-uniform over ranks, or by counts in the text.", ("log_uniform", "unigram")
     ),
     "length": Flag(int, 128, "Number of tokens in a block, or in the longest sentence.", (1, 2**20)),
+    "lengths": Flag(
+        str,
+        "",
+        "Stages (staged training), such as 64:10000,256: blocks of 64 tokens for 10,000 updates, then of 256, which is "
+        "--length. Updates of shorter blocks have more of them, so that their number of tokens stays the same.",
+    ),
     "bptt": Flag(int, 70, "Mean number of tokens in an update of a stream, which truncates gradients.", (5, 2**20)),
     "vary_bptt": Flag(bool, True, "Whether the number of tokens varies around --bptt between updates, as in AWD-LSTM."),
     "batch_size": Flag(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import keras
 
-from keras_adaptive.data import BlockBatches, SentenceBatches, StreamBatches
+from keras_adaptive.data import BlockBatches, SentenceBatches, StagedBatches, StreamBatches
 from keras_adaptive.layers import (
     AdaptiveEmbedding,
     AdaptiveSoftmax,
@@ -135,6 +135,50 @@ def _sampling(vocabulary_size, counts, num_samples, noise):
     return {"num_samples": num_samples, "counts": counts if noise == "unigram" else None}
 
 
+def hybrid(*, attention_window, keep_attention, **kwargs):
+    """Returns the body of a hybrid, whose flags name a first block without attention by --nokeep_attention."""
+    if attention_window and not keep_attention:
+        raise ValueError(
+            "--attention_window belongs to the attention of the first block: omit it, or pass --keep_attention. "
+            f"Received: --attention_window={attention_window} --nokeep_attention."
+        )
+    return hybrid_transformer(attention_window=attention_window if keep_attention else 0, **kwargs)
+
+
+def stages_of(lengths):
+    """Returns the stages that --lengths describes, a list of `(length, updates)`; the last one has no updates."""
+    parts = [re.fullmatch(r"0*(\d{1,10})(:0*(\d{1,10}))?", part.strip()) for part in lengths.split(",")]
+    stages = [(int(part[1]), part[3] and int(part[3])) for part in parts if part]
+    *first, last = stages or [(0, None)]
+    rising = all(low < high for (low, _), (high, _) in zip(stages, stages[1:]))
+    if (
+        None in parts
+        or not rising
+        or stages[0][0] < 1
+        or last[1] is not None
+        or not all(updates for _, updates in first)
+    ):
+        raise ValueError(
+            "--lengths must be LENGTH:UPDATES of every stage but the last, and the LENGTH of the last, separated by "
+            f"commas, with increasing lengths, such as 64:10000,256. Received: --lengths={lengths}."
+        )
+    return stages
+
+
+def block_batches(*, length, lengths, batch_size, **kwargs):
+    """Returns the batches of all stages; for validation, which is not shuffled, those of the last one."""
+    if not lengths or not kwargs["shuffle"]:
+        return BlockBatches(length=length, batch_size=batch_size, **kwargs)
+    stages = stages_of(lengths)
+    rows = [batch_size * length // shorter for shorter, _ in stages]
+    return StagedBatches(
+        [
+            (BlockBatches(length=shorter, batch_size=number, **kwargs), updates)
+            for (shorter, updates), number in zip(stages, rows)
+        ]
+    )
+
+
 def sentence_batches(*, length, batch_size, **kwargs):
     return SentenceBatches(tokens_per_batch=batch_size * length, max_length=length, **kwargs)
 
@@ -207,7 +251,7 @@ PARTS = {
             "num_blocks dim ffn_dim num_heads positions output_dim? dropout attention_dropout activation_dropout",
         ),
         "hybrid": Part(
-            hybrid_transformer,
+            hybrid,
             f"num_blocks dim ffn_dim num_heads positions attention_window? {CONTEXT} global_window? keep_attention "
             "dropout",
             check=check_reach,
@@ -242,7 +286,7 @@ PARTS = {
         "char_lstm": Part(CharLSTMSoftmax, "output_units=units char_dim max_bytes", "words"),
     },
     "batching": {
-        "blocks": Part(BlockBatches, "length batch_size", "tokens seed shuffle"),
+        "blocks": Part(block_batches, "length lengths batch_size", "tokens seed shuffle"),
         "sentences": Part(sentence_batches, "length batch_size", "tokens seed shuffle"),
         "streams": Part(stream_batches, "bptt vary_bptt batch_size", "tokens seed shuffle"),
     },

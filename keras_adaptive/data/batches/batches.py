@@ -21,11 +21,13 @@ class Batches:
     Attributes:
         lengths_differ: Whether batches have several lengths.
         stream_rows: Number of streams if row r of a batch continues row r of the previous batch, otherwise None.
+        stage_ends: Numbers of updates after which batches have other lengths, in ascending order.
         tokens_per_epoch: Number of tokens with weight 1 in an epoch.
     """
 
     lengths_differ = True
     stream_rows = None
+    stage_ends: tuple[int, ...] = ()
     _batch: Callable[..., tuple]  # of the subclass
 
     def __init__(self, tokens: ArrayLike, seed: int, shuffle: bool) -> None:
@@ -36,6 +38,9 @@ class Batches:
         self._last_order = (None, None)
         if seed < 0:
             raise ValueError(f"`seed` must not be negative. Received: seed={seed}.")
+
+    def __len__(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__} must implement `__len__`.")
 
     def batch(self, t: int) -> tuple:
         """Returns the batch of update t, counted from 0: `(inputs, targets, weights)`, each (rows, length).

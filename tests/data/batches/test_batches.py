@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_adaptive.data import EOS, PAD, BlockBatches, ContextWindows, SentenceBatches, StreamBatches
+from keras_adaptive.data import (
+    EOS,
+    PAD,
+    BlockBatches,
+    ContextWindows,
+    SentenceBatches,
+    StagedBatches,
+    StreamBatches,
+)
 from tests.support.refusals import refused
 
 pytestmark = pytest.mark.once
@@ -180,3 +188,13 @@ USUAL = {
 )
 def test_sizes_that_make_no_sense_are_refused(cls, arguments, message):
     refused(cls, **{"tokens": distinct(9), **USUAL[cls], **arguments}, match=message)
+
+
+def test_stages_are_functions_of_seed_and_update():
+    stages = [(BlockBatches(distinct(40), length, 24 // length, seed=5), 3) for length in (4, 6, 12)]
+    batches = StagedBatches(stages)
+    assert batches.stage_ends == (3, 6) and len(batches) == len(stages[-1][0])
+    for update in (7, 0, 3, 2, 5, 6, 100):
+        stage = min(update // 3, 2)
+        for one, other in zip(batches.batch(update), stages[stage][0].batch(update - 3 * stage), strict=True):
+            np.testing.assert_array_equal(one, other)
