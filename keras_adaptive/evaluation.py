@@ -11,6 +11,8 @@ from keras_adaptive.metrics import positions_after, probability_by_length, proba
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.models.reading import state_grows
 
+Mix = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # from hidden states, ids and losses to losses
+
 SEGMENT = 512  # number of tokens of a row to compute at a time
 CHUNK = 1 << 22  # number of tokens in memory at a time
 LONGEST = 1 << 14  # largest number of tokens in a window if its cost is quadratic
@@ -28,6 +30,7 @@ def word_losses(
     batch_size: int,
     by_lines: bool = False,
     report: Callable[[int, int], None] | None = None,
+    mix: Mix | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Computes the loss of every word of a split.
 
@@ -44,6 +47,8 @@ def word_losses(
         by_lines: Whether blocks consist of whole lines, as in `ContextWindows`.
         report: Function `(scored, tokens)` of the number of tokens scored so far and the number of all tokens. It is
             called after each step. Optional.
+        mix: Function `(hidden, ids, nll)` of the hidden states before all tokens, (tokens, dim), the ids of the tokens
+            and their losses, that returns other losses, such as `ContinuousCache.nll`. Optional.
 
     Returns:
         `(nll, words)`, two arrays (words,) in the order of the text: the losses in nats (float64), and the ids of the
@@ -75,7 +80,7 @@ def word_losses(
         segment = segment if longest**2 > PAIRS else None  # a whole window at a time is faster
         rows = min(rows, max(1, PAIRS // (longest * (segment or longest))))
     windows.batch_size = rows
-    nll, done = [], 0
+    parts, done = [], 0
     for inputs, targets, weights in windows:
         scored = weights > 0
         count = np.count_nonzero(scored)
@@ -84,9 +89,10 @@ def word_losses(
             if report:
                 report(done + count * part // parts, len(windows.tokens))
 
-        nll.append(model.nll(inputs, targets, segment, step)[scored].astype("float64"))
+        measured = model.nll_and_hidden if mix else lambda *given: [model.nll(*given)]
+        parts.append([array[scored] for array in measured(inputs, targets, segment, step)])
         done += count
-    return sum_by_word(np.concatenate(nll), corpus, split)
+    return sum_by_word(_mixed([np.concatenate(arrays) for arrays in zip(*parts)], corpus, split, mix), corpus, split)
 
 
 def word_losses_of_streams(
@@ -96,6 +102,7 @@ def word_losses_of_streams(
     block: int,
     streams: int = 1,
     report: Callable[[int, int], None] | None = None,
+    mix: Mix | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Computes the loss of every word of a split that is read from its first token to its last.
 
@@ -110,6 +117,7 @@ def word_losses_of_streams(
             initial state.
         report: Function `(computed, blocks)` of the number of blocks computed so far and the number of all blocks.
             Optional.
+        mix: As in `word_losses`.
 
     Returns:
         `(nll, words)`, as in `word_losses`.
@@ -125,12 +133,20 @@ def word_losses_of_streams(
     places = range(0, longest, segment)
     cuts = (cut(tokens, bounds[:-1] + place, bounds[1:], min(segment, longest - place))[:2] for place in places)
     parts = []
-    for part in model.nll_of_segments(cuts, streams):
-        parts.append(part)
+    for part in model.nll_of_segments(cuts, streams, hidden=bool(mix)):
+        parts.append(part if mix else [part])
         if report:
             report(len(parts), len(places))
     inside = np.arange(longest) < sizes[:, None]
-    return sum_by_word(np.concatenate(parts, axis=1)[inside].astype("float64"), corpus, split)
+    arrays = [np.concatenate(of_blocks, axis=1)[inside] for of_blocks in zip(*parts)]
+    return sum_by_word(_mixed(arrays, corpus, split, mix), corpus, split)
+
+
+def _mixed(arrays, corpus, split, mix):
+    """Returns the losses of all tokens, float64, after `mix` of `arrays`: the losses and the hidden states."""
+    nll, *hidden = arrays
+    nll = nll.astype("float64")
+    return mix(*hidden, np.asarray(corpus.tokens(split)), nll) if mix else nll
 
 
 def sum_by_word(nll: np.ndarray, corpus: Corpus, split: str) -> tuple[np.ndarray, np.ndarray]:

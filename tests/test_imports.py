@@ -17,7 +17,7 @@ PACKAGE = ROOT / "keras_adaptive"
 # What each part of keras_adaptive may import of the others, in any line of any of its modules.
 GROUND = {"fields", "files", "special_words"}
 FOR_ALL = {"typing"}
-LEAVES = {"data", "metrics", "optimizers", "callbacks"}
+LEAVES = {"data", "memory", "metrics", "optimizers", "callbacks"}
 TOP = {"export", "distribution", "fairseq", "evaluation"}
 FLOORS = {"backend", "ops"}
 MAY_IMPORT = {

@@ -18,6 +18,7 @@ evaluates only new runs. A folder of trainers.kneser_ney can be a member.
 
 python -m trainers.evaluate --run_dir=runs/quickstart --split=valid
 python -m trainers.evaluate --run_dir=runs/wikitext103 --split=test --blocks_of=lines --block=512 --context=2560
+python -m trainers.evaluate --run_dir=runs/mine --split=test --cache=2000
 python -m trainers.evaluate --run_dir=runs/a,runs/b,runs/kn5 --split=test --output=runs/ensemble.json
 """
 
@@ -28,6 +29,7 @@ from absl import flags
 from keras_adaptive.backend.checks import check_finite
 from keras_adaptive.evaluation import lengths
 from keras_adaptive.files import check_result, write_json
+from keras_adaptive.memory import ContinuousCache
 from keras_adaptive.metrics import loss_by_frequency, perplexity
 from keras_adaptive.models.reading import reading_of, state_grows
 from trainers.experiments import ensembles
@@ -41,6 +43,7 @@ RESULT = (
     "folder."
 )
 MOST_TOKENS = 2**24  # largest number of tokens in a row
+MOST_CACHED = 2**17  # words in a continuous cache
 BLOCKS = {"tokens": "tokens", "lines": "tokens in whole lines", "streams": "tokens with the state carried"}
 
 
@@ -74,6 +77,14 @@ def define_flags():
         1,
         2**20,
     )
+    flags.DEFINE_integer(
+        "cache",
+        0,
+        "Number of words in a continuous cache, which is mixed with the probabilities of a single run: 0 for none. Its "
+        "flatness and its share are those of the lowest loss on valid.",
+        0,
+        MOST_CACHED,
+    )
     flags.DEFINE_bool(
         "within_vocabulary",
         False,
@@ -97,7 +108,8 @@ def evaluate_one(run):
     if FLAGS.within_vocabulary:
         divide_by_total(model.word_output)
     blocks = blocks_for(run, model)
-    nll, words = blocks.word_losses(model, corpus, FLAGS.split)
+    cache = tuned_cache(blocks, model, corpus) if FLAGS.cache else None
+    nll, words = blocks.word_losses(model, corpus, FLAGS.split, mix=cache and cache.nll)
     loss, bits = float(nll.mean()), float(nll.sum()) / math.log(2)
     check_finite(perplexity(nll.sum() / len(corpus.tokens(FLAGS.split))))  # per word of many tokens it may overflow
     result = {
@@ -113,6 +125,7 @@ def evaluate_one(run):
         "tokens": len(corpus.tokens(FLAGS.split)),
         "words": len(nll),
         "model": FLAGS.model,
+        "cache": cache and cache._asdict(),
         "within_vocabulary": getattr(model.word_output, "normalized", True),
         "by_frequency": loss_by_frequency(nll, words, corpus.word_vocabulary.counts),
     }
@@ -122,7 +135,12 @@ def evaluate_one(run):
             "{split} perplexity {perplexity:.2f} per {unit} ({loss:.4f} nats): " + counted + " counted, read {reading}"
         ).format(**result)
     )
-    if blocks.context and FLAGS.block is FLAGS.context is None:
+    if cache:
+        print(
+            f"Mixed with a cache of {cache.size:,} words by a share of {cache.share}, tuned on valid: flatness "
+            f"{cache.flatness:.3g}"
+        )
+    elif blocks.context and FLAGS.block is FLAGS.context is None:
         block = "" if blocks.size + blocks.context == run.length else f"--block={run.length} "
         how = f"in blocks of {run.length:,} tokens without context: {block}--context=0 repeats that number"
         print(f"Training validates {how}")
@@ -131,6 +149,18 @@ def evaluate_one(run):
     path = FLAGS.output or run.path / f"evaluation_{FLAGS.split}.json"
     write_json(path, result)  # last, because the folder may be read-only
     print(f"Written to {path}")
+
+
+def tuned_cache(blocks, model, corpus):
+    """Returns the `ContinuousCache` of --cache words with the lowest loss on valid."""
+    found = []
+
+    def tune(hidden, targets, nll):
+        found.append(ContinuousCache.tuned(FLAGS.cache, hidden, targets, nll))
+        return nll
+
+    blocks.word_losses(model, corpus, "valid", "valid, for the cache", mix=tune)
+    return found[0]
 
 
 def divide_by_total(word_output):
@@ -145,6 +175,8 @@ def divide_by_total(word_output):
 def evaluate_together():
     if not FLAGS.output:
         raise ValueError("Several runs need --output, the JSON file to write: pass one, such as runs/ensemble.json.")
+    if FLAGS.cache:
+        raise ValueError(f"--cache supports a single run. Received: --cache={FLAGS.cache} for several. Omit --cache.")
     if FLAGS.within_vocabulary:
         raise ValueError("--within_vocabulary supports a single run. Received: several. Omit --within_vocabulary.")
     runs = open_runs(FLAGS.run_dir, data_dir=FLAGS.data_dir, model=FLAGS.model)

@@ -53,8 +53,7 @@ class Prediction(keras.Model):
             ValueError: If the shapes differ, an id is outside the vocabulary, or `segment` is below 1.
         """
         if segment is not None:
-            measure = lambda hidden, targets: [self.word_output.nll(hidden, targets)]  # noqa: E731
-            return self._in_segments("nll", measure, tokens, targets, segment, report)[0]
+            return self._in_segments("nll", self._nll, tokens, targets, segment, report)[0]
         tokens, targets = self._pair(tokens, targets)
         function = self._compiled("nll", lambda x, y: self.word_output.nll(self(x, training=False), y))
         nll = check_finite(ops.convert_to_numpy(function(tokens, targets)))
@@ -62,19 +61,46 @@ class Prediction(keras.Model):
             report(1, 1)
         return nll
 
-    def nll_of_segments(self, segments: Iterable[tuple[Tensor, Tensor]], rows: int) -> Iterator[np.ndarray]:
+    def nll_and_hidden(
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        segment: int | None = None,
+        report: Callable[[int, int], object] | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the negative log-likelihood of every target and the hidden state before it.
+
+        Arguments are those of `nll`.
+
+        Returns:
+            `(nll, hidden)`, two NumPy arrays (batch, length) and (batch, length, dim).
+        """
+        segment = segment or np.shape(tokens)[1]
+        return self._in_segments("nll_and_hidden", self._nll_and_hidden, tokens, targets, segment, report)
+
+    def nll_of_segments(
+        self, segments: Iterable[tuple[Tensor, Tensor]], rows: int, hidden: bool = False
+    ) -> Iterator[np.ndarray | tuple[np.ndarray, np.ndarray]]:
         """Yields the negative log-likelihoods of segments, each of which continues the rows of the previous one.
 
         Args:
             segments: Iterable of `(tokens, targets)`, as in `nll`, which is read one segment at a time.
             rows: Number of rows of each segment.
+            hidden: Whether to yield the hidden states too.
 
         Yields:
-            A NumPy array (rows, length of the segment), float32, in nats.
+            A NumPy array (rows, length of the segment), float32, in nats; or `(nll, hidden)` as in `nll_and_hidden`.
         """
         pairs = itertools.starmap(self._pair, segments)
-        measure = lambda hidden, targets: [self.word_output.nll(hidden, targets)]  # noqa: E731
-        return (part[0] for part in self._measured("nll", measure, pairs, self.body.initial_state(rows)))
+        name, measure = ("nll_and_hidden", self._nll_and_hidden) if hidden else ("nll", self._nll)
+        parts = self._measured(name, measure, pairs, self.body.initial_state(rows))
+        return (tuple(part) if hidden else part[0] for part in parts)
+
+    def _nll(self, hidden, targets):
+        return [self.word_output.nll(hidden, targets)]
+
+    def _nll_and_hidden(self, hidden, targets):
+        return [self.word_output.nll(hidden, targets), ops.cast(hidden, "float32")]
 
     def log_probs(self, tokens: Tensor) -> np.ndarray:
         """Returns the log-probability of every word at every position.

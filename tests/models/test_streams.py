@@ -14,7 +14,7 @@ import pytest
 
 from keras_adaptive import evaluation
 from keras_adaptive.callbacks import backup
-from tests.support.backends import BACKEND
+from tests.support.backends import BACKEND, numpy
 from tests.support.streams import BATCHES, ROWS, STEPS, batches, stream_model, text
 from tests.support.tiny import VOCABULARY, largest_difference
 from tests.support.toy_body import ToyBody
@@ -74,6 +74,13 @@ def test_a_text_is_read_a_segment_at_a_time(monkeypatch, rows, block):
     np.testing.assert_array_equal(words, tokens)
     assert max(lengths) == min(block, 4) and sum(lengths) == -(-17 // rows)
     assert reports == [(number + 1, len(lengths)) for number in range(len(lengths))]
+    seen = []
+    mix = lambda *given: seen.extend(given) or -given[-1]  # noqa: E731
+    mixed, _ = evaluation.word_losses_of_streams(model, corpus, "test", block, rows, mix=mix)
+    hidden = [numpy(model(inputs[None, a:b]))[0] for a, b in zip(bounds, bounds[1:])]
+    for found, expected in zip(seen, (np.concatenate(hidden), tokens, nll), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(mixed, -nll, rtol=2e-5)
 
 
 def test_rows_that_begin_anew_start_from_nothing(still):

@@ -14,6 +14,7 @@ from keras_adaptive.export.saved_model import with_output_for_inference
 from keras_adaptive.export.served_model import ServedModel
 from keras_adaptive.hub import AdaptiveCausalLM
 from keras_adaptive.layers import LSTMDecoder, NPLMDecoder, QRNNDecoder
+from keras_adaptive.memory import ContinuousCache
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.text import SavedTextModel
 from tests.support.backends import BACKEND
@@ -54,6 +55,29 @@ def test_evaluation_reads_a_text_as_python_does(run_dir, capsys):
     result = evaluated(run_dir, "--block=2")
     assert (result["block"], result["context"]) == (2, LENGTH - 2)
     assert result["perplexity"] == pytest.approx(keras_adaptive.load(run_dir, context=6).perplexity(text), rel=1e-5)
+
+
+def test_a_cache_is_tuned_on_valid_and_mixed_in(run_dir, capsys):
+    """Compares with the hidden states that the model gives for the windows, in the order of the text."""
+    result, kept = evaluated(run_dir, "--context=0", "--cache=30", split="test"), {}
+    model, corpus = keras_adaptive.load(run_dir).model, load_corpus(run_dir.parent / "corpus")
+    for split in ("valid", "test"):
+        ids = np.asarray(corpus.tokens(split), "int32").reshape(-1, LENGTH)
+        inputs = np.append(EOS, ids.ravel()[:-1]).reshape(ids.shape)
+        hidden = keras.ops.convert_to_numpy(model(inputs)).reshape(ids.size, -1)
+        kept[split] = hidden, ids.ravel(), model.nll(inputs, ids).ravel()
+    cache = ContinuousCache.tuned(30, *kept["valid"])
+    assert result["cache"] == pytest.approx(cache._asdict())
+    assert result["loss"] == pytest.approx(cache.nll(*kept["test"]).mean(), rel=1e-5)
+    assert f"Mixed with a cache of 30 words by a share of {cache.share}, tuned on valid" in capsys.readouterr().out
+    assert evaluated(run_dir, "--context=0", split="test")["cache"] is None
+    refused(
+        evaluate,
+        f"--run_dir={run_dir},{run_dir}",
+        "--cache=3",
+        f"--output={run_dir}/new.json",
+        match="--cache supports a single run. Received: --cache=3 for several",
+    )
 
 
 @pytest.mark.once

@@ -56,12 +56,13 @@ class Blocks(NamedTuple):
             return f"in blocks of up to {self.size:,} tokens in whole lines, after {self.context:,} of context"
         return Reading(self.size + self.context, self.context).describe(length)
 
-    def word_losses(self, model, corpus, split, of=""):
+    def word_losses(self, model, corpus, split, of="", mix=None):
         """Returns `(nll, words)` of a split, as the functions of `evaluation` do. Lines of progress contain `of`."""
+        mixed = {"mix": mix} if mix else {}
         if self.of == "streams":
-            report = Progress(f"blocks of {of or split}")
-            return evaluation.word_losses_of_streams(model, corpus, split, self.size, self.batch_size, report)
-        how = {"by_lines": self.of == "lines", "report": Progress(f"tokens of {of or split}")}
+            how = {"report": Progress(f"blocks of {of or split}"), **mixed}
+            return evaluation.word_losses_of_streams(model, corpus, split, self.size, self.batch_size, **how)
+        how = {"by_lines": self.of == "lines", "report": Progress(f"tokens of {of or split}"), **mixed}
         return evaluation.word_losses(model, corpus, split, self.size, self.context, self.batch_size, **how)
 
 

@@ -60,13 +60,10 @@ def folders(corpus, tmp_path, monkeypatch):
         evaluated.append((model.seed, split, *how, *by_lines.values()))
         return made_up(corpus, split, model.seed)
 
-    def of_streams(model, corpus, split, *how):
-        return word_losses(model, corpus, split, *how[:-1], report=how[-1])
-
     monkeypatch.setattr(RunFolder, "model", lambda self, name: Model(self.model_file(name).read_bytes()[0]))
     monkeypatch.setattr(RunFolder, "structure", RunFolder.model)
     monkeypatch.setattr(evaluation, "word_losses", word_losses)
-    monkeypatch.setattr(evaluation, "word_losses_of_streams", of_streams)
+    monkeypatch.setattr(evaluation, "word_losses_of_streams", word_losses)
     return Folders([*runs, make_ngrams(tmp_path / "ngrams", corpus, 3)], evaluated)
 
 

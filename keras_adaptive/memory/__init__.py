@@ -1,0 +1,3 @@
+"""Memories of what a model has read, which are mixed with its probabilities at test time."""
+
+from keras_adaptive.memory.continuous_cache import ContinuousCache as ContinuousCache
