@@ -31,6 +31,7 @@ def word_losses(
     by_lines: bool = False,
     report: Callable[[int, int], None] | None = None,
     mix: Mix | None = None,
+    keys: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Computes the loss of every word of a split.
 
@@ -49,6 +50,7 @@ def word_losses(
             called after each step. Optional.
         mix: Function `(hidden, ids, nll)` of the hidden states before all tokens, (tokens, dim), the ids of the tokens
             and their losses, that returns other losses, such as `ContinuousCache.nll`. Optional.
+        keys: Whether `mix` gets the keys of a `Memory` in place of hidden states, such as `Memory.nll`.
 
     Returns:
         `(nll, words)`, two arrays (words,) in the order of the text: the losses in nats (float64), and the ids of the
@@ -89,8 +91,14 @@ def word_losses(
             if report:
                 report(done + count * part // parts, len(windows.tokens))
 
-        measured = model.nll_and_hidden if mix else lambda *given: [model.nll(*given)]
-        parts.append([array[scored] for array in measured(inputs, targets, segment, step)])
+        if keys:
+            measured = model.nll_and_keys(inputs, targets)
+            step(1, 1)
+        elif mix:
+            measured = model.nll_and_hidden(inputs, targets, segment, step)
+        else:
+            measured = [model.nll(inputs, targets, segment, step)]
+        parts.append([array[scored] for array in measured])
         done += count
     return sum_by_word(_mixed([np.concatenate(arrays) for arrays in zip(*parts)], corpus, split, mix), corpus, split)
 

@@ -17,8 +17,8 @@ PACKAGE = ROOT / "keras_adaptive"
 # What each part of keras_adaptive may import of the others, in any line of any of its modules.
 GROUND = {"fields", "files", "special_words"}
 FOR_ALL = {"typing"}
-LEAVES = {"data", "memory", "metrics", "optimizers", "callbacks"}
-TOP = {"export", "distribution", "fairseq", "evaluation"}
+LEAVES = {"data", "metrics", "optimizers", "callbacks"}
+TOP = {"export", "distribution", "fairseq", "evaluation", "memory"}
 FLOORS = {"backend", "ops"}
 MAY_IMPORT = {
     "installed_backend": set(),

@@ -29,12 +29,12 @@ from absl import flags
 from keras_adaptive.backend.checks import check_finite
 from keras_adaptive.evaluation import lengths
 from keras_adaptive.files import check_result, write_json
-from keras_adaptive.memory import ContinuousCache
+from keras_adaptive.memory import ContinuousCache, Memory
 from keras_adaptive.metrics import loss_by_frequency, perplexity
 from keras_adaptive.models.reading import reading_of, state_grows
 from trainers.experiments import ensembles
 from trainers.experiments.run_folder import RunFolder
-from trainers.experiments.word_losses import Blocks, open_runs
+from trainers.experiments.word_losses import Blocks, digest, open_runs
 from trainers.support import command_line
 
 FLAGS = flags.FLAGS
@@ -42,6 +42,7 @@ RESULT = (
     "JSON file to write: a new one, or an older result, which is replaced. For a single run it is by default in its "
     "folder."
 )
+DATA_DIR = "Another corpus with the same vocabulary; by default that of the run."
 MOST_TOKENS = 2**24  # largest number of tokens in a row
 MOST_CACHED = 2**17  # words in a continuous cache
 BLOCKS = {"tokens": "tokens", "lines": "tokens in whole lines", "streams": "tokens with the state carried"}
@@ -50,7 +51,7 @@ BLOCKS = {"tokens": "tokens", "lines": "tokens in whole lines", "streams": "toke
 def define_flags():
     run_dir = "Folder of a trained run, or several separated by commas, whose probabilities are averaged."
     command_line.define_paths("run_dir", None, run_dir, required=True)
-    command_line.define_path("data_dir", None, "Another corpus with the same vocabulary; by default that of the run.")
+    command_line.define_path("data_dir", None, DATA_DIR)
     flags.DEFINE_enum("split", "valid", ["train", "valid", "test"], "Split to evaluate on.")
     flags.DEFINE_enum(
         "blocks_of",
@@ -85,6 +86,7 @@ def define_flags():
         0,
         MOST_CACHED,
     )
+    command_line.define_path("memory", None, "Memory of trainers.remember, which is mixed with the probabilities.")
     flags.DEFINE_bool(
         "within_vocabulary",
         False,
@@ -108,8 +110,10 @@ def evaluate_one(run):
     if FLAGS.within_vocabulary:
         divide_by_total(model.word_output)
     blocks = blocks_for(run, model)
+    memory = open_memory(run, corpus) if FLAGS.memory else None
     cache = tuned_cache(blocks, model, corpus) if FLAGS.cache else None
-    nll, words = blocks.word_losses(model, corpus, FLAGS.split, mix=cache and cache.nll)
+    mixing = memory or cache
+    nll, words = blocks.word_losses(model, corpus, FLAGS.split, mix=mixing and mixing.nll, keys=memory is not None)
     loss, bits = float(nll.mean()), float(nll.sum()) / math.log(2)
     check_finite(perplexity(nll.sum() / len(corpus.tokens(FLAGS.split))))  # per word of many tokens it may overflow
     result = {
@@ -126,6 +130,7 @@ def evaluate_one(run):
         "words": len(nll),
         "model": FLAGS.model,
         "cache": cache and cache._asdict(),
+        "memory": FLAGS.memory and {"folder": FLAGS.memory, **memory.settings},
         "within_vocabulary": getattr(model.word_output, "normalized", True),
         "by_frequency": loss_by_frequency(nll, words, corpus.word_vocabulary.counts),
     }
@@ -135,7 +140,12 @@ def evaluate_one(run):
             "{split} perplexity {perplexity:.2f} per {unit} ({loss:.4f} nats): " + counted + " counted, read {reading}"
         ).format(**result)
     )
-    if cache:
+    if memory:
+        print(
+            f"Mixed with {FLAGS.memory}, {len(memory):,} keys: {memory.neighbors:,} neighbors, temperature "
+            f"{memory.temperature:.3g}, share {memory.share}"
+        )
+    elif cache:
         print(
             f"Mixed with a cache of {cache.size:,} words by a share of {cache.share}, tuned on valid: flatness "
             f"{cache.flatness:.3g}"
@@ -149,6 +159,14 @@ def evaluate_one(run):
     path = FLAGS.output or run.path / f"evaluation_{FLAGS.split}.json"
     write_json(path, result)  # last, because the folder may be read-only
     print(f"Written to {path}")
+
+
+def open_memory(run, corpus):
+    """Returns the `Memory` of --memory, which must be one of this run."""
+    if FLAGS.cache:
+        raise ValueError(f"--memory and --cache exclude each other. Received: --cache={FLAGS.cache}. Omit one of them.")
+    identity = {"model": digest(run.model_file(FLAGS.model)), "vocabulary": corpus.vocabulary.sha256}
+    return Memory.load(FLAGS.memory, identity)
 
 
 def tuned_cache(blocks, model, corpus):
@@ -175,8 +193,10 @@ def divide_by_total(word_output):
 def evaluate_together():
     if not FLAGS.output:
         raise ValueError("Several runs need --output, the JSON file to write: pass one, such as runs/ensemble.json.")
-    if FLAGS.cache:
-        raise ValueError(f"--cache supports a single run. Received: --cache={FLAGS.cache} for several. Omit --cache.")
+    for name in ("cache", "memory"):
+        if FLAGS[name].value:
+            received = f"--{name}={FLAGS[name].value} for several"
+            raise ValueError(f"--{name} supports a single run. Received: {received}. Omit --{name}.")
     if FLAGS.within_vocabulary:
         raise ValueError("--within_vocabulary supports a single run. Received: several. Omit --within_vocabulary.")
     runs = open_runs(FLAGS.run_dir, data_dir=FLAGS.data_dir, model=FLAGS.model)

@@ -3,9 +3,10 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from keras_adaptive.memory.mixing import SHARES, mixed
+
 ROWS = 256  # queries at a time
 FLATNESS = 2.0 ** np.arange(-2, 6)  # candidates, in units of 1 / the mean square of the norm of a hidden state
-SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 
 
 class ContinuousCache(NamedTuple):
@@ -53,7 +54,7 @@ class ContinuousCache(NamedTuple):
                 f"Received: {len(hidden)}, {len(targets)} and {len(nll)} rows."
             )
         (of_cache,) = _log_probs(hidden, targets, self.size, [self.flatness])
-        return _mixed(np.asarray(nll, "float64"), of_cache, self.share)
+        return mixed(nll, of_cache, self.share)
 
     @classmethod
     def tuned(cls, size: int, hidden: np.ndarray, targets: np.ndarray, nll: np.ndarray) -> Self:
@@ -62,12 +63,11 @@ class ContinuousCache(NamedTuple):
         Arguments are those of `nll`. The flatness of the grid is relative to the mean square of the norms.
         """
         cls(size, 0.0, 0.0).check()
-        nll = np.asarray(nll, "float64")
         scale = float(np.mean(np.sum(np.square(hidden, dtype="float64"), axis=1))) or 1.0
         candidates = [float(factor) / scale for factor in FLATNESS]
         of_caches = _log_probs(hidden, targets, size, candidates)
         losses = {
-            cls(size, flatness, share): _mixed(nll, of_cache, share).mean()
+            cls(size, flatness, share): mixed(nll, of_cache, share).mean()
             for (flatness, of_cache), share in itertools.product(zip(candidates, of_caches), SHARES)
         }
         return min(losses, key=losses.__getitem__)
@@ -79,14 +79,6 @@ class ContinuousCache(NamedTuple):
                 "A cache needs a `size` of at least 1, a `flatness` of at least 0 and a `share` from 0 to 1. "
                 f"Received: size={self.size}, flatness={self.flatness}, share={self.share}."
             )
-
-
-def _mixed(nll, of_cache, share):
-    """Returns the losses of the mixture; where the cache is empty, `of_cache` is NaN, those of the model."""
-    known, result = ~np.isnan(of_cache), nll.copy()
-    with np.errstate(divide="ignore"):  # a share of 0 or 1
-        result[known] = -np.logaddexp(np.log1p(-share) - nll[known], np.log(share) + of_cache[known])
-    return result
 
 
 def _log_probs(hidden, targets, size, candidates):

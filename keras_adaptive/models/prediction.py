@@ -78,6 +78,23 @@ class Prediction(keras.Model):
         segment = segment or np.shape(tokens)[1]
         return self._in_segments("nll_and_hidden", self._nll_and_hidden, tokens, targets, segment, report)
 
+    def nll_and_keys(self, tokens: Tensor, targets: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the negative log-likelihood of every target, and the key of its place in a `Memory`.
+
+        Arguments are those of `nll`.
+
+        Returns:
+            `(nll, keys)`, two NumPy arrays (batch, length) and (batch, length, dim), float32.
+        """
+        tokens, targets = self._pair(tokens, targets)
+
+        def measure(tokens, targets):
+            hidden, keys = self.body.call_with_keys(self.word_input(tokens))
+            return self.word_output.nll(hidden, targets), ops.cast(keys, "float32")
+
+        nll, keys = self._compiled("nll_and_keys", measure)(tokens, targets)
+        return check_finite(ops.convert_to_numpy(nll)), check_finite(ops.convert_to_numpy(keys))
+
     def nll_of_segments(
         self, segments: Iterable[tuple[Tensor, Tensor]], rows: int, hidden: bool = False
     ) -> Iterator[np.ndarray | tuple[np.ndarray, np.ndarray]]:

@@ -56,9 +56,11 @@ class Blocks(NamedTuple):
             return f"in blocks of up to {self.size:,} tokens in whole lines, after {self.context:,} of context"
         return Reading(self.size + self.context, self.context).describe(length)
 
-    def word_losses(self, model, corpus, split, of="", mix=None):
+    def word_losses(self, model, corpus, split, of="", mix=None, keys=False):
         """Returns `(nll, words)` of a split, as the functions of `evaluation` do. Lines of progress contain `of`."""
         mixed = {"mix": mix} if mix else {}
+        if keys and self.of != "streams":  # whose keys are the hidden states
+            mixed["keys"] = True
         if self.of == "streams":
             how = {"report": Progress(f"blocks of {of or split}"), **mixed}
             return evaluation.word_losses_of_streams(model, corpus, split, self.size, self.batch_size, **how)
@@ -115,8 +117,7 @@ class Run(Scored):
 
     @functools.cached_property
     def model_digest(self):
-        with open(self.model_file, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return digest(self.model_file)
 
     def settings(self):
         """Returns the settings of the run, except for --data_dir, and of its corpus.
@@ -165,6 +166,12 @@ class Run(Scored):
         losses = WordLosses(*blocks.word_losses(inference(), self.corpus, split, path.name), model().count_params())
         write_losses(path, of, losses)
         return losses
+
+
+def digest(path):
+    """Returns the SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_ngrams(folder, corpus, split, losses):

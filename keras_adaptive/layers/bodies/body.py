@@ -87,6 +87,14 @@ class Body(keras.layers.Layer):
         state = self.initial_state(ops.shape(x)[0], ops.shape(x)[1])
         return self.step(x, state, training=training)[0]
 
+    def call_with_keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns `(hidden, keys)` for prediction: hidden states, and the vectors by which a `Memory` finds tokens.
+
+        By default the hidden states are the keys.
+        """
+        hidden = self(x, training=False)
+        return hidden, hidden
+
     def activations_per_token(self, length: int) -> int:
         """Returns the number of activations per token that training keeps for the backward pass.
 

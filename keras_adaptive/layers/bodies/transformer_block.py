@@ -105,10 +105,15 @@ class TransformerBlock(keras.layers.Layer):
         )
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
+        return self.call_with_keys(x, training)[0]
+
+    def call_with_keys(self, x: Tensor, training: bool | None = False) -> tuple[Tensor, Tensor]:
+        """Returns the output of `call` and the input of the feed-forward layers, the keys of a `Memory`."""
         if self.attention is not None:
             mixed = self.attention(self._norm_before(self.attention_norm, x), training=training)
             x = self._add_mixed(x, mixed, training)
-        return self._feed_forward(x, training)
+        keys = self._norm_before(self.ffn_norm, x)
+        return self._feed_forward(x, keys, training), keys
 
     def initial_state(self, batch_size: int, length: int | None, dim: int) -> Any:
         """Returns the mixer's state before the first token, `()` without a mixer."""
@@ -119,13 +124,13 @@ class TransformerBlock(keras.layers.Layer):
         if self.attention is not None:
             mixed, state = self.attention.step(self._norm_before(self.attention_norm, x), state, position, training)
             x = self._add_mixed(x, mixed, training)
-        return self._feed_forward(x, training), state
+        return self._feed_forward(x, self._norm_before(self.ffn_norm, x), training), state
 
     def _add_mixed(self, x, mixed, training):
         return self._norm_after(self.attention_norm, x + in_training(self._drop, mixed, training))
 
-    def _feed_forward(self, x, training):
-        inner = self.ffn_in(self._norm_before(self.ffn_norm, x))  # (batch, length, ffn_dim)
+    def _feed_forward(self, x, normed, training):
+        inner = self.ffn_in(normed)  # (batch, length, ffn_dim)
         branch = self.ffn_out(in_training(self._drop_activation, inner, training))
         return self._norm_after(self.ffn_norm, x + in_training(self._drop, branch, training))
 

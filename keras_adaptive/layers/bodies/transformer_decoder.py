@@ -7,7 +7,7 @@ from keras import ops
 from keras_adaptive.backend.checks import check_number_of_layers
 from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.bodies.causal_attention import CausalAttention
-from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON
+from keras_adaptive.layers.bodies.transformer_block import NORM_EPSILON, TransformerBlock
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.layer_normalization import LayerNormalization
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, in_training
@@ -114,6 +114,17 @@ class TransformerDecoder(Body):
         for block in self.blocks:
             x = block(x, training=training)
         return self._leave(x)
+
+    def call_with_keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the hidden states and, as keys, the inputs of the feed-forward layers of the last block."""
+        *blocks, last = self.blocks
+        if not isinstance(last, TransformerBlock):
+            return super().call_with_keys(x)
+        x = self._enter(x, 0, training=False)
+        for block in blocks:
+            x = block(x, training=False)
+        x, keys = last.call_with_keys(x)
+        return self._leave(x), keys
 
     def initial_state(self, batch_size: int, length: int | None = None) -> tuple[Tensor, list[Any]]:
         """Returns the position of the next token (batch,) and the initial states of the blocks.

@@ -1,0 +1,184 @@
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_adaptive.data import ContextWindows
+from keras_adaptive.fields import number, whole
+from keras_adaptive.files import write_json
+from keras_adaptive.memory import datastore
+from keras_adaptive.memory.mixing import SHARES, mixed
+from keras_adaptive.memory.nearest import nearest
+
+NEIGHBORS = 1024
+TEMPERATURES = 2.0 ** np.arange(-4, 4)  # candidates, in units of the mean distance of the neighbors
+SETTINGS = {"neighbors": whole(1, 2**20), "temperature": number(1e-30, 1e30), "share": number(0, 1)}
+
+
+class Memory:
+    """Datastore of what a model has read: the key of every place and the word that followed it (kNN-LM).
+
+    The probability of a word is (1 − share) · p of the model + share · p of the memory. That of the memory is the
+    softmax of −d/temperature over the nearest `neighbors`, summed over those that the word followed; d is the squared
+    Euclidean distance of the keys. The key of a place is the input of the feed-forward layers of the last block of a
+    Transformer, and the hidden state of other bodies.
+
+    Args:
+        shards: List of pairs `(keys, ids)`: (rows, dim), of any float type, and (rows,).
+        neighbors: Number of neighbors, at most the number of all keys.
+        temperature: Divisor of the distances, above 0.
+        share: Weight of the memory, from 0 to 1.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Reference:
+        Khandelwal et al., Generalization through Memorization: Nearest Neighbor Language Models, ICLR 2020, section 2.
+
+    Example:
+
+    >>> keys, ids = np.eye(3, dtype="float16"), np.array([5, 6, 5])
+    >>> memory = Memory([(keys, ids)], neighbors=2, temperature=1.0, share=0.5)
+    >>> np.exp(-memory.nll(keys[:1], ids[:1], nll=np.log([10.0]))).round(3).tolist()
+    [0.49]
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[tuple[np.ndarray, np.ndarray]],
+        neighbors: int = NEIGHBORS,
+        temperature: float = 1.0,
+        share: float = 0.25,
+    ) -> None:
+        self.shards = list(shards)
+        self.neighbors = neighbors
+        self.temperature = temperature
+        self.share = share
+        for name, field in SETTINGS.items():
+            if not field.holds(getattr(self, name)):
+                raise ValueError(f"`{name}` must be {field.expected}. Received: {name}={getattr(self, name)!r}.")
+        if neighbors > len(self):
+            raise ValueError(
+                f"`neighbors` must be at most {len(self):,}, the number of keys. Received: neighbors={neighbors}."
+            )
+
+    def __len__(self) -> int:
+        return sum(len(ids) for _, ids in self.shards)
+
+    @classmethod
+    def build(
+        cls,
+        folder: str | os.PathLike,
+        model: Any,
+        tokens: np.ndarray,
+        block: int,
+        context: int,
+        *,
+        identity: dict[str, str],
+        batch_size: int = 16,
+        report: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Writes a datastore of a text, whose every token is read in a window of `ContextWindows`.
+
+        A call that was interrupted goes on after the last whole shard.
+
+        Args:
+            folder: Folder to write.
+            model: A `LanguageModel`.
+            tokens: Ids of the text (tokens,).
+            block: Number of tokens of a window that are kept.
+            context: Number of tokens before them.
+            identity: What the memory belongs to: `model`, `vocabulary` and `text`, such as their digests.
+            batch_size: Number of windows at a time.
+            report: Function `(kept, tokens)` of the number of tokens so far and of all tokens. Optional.
+
+        Raises:
+            ValueError: If the folder holds another memory.
+        """
+        windows = ContextWindows(tokens, block, context, batch_size=batch_size, by_lines=False)
+        inputs, targets, _ = next(iter(windows))
+        dim = model.nll_and_keys(inputs, targets)[1].shape[-1]
+        batches = max(1, datastore.SHARD // (block * batch_size))
+
+        def parts(kept):
+            rest = itertools.islice(windows, -(-kept // (block * batch_size)), None)
+            while some := list(itertools.islice(rest, batches)):
+                arrays = []
+                for inputs, targets, weights in some:
+                    scored = weights > 0
+                    arrays.append((model.nll_and_keys(inputs, targets)[1][scored], targets[scored]))
+                    kept += np.count_nonzero(scored)
+                    if report:
+                        report(kept, len(windows.tokens))
+                yield tuple(map(np.concatenate, zip(*arrays)))
+
+        read = f"{block} tokens after {context} of context, {batch_size} at a time"
+        datastore.write_shards(folder, {"dim": dim, "tokens": len(windows.tokens), "read": read, **identity}, parts)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike, identity: dict[str, str] | None = None) -> "Memory":
+        """Opens a datastore with the settings that `tune` has found, without reading it into memory.
+
+        Args:
+            folder: Folder that `build` wrote.
+            identity: Fields of the `identity` of `build` that must agree. Optional.
+
+        Raises:
+            ValueError: If it is incomplete or damaged, or belongs to something else.
+        """
+        facts = datastore.read_facts(folder)
+        for name, value in (identity or {}).items():
+            if facts[name] != value:
+                raise ValueError(f"{folder} is the memory of another {name}: make one for this {name}.")
+        settings = facts.get("settings")
+        if settings is None:
+            settings = {"neighbors": min(NEIGHBORS, facts["tokens"])}
+        if not isinstance(settings, dict) or settings.keys() - SETTINGS.keys():
+            raise ValueError(f"{Path(folder, datastore.FACTS)} holds settings that are not known: {settings!r:.80}.")
+        return cls(list(datastore.read_shards(folder, facts)), **settings)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Neighbors, temperature and share."""
+        return {name: getattr(self, name) for name in SETTINGS}
+
+    def save_settings(self, folder: str | os.PathLike) -> None:
+        """Writes the settings beside the datastore, for `load`."""
+        write_json(Path(folder, datastore.FACTS), {**datastore.read_facts(folder), "settings": self.settings})
+
+    def nll(self, keys: np.ndarray, targets: np.ndarray, nll: np.ndarray) -> np.ndarray:
+        """Returns the negative log-likelihoods of the words of a text, in nats, float64 (tokens,).
+
+        Args:
+            keys: Keys of the places before each word (tokens, dim).
+            targets: Ids of the words (tokens,).
+            nll: Negative log-likelihoods by the model (tokens,).
+        """
+        distances, ids = nearest(self.shards, keys, self.neighbors)
+        return mixed(nll, _log_probs(distances, ids, targets, self.temperature), self.share)
+
+    def tune(self, keys: np.ndarray, targets: np.ndarray, nll: np.ndarray) -> float:
+        """Sets temperature and share to those of a grid with the lowest loss of a text, and returns the loss.
+
+        Arguments are those of `nll`.
+        """
+        distances, ids = nearest(self.shards, keys, self.neighbors)
+        losses, scale = {}, float(distances.mean()) or 1.0
+        for temperature in TEMPERATURES * scale:
+            of_memory = _log_probs(distances, ids, targets, temperature)
+            for share in SHARES:
+                losses[float(temperature), share] = float(mixed(nll, of_memory, share).mean())
+        self.temperature, self.share = min(losses, key=losses.__getitem__)
+        return losses[self.temperature, self.share]
+
+
+def _log_probs(distances, ids, targets, temperature):
+    """Returns log p of the targets by the memory (tokens,), −∞ for a word that no neighbor has."""
+    scores = -distances.astype("float64") / temperature
+    exps = np.exp(scores - scores.max(axis=1, keepdims=True))
+    same = ids == np.asarray(targets)[:, None]
+    with np.errstate(divide="ignore"):
+        return np.log(np.sum(exps, axis=1, where=same)) - np.log(exps.sum(axis=1))

@@ -1,0 +1,77 @@
+"""A memory of a run's text, and its evaluation with it, by the programs."""
+
+import json
+
+import numpy as np
+import pytest
+
+import keras_adaptive
+from keras_adaptive.data import EOS, load_corpus
+from keras_adaptive.memory import Memory
+from keras_adaptive.models import read_language_model
+from tests.support.programs import call
+from tests.support.refusals import refused
+from tests.support.runs import evaluated
+from tests.support.served import write_run
+from tests.support.text import prepared, write_zipf
+from tests.support.tiny import language_model
+from trainers import evaluate, remember
+
+LENGTH = 8
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    corpus = prepared(write_zipf(tmp_path_factory.mktemp("text"), words=20))
+    folder, flags = corpus.data_dir.parent, f"--data_dir={corpus.data_dir}\n--length={LENGTH}\n"
+    return write_run(folder / "run", language_model(len(corpus.vocabulary)), corpus.vocabulary, flags=flags).path
+
+
+@pytest.fixture(scope="module")
+def memory(run_dir):
+    path = run_dir.parent / "memory"
+    call(remember, f"--run_dir={run_dir}", f"--memory={path}", "--neighbors=20")
+    return path
+
+
+def test_a_memory_of_the_training_text_is_tuned_on_valid_and_mixed_in(run_dir, memory, capsys):
+    corpus = load_corpus(run_dir.parent / "corpus")
+    opened = Memory.load(memory)
+    assert len(opened) == len(corpus.tokens("train")) and opened.neighbors == 20
+    before = evaluated(run_dir, split="valid")["loss"]
+    result = evaluated(run_dir, f"--memory={memory}", split="valid")
+    assert result["loss"] < before and result["memory"] == {"folder": str(memory), **opened.settings}
+    assert f"Mixed with {memory}, {len(opened):,} keys: 20 neighbors" in capsys.readouterr().out
+
+    model, ids = keras_adaptive.load(run_dir).model, np.asarray(corpus.tokens("valid"), "int32").reshape(-1, LENGTH)
+    inputs = np.append(EOS, ids.ravel()[:-1]).reshape(ids.shape)
+    nll, keys = model.nll_and_keys(inputs, ids)
+    expected = opened.nll(keys.reshape(ids.size, -1), ids.ravel(), nll.ravel()).mean()
+    found = evaluated(run_dir, f"--memory={memory}", "--context=0", split="valid")["loss"]
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_memories_of_other_runs_and_other_flags_are_refused(run_dir, memory, tmp_path):
+    model = read_language_model(run_dir / "best.keras")
+    vocabulary = load_corpus(run_dir.parent / "corpus").vocabulary
+    model.word_output.class_table.assign(model.word_output.class_table.value * 2)
+    flags = f"--data_dir={run_dir.parent}/corpus\n--length={LENGTH}\n"
+    other = write_run(tmp_path / "other", model, vocabulary, flags=flags).path
+    for arguments, match in (
+        ([f"--run_dir={other}"], f"{memory} is the memory of another model: make one for this model"),
+        ([f"--run_dir={run_dir}", "--cache=3"], "--memory and --cache exclude each other"),
+        ([f"--run_dir={run_dir},{other}", f"--output={tmp_path}/new.json"], "--memory supports a single run"),
+    ):
+        refused(evaluate, *arguments, f"--memory={memory}", match=match)
+    refused(remember, f"--run_dir={other}", f"--memory={memory}", match="memory of another model: pass a new folder")
+    refused(
+        remember,
+        f"--run_dir={run_dir}",
+        f"--memory={tmp_path}/new",
+        "--neighbors=1000000",
+        match="--neighbors must be at most",
+    )
+    assert not (tmp_path / "new").exists()
+    facts = json.loads((memory / "memory.json").read_text())
+    assert facts["settings"]["neighbors"] == 20

@@ -1,0 +1,71 @@
+"""Writes a memory of a text for trainers.evaluate: what a run has read, and which words followed (kNN-LM).
+
+python -m trainers.remember --run_dir=runs/mine --memory=memories/mine
+python -m trainers.evaluate --run_dir=runs/mine --memory=memories/mine --split=test
+
+--split or another --data_dir with the same vocabulary chooses another text, which adapts the model to it without
+training. The temperature and the share of the memory are those of the lowest loss on valid. A command that was
+interrupted goes on where it was. A token takes 2 · dimension + 4 bytes.
+"""
+
+from absl import flags
+
+from keras_adaptive.memory import Memory
+from keras_adaptive.memory.memory import NEIGHBORS
+from keras_adaptive.models.reading import reading_of, state_grows
+from trainers.evaluate import DATA_DIR
+from trainers.experiments.run_folder import RunFolder
+from trainers.experiments.word_losses import Blocks, digest
+from trainers.support import command_line
+from trainers.support.progress import Progress
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    command_line.define_path("run_dir", None, "Folder of a trained run.", required=True)
+    command_line.define_path("memory", None, "Folder of the memory to write.", required=True)
+    command_line.define_path("data_dir", None, DATA_DIR)
+    flags.DEFINE_enum("split", "train", ["train", "valid", "test"], "Split to remember.")
+    flags.DEFINE_integer(
+        "neighbors", None, f"Number of neighbors of a place; by default {NEIGHBORS:,}, or all of fewer keys.", 1, 2**20
+    )
+
+
+def main():
+    run = RunFolder(FLAGS.run_dir)
+    corpus = run.corpus(FLAGS.data_dir)
+    corpus.verify(FLAGS.split, "valid")
+    model, tokens = run.model().for_inference(), corpus.tokens(FLAGS.split)
+    identity = {
+        "model": digest(run.model_file()),
+        "vocabulary": corpus.vocabulary.sha256,
+        "text": corpus.metadata["splits"][FLAGS.split]["sha256"],
+    }
+    reading = reading_of(model, None if state_grows(model.body) else run.length)
+    blocks = Blocks("tokens", reading.block, reading.context, 16)
+    if FLAGS.neighbors and FLAGS.neighbors > len(tokens):
+        raise ValueError(
+            f"--neighbors must be at most {len(tokens):,}, the number of tokens of {FLAGS.split}. "
+            f"Received: --neighbors={FLAGS.neighbors}."
+        )
+    report = Progress(f"tokens of {FLAGS.split}")
+    Memory.build(FLAGS.memory, model, tokens, blocks.size, blocks.context, identity=identity, report=report)
+    memory = Memory.load(FLAGS.memory)
+    memory.neighbors = FLAGS.neighbors or min(NEIGHBORS, len(memory))
+    losses = []
+
+    def tune(keys, targets, nll):
+        losses.extend([nll.mean(), memory.tune(keys, targets, nll)])
+        return nll
+
+    blocks.word_losses(model, run.corpus(), "valid", "valid, for the memory", mix=tune, keys=True)
+    memory.save_settings(FLAGS.memory)
+    print(
+        f"Wrote {FLAGS.memory}: {len(memory):,} keys. Tuned on valid, {losses[0]:.4f} to {losses[1]:.4f} nats: "
+        f"{memory.neighbors:,} neighbors, temperature {memory.temperature:.3g}, share {memory.share}"
+    )
+
+
+if __name__ == "__main__":
+    command_line.run(main, define_flags)
