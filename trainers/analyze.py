@@ -7,7 +7,8 @@ The program prints a table of the runs, the best first, and writes analysis.json
 - loss_by_frequency.png and loss_by_previous.png: the loss of words by their frequency in the training text, and by the
   frequency of the previous word.
 - contexts.png: perplexity by context. Windows have the length of training, or --lengths, and are cut between tokens,
-  not lines. The context is the beginning of a window, which is read but not scored.
+  not lines. The context is the beginning of a window, which is read but not scored. With several --lengths and a single
+  context: perplexity by length.
 - validations.png: the loss of each validation during training.
 - perplexity.png: the perplexity of each run; perplexity_by_FLAG.png, if the runs differ only in the value of one flag.
 - gain_over_NAME.png, with --baseline: the gain in log-probability of the other runs over the baseline, such as a

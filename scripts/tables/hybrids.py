@@ -29,6 +29,15 @@ def context_lengths():
         yield [NAMES[key], *(f"{one:.1f}" for one in values)]
 
 
+def lengths():
+    result = read("lengths")
+    names = {"alibi": "linear biases", "sinusoidal": "sinusoids"}
+    yield f"valid perplexity in windows of | {' | '.join(f'{length:,} tokens' for length in result['lengths'])}"
+    for key, values in result["perplexity"].items():
+        positions, trained = key.split("_")
+        yield [f"{names[positions]}, trained on {trained}", *(f"{one:.1f}" for one in values)]
+
+
 def ablations():
     names = {
         "nplm": "NPLM of 6 layers",

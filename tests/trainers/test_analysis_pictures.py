@@ -95,6 +95,16 @@ def test_contexts_are_drawn_in_order():
     assert texts(figure.legends[0])[-1] == "64 tokens at a time"
 
 
+def test_lengths_with_one_context_are_drawn_in_order():
+    analysis = example(2)
+    for number, run in enumerate(analysis["runs"]):
+        run["contexts"] = [{"length": n, "context": 0, "perplexity": 900 / n + number} for n in (128, 64, 256)]
+    figure = plots.plot_contexts(analysis)
+    points = [[n, 900 / n + 1] for n in (64, 128, 256)]
+    assert lines(figure.axes[0])["a_run_with_a_long_name_1"] == points
+    assert figure.axes[0].get_xlabel() == "tokens of a window"
+
+
 def test_eight_runs_are_told_apart_and_fit():
     analysis = example(8)
     for figure in (

@@ -76,8 +76,27 @@ def plot_losses(analysis, key, words):
     return figure
 
 
+def plot_windows(analysis):
+    """Plots perplexity, or bits, by the length of windows, with a line for each run."""
+    measure = analysis["measure"]["name"]
+    figure, axes = plt.subplots(figsize=(8, 5))
+    for number, run in enumerate(analysis["runs"]):
+        points = sorted((window["length"], window[measure]) for window in run["contexts"])
+        axes.plot(*zip(*points), label=run["name"], **line(number))
+    lengths = sorted({window["length"] for run in analysis["runs"] for window in run["contexts"]})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    axes.set(title=f"{measure.capitalize()} by length of windows, {analysis['split']}", ylabel=measured(analysis))
+    axes.set(xlabel="tokens of a window")
+    legend_below(figure, axes)
+    return figure
+
+
 def plot_contexts(analysis):
     """Plots perplexity, or bits, by context, with a line for each run and each length of windows."""
+    windows = [window for run in analysis["runs"] for window in run["contexts"]]
+    if len({window["context"] for window in windows}) == 1 < len({window["length"] for window in windows}):
+        return plot_windows(analysis)
     measure = analysis["measure"]["name"]
     lengths = sorted({window["length"] for run in analysis["runs"] for window in run["contexts"]})
     dashes = dict(zip(lengths, itertools.cycle(DASHES)))
