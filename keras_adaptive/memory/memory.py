@@ -14,6 +14,7 @@ from keras_adaptive.memory.mixing import SHARES, mixed
 from keras_adaptive.memory.nearest import nearest
 
 NEIGHBORS = 1024
+PLACES = 2**13  # places whose neighbors are in memory: 64 MiB of distances and ids for 1,024 neighbors
 TEMPERATURES = 2.0 ** np.arange(-4, 4)  # candidates, in units of the mean distance of the neighbors
 SETTINGS = {"neighbors": whole(1, 2**20), "temperature": number(1e-30, 1e30), "share": number(0, 1)}
 
@@ -157,22 +158,32 @@ class Memory:
             targets: Ids of the words (tokens,).
             nll: Negative log-likelihoods by the model (tokens,).
         """
-        distances, ids = nearest(self.shards, keys, self.neighbors)
-        return mixed(nll, _log_probs(distances, ids, targets, self.temperature), self.share)
+        parts = [_log_probs(*part, self.temperature) for part in self._parts(keys, targets)]
+        return mixed(nll, np.concatenate(parts), self.share)
 
     def tune(self, keys: np.ndarray, targets: np.ndarray, nll: np.ndarray) -> float:
         """Sets temperature and share to those of a grid with the lowest loss of a text, and returns the loss.
 
         Arguments are those of `nll`.
         """
-        distances, ids = nearest(self.shards, keys, self.neighbors)
-        losses, scale = {}, float(distances.mean()) or 1.0
-        for temperature in TEMPERATURES * scale:
-            of_memory = _log_probs(distances, ids, targets, temperature)
-            for share in SHARES:
-                losses[float(temperature), share] = float(mixed(nll, of_memory, share).mean())
+        found, temperatures = [], None
+        for distances, ids, words in self._parts(keys, targets):
+            if temperatures is None:
+                temperatures = TEMPERATURES * (float(distances.mean()) or 1.0)
+            found.append([_log_probs(distances, ids, words, temperature) for temperature in temperatures])
+        losses = {
+            (float(temperature), share): float(mixed(nll, np.concatenate(of_memory), share).mean())
+            for temperature, of_memory in zip(temperatures, zip(*found))
+            for share in SHARES
+        }
         self.temperature, self.share = min(losses, key=losses.__getitem__)
         return losses[self.temperature, self.share]
+
+    def _parts(self, keys, targets):
+        """Yields `(distances, ids, targets)` of some places at a time, since each has `neighbors` numbers."""
+        for start in range(0, len(targets), PLACES):
+            part = slice(start, start + PLACES)
+            yield *nearest(self.shards, keys[part], self.neighbors), targets[part]
 
 
 def _log_probs(distances, ids, targets, temperature):

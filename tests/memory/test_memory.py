@@ -7,7 +7,7 @@ import pytest
 
 from keras_adaptive.data import EOS
 from keras_adaptive.layers import LSTMDecoder
-from keras_adaptive.memory import Memory, datastore, nearest
+from keras_adaptive.memory import Memory, datastore, memory, nearest
 from keras_adaptive.models import LanguageModel, transformer_lm
 from tests.support.refusals import refused
 from tests.support.tiny import VOCABULARY, language_model
@@ -84,6 +84,7 @@ def text():
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
     monkeypatch.setattr(datastore, "SHARD", 16)
+    monkeypatch.setattr(memory, "PLACES", 7)
 
 
 def build(folder, language_model, tokens, **changes):
