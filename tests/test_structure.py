@@ -18,7 +18,8 @@ MAY_ASK_FOR_THE_BACKEND = {  # outside of backend/ and ops/: why
 }
 # Outputs whose bases have arguments that they set themselves, or that every output has: `loss`, `input_dropout`.
 INHERIT = {"AdaptiveSoftmax", "CharCNNSoftmax", "CharLSTMSoftmax", "LinearCrossEntropy", "SampledSoftmax"}
-PASS_ON = {"transformer", "hybrid_transformer"}  # functions that pass `name` and `dtype` to a layer
+# Functions that pass `name` and `dtype` to a layer.
+PASS_ON = {"shortformer", "transformer", "transformer_xl", "hybrid_transformer"}
 STARTS_PROCESSES = {"subprocess.run", "subprocess.Popen", "programs.run", "ask"}
 
 

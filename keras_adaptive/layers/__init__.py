@@ -7,8 +7,10 @@ from keras_adaptive.layers.bodies.learned_positions import LearnedPositions as L
 from keras_adaptive.layers.bodies.lstm_decoder import LSTMDecoder as LSTMDecoder
 from keras_adaptive.layers.bodies.mixer import Mixer as Mixer
 from keras_adaptive.layers.bodies.nplm_decoder import NPLMDecoder as NPLMDecoder
+from keras_adaptive.layers.bodies.position_infused_attention import PositionInfusedAttention as PositionInfusedAttention
 from keras_adaptive.layers.bodies.qrnn_decoder import QRNNDecoder as QRNNDecoder
 from keras_adaptive.layers.bodies.recurrent_dropout import RecurrentDropout as RecurrentDropout
+from keras_adaptive.layers.bodies.relative_attention import RelativeAttention as RelativeAttention
 from keras_adaptive.layers.bodies.sinusoidal_positions import SinusoidalPositions as SinusoidalPositions
 from keras_adaptive.layers.bodies.transformer_block import TransformerBlock as TransformerBlock
 from keras_adaptive.layers.bodies.transformer_decoder import TransformerDecoder as TransformerDecoder

@@ -2,8 +2,10 @@
 
 from keras_adaptive.models.constructors import assemble as assemble
 from keras_adaptive.models.constructors import hybrid_transformer as hybrid_transformer
+from keras_adaptive.models.constructors import shortformer as shortformer
 from keras_adaptive.models.constructors import transformer as transformer
 from keras_adaptive.models.constructors import transformer_lm as transformer_lm
+from keras_adaptive.models.constructors import transformer_xl as transformer_xl
 from keras_adaptive.models.dropout import Dropout as Dropout
 from keras_adaptive.models.ensemble import Ensemble as Ensemble
 from keras_adaptive.models.language_model import LanguageModel as LanguageModel

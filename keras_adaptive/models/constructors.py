@@ -10,6 +10,8 @@ from keras_adaptive.backend.checks import check_number_of_layers
 from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.bodies.causal_attention import CausalAttention
 from keras_adaptive.layers.bodies.context_concatenation import ContextConcatenation
+from keras_adaptive.layers.bodies.position_infused_attention import PositionInfusedAttention
+from keras_adaptive.layers.bodies.relative_attention import RelativeAttention
 from keras_adaptive.layers.bodies.sinusoidal_positions import SinusoidalPositions
 from keras_adaptive.layers.bodies.transformer_block import TransformerBlock
 from keras_adaptive.layers.bodies.transformer_decoder import TransformerDecoder
@@ -218,6 +220,113 @@ def hybrid_transformer(
         blocks = [concatenation, *blocks]
     added = None if alibi else SinusoidalPositions(0, name="positions", **policy)
     return TransformerDecoder(blocks, dim, positions=added, dropout=dropout, **kwargs)
+
+
+def shortformer(
+    *,
+    num_blocks: int,
+    dim: int,
+    ffn_dim: int,
+    num_heads: int,
+    memory_length: int,
+    segment_length: int,
+    dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+    activation_dropout: float = 0.0,
+    **kwargs: Any,
+) -> TransformerDecoder:
+    """Builds the body of Shortformer: pre-norm blocks of `PositionInfusedAttention`, and no positions in the input.
+
+    Train it on streams whose batches have `segment_length` tokens, so that a segment sees the one before it.
+
+    Args:
+        num_blocks, dim, ffn_dim, num_heads, dropout, attention_dropout, activation_dropout: As in `transformer`.
+        memory_length: Number of tokens before a segment that its tokens see; `segment_length` in the published model.
+        segment_length: Number of tokens of a segment.
+        **kwargs: Arguments of every Keras layer, such as `name` and `dtype`.
+
+    Returns:
+        A `TransformerDecoder`.
+
+    Reference:
+        Press, Smith and Lewis, Shortformer: Better Language Modeling Using Shorter Inputs, ACL 2021, section 5.
+
+    Example:
+
+    >>> sizes = {"num_blocks": 2, "dim": 32, "ffn_dim": 64, "num_heads": 4}
+    >>> body = shortformer(memory_length=4, segment_length=4, **sizes)
+    >>> tuple(body(np.ones((1, 6, 32), "float32")).shape)
+    (1, 6, 32)
+    """
+    check_number_of_layers(num_blocks, "num_blocks")
+    policy = {"dtype": kwargs.get("dtype")}
+    lengths = {"memory_length": memory_length, "segment_length": segment_length}
+    blocks = [
+        TransformerBlock(
+            ffn_dim,
+            PositionInfusedAttention(num_heads, **lengths, dropout=attention_dropout, name="attention", **policy),
+            dropout=dropout,
+            activation_dropout=activation_dropout,
+            name=f"block_{number}",
+            **policy,
+        )
+        for number in range(num_blocks)
+    ]
+    return TransformerDecoder(blocks, dim, dropout=dropout, **kwargs)
+
+
+def transformer_xl(
+    *,
+    num_blocks: int,
+    dim: int,
+    ffn_dim: int,
+    num_heads: int,
+    memory_length: int,
+    segment_length: int | None = None,
+    share_biases: bool = True,
+    dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+    **kwargs: Any,
+) -> TransformerDecoder:
+    """Builds the body of Transformer-XL: post-norm blocks of `RelativeAttention`.
+
+    Train it on streams. With `segment_length`, batches should have so many tokens. Dropout of the hidden states, which
+    the published program also applies, is `input_dropout` of the output layer.
+
+    Args:
+        num_blocks, dim, ffn_dim, num_heads, attention_dropout: As in `transformer`.
+        memory_length: Number of tokens before a segment that its tokens see.
+        segment_length: Number of tokens of a segment; `None` for tokens that see `memory_length` tokens up to
+            themselves.
+        share_biases: Whether all blocks share the vectors u and w.
+        dropout: Dropout rate on the input, on both branches of every block, in the feed-forward layers, and on the
+            sinusoids of distances, in training.
+        **kwargs: Arguments of every Keras layer, such as `name` and `dtype`.
+
+    Returns:
+        A `TransformerDecoder`.
+
+    Reference:
+        Dai et al., Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context, ACL 2019.
+
+    Example:
+
+    >>> sizes = {"num_blocks": 2, "dim": 32, "ffn_dim": 64, "num_heads": 4}
+    >>> body = transformer_xl(memory_length=4, **sizes)
+    >>> tuple(body(np.ones((1, 6, 32), "float32")).shape)
+    (1, 6, 32)
+    """
+    check_number_of_layers(num_blocks, "num_blocks")
+    policy = {"dtype": kwargs.get("dtype")}
+    options = {"segment_length": segment_length, "dropout": attention_dropout, "position_dropout": dropout}
+
+    def block(number):
+        own = number == 0 or not share_biases
+        mixer = RelativeAttention(num_heads, memory_length, own_biases=own, name="attention", **options, **policy)
+        rates = {"dropout": dropout, "activation_dropout": dropout}
+        return TransformerBlock(ffn_dim, mixer, normalize_first=False, name=f"block_{number}", **rates, **policy)
+
+    return TransformerDecoder(list(map(block, range(num_blocks))), dim, dropout=dropout, **kwargs)
 
 
 def transformer_lm(

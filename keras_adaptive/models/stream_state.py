@@ -33,6 +33,7 @@ class StreamState(keras.layers.Layer):
                 dtype=keras.backend.standardize_dtype(part.dtype),
                 initializer="zeros",
                 aggregation="only_first_replica",
+                trainable=False,
                 autocast=False,
                 name=f"state_{number}",
             )

@@ -60,7 +60,7 @@ def causal_attention(query, key, value, position=0, drop=None, window=None, slop
 def _attend_from(position, query, key, value, drop=None, slopes=None):
     """Attends to the keys up to the position of each query."""
     places, keys = position + ops.arange(ops.shape(query)[1]), ops.arange(ops.shape(key)[1])
-    return _attention(query, key, value, _causal_mask(places, keys, slopes), drop)
+    return attend(query, key, value, _causal_mask(places, keys, slopes), drop)
 
 
 def _causal_mask(places, keys, slopes):
@@ -104,7 +104,7 @@ def _windowed(query, key, value, position, drop, window, slopes):
         keys = ops.arange(ops.shape(key)[1]) - before  # positions are counted from the first query
         queries = ops.arange(steps)
         mask = _mask(_visible(queries, keys, window, known), queries, keys, slopes)
-        return _attention(query, key, value, mask, drop)
+        return attend(query, key, value, mask, drop)
     blocks = -(-steps // block)
     rest = blocks * block - steps
     starts = block * ops.arange(blocks)[:, None]
@@ -117,7 +117,7 @@ def _windowed(query, key, value, position, drop, window, slopes):
     if keras.config.backend() == "torch" and drop is None:
         mixed = _torch_attention(query, key, value, attn_mask=mask)
     else:
-        mixed = _attention(query, key, value, mask, drop)
+        mixed = attend(query, key, value, mask, drop)
     return ops.reshape(mixed, (batch, blocks * block, heads, head_dim))[:, :steps]
 
 
@@ -147,8 +147,14 @@ def _with_previous(array, blocks, block):
     return ops.reshape(pairs, (batch * blocks, 2 * block, heads, head_dim))
 
 
-def _attention(query, key, value, mask, drop):
-    """Attends by a `_mask`, which is broadcast to (batch, heads, steps, length)."""
+def attend(query, key, value, mask, drop=None):
+    """Computes the mean of the values (batch, length, heads, head_dim), weighted by the softmax of query · key.
+
+    Args:
+        query, key, value, drop: As in `causal_attention`.
+        mask: Which keys queries see, bool, or what is added to the scores, float32. It is broadcast to (batch, heads,
+            steps, length).
+    """
     scores = ops.einsum("bqhd,bkhd->bhqk", query, key)
     if not _has_float32_softmax(scores):
         scores = ops.cast(scores, "float32")

@@ -38,6 +38,8 @@ LAYERS = {
     "LearnedPositions": partial(layers.LearnedPositions, 5),
     "LinearCrossEntropy": lambda **kwargs: layers.LinearCrossEntropy(tied_to=keras.layers.Dense(20), **kwargs),
     "SinusoidalPositions": layers.SinusoidalPositions,
+    "PositionInfusedAttention": partial(layers.PositionInfusedAttention, 2, 3, 2),
+    "RelativeAttention": partial(layers.RelativeAttention, 2, 3, segment_length=2, clamp_length=2, attend_empty=True),
     "SeededDropout": partial(layers.SeededDropout, 0.5),
     "TemporalActivationRegularization": partial(layers.TemporalActivationRegularization, 2.0),
     "TransformerBlock": lambda **kwargs: layers.TransformerBlock(12, layers.CausalAttention(2, **kwargs), **kwargs),

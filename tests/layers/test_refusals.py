@@ -19,7 +19,9 @@ from keras_adaptive.layers import (
     Mixer,
     NPLMDecoder,
     Output,
+    PositionInfusedAttention,
     QRNNDecoder,
+    RelativeAttention,
     SampledSoftmax,
     SinusoidalPositions,
     TransformerBlock,
@@ -175,6 +177,8 @@ BODIES = [
     ),
     (lambda: built(CausalAttention(3)), "`num_heads` must divide the dimension 8. Received: num_heads=3"),
     (lambda: CausalAttention(2, window=0), "`window` must be at least 1, .* Received: window=0"),
+    (lambda: RelativeAttention(2, 0), "`memory_length` and `segment_length` must be .* Received: memory_length=0"),
+    (lambda: PositionInfusedAttention(2, 3, 0), "must be at least 1. Received: memory_length=3, segment_length=0"),
     (lambda: CausalAttention(2, window=-1), "`window` must be at least 1, .* Received: window=-1"),
     (
         lambda: transformer(**TRANSFORMER).initial_state(1),

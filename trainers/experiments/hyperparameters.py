@@ -72,6 +72,11 @@ HYPERPARAMETERS = {
     ),
     "concatenation_dim": Flag(int, 0, "Width of a hidden layer after the concatenation; 0 for none.", (0, DIM)),
     "keep_attention": Flag(bool, True, "Whether the first block keeps its attention next to a concatenation."),
+    "memory_length": Flag(int, 70, "Number of tokens before a segment that its tokens see.", (1, 2**20)),
+    "same_length": Flag(
+        bool, True, "Whether a token of a Transformer-XL sees --memory_length tokens, with itself, and not its segment."
+    ),
+    "share_biases": Flag(bool, True, "Whether the blocks of a Transformer-XL share the biases of their scores."),
     "num_layers": Flag(int, 3, "Number of recurrent layers.", (1, 1000)),
     "units": Flag(
         int, 512, "Number of units of each recurrent layer; without a projection, the last has --dim units.", (1, DIM)
@@ -114,7 +119,9 @@ HYPERPARAMETERS = {
         "Stages (staged training), such as 64:10000,256: blocks of 64 tokens for 10,000 updates, then of 256, which is "
         "--length. Updates of shorter blocks have more of them, so that their number of tokens stays the same.",
     ),
-    "bptt": Flag(int, 70, "Mean number of tokens in an update of a stream, which truncates gradients.", (5, 2**20)),
+    "bptt": Flag(
+        int, 70, "Mean number of tokens in an update of a stream, which truncates gradients; of a segment.", (5, 2**20)
+    ),
     "vary_bptt": Flag(bool, True, "Whether the number of tokens varies around --bptt between updates, as in AWD-LSTM."),
     "batch_size": Flag(
         int, 32, "Number of blocks or streams in an update; with sentences, --length times as many tokens.", (1, 2**20)

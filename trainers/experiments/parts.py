@@ -30,7 +30,7 @@ from keras_adaptive.layers import (
     WordEmbedding,
 )
 from keras_adaptive.losses import LOSSES
-from keras_adaptive.models.constructors import hybrid_transformer, transformer
+from keras_adaptive.models.constructors import hybrid_transformer, shortformer, transformer, transformer_xl
 from keras_adaptive.optimizers import NAG, AveragedSGD, CosineRestarts, L2Adam, LazyAdam
 
 LEAST_NORM = 1e-6  # gradients with a smaller norm do not change weights in float32
@@ -109,6 +109,19 @@ def check_reach(settings):
                 f"--{name} makes the first layer see {tokens} tokens, more than a training row has: pass a smaller "
                 f"value, or a larger --length. Received: --{name}={value(name)} --length={value('length')}."
             )
+
+
+def check_segments(settings):
+    """Raises a ValueError if the batches of streams differ from the segments of the body."""
+    if settings.get("vary_bptt") and not settings.get("same_length"):
+        raise ValueError(
+            "--vary_bptt gives batches that are not the segments of --bptt tokens of this body: pass --novary_bptt."
+        )
+
+
+def recurrent_transformer(*, bptt, same_length, **kwargs):
+    """Returns the body of a Transformer-XL, whose segments are the batches of streams unless it has a window."""
+    return transformer_xl(segment_length=None if same_length else bptt, **kwargs)
 
 
 def sampled_softmax(*, vocabulary_size, counts, num_samples, loss, noise, use_bias=True, **kwargs):
@@ -233,6 +246,7 @@ def step_decay(*, max_rate, decay_at, decay_factor):
 
 CHARACTERS = "highways filters char_dim word_markers"
 CONTEXT = "num_local num_global"
+BLOCKS = "num_blocks dim ffn_dim num_heads dropout"
 AWD = (
     "vector_dropout=dropout hidden_dropout=dropout output_dropout=dropout variational_dropout=dropout "
     "activation_penalty=penalties temporal_penalty=penalties weight_dropout"
@@ -248,18 +262,27 @@ PARTS = {
     "body": {
         "transformer": Part(
             transformer,
-            "num_blocks dim ffn_dim num_heads positions output_dim? dropout attention_dropout activation_dropout",
+            f"{BLOCKS} positions output_dim? attention_dropout activation_dropout",
         ),
         "hybrid": Part(
             hybrid,
-            f"num_blocks dim ffn_dim num_heads positions attention_window? {CONTEXT} global_window? keep_attention "
-            "dropout",
+            f"{BLOCKS} positions attention_window? {CONTEXT} global_window? keep_attention",
             check=check_reach,
         ),
         "nplm": Part(
             NPLMDecoder,
             f"num_blocks=num_layers ffn_dim {CONTEXT} global_window? aggregate concatenation_dim? dropout",
             check=check_reach,
+        ),
+        "shortformer": Part(
+            shortformer,
+            f"{BLOCKS} memory_length bptt=segment_length attention_dropout activation_dropout",
+            check=check_segments,
+        ),
+        "transformer_xl": Part(
+            recurrent_transformer,
+            f"{BLOCKS} memory_length bptt same_length share_biases attention_dropout",
+            check=check_segments,
         ),
         "lstm": Part(LSTMDecoder, f"num_layers units dim=output_dim projection_dim? {AWD}"),
         "qrnn": Part(QRNNDecoder, f"num_layers units dim=output_dim window zoneout {AWD}"),

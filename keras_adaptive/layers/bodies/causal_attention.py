@@ -4,16 +4,13 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.slice_update import slice_update
-from keras_adaptive.layers.bodies.mixer import Mixer
-from keras_adaptive.layers.flat_dense import FlatDense
-from keras_adaptive.layers.initializers import fan_in_uniform
-from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
+from keras_adaptive.layers.bodies.attention import Attention
 from keras_adaptive.ops.attention import alibi_slopes, block_size, causal_attention
-from keras_adaptive.typing import Shape, Tensor
+from keras_adaptive.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class CausalAttention(Mixer):
+class CausalAttention(Attention):
     """Causal multi-head self-attention: every position attends to itself and to the positions before it.
 
     Queries are scaled by head_dim^−½, the softmax runs in float32, and dropout is applied to the probabilities. The
@@ -25,9 +22,6 @@ class CausalAttention(Mixer):
 
     With `alibi`, a score loses the distance in tokens times a slope of the head (`alibi_slopes`). The order of tokens
     is then known without vectors of positions, also at distances that training has not seen.
-
-    Query, key and value kernels start from Xavier uniform with gain 1/√2 and their biases from U(±1/√dim); the output
-    kernel starts from Xavier uniform and its bias from 0.
 
     Args:
         num_heads: Number of heads; must divide the dimension of the input.
@@ -67,34 +61,15 @@ class CausalAttention(Mixer):
         dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(num_heads, dropout=dropout, **kwargs)
         if window is not None and window < 1:
             raise ValueError(
                 "`window` must be at least 1, the position itself, or `None` for all positions before it. "
                 f"Received: window={window}."
             )
-        self.num_heads = num_heads
         self.window = window
         self.use_bias = use_bias
         self.alibi = alibi
-        self.dropout = dropout
-        self._drop = SeededDropout(dropout, dtype=self.dtype_policy)
-
-    def build(self, input_shape: Shape) -> None:
-        dim = input_shape[-1]
-        if self.num_heads < 1 or dim % self.num_heads:
-            raise ValueError(f"`num_heads` must divide the dimension {dim}. Received: num_heads={self.num_heads}.")
-        for name in ("query", "key", "value"):
-            setattr(self, name, self._dense(dim, name, "fan_avg", 0.5, fan_in_uniform(dim)))
-        self.out = self._dense(dim, "out", "fan_avg", 1.0, "zeros")
-        for layer in (self.query, self.key, self.value, self.out):
-            layer.build(input_shape)
-        self.built = True
-
-    def _dense(self, dim, name, mode, scale, bias):
-        kernel = keras.initializers.VarianceScaling(scale, mode, "uniform")
-        options = {"use_bias": self.use_bias, "name": name, "dtype": self.dtype_policy}
-        return FlatDense(dim, kernel_initializer=kernel, bias_initializer=bias, **options)
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         query, key, value = self._project(x)
@@ -119,15 +94,11 @@ class CausalAttention(Mixer):
         return self._attend(query, seen[0], seen[1], position, training), tuple(state)
 
     def _project(self, x):
-        shape = (ops.shape(x)[0], ops.shape(x)[1], self.num_heads, x.shape[-1] // self.num_heads)
-        query, key, value = (ops.reshape(layer(x), shape) for layer in (self.query, self.key, self.value))
-        return query * shape[-1] ** -0.5, key, value
+        return self._queries(x), self._heads(self.key(x)), self._heads(self.value(x))
 
     def _attend(self, query, key, value, position, training):
-        drop = (lambda probabilities: self._drop(probabilities, training=True)) if training and self.dropout else None
         slopes = alibi_slopes(self.num_heads) if self.alibi else None
-        mixed = causal_attention(query, key, value, position, drop, self.window, slopes)
-        return self.out(ops.reshape(mixed, (*ops.shape(query)[:2], query.shape[-1] * self.num_heads)))
+        return self._joined(causal_attention(query, key, value, position, self._dropped(training), self.window, slopes))
 
     def activations_per_token(self, length: int, dim: int) -> int:
         """Counts queries, keys, values and outputs, two rows of probabilities per head, and dropout's mask.

@@ -15,6 +15,9 @@ class Mixer(keras.layers.Layer):
     `step` runs outside of `__call__`, where Keras does not cast a layer's own weights to the compute dtype: apply the
     weights through sub-layers, or cast them.
 
+    Attributes:
+        carries: Whether `step` needs no `position`, and its state no `length`: rows may begin at different times.
+
     Call arguments:
         x: Vectors (batch, length, dim).
         training: Whether to apply dropout.
@@ -38,6 +41,8 @@ class Mixer(keras.layers.Layer):
     >>> tuple(block(np.ones((1, 3, 16), "float32")).shape)
     (1, 3, 16)
     """
+
+    carries: bool = False
 
     def initial_state(self, batch_size: int, length: int | None, dim: int) -> Any:
         """Returns the state before the first token.

@@ -1,10 +1,9 @@
-import math
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
+from keras_adaptive.ops.sinusoids import sinusoids
 from keras_adaptive.typing import Shape, Tensor
 
 
@@ -51,12 +50,8 @@ class SinusoidalPositions(keras.layers.Layer):
         self.built = True
 
     def call(self, x: Tensor, start: int | Tensor = 0) -> Tensor:
-        half = x.shape[-1] // 2
-        frequencies = np.exp(np.arange(half) * (-math.log(10000.0) / (half - 1))).astype("float32")
         places = ops.arange(ops.shape(x)[1]) + start + self.first_position
-        angles = ops.cast(places, "float32")[:, None] * ops.convert_to_tensor(frequencies)  # (length, dim / 2)
-        vectors = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
-        return x + ops.cast(vectors, x.dtype)
+        return x + ops.cast(sinusoids(places, x.shape[-1], x.shape[-1] // 2 - 1), x.dtype)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape

@@ -78,6 +78,10 @@ class TransformerDecoder(Body):
         self.final_norm = LayerNormalization(epsilon=NORM_EPSILON, **policy) if final_norm else None
         self._drop = SeededDropout(dropout, **policy)
         self.blocks = list(blocks)
+        mixers = _mixers(self.blocks)
+        for mixer in mixers:
+            if hasattr(mixer, "borrow"):
+                mixer.borrow(mixers[0])
         self.projection, self.output_projection = None, None
 
     @property
@@ -88,8 +92,7 @@ class TransformerDecoder(Body):
     @property
     def extrapolates(self) -> bool:
         """Whether order is known by linear biases alone: the attention of a block has `alibi`, and nothing is added."""
-        mixers = [getattr(block, "attention", None) for block in self.blocks]
-        attention = [mixer for mixer in mixers if isinstance(mixer, CausalAttention)]
+        attention = [mixer for mixer in _mixers(self.blocks) if isinstance(mixer, CausalAttention)]
         return self.positions is None and bool(attention) and all(mixer.alibi for mixer in attention)
 
     def build(self, input_shape: Shape) -> None:
@@ -131,16 +134,16 @@ class TransformerDecoder(Body):
 
         Args:
             batch_size: Number of rows.
-            length: Total number of tokens of all steps.
+            length: Total number of tokens of all steps. May be `None` if all blocks have a memory of fixed size.
 
         Raises:
-            ValueError: If `length` exceeds `max_length` or is `None`.
+            ValueError: If `length` exceeds `max_length`, or is `None` and needed.
         """
-        if length is None:
+        if length is None and (self.positions or not all(mixer.carries for mixer in _mixers(self.blocks))):
             raise ValueError(
-                "`length` must be the number of tokens of all steps. A `TransformerDecoder` counts positions from the "
-                "beginning of all rows: use another body for streams, whose rows begin at different times. "
-                "Received: length=None."
+                "`length` must be the number of tokens of all steps. This `TransformerDecoder` counts positions from "
+                "the beginning of all rows, which begin at different times in streams: use blocks with a memory, such "
+                "as those of `transformer_xl`, or another body. Received: length=None."
             )
         if self.max_length is not None and isinstance(length, int):
             self.positions.check_length(length)
@@ -190,3 +193,8 @@ class TransformerDecoder(Body):
     def from_config(cls, config: dict[str, Any]) -> Self:
         layers = {name: keras.saving.deserialize_keras_object(config[name]) for name in ("blocks", "positions")}
         return super().from_config({**config, **layers})
+
+
+def _mixers(blocks):
+    """Returns the mixing layers of blocks, some of which have none or are mixing layers themselves."""
+    return [mixer for block in blocks if (mixer := getattr(block, "attention", block)) is not None]

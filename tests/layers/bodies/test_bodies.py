@@ -22,7 +22,7 @@ from keras_adaptive.layers import (
     TransformerDecoder,
     WordEmbedding,
 )
-from keras_adaptive.models import LanguageModel, hybrid_transformer, transformer
+from keras_adaptive.models import LanguageModel, hybrid_transformer, shortformer, transformer, transformer_xl
 from tests.support import layer_checks
 from tests.support.backends import differentiated, gradient_function, numpy, runner, weight_gradients
 from tests.support.closeness import all_close
@@ -43,11 +43,15 @@ def other_transformer(dropout=0.0, **kwargs):
     return TransformerDecoder([block], 12, positions=positions, dropout=dropout, **options, **kwargs)
 
 
+SIZES = {"num_blocks": 2, "dim": 8, "ffn_dim": 12, "num_heads": 2}
 BODIES = {
     "transformer": partial(transformer, num_blocks=1, dim=8, ffn_dim=12, num_heads=2),
     "transformer, projected": partial(transformer, num_blocks=1, dim=12, ffn_dim=12, num_heads=3, first_position=0),
     "transformer, otherwise": other_transformer,
     "transformer, alibi": partial(transformer, num_blocks=1, dim=8, ffn_dim=12, num_heads=2, positions="alibi"),
+    "shortformer": partial(shortformer, **SIZES, memory_length=4, segment_length=3),
+    "transformer_xl": partial(transformer_xl, **SIZES, memory_length=4, segment_length=3),
+    "transformer_xl, window": partial(transformer_xl, **SIZES, memory_length=4, share_biases=False),
     "lstm": partial(LSTMDecoder, 2, 5, 6),
     "lstm, projected": partial(LSTMDecoder, 2, 7, 6, projection_dim=4),
     "qrnn": partial(QRNNDecoder, 2, 5, 6, window=2),

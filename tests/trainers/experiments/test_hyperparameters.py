@@ -20,6 +20,8 @@ BASE = {  # arguments of all experiments with a part, so that every change of it
     "transformer": ["--body=transformer"],
     "hybrid": ["--body=hybrid", "--num_local=2", "--num_global=1", "--global_window=2"],
     "nplm": ["--body=nplm", "--num_local=2", "--num_global=2", "--global_window=2", "--num_blocks=2"],
+    "shortformer": ["--body=shortformer", "--batching=streams", "--novary_bptt"],
+    "transformer_xl": ["--body=transformer_xl", "--batching=streams", "--novary_bptt", "--nosame_length"],
     "lstm": ["--body=lstm", "--num_layers=2"],
     "qrnn": ["--body=qrnn", "--num_layers=2"],
     "cosine_restarts": ["--period=3", "--warmup=2", "--updates=20"],
@@ -30,7 +32,8 @@ CHANGES = {
     "filters": "3,2", "char_dim": "3", "word_markers": "true", "correction_dim": "2",
     "output_units": "7", "num_blocks": "3", "num_heads": "4", "ffn_dim": "10", "attention_window": "2",
     "num_local": "3", "num_global": "3", "global_window": "3", "aggregate": "average", "concatenation_dim": "5",
-    "keep_attention": "false", "num_layers": "3", "units": "9", "projection_dim": "5", "window": "2",
+    "keep_attention": "false", "memory_length": "4", "same_length": "true", "share_biases": "false",
+    "num_layers": "3", "units": "9", "projection_dim": "5", "window": "2",
     "output_dim": "4", "dropout": "0.5", "attention_dropout": "0.5", "activation_dropout": "0.5",
     "vector_dropout": "0.5", "hidden_dropout": "0.5", "output_dropout": "0.5", "variational_dropout": "false",
     "weight_dropout": "0.5", "zoneout": "0.5", "activation_penalty": "2", "temporal_penalty": "2",
@@ -45,7 +48,8 @@ CHANGES = {
 SMALL = {
     "dim": "8", "cutoffs": "12", "filters": "2,2", "char_dim": "4", "highways": "1", "output_units": "5",
     "num_blocks": "2", "ffn_dim": "12", "units": "6", "num_samples": "5", "max_bytes": "12", "num_heads": "2",
-    "length": "8", "bptt": "8", "batch_size": "2", "max_rate": "0.2", "dropout": "0", "clip_norm": "0.1",
+    "length": "8", "bptt": "8", "memory_length": "5", "batch_size": "2", "max_rate": "0.2", "dropout": "0",
+    "clip_norm": "0.1",
 }  # fmt: skip
 WITH = {
     "variational_dropout": ["--hidden_dropout=0.5"],
@@ -80,10 +84,12 @@ def outcome(role, chosen):
 def weights(chosen):
     keras.utils.set_random_seed(1)
     model = chosen.model(Vocabulary.from_counts(WORDS))
-    model.compile(chosen.optimizer(), clip_parts=chosen.clip_parts())
+    streams = chosen.parts["batching"] == "streams"
+    model.compile(chosen.optimizer(), clip_parts=chosen.clip_parts(), stream_rows=2 if streams else None)
     tokens = np.random.default_rng(0).integers(4, 32, (2, 9))
-    for _ in range(2):
-        model.train_on_batch(tokens[:, :-1], tokens[:, 1:])
+    for update in range(2):
+        inputs = (tokens[:, :-1], np.full(2, update == 0)) if streams else tokens[:, :-1]
+        model.train_on_batch(inputs, tokens[:, 1:])
     return model.get_weights()
 
 
