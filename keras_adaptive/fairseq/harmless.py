@@ -2,6 +2,9 @@
 
 A checkpoint lists the options of everything that took part in its training, of its data and of its evaluation. An
 option that is not in this set may describe another function, such as the positions of a fork.
+
+The options of kNN-LM's program are in the set too. They describe a datastore, which an evaluation mixes with the
+probabilities of the model.
 """
 
 HARMLESS = set(
@@ -54,5 +57,11 @@ HARMLESS = set(
     valid_subset validate_after_updates validate_interval validate_interval_updates wandb_project warmup_init
     warmup_init_lr warmup_iterations warmup_steps warmup_updates weight_decay wer_char_level wer_lowercase
     wer_remove_punct wer_tokenizer workers write_checkpoints_asynchronously zero_sharding
+    """.split()
+)
+HARMLESS |= set(  # of kNN-LM
+    """
+    dstore_filename dstore_fp16 dstore_mmap dstore_size faiss_metric_type indexfile k knn_keytype knn_sim_func knnlm
+    lm_eval lmbda move_dstore_to_mem no_load_keys probe save_knnlm_dstore
     """.split()
 )

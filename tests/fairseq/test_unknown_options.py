@@ -14,6 +14,12 @@ pytestmark = pytest.mark.once
 
 torch = pytest.importorskip("torch")
 
+KNN_LM = {  # options that the program of kNN-LM writes for every model
+    "knnlm": True, "save_knnlm_dstore": False, "knn_keytype": "last_ffn_input", "knn_sim_func": "do_not_recomp_l2",
+    "dstore_size": 103225485, "dstore_filename": "checkpoints/dstore", "dstore_mmap": "dstore", "dstore_fp16": True,
+    "indexfile": "checkpoints/knn.index", "faiss_metric_type": "l2", "k": 1024, "lmbda": 0.25, "probe": 32,
+    "no_load_keys": True, "move_dstore_to_mem": True, "lm_eval": True,
+}  # fmt: skip
 SHORTFORMER = {"tokens_from_prev": 12, "sliding_inf": -1}  # options of a fork with other positions
 
 
@@ -62,6 +68,14 @@ def test_unknown_options_are_refused_by_name_and_known_ones_are_not(form, read, 
         message = refused(resolved, FORMS[form](read, options), tmp_path, match="not supported: ")
         listed = message.split("not supported: ")[1].split(". Each may")[0]
         assert [text.split("=")[0] for text in listed.split(", ")] == list(options)
+
+
+@pytest.mark.parametrize("form", ["args, a namespace", "args, a dict", "cfg, task", "cfg, eval_lm"])
+def test_the_datastore_of_knn_lm_is_apart_from_its_model(form, read, tmp_path):
+    expected = resolved(FORMS[form](read, {}), tmp_path)
+    options = resolved(FORMS[form](read, KNN_LM), tmp_path)
+    assert {name: options[name] for name in expected} == expected
+    refused(resolved, in_section(read, {"k": 1024}, "model"), tmp_path, match="not supported: k=1024")
 
 
 def test_the_section_of_the_model_has_no_options_of_training(read, tmp_path):
