@@ -242,6 +242,7 @@ def _check_expressible(model):
         f"max_bytes={word_input.max_bytes}": word_input.max_bytes not in (None, 50),
         "word_markers=True": getattr(word_input, "word_markers", False),
         "tied words of another dimension than the hidden states": word_output.projections[0] is not None,
+        "a projection of its own for the head": isinstance(word_output.tie_projections, tuple),
         "use_bias=True": word_output.use_bias,
         "tails that are slices of one table": len(word_output.tables) <= word_output.tails,
     }

@@ -285,7 +285,9 @@ def test_models_that_fairseq_does_not_have():
         assemble(words, small, partial(AdaptiveSoftmax, 20, cutoffs, use_bias=use_bias), tied=True)
         for cutoffs, use_bias in (((), True), ((5,), False), ((5,), True))
     ]
+    projected = partial(AdaptiveSoftmax, 20, (5,), factor=2, tie_projections=(False, False))
     for model, reason in (
+        (assemble(words, small, projected), "tied words of another .*, a projection of its own for the head: its"),
         (first, "first_position=0"),
         (assemble(words, partial(TransformerDecoder, mixed, 8), plain), "mixer=ToyMixer: its weights"),
         (assemble(words, partial(TransformerDecoder, windows, 8), plain), "window=3, attention without biases: its"),

@@ -25,6 +25,9 @@ LAYERS = {
     "AdaptiveSoftmax": partial(layers.AdaptiveSoftmax, 20, (5, 12), factor=2),
     "AdaptiveSoftmax, plain": partial(layers.AdaptiveSoftmax, 20, ()),
     "AdaptiveSoftmax, one table": partial(layers.AdaptiveSoftmax, 20, (5, 12), factor=None, use_bias=True),
+    "AdaptiveSoftmax, projected head": partial(
+        layers.AdaptiveSoftmax, 20, (5, 12), factor=2, tie_projections=(False, False, False)
+    ),
     "SampledSoftmax": partial(layers.SampledSoftmax, 20, 5, counts=range(20), seed=1),
     "CausalAttention": partial(layers.CausalAttention, 2),
     "CausalAttention, windowed": partial(layers.CausalAttention, 2, window=3, use_bias=False),
@@ -62,6 +65,7 @@ OPTIONS = [  # which other tests of configurations leave at their defaults
     (layers.LearnedPositions, (6,), {"first_position": 0}),
     (layers.ContextConcatenation, (3,), {**CONTEXT, "dropout": 0.1}),
     (layers.AdaptiveSoftmax, (20, (5, 12)), TIED),
+    (layers.AdaptiveSoftmax, (20, (5, 12)), {**TIED, "tie_projections": (False, True, False), "use_bias": True}),
     (layers.AdaptiveSoftmax, (20, (5, 12, 19)), {"factor": None, "use_bias": True, "tail_dropout": 0.1}),
     (layers.AdaptiveSoftmax, (20, (5, 12)), {**TIED, "tied_to": layers.WordEmbedding(20, 8)}),
     (layers.SampledSoftmax, (20, 6), {"seed": 3, "loss": "nce", "use_bias": False, "input_dropout": 0.5}),

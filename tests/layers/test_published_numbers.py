@@ -9,6 +9,8 @@ from tests.support.backends import runner, weight_gradients
 from tests.support.closeness import close
 from tests.support.weights import published
 
+WORDS_OF_TRANSFORMER_XL = [f"layers.{band}.weight" for band in range(3)] + [f"projs.{band}" for band in range(3)]
+
 
 @pytest.fixture(params=["adaptive_tied", "adaptive_untied"])
 def case(request, golden):
@@ -83,3 +85,30 @@ def test_the_softmax_without_reduction(golden, tied):
     names = ["weight", "bias", "tail_vectors", "tail_bias"]
     expected += [arrays[f"grad/{name}"][rows] for name, rows in zip(names, order, strict=True)]
     close([log_probs, nll, loss, gradients[-1], *gradients[:-1]], expected, 1e-5, least=0.0)
+
+
+def test_the_words_of_transformer_xl(golden):
+    """Every band has a projection, those of the tails are tied, and the columns of the tails are in natural order."""
+    arrays, config = golden("transfo_xl")
+    bands, size = config["config"], config["config"]["vocab_size"]
+    embedding = AdaptiveEmbedding(size, bands["d_embed"], bands["cutoffs"], factor=bands["div_val"])
+    tied = {"tied_to": embedding, "tie_projections": bands["tie_projs"]}
+    softmax = AdaptiveSoftmax(size, bands["cutoffs"], use_bias=True, **tied)
+    softmax.build((None, bands["d_model"]))
+    weights = [arrays[f"param/transformer.word_emb.emb_{kind}"] for kind in WORDS_OF_TRANSFORMER_XL]
+    for variable, weight in zip([*embedding.tables, *embedding.projections], weights, strict=True):
+        variable.assign(weight if "table" in variable.name else weight.T)
+    own = [softmax.projections[0], softmax.class_table, softmax.class_bias, softmax.bias]
+    read = lambda kind: [  # noqa: E731
+        *(arrays[f"{kind}/crit.{name}"] for name in ("out_projs.0", "cluster_weight", "cluster_bias")),
+        np.concatenate([arrays[f"{kind}/crit.out_layers.{band}.bias"] for band in range(3)]),
+    ]
+    for variable, weight in zip(own, read("param"), strict=True):
+        variable.assign(weight)
+    hidden, targets = arrays["out/hidden_2_2"], arrays["in/targets_2"]
+    results = runner(lambda ids, hidden: (embedding(ids), softmax.log_probs(hidden), softmax.nll(hidden, targets)))
+    vectors, log_probs, nll = results(arrays["in/ids_2"], hidden)
+    loss, gradients = weight_gradients(lambda hidden: softmax.total_nll(hidden, targets), own, [hidden])
+    expected = [arrays[f"out/{name}_2"] for name in ("log_probs", "nll", "loss_sum")]
+    close([vectors * bands["d_model"] ** 0.5], [arrays["out/hidden_2_0"]], 1e-5, least=0.0)
+    close([log_probs[0], nll, loss, *gradients[:-1]], [*expected, *read("grad")], 1e-5, least=0.0)

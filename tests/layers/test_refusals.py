@@ -96,6 +96,12 @@ SOFTMAXES = [
     (lambda: tied_to(21, 8, ()), "same vocabulary and cutoffs, or a `WordEmbedding`"),
     (lambda: built(AdaptiveSoftmax(20, (5, 12))), "at least 1.*dim=8, factor=4"),
     (lambda: built(tied_to(20, 16, (5, 12))), "pass tie_projections=False. Received: hidden states of dimension 8"),
+    (lambda: AdaptiveSoftmax(20, (5,), tie_projections=(False,)), r"bool per band, 2 in all. .*=\(False,\)"),
+    (lambda: AdaptiveSoftmax(20, (5,), tie_projections=(False, True)), "of an `AdaptiveEmbedding` .*tied_to=NoneType"),
+    (
+        lambda: AdaptiveSoftmax(20, (5,), factor=None, tie_projections=(False, False)),
+        "needs bands with tables of their own",
+    ),
     (
         lambda: built(AdaptiveSoftmax(20, (5, 12), tied_to=WordEmbedding(20, 16))),
         "need .* of its `output_dim`, 16: .* Received: hidden states of dimension 8",

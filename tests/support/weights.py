@@ -37,12 +37,15 @@ def softmax_weights(softmax, read=value):
     projections = [None if own is None else read(own) for own in softmax.projections]
     if len(softmax.tables) == bands:
         tables = [read(table) for table in softmax.tables]
-        for band in range(1, bands):
+        projects_head = isinstance(softmax.tie_projections, tuple)
+        for band in range(0 if projects_head else 1, bands):
             if projections[band] is None:
                 projections[band] = read(softmax.tied_to.projections[band]).T
     else:  # the bands are slices of one table
         tables = split(read(softmax.tables[0]))
     classes, class_bias = (None if one is None else read(one) for one in (softmax.class_table, softmax.class_bias))
+    if isinstance(softmax.tie_projections, tuple):
+        classes = classes @ projections[0].T  # they read the projected hidden states
     biases = None if softmax.bias is None else split(read(softmax.bias))
     return tables, projections, classes, biases, 0.0 if class_bias is None else class_bias
 

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.backend.sparse.gradients import take_rows
+from keras_adaptive.layers.inputs.adaptive_embedding import AdaptiveEmbedding
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.banded_softmax import Band, BandedSoftmax
 from keras_adaptive.layers.outputs.softmax import Softmax
@@ -44,7 +45,9 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
         tied_to: The embedding whose tables the softmax shares: an `AdaptiveEmbedding` with the same vocabulary and
             cutoffs, or a `WordEmbedding` of the same vocabulary, whose dimension must be `hidden_dim` if there are
             cutoffs. `None` for tables of its own.
-        tie_projections: Whether the tails use the transposed projections of an `AdaptiveEmbedding` too.
+        tie_projections: Whether the tails use the transposed projections of an `AdaptiveEmbedding` too. A sequence of a
+            bool per band is the form of Transformer-XL: the head has a projection as well, its own or the tied one, and
+            the columns of the tails read the projected hidden states.
         use_bias: Whether every word and every tail has a bias.
         loss: What training minimizes, by default the cross-entropy: a `losses.RowLoss`, such as `CrossEntropy` with
             label smoothing, or, for a softmax without tails, a `losses.SampledLoss`. Optional.
@@ -53,8 +56,9 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
         tables: One variable (size_i, dim_i) per band, its own or the tied ones; without reduction a list of one
             variable (vocabulary_size, hidden_dim).
         projections: One variable (hidden_dim, dim_i) per band, or `None` where the projection is tied or missing. The
-            head has one only if its dimension differs from `hidden_dim`.
-        class_table: The variable (number of tails, hidden_dim) of the head's columns for the tails, never tied.
+            head has one only if its dimension differs from `hidden_dim`, or `tie_projections` is a sequence.
+        class_table: The variable (number of tails, hidden_dim) of the head's columns for the tails, never tied. In the
+            form of Transformer-XL its vectors have the dimension of the head.
         bias, class_bias: The variables (vocabulary_size,) and (number of tails,), or `None`.
 
     Call arguments:
@@ -63,13 +67,15 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
     Raises:
         ValueError: If `cutoffs` do not increase or leave the vocabulary, `tied_to` has another vocabulary or other
             cutoffs, a tail would have dimension 0, or the dimension of tied projections or of a table that is tied
-            without reduction is not `hidden_dim`. If a loss on noise words is given for a softmax with tails.
+            without reduction is not `hidden_dim`. If `tie_projections` is a sequence of another length, or for bands
+            without projections. If a loss on noise words is given for a softmax with tails.
 
     Reference:
         Grave et al., Efficient softmax approximation for GPUs, ICML 2017; Baevski and Auli, Adaptive Input
         Representations for Neural Language Modeling, ICLR 2019, section 3.1 (tied words and projections); Merity et
         al., An Analysis of Neural Language Modeling at Multiple Scales, 2018, section 3.3 (no reduction; the published
-        code has the columns of the tails in reverse order).
+        code has the columns of the tails in reverse order); Dai et al., Transformer-XL, ACL 2019 (its published code,
+        for a projection of the head).
 
     Example:
 
@@ -90,7 +96,7 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
         tail_dropout: float = 0.0,
         input_dropout: float = 0.0,
         tied_to: Input | None = None,
-        tie_projections: bool = True,
+        tie_projections: bool | Sequence[bool] = True,
         use_bias: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -98,7 +104,7 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
         super().__init__(vocabulary_size=vocabulary_size, tied_to=tied_to, **dropout, **kwargs)
         self.cutoffs = cutoff_tuple(cutoffs)
         self.factor = factor
-        self.tie_projections = tie_projections
+        self.tie_projections = tuple(tie_projections) if isinstance(tie_projections, (list, tuple)) else tie_projections
         self.use_bias = use_bias
         self.boundaries = band_boundaries(vocabulary_size, self.cutoffs)
         if tied_to is not None and tied_to.boundaries not in (self.boundaries, (0, vocabulary_size)):
@@ -111,6 +117,7 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
                 "A `loss` on noise words needs a softmax without tails: pass cutoffs=(). "
                 f"Received: cutoffs={self.cutoffs}, loss={type(self.loss).__name__}."
             )
+        self._check_projections()
         self._own_tables: list[Tensor] = []
         self.projections: list[Tensor | None] = []
         self.class_table = self.bias = self.class_bias = None
@@ -143,12 +150,14 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
         self._build_noise()
         hidden_dim = hidden_shape[-1]
         self._build_tables(hidden_dim)
-        for band in range(self.tails + 1):
+        head_dim = self.tables[0].shape[1]
+        for band, tied in enumerate(self._tied_projections):
             dim = self.tables[band if self._reduces else 0].shape[1]
-            projects = dim != hidden_dim if band == 0 else self._reduces and not self._ties_projection()
+            projects = not tied and (self._reduces if band else self._projects_head or head_dim != hidden_dim)
             self.projections.append(self._matrix((hidden_dim, dim), f"projection_{band}") if projects else None)
         if self.tails:
-            self.class_table = self._matrix((self.tails, hidden_dim), "class_table")
+            class_dim = head_dim if self._projects_head else hidden_dim
+            self.class_table = self._matrix((self.tails, class_dim), "class_table")
         if self.use_bias:
             self.bias = self._vector(self.vocabulary_size, "bias", self._noise_initializer())
         if self.use_bias and self.tails:
@@ -182,14 +191,35 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
                 "Tails tied to a `WordEmbedding` need hidden states of its `output_dim`, "
                 f"{self.tables[0].shape[1]}: change one of the two, or pass cutoffs=(). {received}"
             )
-        if self.tails and self._ties_projection() and self.tied_to.output_dim != hidden_dim:
+        if any(self._tied_projections) and self.tied_to.output_dim != hidden_dim:
             raise ValueError(
                 "`tie_projections` needs hidden states of the embedding's `output_dim`, "
                 f"{self.tied_to.output_dim}: pass tie_projections=False. {received}"
             )
 
-    def _ties_projection(self):
-        return self.tied_to is not None and self.tie_projections and self._reduces
+    def _check_projections(self):
+        if not self._projects_head:
+            return
+        received = f"Received: tie_projections={self.tie_projections}, tied_to={type(self.tied_to).__name__}."
+        if len(self.tie_projections) != self.tails + 1:
+            raise ValueError(f"`tie_projections` must have a bool per band, {self.tails + 1} in all. {received}")
+        if not self._reduces:
+            raise ValueError(f"A sequence of `tie_projections` needs bands with tables of their own. {received}")
+        if any(self.tie_projections) and not isinstance(self.tied_to, AdaptiveEmbedding):
+            raise ValueError(f"Only projections of an `AdaptiveEmbedding` can be tied. {received}")
+
+    @property
+    def _projects_head(self):
+        """Whether head and columns of the tails read hidden states that a matrix projects, as in Transformer-XL."""
+        return isinstance(self.tie_projections, tuple)
+
+    @property
+    def _tied_projections(self):
+        """Whether the projection of each band is the transposed one of the embedding: a tuple of bools."""
+        if self._projects_head:
+            return self.tie_projections
+        ties = self.tied_to is not None and self.tie_projections and self._reduces
+        return (False, *[ties] * self.tails)
 
     def _matrix(self, shape, name):
         return self.add_weight(shape=shape, initializer="glorot_uniform", name=name, autocast=False)
@@ -223,12 +253,13 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
         """Projects (…, hidden_dim) to (…, dim_i) by the band's matrix or the transposed tied one, if there is any."""
         if self.projections[band] is not None:
             return ops.matmul(x, self._cast(self.projections[band]))
-        if band == 0 or not self._reduces:
+        if not self._tied_projections[band]:
             return x
         return ops.matmul(x, ops.transpose(self._cast(self.tied_to.projections[band])))
 
     def _class_logits(self, x):
         """Returns the logits of the tails in the head: (…, number of tails) float32."""
+        x = self._project(x, 0) if self._projects_head else x
         logits = ops.cast(ops.matmul(x, ops.transpose(self._cast(self.class_table))), "float32")
         return logits if self.class_bias is None else logits + ops.cast(self.class_bias, "float32")
 

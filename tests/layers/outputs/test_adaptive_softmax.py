@@ -22,6 +22,14 @@ KINDS = {  # cutoffs, arguments of the softmax, arguments of the embedding that 
     "tied, no reduction": ((5, 12), {}, "words"),
     "tied, no reduction, biases": ((5, 9, 15), {"use_bias": True}, "words"),
     "tied, plain, biases": ((), {"use_bias": True}, "words"),
+    "projected head": ((5, 12), {"tie_projections": (False, True, True), "use_bias": True}, {}),
+    "projected head, projections untied": ((5, 12), {"tie_projections": (False,) * 3}, {"embedding_dim": 16}),
+    "projected head, tied": (
+        (5, 12),
+        {"tie_projections": (True, False, True)},
+        {"embedding_dim": 16, "output_dim": DIM},
+    ),
+    "projected head, untied": ((5, 12), {"tie_projections": [False, False, False], "factor": 2}, None),
 }
 TARGETS = {
     "all bands": np.array([[0, 4, 5, 11, 12], [19, 6, 18, 2, 5]]),
@@ -201,3 +209,6 @@ def test_tied_weights_are_the_same_variables():
     own = {id(v) for v in softmax.trainable_variables} - {id(v) for v in softmax.tied_to.trainable_variables}
     assert own == {id(softmax.class_table)}
     assert tuple(make("other dimensions").projections[0].shape) == (DIM, 16)
+    projected = make("projected head, tied")
+    assert [own is None for own in projected.projections] == [True, False, True]
+    assert tuple(projected.class_table.shape) == (2, 16)
