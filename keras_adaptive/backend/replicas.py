@@ -157,8 +157,13 @@ def _tensorflow_context():
 def _tensorflow_sum(tensors):
     import tensorflow as tf
 
-    context = _tensorflow_context()
-    return tensors if context is None else list(context.all_reduce(tf.distribute.ReduceOp.SUM, tensors))
+    context, summed = _tensorflow_context(), list(tensors)
+    for integers in (False, True) if context else ():  # which are on the host, and cannot be exchanged with others
+        places = [place for place, tensor in enumerate(tensors) if tensor.dtype.is_integer is integers]
+        sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [tensors[place] for place in places]) if places else []
+        for place, tensor in zip(places, sums):
+            summed[place] = tensor
+    return summed
 
 
 def _tensorflow_gather(tensor):

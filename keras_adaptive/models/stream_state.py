@@ -63,9 +63,12 @@ class StreamState(keras.layers.Layer):
 
     def write(self, state: Any, empty: Any) -> None:
         """Stores the state of this replica's rows, with `empty` in rows not finite, which would not recover."""
+        parts = keras.tree.flatten(state)
+        numbers = [part for part in parts if keras.backend.is_float_dtype(part.dtype)]
+        finite = ops.all(ops.stack(list(map(_finite_rows, numbers))), axis=0)
         parts = [
-            ops.where(_finite_rows(part), part, start)
-            for part, start in zip(keras.tree.flatten(state), keras.tree.flatten(empty))
+            ops.where(ops.reshape(finite, (-1, *[1] * (len(part.shape) - 1))), part, start)
+            for part, start in zip(parts, keras.tree.flatten(empty))
         ]
         if replica_count() > 1:  # a sum over replicas, each of which has zeros in the rows of the others
             parts = sum_over_replicas([_among_zeros(part, variable) for part, variable in zip(parts, self.variables)])
@@ -85,5 +88,5 @@ def _among_zeros(part, variable):
 
 
 def _finite_rows(part):
-    """Returns whether all values of each row are finite, (rows, 1, …)."""
-    return ops.all(ops.isfinite(part), axis=tuple(range(1, len(part.shape))), keepdims=True)
+    """Returns whether all values of each row are finite, (rows,)."""
+    return ops.all(ops.isfinite(part), axis=tuple(range(1, len(part.shape))))

@@ -18,7 +18,7 @@ from keras_adaptive.layers import (
     SampledSoftmax,
     WordEmbedding,
 )
-from keras_adaptive.models import LanguageModel, hybrid_transformer
+from keras_adaptive.models import LanguageModel, hybrid_transformer, shortformer, transformer_xl
 from keras_adaptive.special_words import UNK
 from keras_adaptive.text import TextModel
 from tests.support.backends import BACKEND
@@ -134,6 +134,9 @@ def test_characters_and_bytes(tokenizer):
     assert text.detokenize([[*ids.to_list()[0], EOS]]).numpy()[0].decode() == f"{line}\n"
 
 
+SIZES = {"num_blocks": 2, "dim": 4, "ffn_dim": 5, "num_heads": 2}
+
+
 @on_tensorflow
 @pytest.mark.usefixtures("eager_predictions")
 @pytest.mark.parametrize(
@@ -141,7 +144,9 @@ def test_characters_and_bytes(tokenizer):
     [
         (LSTMDecoder(2, 5, 4), "characters"),
         (QRNNDecoder(2, 5, 4, window=2), "bytes"),
-        (hybrid_transformer(num_blocks=2, dim=4, ffn_dim=5, num_heads=2, attention_window=3), "characters"),
+        (hybrid_transformer(attention_window=3, **SIZES), "characters"),
+        (shortformer(memory_length=3, segment_length=2, **SIZES), "characters"),
+        (transformer_xl(memory_length=3, **SIZES), "bytes"),
     ],
 )
 def test_other_bodies_read_lines_that_may_be_empty(body, tokenizer):

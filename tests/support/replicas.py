@@ -101,7 +101,17 @@ def streams(strategy, micro_batches):
     from tests.support.streams import BATCHES, batches, stream_model
     from tests.support.tiny import VOCABULARY
 
-    body = LSTMDecoder(1, 8, 8, penalties=(2.0, 1.0))
+    class Counting(LSTMDecoder):
+        """An LSTM that counts tokens, since a state may hold integers."""
+
+        def initial_state(self, batch_size, length=None):
+            return [super().initial_state(batch_size, length), keras.ops.zeros((batch_size,), "int32")]
+
+        def step(self, x, state, training=False):
+            y, carried = super().step(x, state[0], training)
+            return y, [carried, state[1] + x.shape[1]]
+
+    body = Counting(1, 8, 8, penalties=(2.0, 1.0))
     model = stream_model(body, SampledSoftmax(VOCABULARY, num_samples=5, seed=1))
     optimizer = keras.optimizers.Adagrad(0.1, global_clipnorm=0.5)
     model.compile(optimizer, micro_batches=micro_batches, stream_rows=8)

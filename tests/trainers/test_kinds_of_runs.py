@@ -30,6 +30,7 @@ ADAM = ["--optimizer=adam", "--max_rate=1e-2", "--min_rate=0", "--warmup=1"]
 CONTEXT = ["--num_local=2", "--num_global=2"]
 SAMPLED = ["--body=lstm", "--num_layers=1", "--dim=8", "--input=word", "--output=sampled", "--num_samples=6"]
 STREAMS = ["--batching=streams", "--bptt=5", "--batch_size=4", "--updates=8", "--evaluate_every=4", "--notensorboard"]
+MEMORY = ["--memory_length=6", "--novary_bptt", "--num_blocks=2", "--num_heads=2", *BANDS, *STREAMS, *ADAM]
 
 
 class Kind(NamedTuple):
@@ -58,6 +59,8 @@ KINDS = {
         + [*CONTEXT, *BANDS, *STEPS, *ADAM],
         windows=(2, 6),
     ),
+    "transformer_xl": Kind(["--min_count=1"], ["--body=transformer_xl", *MEMORY, "--nosame_length"], windows=None),
+    "shortformer": Kind(["--min_count=1"], ["--body=shortformer", *MEMORY], windows=None),
     "sampled": Kind(
         ["--min_count=1"],
         [*SAMPLED, *STREAMS, "--noise=unigram", "--use_bias", "--optimizer=adam", "--max_rate=0.01"],

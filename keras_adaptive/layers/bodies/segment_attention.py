@@ -59,8 +59,9 @@ class SegmentAttention(Attention):
         memory of the row (batch,), and the number of tokens of the segment so far (batch,).
         """
         tokens = self._kept + (self.segment_length or 0)
-        known = ops.full((batch_size,), self._kept if self.attend_empty else 0, "int32")
-        return ops.zeros((batch_size, tokens, dim), self.compute_dtype), known, ops.zeros((batch_size,), "int32")
+        none = ops.zeros((batch_size,), "int32")
+        known = none + (self._kept if self.attend_empty else 0)
+        return ops.zeros((batch_size, tokens, dim), self.compute_dtype), known, none
 
     def step(self, x: Tensor, state: Any, position: int | Tensor, training: bool | None = False) -> tuple[Tensor, Any]:
         vectors, known, places = map(ops.convert_to_tensor, state)
@@ -68,8 +69,13 @@ class SegmentAttention(Attention):
         state = vectors, known + places - place, places  # of a row that began later, less is known
         steps, window = ops.shape(x)[1], self.segment_length is None
         if not isinstance(steps, int) or steps > (self._block if training or window else 1):
-            return self._in_blocks(x, state, 0 if window else place, training)
-        return (self._in_window if window else self._in_segment)(x, state, place, training)
+            y, (after, *counts) = self._in_blocks(x, state, 0 if window else place, training)
+        else:
+            y, (after, *counts) = (self._in_window if window else self._in_segment)(x, state, place, training)
+        return y, (
+            ops.reshape(after, ops.shape(vectors)),
+            *counts,
+        )  # TensorFlow does not see that the shape is the same
 
     def _in_window(self, x, state, place, training):
         """Attends to the memory and to the tokens themselves, of which the last become the memory."""
