@@ -3,8 +3,8 @@
 A checkpoint lists the options of everything that took part in its training, of its data and of its evaluation. An
 option that is not in this set may describe another function, such as the positions of a fork.
 
-The options of kNN-LM's program are in the set too. They describe a datastore, which an evaluation mixes with the
-probabilities of the model.
+Options of two other programs are in the set too. Those of kNN-LM describe a datastore, which an evaluation mixes with
+the probabilities of the model. That of Shortformer, `sliding_inf`, is a way to read the text of an evaluation.
 """
 
 HARMLESS = set(
@@ -59,9 +59,9 @@ HARMLESS = set(
     wer_remove_punct wer_tokenizer workers write_checkpoints_asynchronously zero_sharding
     """.split()
 )
-HARMLESS |= set(  # of kNN-LM
+HARMLESS |= set(  # of kNN-LM and Shortformer
     """
     dstore_filename dstore_fp16 dstore_mmap dstore_size faiss_metric_type indexfile k knn_keytype knn_sim_func knnlm
-    lm_eval lmbda move_dstore_to_mem no_load_keys probe save_knnlm_dstore
+    lm_eval lmbda move_dstore_to_mem no_load_keys probe save_knnlm_dstore sliding_inf
     """.split()
 )

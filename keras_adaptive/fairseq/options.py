@@ -13,6 +13,7 @@ from keras_adaptive.layers import (
     CausalAttention,
     CharCNN,
     LearnedPositions,
+    PositionInfusedAttention,
     SinusoidalPositions,
     TransformerBlock,
     TransformerDecoder,
@@ -39,6 +40,7 @@ DEFAULTS = {  # defaults of fairseq, for files that are older than an option
     "no_scale_embedding": False,
     "no_token_positional_embeddings": False,
     "decoder_learned_pos": False,
+    "tokens_from_prev": None,  # of Shortformer's program alone, whose attention has a memory
     "max_target_positions": None,  # the value of tokens_per_sample
     "tokens_per_sample": 1024,
     "share_decoder_input_output_embed": False,
@@ -93,6 +95,7 @@ SECTIONS = (  # "args" is a namespace of all options
 FREE = "criterion optimizer lr_scheduler bpe tokenizer scoring job_logging_cfg".split()  # any option here is harmless
 KNOWN = {"model": OF_MODEL, **dict.fromkeys(SECTIONS, ALL), **dict.fromkeys(FREE)}  # None stands for any option
 ARCHITECTURE = re.compile(r"transformer_lm(_big|(_baevski)?_(wiki103|gbw)|_gpt([23]_\w+)?)?")
+OTHER_POSITIONS = ("decoder_learned_pos", "tokens_from_prev")  # options whose model has neither of POSITIONS
 MOST_LISTED = 8
 ACTIVATIONS = {
     "relu": "relu",
@@ -137,10 +140,11 @@ def _check_positions(checkpoint, positions):
     """
     if positions not in (None, *POSITIONS):
         raise ValueError(f"`positions` must be one of {', '.join(POSITIONS)}. Received: positions={positions!r}.")
-    if positions == "alibi" and checkpoint.options.get("decoder_learned_pos"):
+    own = [f"{name}={_short(value)}" for name in OTHER_POSITIONS if (value := checkpoint.options.get(name))]
+    if positions and own:
         raise ValueError(
-            "The checkpoint has learned positions, which a model with linear biases (ALiBi) has not: leave out "
-            "positions (--positions). Received: positions='alibi'."
+            f"The checkpoint has other positions, by its option {own[0]}: leave out positions (--positions). "
+            f"Received: positions={positions!r}."
         )
     sections = [(name, dict(given)) for name, given in checkpoint.sections or []]
     for marked in (given for name, given in sections if name == "model" and "max_tokens" in given):
@@ -182,6 +186,8 @@ def _refuse(checkpoint, options):
     refused = dict(_foreign(checkpoint))
     if not ARCHITECTURE.fullmatch(str(checkpoint.architecture)):
         refused["arch"] = checkpoint.architecture
+    if options["tokens_from_prev"]:
+        refused |= {name: True for name in ("decoder_learned_pos", "no_token_positional_embeddings") if options[name]}
     if options["activation_fn"] not in ACTIVATIONS:
         refused["activation_fn"] = options["activation_fn"]
     if options["character_embeddings"] and _filters(options) is None:
@@ -219,12 +225,11 @@ def build_model(options, vocabulary):
 
 
 def _body(options, **kwargs):
-    normalize_first, heads = options["decoder_normalize_before"], options["decoder_attention_heads"]
-    attention = {"alibi": options["positions"] == "alibi", "dropout": options["attention_dropout"]}
+    normalize_first = options["decoder_normalize_before"]
     blocks = [
         TransformerBlock(
             options["decoder_ffn_embed_dim"],
-            CausalAttention(heads, name="attention", **attention),
+            _attention(options),
             dropout=options["dropout"],
             activation_dropout=options["activation_dropout"] or options["relu_dropout"],
             activation=ACTIVATIONS[options["activation_fn"]],
@@ -246,8 +251,16 @@ def _body(options, **kwargs):
     )
 
 
+def _attention(options):
+    heads, shared = options["decoder_attention_heads"], {"dropout": options["attention_dropout"], "name": "attention"}
+    if memory := options["tokens_from_prev"]:
+        return PositionInfusedAttention(heads, memory, options["tokens_per_sample"], **shared)
+    return CausalAttention(heads, alibi=options["positions"] == "alibi", **shared)
+
+
 def _positions(options):
-    if options["no_token_positional_embeddings"] or options["positions"] == "alibi":
+    in_attention = options["positions"] == "alibi" or options["tokens_from_prev"]
+    if options["no_token_positional_embeddings"] or in_attention:
         return None
     if options["decoder_learned_pos"]:
         return LearnedPositions(options["max_target_positions"], name="positions")

@@ -83,6 +83,19 @@ def test_a_checkpoint_with_linear_biases_does_not_say_so(golden, load):
     refused(fairseq.to_state_dict, model, match="fairseq has no model with positions=alibi: its weights")
 
 
+@pytest.mark.each_backend
+def test_shortformer(golden, load):
+    arrays, _ = golden("shortformer")
+    model, _ = load(golden.folder / "shortformer_fairseq.pt")
+    assert model.body.positions is None and model.trained_length == 12
+    tokens, targets = (
+        np.concatenate([arrays[f"in/{name}_{block}"] for block in (1, 2, 3)], axis=1) for name in ("src", "target")
+    )
+    nll = np.concatenate([arrays[f"out/nll_{block}"] for block in (1, 2, 3)], axis=1)
+    np.testing.assert_allclose(model.nll(tokens, targets), nll, atol=2e-5)
+    refused(fairseq.to_state_dict, model, match="fairseq has no model with mixer=PositionInfusedAttention: its weights")
+
+
 @pytest.mark.parametrize("name", CHECKPOINTS)
 @pytest.mark.each_backend
 def test_published_numbers(name, monkeypatch):

@@ -20,7 +20,8 @@ KNN_LM = {  # options that the program of kNN-LM writes for every model
     "indexfile": "checkpoints/knn.index", "faiss_metric_type": "l2", "k": 1024, "lmbda": 0.25, "probe": 32,
     "no_load_keys": True, "move_dstore_to_mem": True, "lm_eval": True,
 }  # fmt: skip
-SHORTFORMER = {"tokens_from_prev": 12, "sliding_inf": -1}  # options of a fork with other positions
+FORK = {"rotary_dim": 12, "cache": -1}  # options of a fork with other positions
+SHORTFORMER = {"tokens_from_prev": 12, "sliding_inf": -1}
 
 
 def as_args(contents, options):
@@ -64,7 +65,7 @@ def test_unknown_options_are_refused_by_name_and_known_ones_are_not(form, read, 
     for options in ({}, {"rotary": False, "memory": 0, "kind": None}):  # what is unknown and off
         plain = resolved(FORMS[form](read, options), tmp_path)
         assert (plain["decoder_layers"], plain["no_decoder_final_norm"], plain["dropout"]) == (3, True, 0.3)
-    for options in (SHORTFORMER, {"alibi": True}, {"residual_scale": 0.5}, {"kind": ["rotary"]}):
+    for options in (FORK, {"alibi": True}, {"residual_scale": 0.5}, {"kind": ["rotary"]}):
         message = refused(resolved, FORMS[form](read, options), tmp_path, match="not supported: ")
         listed = message.split("not supported: ")[1].split(". Each may")[0]
         assert [text.split("=")[0] for text in listed.split(", ")] == list(options)
@@ -92,7 +93,15 @@ def test_the_section_of_the_model_has_no_options_of_training(read, tmp_path):
 def test_positions_that_do_not_fit(read, tmp_path):
     refused(resolved, read, tmp_path, "rotary", match="must be one of sinusoidal, alibi. Received: positions='rotary'")
     learned = in_section(read, {"decoder_learned_pos": True}, "model")
-    refused(resolved, learned, tmp_path, "alibi", match="has learned positions, .*leave out positions")
+    refused(resolved, learned, tmp_path, "alibi", match="other positions, by .*decoder_learned_pos=True: leave out")
+    refused(resolved, as_args(read, SHORTFORMER), tmp_path, "sinusoidal", match="by .*tokens_from_prev=12: leave out")
+
+
+def test_options_of_shortformer(read, tmp_path):
+    assert resolved(as_args(read, SHORTFORMER), tmp_path)["tokens_from_prev"] == 12
+    for name in ("decoder_learned_pos", "no_token_positional_embeddings"):
+        refused(resolved, as_args(read, SHORTFORMER | {name: True}), tmp_path, match=f"not supported: {name}=True")
+    refused(resolved, as_args(read, {"tokens_from_prev": 0}), tmp_path, match="tokens_from_prev .*from 1 .*Received: 0")
 
 
 @pytest.mark.parametrize("section", ["criterion", "optimizer", "lr_scheduler", "job_logging_cfg"])
