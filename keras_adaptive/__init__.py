@@ -28,9 +28,10 @@ if TYPE_CHECKING:  # `__getattr__` imports these when they are first used: they 
     from keras_adaptive import fairseq as fairseq
     from keras_adaptive import hub as hub
     from keras_adaptive import text as text
+    from keras_adaptive import transfo_xl as transfo_xl
     from keras_adaptive.text import load as load
 
-_LATER = {"callbacks", "data", "distribution", "evaluation", "export", "fairseq", "hub", "text"}
+_LATER = {"callbacks", "data", "distribution", "evaluation", "export", "fairseq", "hub", "text", "transfo_xl"}
 __version__ = "0.2.0"
 
 

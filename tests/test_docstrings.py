@@ -27,7 +27,7 @@ from tests.support.text import write_splits
 from tests.support.tiny import batch, language_model
 
 ROOT = Path(keras_adaptive.__file__).parent
-PACKAGES = "callbacks data distribution export fairseq layers metrics models ops optimizers text".split()
+PACKAGES = "callbacks data distribution export fairseq layers metrics models ops optimizers text transfo_xl".split()
 SHAPE = re.compile(r"(?:torch\.Size|TensorShape)\(\[(.*?)\]\)")  # what `x.shape` prints where it is no tuple
 SIZES = {"50_000": "300", "4_000": "40", "16_000": "100", "1000": "4", "every=500": "every=2"}
 SIZES |= {"num_blocks=6": "num_blocks=1"}
@@ -116,6 +116,9 @@ def files(tmp_path_factory, golden):
     shutil.copy(folder / "data/books/corpus.json", run)
     shutil.copy(golden.folder / "transformer_lm_fairseq.pt", published / "model.pt")
     shutil.copy(golden.folder / "dict.txt", published)
+    shutil.copytree(golden.folder / "transfo_xl", folder / "transfo-xl-wt103")
+    words = ["<eos>", "<unk>", *map(str, range(198))]
+    (folder / "transfo-xl-wt103/vocab.txt").write_text("\n".join(words))
     return folder
 
 
@@ -139,7 +142,7 @@ EXAMPLES = [pytest.param(example, marks=pytest.mark.once) for example in ALL if 
 
 @pytest.mark.parametrize("example", [*EXAMPLES, *ON_TENSORFLOW], ids=lambda example: f"{example.module}{example.name}")
 def test_example(example, request):
-    if ".fairseq." in example.module:
+    if ".fairseq." in example.module or ".transfo_xl." in example.module:
         pytest.importorskip("torch")
     names, where = public_names(example.module), example.module + example.name
     prompts, blocks = doctest.DocTestParser().get_doctest(example.text, dict(names), where, None, 0), blocks_of(example)

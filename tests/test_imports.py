@@ -18,7 +18,8 @@ PACKAGE = ROOT / "keras_adaptive"
 GROUND = {"fields", "files", "special_words"}
 FOR_ALL = {"typing"}
 LEAVES = {"data", "metrics", "optimizers", "callbacks"}
-TOP = {"export", "distribution", "fairseq", "evaluation", "memory"}
+TOP = {"export", "distribution", "evaluation", "memory"}
+PUBLISHED = {"fairseq", "transfo_xl"}
 FLOORS = {"backend", "ops"}
 MAY_IMPORT = {
     "installed_backend": set(),
@@ -31,6 +32,8 @@ MAY_IMPORT = {
     **{name: FLOORS | GROUND for name in LEAVES},
     "callbacks": {"metrics", "optimizers"} | FLOORS | GROUND,
     **{name: {"layers", "models"} | FLOORS | GROUND | LEAVES for name in TOP},
+    "checkpoints": GROUND,
+    **{name: {"layers", "models", "checkpoints"} | FLOORS | GROUND | LEAVES for name in PUBLISHED},
     "text": {"layers", "models", "evaluation", "export"} | FLOORS | GROUND | LEAVES,
     "hub": {"layers", "models", "export", "text"} | FLOORS | GROUND | LEAVES,
 }

@@ -2,10 +2,11 @@ import os
 
 from keras_adaptive.backend.checks import non_finite
 from keras_adaptive.backend.unallocated import unallocated
+from keras_adaptive.checkpoints.tensors import check_weights, load_weights
 from keras_adaptive.data import Vocabulary
 from keras_adaptive.fairseq.checkpoint import Checkpoint, read_checkpoint
 from keras_adaptive.fairseq.options import build_model, cutoffs, resolve
-from keras_adaptive.fairseq.weights import check_weights, load_weights
+from keras_adaptive.fairseq.weights import table
 from keras_adaptive.models import LanguageModel
 
 LAST_BANDS = (  # the option of the cutoffs, the tensor of a band's words, and the index of the first numbered band
@@ -77,9 +78,9 @@ def build_language_model(checkpoint: Checkpoint, vocabulary: Vocabulary, positio
             raise ValueError(
                 f"The checkpoint has {len(checkpoint.weights)} tensors. Received: {option}={options[option]}."
             )
-    check_weights(unallocated(lambda: build_model(options, vocabulary)), checkpoint.weights)
+    check_weights(table(unallocated(lambda: build_model(options, vocabulary))), checkpoint.weights)
     model = build_model(options, vocabulary)
-    load_weights(model, checkpoint.weights)
+    load_weights(table(model), checkpoint.weights)
     if weight := non_finite(model.weights):
         raise ValueError(
             f"The checkpoint must have finite weights: train again. Received: infinity or NaN in {weight}."

@@ -1,10 +1,8 @@
 """Maps the tensors of a published state dict to the variables of a model, in both directions."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
-import keras
-import numpy as np
-
+from keras_adaptive.checkpoints.tensors import TensorMapping
 from keras_adaptive.layers import (
     AdaptiveEmbedding,
     AdaptiveSoftmax,
@@ -15,40 +13,6 @@ from keras_adaptive.layers import (
     WordEmbedding,
 )
 from keras_adaptive.models import LanguageModel
-
-
-class TensorMapping(NamedTuple):
-    """A tensor of the state dict and the variables that it contains.
-
-    Attributes:
-        name: Name in the state dict.
-        variables: List of variables of the model, which are concatenated along the first axis of the tensor.
-        transposed: Whether the axes are reversed. Linear weights are (out, in) in fairseq and (in, out) in Keras,
-            convolutions are (out, in, width) in fairseq and (width, in, out) in Keras.
-        optional: Whether old files omit the tensor, because it equals another one.
-    """
-
-    name: str
-    variables: list
-    transposed: bool = False
-    optional: bool = False
-
-    @property
-    def shape(self):
-        first, *rest = (tuple(variable.shape)[:: -1 if self.transposed else 1] for variable in self.variables)
-        return (first[0] + sum(shape[0] for shape in rest), *first[1:])
-
-    def split(self, array):
-        """Yields pairs of a variable and its part of the array."""
-        array, start = array.T if self.transposed else array, 0
-        for variable in self.variables:
-            yield variable, array[start : start + variable.shape[0]]
-            start += variable.shape[0]
-
-    def join(self):
-        """Returns the array of the state dict that holds the variables."""
-        array = np.concatenate([keras.ops.convert_to_numpy(variable.value) for variable in self.variables])
-        return np.ascontiguousarray(array.T if self.transposed else array)
 
 
 def table(model):
@@ -133,49 +97,6 @@ def _words_out(softmax):
         projection = softmax.tied_to.projections[tail + 1] if untied is None else untied
         yield TensorMapping(f"adaptive_softmax.tail.{tail}.0.weight", [projection], True)
         yield TensorMapping(f"adaptive_softmax.tail.{tail}.2.weight", [words])
-
-
-def load_weights(model, weights):
-    """Assigns the weights of a `Checkpoint` to a model. Call `check_weights` first."""
-    for tensor in table(model):
-        if tensor.name in weights:
-            for variable, value in tensor.split(weights[tensor.name]):
-                variable.assign(value)
-
-
-def check_weights(model, weights):
-    """Checks that the weights of a `Checkpoint` match a model, whose variables need not be allocated.
-
-    A ValueError lists tensors that are missing, unknown or of another shape, or that the model ties but differ in the
-    file.
-    """
-    tensors = table(model)
-    present = [tensor for tensor in tensors if tensor.name in weights]
-    missing = [tensor.name for tensor in tensors if tensor.name not in weights and not tensor.optional]
-    extra = sorted(weights.keys() - {tensor.name for tensor in tensors})
-    shapes = [(t.name, weights[t.name].shape, t.shape) for t in present if weights[t.name].shape != t.shape]
-    misshaped = [f"{name} {shape} instead of {expected}" for name, shape, expected in shapes]
-    problems = {"missing": missing, "not part of the model": extra, "of another shape": misshaped}
-    if not any(problems.values()):
-        problems = {"different from the tensors they are tied to": _untied(present, weights)}
-    if any(problems.values()):
-        listed = "; ".join(f"{what}: {_listed(names)}" for what, names in problems.items() if names)
-        raise ValueError(f"The tensors do not match the model that the options describe. {listed}.")
-
-
-def _listed(names):
-    """Returns the first names, separated by commas, and the number of omitted ones."""
-    return ", ".join([*names[:5], *([f"and {len(names) - 5} more"] if names[5:] else [])])
-
-
-def _untied(tensors, weights):
-    """Returns the names of the tensors that differ from an earlier tensor that should be equal."""
-    values, names = {}, []
-    for tensor in tensors:
-        for variable, value in tensor.split(weights[tensor.name]):
-            if not np.array_equal(values.setdefault(id(variable), value), value, equal_nan=True):
-                names.append(tensor.name)
-    return names
 
 
 def to_state_dict(model: LanguageModel) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FILES = sorted(path for folder in ("keras_adaptive", "trainers", "scripts") for path in (ROOT / folder).rglob("*.py"))
 AT_ONCE = ["layers", "losses", "metrics", "models", "ops", "optimizers"]  # what `import keras_adaptive` imports
-LATER = ["callbacks", "data", "distribution", "evaluation", "export", "fairseq", "hub", "text"]  # when they are used
+# What is imported when it is used.
+LATER = ["callbacks", "data", "distribution", "evaluation", "export", "fairseq", "hub", "text", "transfo_xl"]
 PARTS = sorted([*AT_ONCE, *LATER])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import keras_adaptive
-from keras_adaptive import fairseq
+from keras_adaptive import fairseq, transfo_xl
 from keras_adaptive.data import TextCodec, Vocabulary, load_corpus
 from keras_adaptive.data import prepare as prepare_text
 from keras_adaptive.evaluation import word_losses
@@ -96,7 +96,8 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
 def test_bad_input_leaves_nothing_behind(text, tmp_path):
     prepare_text(text, tmp_path / "data")
     places = [f"--data_dir={tmp_path}/data", f"--run_dir={tmp_path}/run"]
-    refused(convert, *PUBLISHED, *places, match="has another vocabulary than .*dict.txt: make a corpus with")
+    refused(convert, *PUBLISHED, *places, match="has another vocabulary than the model: .* --dictionary, .*dict.txt")
+    refused(convert, PUBLISHED[0], places[1], match="needs its dict.txt: pass --dictionary")
     no_model = [f"--checkpoint={FILES}/dict.txt", PUBLISHED[1], places[1]]
     refused(convert, *no_model, match="is not a file of torch.save")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
@@ -108,3 +109,24 @@ def test_lines_that_began_with_another_word_are_told_of(tmp_path, capsys):
     torch.save(contents, tmp_path / "model.pt")
     call(convert, f"--checkpoint={tmp_path}/model.pt", PUBLISHED[1], f"--run_dir={tmp_path}/run")
     assert "It was trained with add_bos_token: lines began with <s>." in capsys.readouterr().out
+
+
+def test_transformer_xl(text, tmp_path, capsys):
+    """The corpus is made with the vocabulary of the converted run, and read as one stream."""
+    shutil.copytree(FILES / "transfo_xl", tmp_path / "published")
+    words = ["<eos>", "<unk>", *Vocabulary.load(FILES / "dict.txt").words[4:202]]
+    (tmp_path / "published/vocab.txt").write_text("\n".join(words))
+    checkpoint, run_dir = f"--checkpoint={tmp_path}/published", f"--run_dir={tmp_path}/run"
+    refused(convert, checkpoint, run_dir, "--positions=alibi", match="has positions of its own: leave out --positions")
+    call(convert, checkpoint, run_dir)
+    assert capsys.readouterr().out == f"Wrote {tmp_path}/run: 21,588 parameters, 202 words\n"
+    data = [f"--source={text}", f"--dictionary={tmp_path}/run/vocabulary.txt", f"--data_dir={tmp_path}/data"]
+    call(prepare, *data)
+    result = evaluated(tmp_path / "run", f"--data_dir={tmp_path}/data", split="test")
+    model, _ = transfo_xl.load_language_model(tmp_path / "published")
+    tokens = np.asarray(load_corpus(tmp_path / "data").tokens("test"), "int32")
+    nll = model.nll(np.insert(tokens, 0, 2)[None, :-1], tokens[None])
+    assert result["loss"] == pytest.approx(nll.mean(), rel=1e-5) and result["blocks_of"].startswith("tokens with")
+    call(prepare, f"--source={text}", f"--data_dir={tmp_path}/other_data")
+    places = [f"--data_dir={tmp_path}/other_data", f"--run_dir={tmp_path}/other"]
+    refused(convert, checkpoint, *places, match="other_data has another vocabulary than the model: make a corpus")
