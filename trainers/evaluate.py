@@ -29,12 +29,13 @@ from absl import flags
 from keras_adaptive.backend.checks import check_finite
 from keras_adaptive.evaluation import lengths
 from keras_adaptive.files import check_result, write_json
-from keras_adaptive.memory import ContinuousCache, Memory
+from keras_adaptive.memory import ContinuousCache
 from keras_adaptive.metrics import loss_by_frequency, perplexity
 from keras_adaptive.models.reading import reading_of, state_grows
 from trainers.experiments import ensembles
+from trainers.experiments.memories import read_memory
 from trainers.experiments.run_folder import RunFolder
-from trainers.experiments.word_losses import Blocks, digest, open_runs
+from trainers.experiments.word_losses import Blocks, open_runs
 from trainers.support import command_line
 
 FLAGS = flags.FLAGS
@@ -86,7 +87,7 @@ def define_flags():
         0,
         MOST_CACHED,
     )
-    command_line.define_path("memory", None, "Memory of trainers.remember, which is mixed with the probabilities.")
+    command_line.define_memory()
     flags.DEFINE_bool(
         "within_vocabulary",
         False,
@@ -165,8 +166,7 @@ def open_memory(run, corpus):
     """Returns the `Memory` of --memory, which must be one of this run."""
     if FLAGS.cache:
         raise ValueError(f"--memory and --cache exclude each other. Received: --cache={FLAGS.cache}. Omit one of them.")
-    identity = {"model": digest(run.model_file(FLAGS.model)), "vocabulary": corpus.vocabulary.sha256}
-    return Memory.load(FLAGS.memory, identity)
+    return read_memory(FLAGS.memory, run, corpus.vocabulary, FLAGS.model)
 
 
 def tuned_cache(blocks, model, corpus):

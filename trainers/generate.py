@@ -12,6 +12,7 @@ from absl import flags
 
 from keras_adaptive.files import read_text_lines
 from keras_adaptive.text import TextModel
+from trainers.experiments.memories import model_with_memory
 from trainers.experiments.run_folder import RunFolder
 from trainers.support import command_line
 
@@ -37,6 +38,7 @@ def define_flags():
     flags.DEFINE_integer("seed", None, "Random seed. The same seed gives the same text.", lower_bound=0)
     flags.DEFINE_bool("open_vocabulary", False, "Read unknown words of the prompt by their bytes (char_cnn models).")
     command_line.define_reading()
+    command_line.define_memory()
     flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to use.")
 
 
@@ -51,7 +53,7 @@ def main():
         way = "by their bytes" if FLAGS.open_vocabulary else "as <unk>"
         print(f"Not in the vocabulary, read {way}: {' '.join(map(codec.shown, unknown))}", file=sys.stderr)
     read = {name: FLAGS[name].value for name in ("open_vocabulary", "window", "context")}
-    model = TextModel(run.model(FLAGS.model), codec, **read)
+    model = TextModel(model_with_memory(run, FLAGS.model, FLAGS.memory), codec, **read)
     model.read_unknown(unknown)
     for name in ("stop", "forbid"):
         if unknown := codec.vocabulary.unknown(filter(None, FLAGS[name].value or ())):

@@ -1,4 +1,4 @@
-"""Writes a memory of a text for trainers.evaluate: what a run has read, and which words followed (kNN-LM).
+"""Writes a memory of a text for evaluate, score and generate: what a run has read, and which words followed (kNN-LM).
 
 python -m trainers.remember --run_dir=runs/mine --memory=memories/mine
 python -m trainers.evaluate --run_dir=runs/mine --memory=memories/mine --split=test

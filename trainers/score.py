@@ -21,6 +21,7 @@ from absl import flags
 from keras_adaptive.files import json_text, read_text_lines
 from keras_adaptive.text import TextModel
 from keras_adaptive.text.surprisals import COLUMNS, surprisal_rows
+from trainers.experiments.memories import model_with_memory
 from trainers.experiments.run_folder import RunFolder
 from trainers.support import command_line
 from trainers.support.progress import Progress
@@ -50,13 +51,14 @@ def define_flags():
         lower_bound=0,
     )
     command_line.define_reading()
+    command_line.define_memory()
     flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to use.")
 
 
 def main():
     run, total = RunFolder(FLAGS.run_dir), count_lines()
     how = {name: FLAGS[name].value for name in ("open_vocabulary", "window", "context")}
-    text = TextModel(run.model(FLAGS.model), run.codec, **how)
+    text = TextModel(model_with_memory(run, FLAGS.model, FLAGS.memory), run.codec, **how)
     if FLAGS.alternatives > len(text.vocabulary):
         raise ValueError(
             f"--alternatives must be at most {len(text.vocabulary)}, the number of words of the model. "

@@ -2,3 +2,4 @@
 
 from keras_adaptive.memory.continuous_cache import ContinuousCache as ContinuousCache
 from keras_adaptive.memory.memory import Memory as Memory
+from keras_adaptive.memory.remembering import remembering as remembering

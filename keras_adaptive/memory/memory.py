@@ -69,6 +69,11 @@ class Memory:
     def __len__(self) -> int:
         return sum(len(ids) for _, ids in self.shards)
 
+    @property
+    def dim(self) -> int:
+        """Dimension of the keys."""
+        return self.shards[0][0].shape[1]
+
     @classmethod
     def build(
         cls,
@@ -100,8 +105,7 @@ class Memory:
             ValueError: If the folder holds another memory.
         """
         windows = ContextWindows(tokens, block, context, batch_size=batch_size, by_lines=False)
-        inputs, targets, _ = next(iter(windows))
-        dim = model.nll_and_keys(inputs, targets)[1].shape[-1]
+        dim = model.keys(next(iter(windows))[0]).shape[-1]
         batches = max(1, datastore.SHARD // (block * batch_size))
 
         def parts(kept):
@@ -110,7 +114,7 @@ class Memory:
                 arrays = []
                 for inputs, targets, weights in some:
                     scored = weights > 0
-                    arrays.append((model.nll_and_keys(inputs, targets)[1][scored], targets[scored]))
+                    arrays.append((model.keys(inputs)[scored], targets[scored]))
                     kept += np.count_nonzero(scored)
                     if report:
                         report(kept, len(windows.tokens))
@@ -161,6 +165,20 @@ class Memory:
         parts = [_log_probs(*part, self.temperature) for part in self._parts(keys, targets)]
         return mixed(nll, np.concatenate(parts), self.share)
 
+    def log_probs(self, keys: np.ndarray, log_probs: np.ndarray) -> np.ndarray:
+        """Returns the log-probabilities of all words at some places, in nats, float32 (tokens, words).
+
+        Args:
+            keys: Keys of the places (tokens, dim).
+            log_probs: Log-probabilities by the model (tokens, words).
+        """
+        of_memory = np.zeros(np.shape(log_probs), "float32")
+        for distances, ids, rows in self._parts(keys, np.arange(len(keys))):
+            np.add.at(of_memory, (rows[:, None], ids), _weights(distances, self.temperature))
+        with np.errstate(divide="ignore"):  # a share of 0 or 1, and words that no neighbor has
+            of_memory = np.log(of_memory) + np.log(self.share)
+            return np.logaddexp(log_probs + np.log1p(-self.share), of_memory, dtype="float32")
+
     def tune(self, keys: np.ndarray, targets: np.ndarray, nll: np.ndarray) -> float:
         """Sets temperature and share to those of a grid with the lowest loss of a text, and returns the loss.
 
@@ -188,8 +206,13 @@ class Memory:
 
 def _log_probs(distances, ids, targets, temperature):
     """Returns log p of the targets by the memory (tokens,), −∞ for a word that no neighbor has."""
-    scores = -distances.astype("float64") / temperature
-    exps = np.exp(scores - scores.max(axis=1, keepdims=True))
     same = ids == np.asarray(targets)[:, None]
     with np.errstate(divide="ignore"):
-        return np.log(np.sum(exps, axis=1, where=same)) - np.log(exps.sum(axis=1))
+        return np.log(np.sum(_weights(distances, temperature), axis=1, where=same))
+
+
+def _weights(distances, temperature):
+    """Returns the softmax of −distances/temperature (tokens, neighbors), float64."""
+    scores = -distances.astype("float64") / temperature
+    exps = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return exps / exps.sum(axis=1, keepdims=True)

@@ -95,6 +95,15 @@ class Prediction(keras.Model):
         nll, keys = self._compiled("nll_and_keys", measure)(tokens, targets)
         return check_finite(ops.convert_to_numpy(nll)), check_finite(ops.convert_to_numpy(keys))
 
+    def keys(self, tokens: Tensor) -> np.ndarray:
+        """Returns the keys of `nll_and_keys` alone, a NumPy array (batch, length, dim), without probabilities.
+
+        Args:
+            tokens: Input ids (batch, length).
+        """
+        function = lambda tokens: ops.cast(self.body.call_with_keys(self.word_input(tokens))[1], "float32")  # noqa: E731
+        return check_finite(ops.convert_to_numpy(self._compiled("keys", function)(self._ids(tokens, "tokens"))))
+
     def nll_of_segments(
         self, segments: Iterable[tuple[Tensor, Tensor]], rows: int, hidden: bool = False
     ) -> Iterator[np.ndarray | tuple[np.ndarray, np.ndarray]]:

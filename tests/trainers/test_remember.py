@@ -11,13 +11,14 @@ from keras_adaptive.memory import Memory
 from keras_adaptive.models import read_language_model
 from tests.support.programs import call
 from tests.support.refusals import refused
-from tests.support.runs import evaluated
+from tests.support.runs import evaluated, scored
 from tests.support.served import write_run
 from tests.support.text import prepared, write_zipf
 from tests.support.tiny import language_model
-from trainers import evaluate, remember
+from trainers import evaluate, generate, remember, score
 
 LENGTH = 8
+EXCEPT = ["--forbid=<unk>", "--forbid=</s>", "--forbid=<s>", "--forbid=<pad>"]
 pytestmark = pytest.mark.once
 
 
@@ -52,6 +53,34 @@ def test_a_memory_of_the_training_text_is_tuned_on_valid_and_mixed_in(run_dir, m
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+def test_score_and_generate_mix_the_memory(run_dir, memory, capsys):
+    line = " ".join(keras_adaptive.load(run_dir).vocabulary.words[4:9]) + "\n"
+    (plain,), (record,) = scored(run_dir, line), scored(run_dir, line, f"--memory={memory}")
+    ids, lm = load_corpus(run_dir.parent / "corpus").vocabulary.encode(record["tokens"]), keras_adaptive.load(run_dir)
+    inputs = np.append(EOS, ids)[None, :-1]
+    nll, keys = lm.model.nll_and_keys(inputs, ids[None])
+    expected = -Memory.load(memory).nll(keys[0], ids, nll[0])
+    np.testing.assert_allclose(record["log_probs"], expected, atol=1e-4)
+    assert np.abs(np.subtract(record["log_probs"], plain["log_probs"])).max() > 0.01
+    best = max(lm.vocabulary.words[4:], key=lambda word: mixed_probability(lm, memory, word))
+    capsys.readouterr()
+    call(
+        generate,
+        f"--run_dir={run_dir}",
+        f"--memory={memory}",
+        "--length=1",
+        "--temperature=0",
+        "--forbid=<unk>",
+        *EXCEPT,
+    )
+    assert capsys.readouterr().out.split()[0] == best
+
+
+def mixed_probability(lm, memory, word):
+    nll, keys = lm.model.nll_and_keys([[EOS]], lm.vocabulary.encode([word])[None])
+    return -Memory.load(memory).nll(keys[0], lm.vocabulary.encode([word]), nll[0])[0]
+
+
 def test_memories_of_other_runs_and_other_flags_are_refused(run_dir, memory, tmp_path):
     model = read_language_model(run_dir / "best.keras")
     vocabulary = load_corpus(run_dir.parent / "corpus").vocabulary
@@ -64,6 +93,8 @@ def test_memories_of_other_runs_and_other_flags_are_refused(run_dir, memory, tmp
         ([f"--run_dir={run_dir},{other}", f"--output={tmp_path}/new.json"], "--memory supports a single run"),
     ):
         refused(evaluate, *arguments, f"--memory={memory}", match=match)
+    for program in (score, generate):
+        refused(program, f"--run_dir={other}", f"--memory={memory}", match="is the memory of another model: make one")
     refused(remember, f"--run_dir={other}", f"--memory={memory}", match="memory of another model: pass a new folder")
     refused(
         remember,

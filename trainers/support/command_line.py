@@ -111,6 +111,11 @@ def define_reading(values=flags.FLAGS):
     flags.DEFINE_integer("context", None, context, 0, 2**24, values)
 
 
+def define_memory():
+    """Defines the flag of a program that mixes a memory with the probabilities of a model."""
+    define_path("memory", None, "Memory of trainers.remember, which is mixed with the probabilities.")
+
+
 class _Finite(flags.FloatParser):
     def convert(self, argument):
         value = super().convert(argument)

@@ -95,6 +95,11 @@ class Body(keras.layers.Layer):
         hidden = self(x, training=False)
         return hidden, hidden
 
+    def step_with_keys(self, x: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]:
+        """Returns `(hidden, keys, state)` of the next tokens; see `step` and `call_with_keys`."""
+        hidden, state = self.step(x, state)
+        return hidden, hidden, state
+
     def activations_per_token(self, length: int) -> int:
         """Returns the number of activations per token that training keeps for the backward pass.
 

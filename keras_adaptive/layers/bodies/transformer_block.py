@@ -121,10 +121,18 @@ class TransformerBlock(keras.layers.Layer):
 
     def step(self, x: Tensor, state: Any, position: int | Tensor, training: bool | None = False) -> tuple[Tensor, Any]:
         """Returns `(y, state)` for the next tokens, as `Mixer.step` does."""
+        y, _, state = self.step_with_keys(x, state, position, training)
+        return y, state
+
+    def step_with_keys(
+        self, x: Tensor, state: Any, position: int | Tensor, training: bool | None = False
+    ) -> tuple[Tensor, Tensor, Any]:
+        """Returns `(y, keys, state)` for the next tokens, with the keys of `call_with_keys`."""
         if self.attention is not None:
             mixed, state = self.attention.step(self._norm_before(self.attention_norm, x), state, position, training)
             x = self._add_mixed(x, mixed, training)
-        return self._feed_forward(x, self._norm_before(self.ffn_norm, x), training), state
+        keys = self._norm_before(self.ffn_norm, x)
+        return self._feed_forward(x, keys, training), keys, state
 
     def _add_mixed(self, x, mixed, training):
         return self._norm_after(self.attention_norm, x + in_training(self._drop, mixed, training))

@@ -151,13 +151,27 @@ class TransformerDecoder(Body):
         return ops.zeros((batch_size,), "int32"), states
 
     def step(self, x: Tensor, state: Any, training: bool | None = False) -> tuple[Tensor, Any]:
+        y, _, new_states = self._step_blocks(self.blocks, x, state, training)
+        return self._leave(y), (state[0] + ops.shape(x)[1], new_states)
+
+    def step_with_keys(self, x: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]:
+        """Returns `(hidden, keys, state)` of the next tokens, with the keys of `call_with_keys`."""
+        *blocks, last = self.blocks
+        if not isinstance(last, TransformerBlock):
+            return super().step_with_keys(x, state)
+        y, position, new_states = self._step_blocks(blocks, x, state, training=False)
+        y, keys, last_state = last.step_with_keys(y, state[1][-1], position)
+        return self._leave(y), keys, (state[0] + ops.shape(x)[1], [*new_states, last_state])
+
+    def _step_blocks(self, blocks, x, state, training):
+        """Returns the output of blocks for the next tokens, the position of the first one, and the blocks' states."""
         positions, states = state
         position, new_states = ops.max(positions, initial=0), []  # the same in all rows, if there are any
         y = self._enter(x, position, training)
-        for block, block_state in zip(self.blocks, states):
+        for block, block_state in zip(blocks, states):
             y, block_state = block.step(y, block_state, position, training)
             new_states.append(block_state)
-        return self._leave(y), (positions + ops.shape(x)[1], new_states)
+        return y, position, new_states
 
     def _enter(self, x, position, training):
         x = ops.cast(x, self.compute_dtype)
