@@ -101,6 +101,9 @@ HYPERPARAMETERS = {
     "tail_dropout": Flag(float, 0.0, "Dropout rate of the projected hidden states of tails.", DROPOUT),
     "input_dropout": Flag(float, 0.0, "Dropout rate of the hidden states before the output.", DROPOUT),
     "tie_projections": Flag(bool, True, "Whether projections are shared; needs --tie_words and --input=adaptive."),
+    "project_head": Flag(
+        bool, False, "Whether the head of a tied adaptive softmax has a projection too, of its own (Transformer-XL)."
+    ),
     "use_bias": Flag(bool, None, "Whether words and tails of the output have biases; by default if it is sampled."),
     "num_samples": Flag(int, 8192, "Number of noise words per update.", (1, 2**24)),
     "sampled_loss": Flag(

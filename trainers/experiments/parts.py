@@ -124,6 +124,12 @@ def recurrent_transformer(*, bptt, same_length, **kwargs):
     return transformer_xl(segment_length=None if same_length else bptt, **kwargs)
 
 
+def adaptive_softmax(*, cutoffs, factor=4, use_bias=False, tie_projections=True, project_head=False, **kwargs):
+    """Returns the adaptive softmax, whose head may project the hidden states by a matrix of its own."""
+    ties = (False, *[tie_projections] * len(cutoffs)) if project_head else tie_projections
+    return AdaptiveSoftmax(cutoffs=cutoffs, factor=factor, tie_projections=ties, use_bias=use_bias, **kwargs)
+
+
 def sampled_softmax(*, vocabulary_size, counts, num_samples, loss, noise, use_bias=True, **kwargs):
     sampling = _sampling(vocabulary_size, counts, num_samples, noise)
     return SampledSoftmax(vocabulary_size, loss=loss, use_bias=use_bias, **sampling, **kwargs)
@@ -289,8 +295,8 @@ PARTS = {
     },
     "output": {
         "adaptive": Part(
-            AdaptiveSoftmax,
-            "cutoffs factor? tail_dropout input_dropout tie_projections use_bias",
+            adaptive_softmax,
+            "cutoffs factor? tail_dropout input_dropout tie_projections project_head use_bias",
             "vocabulary_size tied_to",
         ),
         "softmax": Part(
@@ -353,8 +359,8 @@ ROLES = {  # role: (default, help)
 # Pairs of --input and --output that can share word vectors, with the hyper-parameters that a tied pair does not use.
 TIES = {
     ("adaptive", "adaptive"): "",
-    ("word", "adaptive"): "factor tie_projections",
+    ("word", "adaptive"): "factor tie_projections project_head",
     ("word", "softmax"): "",
     ("word", "sampled"): "",
 }
-NOT_OF_UNTIED = "tie_projections"  # hyper-parameter that no untied pair uses
+NOT_OF_UNTIED = "tie_projections project_head"  # hyper-parameters that no untied pair uses

@@ -37,7 +37,8 @@ CHANGES = {
     "output_dim": "4", "dropout": "0.5", "attention_dropout": "0.5", "activation_dropout": "0.5",
     "vector_dropout": "0.5", "hidden_dropout": "0.5", "output_dropout": "0.5", "variational_dropout": "false",
     "weight_dropout": "0.5", "zoneout": "0.5", "activation_penalty": "2", "temporal_penalty": "2",
-    "tail_dropout": "0.5", "input_dropout": "0.5", "tie_projections": "false", "use_bias": "true",
+    "tail_dropout": "0.5", "input_dropout": "0.5", "tie_projections": "false", "project_head": "true",
+    "use_bias": "true",
     "num_samples": "9", "sampled_loss": "nce", "noise": "unigram",
     "positions": "alibi", "lengths": "4:1,8", "length": "6",
     "batch_size": "3", "bptt": "6", "vary_bptt": "false", "max_rate": "0.5",
@@ -54,6 +55,7 @@ SMALL = {
 WITH = {
     "variational_dropout": ["--hidden_dropout=0.5"],
     "tie_projections": ["--tie_words"],
+    "project_head": ["--tie_words"],
     "use_bias": ["--nouse_bias"],
 }
 CASES = [(role, part, name) for role in PARTS for part in PARTS[role] for name in PARTS[role][part].flags]
