@@ -111,6 +111,7 @@ def word_losses_of_streams(
     streams: int = 1,
     report: Callable[[int, int], None] | None = None,
     mix: Mix | None = None,
+    keys: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Computes the loss of every word of a split that is read from its first token to its last.
 
@@ -125,7 +126,7 @@ def word_losses_of_streams(
             initial state.
         report: Function `(computed, blocks)` of the number of blocks computed so far and the number of all blocks.
             Optional.
-        mix: As in `word_losses`.
+        mix, keys: As in `word_losses`.
 
     Returns:
         `(nll, words)`, as in `word_losses`.
@@ -141,7 +142,7 @@ def word_losses_of_streams(
     places = range(0, longest, segment)
     cuts = (cut(tokens, bounds[:-1] + place, bounds[1:], min(segment, longest - place))[:2] for place in places)
     parts = []
-    for part in model.nll_of_segments(cuts, streams, hidden=bool(mix)):
+    for part in model.nll_of_segments(cuts, streams, hidden=bool(mix) and not keys, keys=keys):
         parts.append(part if mix else [part])
         if report:
             report(len(parts), len(places))

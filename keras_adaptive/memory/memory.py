@@ -16,6 +16,7 @@ from keras_adaptive.memory.nearest import nearest
 NEIGHBORS = 1024
 PLACES = 2**13  # places whose neighbors are in memory: 64 MiB of distances and ids for 1,024 neighbors
 TEMPERATURES = 2.0 ** np.arange(-4, 4)  # candidates, in units of the mean distance of the neighbors
+FEWEST = 8  # neighbors that are tried, unless there are fewer
 SETTINGS = {"neighbors": whole(1, 2**20), "temperature": number(1e-30, 1e30), "share": number(0, 1)}
 
 
@@ -180,22 +181,27 @@ class Memory:
             return np.logaddexp(log_probs + np.log1p(-self.share), of_memory, dtype="float32")
 
     def tune(self, keys: np.ndarray, targets: np.ndarray, nll: np.ndarray) -> float:
-        """Sets temperature and share to those of a grid with the lowest loss of a text, and returns the loss.
+        """Sets all settings to those of a grid with the lowest loss of a text, and returns the loss.
 
-        Arguments are those of `nll`.
+        The number of neighbors can only become smaller, by powers of 4. Arguments are those of `nll`.
         """
-        found, temperatures = [], None
+        found, grid = [], None
         for distances, ids, words in self._parts(keys, targets):
-            if temperatures is None:
-                temperatures = TEMPERATURES * (float(distances.mean()) or 1.0)
-            found.append([_log_probs(distances, ids, words, temperature) for temperature in temperatures])
+            if grid is None:
+                temperatures = map(float, TEMPERATURES * (distances.mean() or 1.0))
+                numbers = [self.neighbors >> 2 * step for step in range(12) if self.neighbors >> 2 * step >= FEWEST]
+                grid = list(itertools.product(numbers or [self.neighbors], temperatures))
+            order = np.argsort(distances, axis=1)
+            distances, ids = (np.take_along_axis(array, order, axis=1) for array in (distances, ids))
+            found.append([_log_probs(distances[:, :most], ids[:, :most], words, heat) for most, heat in grid])
         losses = {
-            (float(temperature), share): float(mixed(nll, np.concatenate(of_memory), share).mean())
-            for temperature, of_memory in zip(temperatures, zip(*found))
+            (*settings, share): float(mixed(nll, np.concatenate(of_memory), share).mean())
+            for settings, of_memory in zip(grid, zip(*found))
             for share in SHARES
         }
-        self.temperature, self.share = min(losses, key=losses.__getitem__)
-        return losses[self.temperature, self.share]
+        best = min(losses, key=losses.__getitem__)
+        self.neighbors, self.temperature, self.share = best
+        return losses[best]
 
     def _parts(self, keys, targets):
         """Yields `(distances, ids, targets)` of some places at a time, since each has `neighbors` numbers."""

@@ -105,7 +105,7 @@ class Prediction(keras.Model):
         return check_finite(ops.convert_to_numpy(self._compiled("keys", function)(self._ids(tokens, "tokens"))))
 
     def nll_of_segments(
-        self, segments: Iterable[tuple[Tensor, Tensor]], rows: int, hidden: bool = False
+        self, segments: Iterable[tuple[Tensor, Tensor]], rows: int, hidden: bool = False, keys: bool = False
     ) -> Iterator[np.ndarray | tuple[np.ndarray, np.ndarray]]:
         """Yields the negative log-likelihoods of segments, each of which continues the rows of the previous one.
 
@@ -113,14 +113,16 @@ class Prediction(keras.Model):
             segments: Iterable of `(tokens, targets)`, as in `nll`, which is read one segment at a time.
             rows: Number of rows of each segment.
             hidden: Whether to yield the hidden states too.
+            keys: Whether to yield the keys of a `Memory` too.
 
         Yields:
-            A NumPy array (rows, length of the segment), float32, in nats; or `(nll, hidden)` as in `nll_and_hidden`.
+            A NumPy array (rows, length of the segment), float32, in nats; or `(nll, hidden)` as in `nll_and_hidden`, or
+            `(nll, keys)` as in `nll_and_keys`.
         """
         pairs = itertools.starmap(self._pair, segments)
         name, measure = ("nll_and_hidden", self._nll_and_hidden) if hidden else ("nll", self._nll)
-        parts = self._measured(name, measure, pairs, self.body.initial_state(rows))
-        return (tuple(part) if hidden else part[0] for part in parts)
+        parts = self._measured(name, measure, pairs, self.body.initial_state(rows), keys)
+        return (tuple(part) if hidden or keys else part[0] for part in parts)
 
     def _nll(self, hidden, targets):
         return [self.word_output.nll(hidden, targets)]
@@ -259,15 +261,18 @@ class Prediction(keras.Model):
                 report(len(parts), len(slices))
         return tuple(np.concatenate(segments, axis=1) for segments in zip(*parts))
 
-    def _measured(self, name, measure, pairs, state):
-        """Yields the list of arrays of `measure(hidden, targets)` for each pair `(tokens, targets)`."""
+    def _measured(self, name, measure, pairs, state, keys=False):
+        """Yields the list of arrays of `measure(hidden, targets)`, and of keys, for each pair `(tokens, targets)`."""
 
         def step(tokens, targets, state):
-            hidden, state = self(tokens, state=state)
-            return *measure(hidden, targets), state
+            if not keys:
+                hidden, state = self(tokens, state=state)
+                return *measure(hidden, targets), state
+            hidden, found, state = self.body.step_with_keys(self.word_input(tokens), state)
+            return *measure(hidden, targets), ops.cast(found, "float32"), state
 
         make = functools.partial(compiled, step, self.variables, [2], quick_start=True)
-        function = self._functions.get(("segments", name), make)
+        function = self._functions.get(("segments", name, keys), make)
         for tokens, targets in pairs:
             *part, state = function(tokens, targets, state)
             yield [check_finite(ops.convert_to_numpy(array)) for array in part]

@@ -113,7 +113,10 @@ def test_a_memory_of_the_text_itself_finds_each_word(model, text, tmp_path):
     nll = np.full(len(ids), 3.0)
     memory.neighbors, before = 1, memory.nll(keys, ids, nll)
     assert np.mean(np.exp(-memory.nll(keys, ids, nll)) > memory.share) > 0.9 and len(before) == 50
-    assert memory.tune(keys, ids, nll) == pytest.approx(memory.nll(keys, ids, nll).mean())
+    for neighbors, tuned in ((1, 1), (40, 10)):
+        memory.neighbors = neighbors
+        assert memory.tune(keys, ids, nll) == pytest.approx(memory.nll(keys, ids, nll).mean())
+        assert memory.neighbors == tuned
     memory.save_settings(tmp_path / "memory")
     again = Memory.load(tmp_path / "memory", IDENTITY)
     assert again.settings == memory.settings and again.share == 0.5

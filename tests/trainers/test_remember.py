@@ -7,14 +7,16 @@ import pytest
 
 import keras_adaptive
 from keras_adaptive.data import EOS, load_corpus
+from keras_adaptive.layers import AdaptiveSoftmax, WordEmbedding
 from keras_adaptive.memory import Memory
-from keras_adaptive.models import read_language_model
+from keras_adaptive.models import LanguageModel, read_language_model, transformer_xl
 from tests.support.programs import call
 from tests.support.refusals import refused
 from tests.support.runs import evaluated, scored
 from tests.support.served import write_run
 from tests.support.text import prepared, write_zipf
 from tests.support.tiny import language_model
+from tests.support.weights import randomize
 from trainers import evaluate, generate, remember, score
 
 LENGTH = 8
@@ -39,11 +41,11 @@ def memory(run_dir):
 def test_a_memory_of_the_training_text_is_tuned_on_valid_and_mixed_in(run_dir, memory, capsys):
     corpus = load_corpus(run_dir.parent / "corpus")
     opened = Memory.load(memory)
-    assert len(opened) == len(corpus.tokens("train")) and opened.neighbors == 20
+    assert len(opened) == len(corpus.tokens("train")) and opened.neighbors in (20, 5)
     before = evaluated(run_dir, split="valid")["loss"]
     result = evaluated(run_dir, f"--memory={memory}", split="valid")
     assert result["loss"] < before and result["memory"] == {"folder": str(memory), **opened.settings}
-    assert f"Mixed with {memory}, {len(opened):,} keys: 20 neighbors" in capsys.readouterr().out
+    assert f"Mixed with {memory}, {len(opened):,} keys: {opened.neighbors} neighbors" in capsys.readouterr().out
 
     model, ids = keras_adaptive.load(run_dir).model, np.asarray(corpus.tokens("valid"), "int32").reshape(-1, LENGTH)
     inputs = np.append(EOS, ids.ravel()[:-1]).reshape(ids.shape)
@@ -105,4 +107,34 @@ def test_memories_of_other_runs_and_other_flags_are_refused(run_dir, memory, tmp
     )
     assert not (tmp_path / "new").exists()
     facts = json.loads((memory / "memory.json").read_text())
-    assert facts["settings"]["neighbors"] == 20
+    assert facts["settings"]["neighbors"] in (20, 5)
+
+
+def test_the_memory_of_a_text_file_is_that_of_the_same_split(run_dir, memory, tmp_path):
+    """A line ends with `</s>`, as in a corpus."""
+    source = json.loads((run_dir.parent / "corpus" / "corpus.json").read_text())["source"]
+    of_file = tmp_path / "memory"
+    call(remember, f"--run_dir={run_dir}", f"--memory={of_file}", f"--split={source}/train.txt", "--neighbors=20")
+    for (keys, ids), (expected, of_split) in zip(Memory.load(of_file).shards, Memory.load(memory).shards, strict=True):
+        np.testing.assert_array_equal(ids, of_split)
+        np.testing.assert_array_equal(keys, expected)
+    (tmp_path / "empty.txt").touch()
+    message = "must be a split of the corpus, or a text file with at least one line"
+    for name, match in (("empty.txt", message), ("missing.txt", "missing.txt")):
+        arguments = [f"--run_dir={run_dir}", f"--memory={tmp_path}/new", f"--split={tmp_path}/{name}"]
+        refused(remember, *arguments, match=match)
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_keys_of_streams_are_those_of_the_memory(run_dir, tmp_path):
+    """A memory of a text that is read as one stream finds each of its words at a distance of 0."""
+    vocabulary = load_corpus(run_dir.parent / "corpus").vocabulary
+    body = transformer_xl(num_blocks=2, dim=8, ffn_dim=8, num_heads=2, memory_length=3)
+    words, softmax = WordEmbedding(len(vocabulary), 8), AdaptiveSoftmax(len(vocabulary), ())
+    flags = f"--data_dir={run_dir.parent}/corpus\n--batching=streams\n--bptt={10**5}\n"
+    run = write_run(tmp_path / "run", randomize(LanguageModel(words, body, softmax)), vocabulary, flags=flags).path
+    call(remember, f"--run_dir={run}", f"--memory={tmp_path}/memory", "--split=valid", "--neighbors=1")
+    opened = Memory.load(tmp_path / "memory")
+    assert opened.share == 0.5
+    plain, mixed = evaluated(run, split="valid"), evaluated(run, f"--memory={tmp_path}/memory", split="valid")
+    assert mixed["loss"] < np.log(2) + 0.05 < plain["loss"]

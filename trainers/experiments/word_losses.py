@@ -58,9 +58,7 @@ class Blocks(NamedTuple):
 
     def word_losses(self, model, corpus, split, of="", mix=None, keys=False):
         """Returns `(nll, words)` of a split, as the functions of `evaluation` do. Lines of progress contain `of`."""
-        mixed = {"mix": mix} if mix else {}
-        if keys and self.of != "streams":  # whose keys are the hidden states
-            mixed["keys"] = True
+        mixed = {"mix": mix, "keys": keys} if mix else {}
         if self.of == "streams":
             how = {"report": Progress(f"blocks of {of or split}"), **mixed}
             return evaluation.word_losses_of_streams(model, corpus, split, self.size, self.batch_size, **how)
