@@ -92,8 +92,7 @@ def word_losses(
                 report(done + count * part // parts, len(windows.tokens))
 
         if keys:
-            measured = model.nll_and_keys(inputs, targets)
-            step(1, 1)
+            measured = model.nll_and_keys(inputs, targets, segment, step)
         elif mix:
             measured = model.nll_and_hidden(inputs, targets, segment, step)
         else:

@@ -6,10 +6,11 @@ runs, as with --unit=characters and --tokenizer=whitespace, but not with --token
 
 The text is scored in blocks, each after up to --context previous tokens. A block has --block tokens or, with
 --blocks_of=lines, as many whole lines as fit in --block tokens. By default block and context are half of the length in
-training each, and the perplexity equals `perplexity` of the whole text in Python. Training validates with --context=0.
-With --blocks_of=streams, the default for bodies with a state of fixed size, each block continues from the state of the
-previous block: --block affects only the speed, and --batch_size is the number of parts of the text that are read in
-parallel.
+training each, or 1,024 tokens for linear biases, and the perplexity equals `perplexity` of the whole text in Python.
+Training validates with --block of its length and --context=0. With --blocks_of=streams, the default for bodies with a
+state of fixed size, each block continues from the state of the previous block: --block affects only the speed, and
+--batch_size is the number of parts of the text that are read in parallel. The result is evaluation_SPLIT.json of the
+run, with a cache or a memory evaluation_SPLIT_cache.json or evaluation_SPLIT_memory.json.
 
 Several runs are evaluated separately and as an ensemble, whose probabilities are the mean of theirs: with equal
 weights, and with the weights that are best for the validation text, found by expectation maximization. The runs must
@@ -67,8 +68,8 @@ def define_flags():
     flags.DEFINE_integer(
         "context",
         None,
-        "Number of previous tokens that a block sees, which are not scored; by default half of the length in training, "
-        "or what --block leaves of it.",
+        "Number of previous tokens that a block sees, which are not scored; by default half of the length in training "
+        "(1,024 for linear biases), or what --block leaves of it.",
         0,
         MOST_TOKENS,
     )
@@ -157,7 +158,8 @@ def evaluate_one(run):
         print(f"Training validates {how}")
     measures = [f"{value:.4f} per {name[9:]}" for name, value in result.items() if name.startswith("bits_per_")]
     print(f"Bits of the same text: {', '.join(measures)}")
-    path = FLAGS.output or run.path / f"evaluation_{FLAGS.split}.json"
+    mixed = "_memory" if memory else "_cache" if cache else ""
+    path = FLAGS.output or run.path / f"evaluation_{FLAGS.split}{mixed}.json"
     write_json(path, result)  # last, because the folder may be read-only
     print(f"Written to {path}")
 
@@ -166,7 +168,8 @@ def open_memory(run, corpus):
     """Returns the `Memory` of --memory, which must be one of this run."""
     if FLAGS.cache:
         raise ValueError(f"--memory and --cache exclude each other. Received: --cache={FLAGS.cache}. Omit one of them.")
-    return read_memory(FLAGS.memory, run, corpus.vocabulary, FLAGS.model)
+    text = corpus.metadata["splits"][FLAGS.split]["sha256"]
+    return read_memory(FLAGS.memory, run, corpus.vocabulary, FLAGS.model, text)
 
 
 def tuned_cache(blocks, model, corpus):

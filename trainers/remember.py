@@ -14,10 +14,11 @@ from absl import flags
 
 from keras_adaptive.data import EOS
 from keras_adaptive.files import read_text_lines
-from keras_adaptive.memory import Memory
+from keras_adaptive.memory import Memory, datastore
 from keras_adaptive.memory.memory import NEIGHBORS
 from keras_adaptive.models.reading import reading_of, state_grows
 from trainers.evaluate import DATA_DIR
+from trainers.experiments.memories import check_other_text
 from trainers.experiments.run_folder import RunFolder
 from trainers.experiments.word_losses import Blocks, digest
 from trainers.support import command_line
@@ -55,6 +56,7 @@ def main():
     corpus = run.corpus(FLAGS.data_dir)
     corpus.verify("valid")
     tokens, text = read_text(run, corpus, FLAGS.split)
+    check_other_text(text, corpus.metadata["splits"]["valid"]["sha256"])
     model = run.model().for_inference()
     identity = {"model": digest(run.model_file()), "vocabulary": corpus.vocabulary.sha256, "text": text}
     reading = reading_of(model, None if state_grows(model.body) else run.length)
@@ -66,8 +68,8 @@ def main():
         )
     report = Progress(f"tokens of {FLAGS.split}")
     Memory.build(FLAGS.memory, model, tokens, blocks.size, blocks.context, identity=identity, report=report)
-    memory = Memory.load(FLAGS.memory)
-    memory.neighbors = FLAGS.neighbors or min(NEIGHBORS, len(memory))
+    shards = list(datastore.read_shards(FLAGS.memory, datastore.read_facts(FLAGS.memory)))
+    memory = Memory(shards, FLAGS.neighbors or min(NEIGHBORS, len(tokens)))
     losses = []
 
     def tune(keys, targets, nll):

@@ -255,8 +255,10 @@ def fit(training, model, alive):
         if backup.epoch < epochs and not models.has_ended:
             if train.lengths_differ:
                 valid = of_any_length(valid, len(valid))
-            for last in (*(end // every for end in train.stage_ends if end < settings["updates"]), epochs):
+            ends = [*(end // every for end in train.stage_ends if end < settings["updates"]), epochs]
+            for last, length in zip(ends, chosen.stage_lengths):
                 if backup.epoch < last and not models.has_ended:
+                    model.trained_length = length  # TensorFlow does not see it in the batches of a second stage
                     data = remaining(training, backup, None if last == epochs else last * every)
                     resume.fit(model, backup, data, every, last, valid, callbacks)
         else:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 
 from keras_adaptive.fields import TEXT, Field, whole
 from keras_adaptive.files import commit, partial, read_text, reading, write_json, writing
 
 FACTS = "memory.json"
+LOCK = "lock"
 FORMAT = 1
 SHARD = 2**18  # keys of a shard
 FIELDS = {
@@ -63,15 +65,25 @@ def write_shards(folder: str | os.PathLike, facts: dict[str, Any], parts: Any) -
         ValueError: If the folder holds another memory, or a key is too large for float16.
     """
     facts = {"format": FORMAT, **facts, "shards": []}
+    _check(facts, FIELDS)
     if Path(folder, FACTS).exists():
         begun = read_facts(folder)
         if other := [what for name, what in IDENTITY.items() if begun[name] != facts[name]]:
             raise ValueError(f"{folder} holds the memory of another {' and another '.join(other)}: pass a new folder.")
         facts["shards"] = begun["shards"]
-    elif Path(folder).exists() and (not Path(folder).is_dir() or any(Path(folder).iterdir())):
+    elif Path(folder).exists() and (not Path(folder).is_dir() or set(os.listdir(folder)) - {LOCK}):
         raise ValueError(f"{folder} exists and holds no memory: pass a new folder.")
     else:
         Path(folder).mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(Path(folder, LOCK), timeout=0):  # released by the system if the process dies
+            _write_missing(folder, facts, parts)
+    except filelock.Timeout:
+        raise ValueError(f"Another process is making {folder}: wait until it ends.") from None
+
+
+def _write_missing(folder, facts, parts):
+    if not facts["shards"]:
         write_json(Path(folder, FACTS), facts)
     for keys, ids in parts(sum(shard["rows"] for shard in facts["shards"])):
         with np.errstate(over="ignore"):

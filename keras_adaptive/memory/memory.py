@@ -8,13 +8,13 @@ import numpy as np
 
 from keras_adaptive.data import ContextWindows
 from keras_adaptive.fields import number, whole
-from keras_adaptive.files import write_json
+from keras_adaptive.files import reading, write_json
 from keras_adaptive.memory import datastore
 from keras_adaptive.memory.mixing import SHARES, mixed
 from keras_adaptive.memory.nearest import nearest
 
 NEIGHBORS = 1024
-PLACES = 2**13  # places whose neighbors are in memory: 64 MiB of distances and ids for 1,024 neighbors
+PAIRS = 2**23  # neighbors of places at a time: 64 MiB of distances and ids
 TEMPERATURES = 2.0 ** np.arange(-4, 4)  # candidates, in units of the mean distance of the neighbors
 FEWEST = 8  # neighbors that are tried, unless there are fewer
 SETTINGS = {"neighbors": whole(1, 2**20), "temperature": number(1e-30, 1e30), "share": number(0, 1)}
@@ -56,6 +56,12 @@ class Memory:
         share: float = 0.25,
     ) -> None:
         self.shards = list(shards)
+        dims = {np.shape(keys)[1:] for keys, _ in self.shards}
+        if len(dims) != 1 or any(len(keys) != len(ids) for keys, ids in self.shards):
+            raise ValueError(
+                "`shards` must be pairs of keys of one dimension and of as many ids. "
+                f"Received: shapes={[(np.shape(keys), np.shape(ids)) for keys, ids in self.shards][:3]}."
+            )
         self.neighbors = neighbors
         self.temperature = temperature
         self.share = share
@@ -139,12 +145,15 @@ class Memory:
         for name, value in (identity or {}).items():
             if facts[name] != value:
                 raise ValueError(f"{folder} is the memory of another {name}: make one for this {name}.")
-        settings = facts.get("settings")
-        if settings is None:
-            settings = {"neighbors": min(NEIGHBORS, facts["tokens"])}
-        if not isinstance(settings, dict) or settings.keys() - SETTINGS.keys():
-            raise ValueError(f"{Path(folder, datastore.FACTS)} holds settings that are not known: {settings!r:.80}.")
-        return cls(list(datastore.read_shards(folder, facts)), **settings)
+        shards = list(datastore.read_shards(folder, facts))
+        if "settings" not in facts:
+            return cls(shards, min(NEIGHBORS, facts["tokens"]))
+        with reading(
+            Path(folder, datastore.FACTS), "the description of a memory", "Run the command that makes it again."
+        ):
+            if not isinstance(facts["settings"], dict) or facts["settings"].keys() != SETTINGS.keys():
+                raise ValueError(f"its settings must be {', '.join(SETTINGS)}")
+            return cls(shards, **facts["settings"])
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -205,8 +214,15 @@ class Memory:
 
     def _parts(self, keys, targets):
         """Yields `(distances, ids, targets)` of some places at a time, since each has `neighbors` numbers."""
-        for start in range(0, len(targets), PLACES):
-            part = slice(start, start + PLACES)
+        keys = np.asarray(keys)
+        if keys.ndim != 2 or len(keys) != len(targets) or not len(keys) or not np.isfinite(keys).all():
+            raise ValueError(
+                "A memory needs one finite key for each word, and at least one word. "
+                f"Received: keys of shape {keys.shape} for {len(targets)} words."
+            )
+        places = max(1, PAIRS // self.neighbors)
+        for start in range(0, len(targets), places):
+            part = slice(start, start + places)
             yield *nearest(self.shards, keys[part], self.neighbors), targets[part]
 
 

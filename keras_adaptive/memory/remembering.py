@@ -40,7 +40,7 @@ class _WithKeys(Body):
     """Body whose hidden states are followed by the keys of a memory, in float32."""
 
     def __init__(self, body, output_dim):
-        super().__init__(dtype="float32")
+        super().__init__(dtype="float32", name="with_keys")
         self.body = body
         self.output_dim = output_dim
         self.max_length = body.max_length

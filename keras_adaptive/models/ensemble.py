@@ -86,6 +86,9 @@ class Ensemble(Generation):
             return super().call(inputs, training=training, mask=mask)
         return self.body.step(inputs, state, training=bool(training))
 
+    def _vectors(self, tokens):
+        return tokens  # each member has an input of its own
+
     def for_inference(self, extra_words: Sequence[str] | None = None) -> "Ensemble":
         """Returns the ensemble of the members' models for inference; see `LanguageModel.for_inference`."""
         return Ensemble([model.for_inference(extra_words) for model in self.models], self.word_output.shares)
@@ -130,7 +133,7 @@ class _Members(Body):
     """
 
     def __init__(self, models):
-        super().__init__(dtype="float32")
+        super().__init__(dtype="float32", name="members")  # TensorFlow allows no underscore at the beginning
         self.models = models
         self.output_dim = sum(map(_dim, models))
         self.max_length = min((model.body.max_length for model in models if model.body.max_length), default=None)

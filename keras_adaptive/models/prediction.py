@@ -78,7 +78,13 @@ class Prediction(keras.Model):
         segment = segment or np.shape(tokens)[1]
         return self._in_segments("nll_and_hidden", self._nll_and_hidden, tokens, targets, segment, report)
 
-    def nll_and_keys(self, tokens: Tensor, targets: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    def nll_and_keys(
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        segment: int | None = None,
+        report: Callable[[int, int], object] | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the negative log-likelihood of every target, and the key of its place in a `Memory`.
 
         Arguments are those of `nll`.
@@ -86,14 +92,8 @@ class Prediction(keras.Model):
         Returns:
             `(nll, keys)`, two NumPy arrays (batch, length) and (batch, length, dim), float32.
         """
-        tokens, targets = self._pair(tokens, targets)
-
-        def measure(tokens, targets):
-            hidden, keys = self.body.call_with_keys(self.word_input(tokens))
-            return self.word_output.nll(hidden, targets), ops.cast(keys, "float32")
-
-        nll, keys = self._compiled("nll_and_keys", measure)(tokens, targets)
-        return check_finite(ops.convert_to_numpy(nll)), check_finite(ops.convert_to_numpy(keys))
+        segment = segment or np.shape(tokens)[1]
+        return self._in_segments("nll", self._nll, tokens, targets, segment, report, keys=True)
 
     def keys(self, tokens: Tensor) -> np.ndarray:
         """Returns the keys of `nll_and_keys` alone, a NumPy array (batch, length, dim), without probabilities.
@@ -101,7 +101,7 @@ class Prediction(keras.Model):
         Args:
             tokens: Input ids (batch, length).
         """
-        function = lambda tokens: ops.cast(self.body.call_with_keys(self.word_input(tokens))[1], "float32")  # noqa: E731
+        function = lambda tokens: ops.cast(self.body.call_with_keys(self._vectors(tokens))[1], "float32")  # noqa: E731
         return check_finite(ops.convert_to_numpy(self._compiled("keys", function)(self._ids(tokens, "tokens"))))
 
     def nll_of_segments(
@@ -248,14 +248,18 @@ class Prediction(keras.Model):
         *_, (log_probs, ids) = parts
         return log_probs[:, :k], ids[:, :k]
 
-    def _in_segments(self, name, measure, tokens, targets, segment, report=None):
+    def _vectors(self, tokens):
+        """Returns what the body reads."""
+        return self.word_input(tokens)
+
+    def _in_segments(self, name, measure, tokens, targets, segment, report=None, keys=False):
         """Returns the arrays (batch, length) of `measure(hidden, targets)`, computed segment by segment."""
         tokens, targets = self._pair(tokens, targets)
         if segment < 1:
             raise ValueError(f"`segment` must be at least 1 token. Received: segment={segment}.")
         slices = [slice(start, start + segment) for start in range(0, tokens.shape[1], segment)]
         pairs, parts = ((tokens[:, part], targets[:, part]) for part in slices), []
-        for part in self._measured(name, measure, pairs, self.body.initial_state(*tokens.shape)):
+        for part in self._measured(name, measure, pairs, self.body.initial_state(*tokens.shape), keys):
             parts.append(part)
             if report:
                 report(len(parts), len(slices))
@@ -268,7 +272,7 @@ class Prediction(keras.Model):
             if not keys:
                 hidden, state = self(tokens, state=state)
                 return *measure(hidden, targets), state
-            hidden, found, state = self.body.step_with_keys(self.word_input(tokens), state)
+            hidden, found, state = self.body.step_with_keys(self._vectors(tokens), state)
             return *measure(hidden, targets), ops.cast(found, "float32"), state
 
         make = functools.partial(compiled, step, self.variables, [2], quick_start=True)

@@ -2,13 +2,14 @@
 
 import json
 
+import filelock
 import numpy as np
 import pytest
 
 from keras_adaptive.data import EOS
 from keras_adaptive.layers import LSTMDecoder
 from keras_adaptive.memory import Memory, datastore, memory, nearest
-from keras_adaptive.models import LanguageModel, transformer_lm
+from keras_adaptive.models import Ensemble, LanguageModel, transformer_lm
 from tests.support.refusals import refused
 from tests.support.tiny import VOCABULARY, language_model
 from tests.support.weights import published
@@ -84,7 +85,7 @@ def text():
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
     monkeypatch.setattr(datastore, "SHARD", 16)
-    monkeypatch.setattr(memory, "PLACES", 7)
+    monkeypatch.setattr(memory, "PAIRS", 7)
 
 
 def build(folder, language_model, tokens, **changes):
@@ -205,6 +206,49 @@ def test_a_damaged_memory_is_named(name, change, match, model, text, tmp_path):
 )
 def test_settings_out_of_range(settings, match):
     refused(Memory, [(np.eye(3), np.arange(3))], **settings, match=match)
+
+
+@pytest.mark.once
+def test_arrays_that_do_not_fit_together():
+    pairs = "`shards` must be pairs of keys of one dimension and of as many ids"
+    refused(Memory, [(np.eye(3), np.arange(5))], neighbors=1, match=pairs)
+    refused(Memory, [(np.eye(3), np.arange(3)), (np.eye(4), np.arange(4))], neighbors=1, match=pairs)
+    of_eye = Memory([(np.eye(3), np.arange(3))], neighbors=1)
+    one = "one finite key for each word, and at least one word. Received: keys of shape"
+    for keys, ids in ((np.eye(3)[:1], np.arange(3)), (np.full((1, 3), np.nan), [0]), (np.zeros((0, 3)), [])):
+        refused(of_eye.nll, keys, ids, np.ones(len(ids)), match=one)
+        refused(of_eye.tune, keys, ids, np.ones(len(ids)), match=one)
+
+
+@pytest.mark.once
+def test_settings_of_a_file_are_checked(model, text, tmp_path):
+    memory, path = build(tmp_path / "memory", model, text), tmp_path / "memory" / "memory.json"
+    memory.save_settings(tmp_path / "memory")
+    facts = json.loads(path.read_text())
+    for settings in ({"share": 0.5}, {**facts["settings"], "share": 7}, [1]):
+        path.write_text(json.dumps({**facts, "settings": settings}))
+        refused(Memory.load, tmp_path / "memory", match="memory.json is not the description of a memory")
+
+
+@pytest.mark.once
+def test_one_process_at_a_time_makes_a_memory(model, text, tmp_path):
+    (tmp_path / "memory").mkdir()
+    with filelock.FileLock(tmp_path / "memory" / "lock"):
+        refused(build, tmp_path / "memory", model, text, match="Another process is making")
+    assert len(build(tmp_path / "memory", model, text)) == 50
+
+
+def test_keys_in_segments_and_of_an_ensemble(model, text):
+    inputs, targets = text[None, :-1], text[None, 1:]
+    nll, keys = model.nll_and_keys(inputs, targets)
+    for in_parts, whole in zip(model.nll_and_keys(inputs, targets, segment=16), (nll, keys)):
+        np.testing.assert_allclose(in_parts, whole, atol=1e-5)
+    np.testing.assert_allclose(model.keys(inputs), keys, atol=1e-5)
+    both = Ensemble([model, model])
+    of_ensemble = both.nll_and_keys(inputs, targets)
+    for found, expected in zip(of_ensemble, both.nll_and_hidden(inputs, targets)):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(both.keys(inputs), of_ensemble[1], atol=1e-5)
 
 
 @pytest.mark.once

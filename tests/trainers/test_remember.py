@@ -14,10 +14,11 @@ from tests.support.programs import call
 from tests.support.refusals import refused
 from tests.support.runs import evaluated, scored
 from tests.support.served import write_run
-from tests.support.text import prepared, write_zipf
+from tests.support.text import prepared, write_splits, write_zipf
 from tests.support.tiny import language_model
 from tests.support.weights import randomize
-from trainers import evaluate, generate, remember, score
+from trainers import evaluate, generate, prepare, remember, score
+from trainers.experiments.word_losses import digest
 
 LENGTH = 8
 EXCEPT = ["--forbid=<unk>", "--forbid=</s>", "--forbid=<s>", "--forbid=<pad>"]
@@ -53,6 +54,31 @@ def test_a_memory_of_the_training_text_is_tuned_on_valid_and_mixed_in(run_dir, m
     expected = opened.nll(keys.reshape(ids.size, -1), ids.ravel(), nll.ravel()).mean()
     found = evaluated(run_dir, f"--memory={memory}", "--context=0", split="valid")["loss"]
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_memory_of_the_text_that_is_read_is_refused_and_so_is_one_that_is_not_tuned(run_dir, tmp_path):
+    own = "A memory must have another text than the one it is tuned or evaluated on"
+    refused(remember, f"--run_dir={run_dir}", f"--memory={tmp_path}/new", "--split=valid", match=own)
+    assert not (tmp_path / "new").exists()
+    of_test = tmp_path / "test"
+    call(remember, f"--run_dir={run_dir}", f"--memory={of_test}", "--split=test", "--neighbors=2")
+    evaluated(run_dir, f"--memory={of_test}", split="valid")
+    refused(evaluate, f"--run_dir={run_dir}", f"--memory={of_test}", "--split=test", match=own)
+    facts = json.loads((of_test / "memory.json").read_text())
+    del facts["settings"]
+    (of_test / "memory.json").write_text(json.dumps(facts))
+    refused(evaluate, f"--run_dir={run_dir}", f"--memory={of_test}", match="has not been tuned: run the command that")
+
+
+def test_the_memory_of_another_corpus_is_tuned_on_its_valid_text(run_dir, tmp_path):
+    """Where its train and valid texts are the same words again and again, which the run has not seen, it helps most."""
+    line = " ".join(load_corpus(run_dir.parent / "corpus").vocabulary.words[4:12]) + "\n"
+    folder = write_splits(tmp_path / "text", line * 40, valid=line * 9, test=line * 11)
+    dictionary = f"--dictionary={run_dir.parent}/corpus/vocabulary.txt"
+    call(prepare, f"--source={folder}", f"--data_dir={tmp_path}/other", dictionary, "--processes=1")
+    arguments = [f"--run_dir={run_dir}", f"--data_dir={tmp_path}/other", f"--memory={tmp_path}/memory"]
+    call(remember, *arguments, "--neighbors=8")
+    assert Memory.load(tmp_path / "memory").share == 0.5
 
 
 def test_score_and_generate_mix_the_memory(run_dir, memory, capsys):
@@ -127,14 +153,17 @@ def test_the_memory_of_a_text_file_is_that_of_the_same_split(run_dir, memory, tm
 
 
 def test_the_keys_of_streams_are_those_of_the_memory(run_dir, tmp_path):
-    """A memory of a text that is read as one stream finds each of its words at a distance of 0."""
+    """A memory of the text itself, that is read as one stream, finds each of its words at a distance of 0."""
     vocabulary = load_corpus(run_dir.parent / "corpus").vocabulary
     body = transformer_xl(num_blocks=2, dim=8, ffn_dim=8, num_heads=2, memory_length=3)
     words, softmax = WordEmbedding(len(vocabulary), 8), AdaptiveSoftmax(len(vocabulary), ())
     flags = f"--data_dir={run_dir.parent}/corpus\n--batching=streams\n--bptt={10**5}\n"
     run = write_run(tmp_path / "run", randomize(LanguageModel(words, body, softmax)), vocabulary, flags=flags).path
-    call(remember, f"--run_dir={run}", f"--memory={tmp_path}/memory", "--split=valid", "--neighbors=1")
+    identity = {"model": digest(run / "best.keras"), "vocabulary": vocabulary.sha256, "text": "of valid"}
+    text = load_corpus(run_dir.parent / "corpus").tokens("valid")
+    Memory.build(tmp_path / "memory", read_language_model(run / "best.keras"), text, 10**5, 0, identity=identity)
     opened = Memory.load(tmp_path / "memory")
-    assert opened.share == 0.5
+    opened.neighbors, opened.share = 1, 0.5
+    opened.save_settings(tmp_path / "memory")
     plain, mixed = evaluated(run, split="valid"), evaluated(run, f"--memory={tmp_path}/memory", split="valid")
     assert mixed["loss"] < np.log(2) + 0.05 < plain["loss"]

@@ -28,7 +28,8 @@ def test_a_run_stopped_in_each_stage_and_between_them_ends_the_same(corpus, tmp_
     assert read_language_model(run / "best.keras").trained_length == 4  # what validation of the first stage wrote
     call(train, *STAGES, f"--data_dir={corpus}", f"--run_dir={run}")
     assert_same_runs(run, whole)
-    assert read_language_model(run / "last.keras").trained_length == 8
+    for folder in (run, whole):
+        assert read_language_model(folder / "last.keras").trained_length == 8
     assert RunFolder(run).flags()["length"] == "8" and RunFolder(run).length == 8
 
 
@@ -73,6 +74,7 @@ def test_the_last_stage_has_the_length_of_the_run():
         "8:3,16:4",
         ":",
         "8:-1,9",
+        "8:1,1048577",
     ],
 )
 def test_lengths_that_are_no_stages(lengths):
@@ -80,6 +82,24 @@ def test_lengths_that_are_no_stages(lengths):
         assert stages_of(lengths) == [(64, None)]
     else:
         refused(stages_of, lengths, match="LENGTH:UPDATES of every stage but the last.* Received: --lengths=")
+
+
+@pytest.mark.once
+def test_a_stop_in_the_last_validation_keeps_the_length_of_the_last_stage(corpus, tmp_path):
+    arguments = [*STAGES, f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
+    for _ in ("the validation of the first stage", "the last one"):
+        with stopped("on_test_batch_begin", 0):
+            call(train, *arguments)
+    assert records(tmp_path / "run")[-1]["update"] == 6
+    call(train, *arguments)
+    for name in ("best", "last"):
+        assert read_language_model(tmp_path / "run" / f"{name}.keras").trained_length == 8
+
+
+@pytest.mark.once
+def test_a_last_stage_that_would_not_begin_is_refused(corpus, tmp_path):
+    arguments = [*SHRUNK, "--lengths=4:6,8", f"--data_dir={corpus}", f"--run_dir={tmp_path}/run"]
+    refused(train, *arguments, match="--updates must exceed the updates of all stages of --lengths but the last")
 
 
 @pytest.mark.once

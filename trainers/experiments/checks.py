@@ -65,8 +65,13 @@ def check_reached(chosen):
 
 
 def check_stages(chosen, train):
-    """Raises a ValueError if a stage ends between two validations."""
+    """Raises a ValueError if a stage ends between two validations, or the last one would not begin."""
     updates, every = chosen.settings["updates"], chosen.evaluate_every
+    if not chosen.is_trial and train.stage_ends and train.stage_ends[-1] >= updates:
+        raise ValueError(
+            "--updates must exceed the updates of all stages of --lengths but the last, which would not begin. "
+            f"Received: --lengths={chosen.settings['lengths']} --updates={updates}."
+        )
     if odd := [end for end in train.stage_ends if end < updates and end % every]:
         raise ValueError(
             "A stage of --lengths must end with a validation: pass numbers of updates that are multiples of "

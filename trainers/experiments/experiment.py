@@ -77,8 +77,7 @@ class Experiment:
         tied, dtype = self.settings["tie_words"], self.settings["dtype"]
         model = assemble(make_input, make_body, make_output, tied=tied, dtype=dtype)
         self._freeze(model)
-        lengths = self.settings.get("lengths")
-        model.trained_length = stages_of(lengths)[0][0] if lengths else self.settings.get("length")
+        model.trained_length = self.stage_lengths[0]
         return model
 
     def fitted(self, vocabulary):
@@ -90,6 +89,12 @@ class Experiment:
         dims = values.get("output_dim") or values["dim"], values["embedding_dim"] or values["dim"]
         best = best_cutoffs(vocabulary.counts, dims[0], input_dim=dims[1], factor=values.get("factor", 0))
         return dataclasses.replace(self, settings={**values, "cutoffs": list(best)})
+
+    @property
+    def stage_lengths(self):
+        """List of the number of tokens of a row in each stage of training; `None` for streams."""
+        lengths = self.settings.get("lengths")
+        return [length for length, _ in stages_of(lengths)] if lengths else [self.settings.get("length")]
 
     @property
     def is_trial(self):

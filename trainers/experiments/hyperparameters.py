@@ -120,7 +120,7 @@ HYPERPARAMETERS = {
         str,
         "",
         "Stages (staged training), such as 64:10000,256: blocks of 64 tokens for 10,000 updates, then of 256, which is "
-        "--length. Updates of shorter blocks have more of them, so that their number of tokens stays the same.",
+        "--length. Updates of shorter blocks have more of them, for at most the same number of tokens.",
     ),
     "bptt": Flag(
         int, 70, "Mean number of tokens in an update of a stream, which truncates gradients; of a segment.", (5, 2**20)

@@ -33,6 +33,7 @@ from keras_adaptive.losses import LOSSES
 from keras_adaptive.models.constructors import hybrid_transformer, shortformer, transformer, transformer_xl
 from keras_adaptive.optimizers import NAG, AveragedSGD, CosineRestarts, L2Adam, LazyAdam
 
+LONGEST = 2**20  # tokens of a block
 LEAST_NORM = 1e-6  # gradients with a smaller norm do not change weights in float32
 _TAKEN = re.compile(r"(?P<flag>\w+)(=(?P<argument>\w+))?(?P<off>\?(?P<other>\w*))?")
 
@@ -174,6 +175,7 @@ def stages_of(lengths):
         None in parts
         or not rising
         or stages[0][0] < 1
+        or last[0] > LONGEST
         or last[1] is not None
         or not all(updates for _, updates in first)
     ):

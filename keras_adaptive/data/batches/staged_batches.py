@@ -14,6 +14,9 @@ class StagedBatches(Batches):
         stages: List of pairs `(batches, updates)`: the `Batches` of a stage and its number of updates, which the last
             stage does not use.
 
+    Raises:
+        ValueError: If the rows of a stage are streams or differ in length, or a stage but the last has no updates.
+
     Reference:
         Press et al., Shortformer: Better Language Modeling Using Shorter Inputs, ACL 2021, section 4.
 
@@ -30,6 +33,10 @@ class StagedBatches(Batches):
 
     def __init__(self, stages: Sequence[tuple[Batches, int | None]]) -> None:
         self.stages = [batches for batches, _ in stages]
+        if not stages or any(batches.stream_rows or batches.lengths_differ for batches in self.stages):
+            raise ValueError("`stages` must be batches of rows of one length each, such as `BlockBatches`.")
+        if any(updates is None or updates < 1 for _, updates in stages[:-1]):
+            raise ValueError(f"All stages but the last need updates. Received: {[updates for _, updates in stages]}.")
         self.stage_ends = tuple(itertools.accumulate(updates for _, updates in stages[:-1]))
         last = self.stages[-1]
         super().__init__(last.tokens, last.seed, last.shuffle)

@@ -190,6 +190,14 @@ def test_sizes_that_make_no_sense_are_refused(cls, arguments, message):
     refused(cls, **{"tokens": distinct(9), **USUAL[cls], **arguments}, match=message)
 
 
+def test_stages_have_rows_of_one_length_and_updates():
+    streams, blocks = StreamBatches(distinct(40), 5, 4, seed=1), BlockBatches(distinct(40), 4, 2, seed=1)
+    for stages in ([], [(blocks, 2), (streams, None)]):
+        refused(StagedBatches, stages, match="`stages` must be batches of rows of one length each")
+    for updates in (0, -3, None):
+        refused(StagedBatches, [(blocks, updates), (blocks, None)], match="All stages but the last need updates")
+
+
 def test_stages_are_functions_of_seed_and_update():
     stages = [(BlockBatches(distinct(40), length, 24 // length, seed=5), 3) for length in (4, 6, 12)]
     batches = StagedBatches(stages)
