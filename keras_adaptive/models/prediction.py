@@ -276,7 +276,7 @@ class Prediction(keras.Model):
             return *measure(hidden, targets), ops.cast(found, "float32"), state
 
         make = functools.partial(compiled, step, self.variables, [2], quick_start=True)
-        function = self._functions.get(("segments", name, keys), make)
+        function = self._functions.get(("segments", name, *["keys"] * keys), make)
         for tokens, targets in pairs:
             *part, state = function(tokens, targets, state)
             yield [check_finite(ops.convert_to_numpy(array)) for array in part]

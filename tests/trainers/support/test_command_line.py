@@ -108,7 +108,10 @@ def test_help_shows_the_flags_of_the_experiment_by_part(defined, capsys):
     for name in [*PARTS, *GENERAL, *HYPERPARAMETERS]:
         assert f"--{name}:" in text or f"--[no]{name}:" in text
     body = text.split("\nbody:\n")[1].split("\noutput:\n")[0]
-    assert "--num_heads: Number of attention heads. Belongs to --body=transformer|hybrid." in " ".join(body.split())
+    assert (
+        "--num_heads: Number of attention heads. Belongs to --body=transformer|hybrid|shortformer|transformer_xl."
+        in " ".join(body.split())
+    )
     assert "--tail_dropout" not in body and "--momentum" not in body
 
 
