@@ -252,14 +252,21 @@ def workspace(folder: str | os.PathLike) -> Iterator[Path]:
     folder = Path(os.path.abspath(folder))
     work = folder.with_name(f"{folder.name}.partial")
     work.mkdir(parents=True, exist_ok=True)
-    try:
-        with filelock.FileLock(work / "lock", timeout=0):  # released by the system if the process dies
-            try:
-                yield work
-            except ValueError:
-                shutil.rmtree(work)
-                raise
+    with alone(folder, work / "lock"):
+        try:
+            yield work
+        except ValueError:
             shutil.rmtree(work)
+            raise
+        shutil.rmtree(work)
+
+
+@contextlib.contextmanager
+def alone(folder: str | os.PathLike, lock: str | os.PathLike) -> Iterator[None]:
+    """Holds the file `lock` while `folder` is made; a ValueError tells a second process to wait."""
+    try:
+        with filelock.FileLock(lock, timeout=0):  # released by the system if the process dies
+            yield
     except filelock.Timeout:
         raise ValueError(f"Another process is making {folder}: wait until it ends.") from None
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 
 from keras_adaptive.fields import TEXT, Field, whole
-from keras_adaptive.files import commit, partial, read_text, reading, write_json, writing
+from keras_adaptive.files import alone, commit, partial, read_text, reading, write_json, writing
 
 FACTS = "memory.json"
 LOCK = "lock"
@@ -75,11 +74,8 @@ def write_shards(folder: str | os.PathLike, facts: dict[str, Any], parts: Any) -
         raise ValueError(f"{folder} exists and holds no memory: pass a new folder.")
     else:
         Path(folder).mkdir(parents=True, exist_ok=True)
-    try:
-        with filelock.FileLock(Path(folder, LOCK), timeout=0):  # released by the system if the process dies
-            _write_missing(folder, facts, parts)
-    except filelock.Timeout:
-        raise ValueError(f"Another process is making {folder}: wait until it ends.") from None
+    with alone(folder, Path(folder, LOCK)):
+        _write_missing(folder, facts, parts)
 
 
 def _write_missing(folder, facts, parts):
