@@ -116,19 +116,21 @@ def transformer(
     """
     check_number_of_layers(num_blocks, "num_blocks")
     policy, alibi = {"dtype": kwargs.get("dtype")}, _is_alibi(positions)
-    blocks = [
+    make_attention = partial(CausalAttention, num_heads, alibi=alibi, dropout=attention_dropout)
+    rates = {"dropout": dropout, "activation_dropout": activation_dropout}
+    blocks = _pre_norm_blocks(num_blocks, ffn_dim, make_attention, **rates, **policy)
+    added = None if alibi else SinusoidalPositions(first_position, name="positions", **policy)
+    return TransformerDecoder(blocks, dim, positions=added, dropout=dropout, output_dim=output_dim, **kwargs)
+
+
+def _pre_norm_blocks(num_blocks, ffn_dim, make_attention, *, dtype, **rates):
+    """Returns blocks with the names that files know, each with an attention of its own."""
+    return [
         TransformerBlock(
-            ffn_dim,
-            CausalAttention(num_heads, alibi=alibi, dropout=attention_dropout, name="attention", **policy),
-            dropout=dropout,
-            activation_dropout=activation_dropout,
-            name=f"block_{number}",
-            **policy,
+            ffn_dim, make_attention(name="attention", dtype=dtype), name=f"block_{number}", dtype=dtype, **rates
         )
         for number in range(num_blocks)
     ]
-    added = None if alibi else SinusoidalPositions(first_position, name="positions", **policy)
-    return TransformerDecoder(blocks, dim, positions=added, dropout=dropout, output_dim=output_dim, **kwargs)
 
 
 def _is_alibi(positions):
@@ -260,18 +262,11 @@ def shortformer(
     """
     check_number_of_layers(num_blocks, "num_blocks")
     policy = {"dtype": kwargs.get("dtype")}
-    lengths = {"memory_length": memory_length, "segment_length": segment_length}
-    blocks = [
-        TransformerBlock(
-            ffn_dim,
-            PositionInfusedAttention(num_heads, **lengths, dropout=attention_dropout, name="attention", **policy),
-            dropout=dropout,
-            activation_dropout=activation_dropout,
-            name=f"block_{number}",
-            **policy,
-        )
-        for number in range(num_blocks)
-    ]
+    make_attention = partial(
+        PositionInfusedAttention, num_heads, memory_length, segment_length, dropout=attention_dropout
+    )
+    rates = {"dropout": dropout, "activation_dropout": activation_dropout}
+    blocks = _pre_norm_blocks(num_blocks, ffn_dim, make_attention, **rates, **policy)
     return TransformerDecoder(blocks, dim, dropout=dropout, **kwargs)
 
 
