@@ -72,10 +72,8 @@ class SegmentAttention(Attention):
             y, (after, *counts) = self._in_blocks(x, state, 0 if window else place, training)
         else:
             y, (after, *counts) = (self._in_window if window else self._in_segment)(x, state, place, training)
-        return y, (
-            ops.reshape(after, ops.shape(vectors)),
-            *counts,
-        )  # TensorFlow does not see that the shape is the same
+        after = ops.reshape(after, ops.shape(vectors))  # TensorFlow does not see that the shape is the same
+        return y, (after, *counts)
 
     def _in_window(self, x, state, place, training):
         """Attends to the memory and to the tokens themselves, of which the last become the memory."""
