@@ -1,5 +1,6 @@
 """Evaluation of a language model on a corpus, word by word."""
 
+import itertools
 import string
 from collections.abc import Callable
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from keras_adaptive.data import EOS, UNK, ContextWindows, Corpus
 from keras_adaptive.data.batches.token_stream import cut, stream_bounds
+from keras_adaptive.memory.adapting import Adapting
 from keras_adaptive.metrics import positions_after, probability_by_length, probability_by_position
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.models.reading import state_grows
@@ -38,7 +40,7 @@ def word_losses(
     The loss of a word that consists of sub-words is the sum of the losses of its pieces.
 
     Args:
-        model: A `LanguageModel`.
+        model: A `LanguageModel`. One that `memory.adapting` returned learns from each step before the next.
         corpus: A `Corpus`.
         split: "train", "valid" or "test".
         block: Number of tokens to score in a window, as in `ContextWindows`.
@@ -99,6 +101,8 @@ def word_losses(
             measured = [model.nll(inputs, targets, segment, step)]
         parts.append([array[scored] for array in measured])
         done += count
+        if isinstance(model, Adapting):
+            model.adapt(inputs, targets, weights)
     return sum_by_word(_mixed([np.concatenate(arrays) for arrays in zip(*parts)], corpus, split, mix), corpus, split)
 
 
@@ -117,7 +121,8 @@ def word_losses_of_streams(
     The body carries its state from block to block, so that the losses do not depend on the size of the blocks.
 
     Args:
-        model: A `LanguageModel` whose body has a state of fixed size, such as a recurrent body.
+        model: A `LanguageModel` whose body has a state of fixed size, such as a recurrent body. One that
+            `memory.adapting` returned learns from each block before the next.
         corpus: A `Corpus`.
         split: "train", "valid" or "test".
         block: Number of tokens of a stream to compute at a time, at most 512.
@@ -139,10 +144,15 @@ def word_losses_of_streams(
     sizes, segment = np.diff(bounds), min(block, SEGMENT)
     longest = int(sizes.max())
     places = range(0, longest, segment)
-    cuts = (cut(tokens, bounds[:-1] + place, bounds[1:], min(segment, longest - place))[:2] for place in places)
+    cuts, read = itertools.tee(
+        cut(tokens, bounds[:-1] + place, bounds[1:], min(segment, longest - place)) for place in places
+    )
     parts = []
-    for part in model.nll_of_segments(cuts, streams, hidden=bool(mix) and not keys, keys=keys):
+    pairs = (block[:2] for block in cuts)
+    for part, block in zip(model.nll_of_segments(pairs, streams, hidden=bool(mix) and not keys, keys=keys), read):
         parts.append(part if mix else [part])
+        if isinstance(model, Adapting):
+            model.adapt(*block, begins=len(parts) == 1)
         if report:
             report(len(parts), len(places))
     inside = np.arange(longest) < sizes[:, None]

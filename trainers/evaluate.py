@@ -10,7 +10,7 @@ training each, or 1,024 tokens for linear biases, and the perplexity equals `per
 Training validates with --block of its length and --context=0. With --blocks_of=streams, the default for bodies with a
 state of fixed size, each block continues from the state of the previous block: --block affects only the speed, and
 --batch_size is the number of parts of the text that are read in parallel. The result is evaluation_SPLIT.json of the
-run, with a cache or a memory evaluation_SPLIT_cache.json or evaluation_SPLIT_memory.json.
+run, with a cache, a memory or dynamic evaluation evaluation_SPLIT_cache.json and so on.
 
 Several runs are evaluated separately and as an ensemble, whose probabilities are the mean of theirs: with equal
 weights, and with the weights that are best for the validation text, found by expectation maximization. The runs must
@@ -30,7 +30,7 @@ from absl import flags
 from keras_adaptive.backend.checks import check_finite
 from keras_adaptive.evaluation import lengths
 from keras_adaptive.files import check_result, write_json
-from keras_adaptive.memory import ContinuousCache
+from keras_adaptive.memory import ContinuousCache, adapting
 from keras_adaptive.metrics import loss_by_frequency, perplexity
 from keras_adaptive.models.reading import reading_of, state_grows
 from trainers.experiments import ensembles
@@ -47,6 +47,7 @@ RESULT = (
 DATA_DIR = "Another corpus with the same vocabulary; by default that of the run."
 MOST_TOKENS = 2**24  # largest number of tokens in a row
 MOST_CACHED = 2**17  # words in a continuous cache
+MIXED = ("cache", "memory", "dynamic")  # flags for a single run, of which one may be given
 BLOCKS = {"tokens": "tokens", "lines": "tokens in whole lines", "streams": "tokens with the state carried"}
 
 
@@ -76,7 +77,8 @@ def define_flags():
     flags.DEFINE_integer(
         "batch_size",
         None,
-        "Number of blocks at a time, by default 16 (fewer if they are long); number of streams, by default 1.",
+        "Number of blocks at a time, by default 16 (fewer if they are long, and 1 with --dynamic); number of streams, "
+        "by default 1.",
         1,
         2**20,
     )
@@ -89,6 +91,13 @@ def define_flags():
         MOST_CACHED,
     )
     command_line.define_memory()
+    command_line.define_float(
+        "dynamic",
+        0.0,
+        "Learning rate of dynamic evaluation: the model of a single run learns from each batch of blocks after their "
+        "losses, by gradient descent. 0 for none. Choose the rate on valid.",
+        0.0,
+    )
     flags.DEFINE_bool(
         "within_vocabulary",
         False,
@@ -108,10 +117,15 @@ def main():
 def evaluate_one(run):
     if FLAGS.output:
         check_result(FLAGS.output, ("split", "perplexity", "tokens"))
-    corpus, model = run.corpus(FLAGS.data_dir), run.model(FLAGS.model).for_inference()
+    check_one_of_mixed()
+    corpus, model = run.corpus(FLAGS.data_dir), run.model(FLAGS.model)
+    blocks = blocks_for(run, model)
+    if FLAGS.dynamic:
+        model = adapting(model, FLAGS.dynamic, blocks.batch_size if blocks.of == "streams" else None)
+    else:
+        model = model.for_inference()
     if FLAGS.within_vocabulary:
         divide_by_total(model.word_output)
-    blocks = blocks_for(run, model)
     memory = open_memory(run, corpus) if FLAGS.memory else None
     cache = tuned_cache(blocks, model, corpus) if FLAGS.cache else None
     mixing = memory or cache
@@ -133,6 +147,7 @@ def evaluate_one(run):
         "model": FLAGS.model,
         "cache": cache and cache._asdict(),
         "memory": FLAGS.memory and {"folder": FLAGS.memory, **memory.settings},
+        "dynamic": FLAGS.dynamic or None,
         "within_vocabulary": getattr(model.word_output, "normalized", True),
         "by_frequency": loss_by_frequency(nll, words, corpus.word_vocabulary.counts),
     }
@@ -152,22 +167,30 @@ def evaluate_one(run):
             f"Mixed with a cache of {cache.size:,} words by a share of {cache.share}, tuned on valid: flatness "
             f"{cache.flatness:.3g}"
         )
+    elif FLAGS.dynamic:
+        print(f"The model has learned from each batch after its losses, by a rate of {FLAGS.dynamic}")
     elif blocks.context and FLAGS.block is FLAGS.context is None:
         block = "" if blocks.size + blocks.context == run.length else f"--block={run.length} "
         how = f"in blocks of {run.length:,} tokens without context: {block}--context=0 repeats that number"
         print(f"Training validates {how}")
     measures = [f"{value:.4f} per {name[9:]}" for name, value in result.items() if name.startswith("bits_per_")]
     print(f"Bits of the same text: {', '.join(measures)}")
-    mixed = "_memory" if memory else "_cache" if cache else ""
+    mixed = "".join(f"_{name}" for name in MIXED if FLAGS[name].value)
     path = FLAGS.output or run.path / f"evaluation_{FLAGS.split}{mixed}.json"
     write_json(path, result)  # last, because the folder may be read-only
     print(f"Written to {path}")
 
 
+def check_one_of_mixed():
+    given = [f"--{name}={FLAGS[name].value}" for name in MIXED if FLAGS[name].value]
+    if len(given) > 1:
+        raise ValueError(
+            f"{', '.join(f'--{name}' for name in MIXED)} exclude one another. Received: {' '.join(given)}. Pass one."
+        )
+
+
 def open_memory(run, corpus):
     """Returns the `Memory` of --memory, which must be one of this run."""
-    if FLAGS.cache:
-        raise ValueError(f"--memory and --cache exclude each other. Received: --cache={FLAGS.cache}. Omit one of them.")
     text = corpus.metadata["splits"][FLAGS.split]["sha256"]
     return read_memory(FLAGS.memory, run, corpus.vocabulary, FLAGS.model, text)
 
@@ -196,7 +219,7 @@ def divide_by_total(word_output):
 def evaluate_together():
     if not FLAGS.output:
         raise ValueError("Several runs need --output, the JSON file to write: pass one, such as runs/ensemble.json.")
-    for name in ("cache", "memory"):
+    for name in MIXED:
         if FLAGS[name].value:
             received = f"--{name}={FLAGS[name].value} for several"
             raise ValueError(f"--{name} supports a single run. Received: {received}. Omit --{name}.")
@@ -245,7 +268,7 @@ def blocks_for(run, model):
     if block is None:
         block = window - reading_of(model, window, context).context
     context = max(window - block, 0) if context is None else context
-    return Blocks(blocks_of, block, context, size or 16)
+    return Blocks(blocks_of, block, context, size or (1 if FLAGS.dynamic else 16))
 
 
 def check_streams(run, carries):

@@ -24,7 +24,7 @@ def records(run_dir):
 def evaluated(run_dir, *flags, split="valid"):
     """Evaluates a run and returns the result that is written."""
     call(evaluate, f"--run_dir={run_dir}", f"--split={split}", *flags)
-    mixed = [flag for flag in ("memory", "cache") if any(given.startswith(f"--{flag}=") for given in flags)]
+    mixed = [flag for flag in evaluate.MIXED if any(given.startswith(f"--{flag}=") for given in flags)]
     return json.loads((run_dir / f"{'_'.join(['evaluation', split, *mixed])}.json").read_text())
 
 

@@ -1,5 +1,6 @@
 """One text has one number, whichever program, function or format computes it; TensorFlow has them all."""
 
+import json
 import math
 from types import SimpleNamespace
 
@@ -9,12 +10,13 @@ import pytest
 
 import keras_adaptive
 from keras_adaptive.data import EOS, load_corpus, prepare
+from keras_adaptive.evaluation import word_losses
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.saved_model import with_output_for_inference
 from keras_adaptive.export.served_model import ServedModel
 from keras_adaptive.hub import AdaptiveCausalLM
 from keras_adaptive.layers import LSTMDecoder, NPLMDecoder, QRNNDecoder
-from keras_adaptive.memory import ContinuousCache
+from keras_adaptive.memory import ContinuousCache, adapting
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.text import SavedTextModel
 from tests.support.backends import BACKEND
@@ -26,6 +28,7 @@ from tests.support.text import prepared, write_splits, write_zipf
 from tests.support.tiny import language_model
 from tests.support.weights import randomize
 from trainers import evaluate
+from trainers.experiments.word_losses import digest
 from trainers.page.served_run import ServedRun, summed
 
 LENGTH = 8
@@ -78,6 +81,21 @@ def test_a_cache_is_tuned_on_valid_and_mixed_in(run_dir, capsys):
         f"--output={run_dir}/new.json",
         match="--cache supports a single run. Received: --cache=3 for several",
     )
+
+
+@pytest.mark.once
+def test_a_model_learns_from_the_text_that_it_has_read(run_dir, capsys):
+    """The folder keeps the model that was trained, and the result of that model."""
+    before, plain = digest(run_dir / "best.keras"), evaluated(run_dir, split="test")
+    result = evaluated(run_dir, "--dynamic=0.1", "--block=4", split="test")
+    model, corpus = keras_adaptive.load(run_dir).model, load_corpus(run_dir.parent / "corpus")
+    nll, _ = word_losses(adapting(model, 0.1), corpus, "test", block=4, context=LENGTH - 4, batch_size=1)
+    assert result["loss"] == pytest.approx(nll.mean(), rel=1e-5) and result["loss"] != plain["loss"]
+    assert (result["dynamic"], plain["dynamic"]) == (0.1, None)
+    assert "The model has learned from each batch after its losses, by a rate of 0.1" in capsys.readouterr().out
+    assert digest(run_dir / "best.keras") == before
+    assert json.loads((run_dir / "evaluation_test.json").read_text())["loss"] == plain["loss"]
+    refused(evaluate, f"--run_dir={run_dir}", "--dynamic=-1", match="--dynamic")
 
 
 @pytest.mark.once

@@ -117,7 +117,10 @@ def test_memories_of_other_runs_and_other_flags_are_refused(run_dir, memory, tmp
     other = write_run(tmp_path / "other", model, vocabulary, flags=flags).path
     for arguments, match in (
         ([f"--run_dir={other}"], f"{memory} is the memory of another model: make one for this model"),
-        ([f"--run_dir={run_dir}", "--cache=3"], "--memory and --cache exclude each other"),
+        (
+            [f"--run_dir={run_dir}", "--cache=3"],
+            "--cache, --memory, --dynamic exclude one another. Received: --cache=3 --memory",
+        ),
         ([f"--run_dir={run_dir},{other}", f"--output={tmp_path}/new.json"], "--memory supports a single run"),
     ):
         refused(evaluate, *arguments, f"--memory={memory}", match=match)
