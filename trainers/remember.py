@@ -6,7 +6,7 @@ python -m trainers.evaluate --run_dir=runs/mine --memory=memories/mine --split=t
 --split, which may be a text file, or another --data_dir with the same vocabulary chooses another text, which adapts the
 model to it without training. The number of neighbors, the temperature and the share of the memory are those of the
 lowest loss on the valid text of the corpus. A command that was interrupted goes on where it was. A token takes 2 ·
-dimension + 4 bytes.
+dimension + 4 bytes. With --index, the search is approximate, and much faster in a memory of many millions of tokens.
 """
 
 import numpy as np
@@ -34,6 +34,12 @@ def define_flags():
     flags.DEFINE_string("split", "train", "Split to remember: train, valid or test; or the path of a text file.")
     flags.DEFINE_integer(
         "neighbors", None, f"Largest number of neighbors; by default {NEIGHBORS:,}, or all of fewer keys.", 1, 2**20
+    )
+    flags.DEFINE_string(
+        "index",
+        None,
+        "Index of faiss that finds the neighbors, approximately and fast: a string of its factory, such as "
+        "IVF4096,PQ64. Without it, every key is compared.",
     )
 
 
@@ -68,8 +74,9 @@ def main():
         )
     report = Progress(f"tokens of {FLAGS.split}")
     Memory.build(FLAGS.memory, model, tokens, blocks.size, blocks.context, identity=identity, report=report)
-    shards = list(datastore.read_shards(FLAGS.memory, datastore.read_facts(FLAGS.memory)))
-    memory = Memory(shards, FLAGS.neighbors or min(NEIGHBORS, len(tokens)))
+    datastore.write_its_index(FLAGS.memory, FLAGS.index)
+    memory = Memory.load(FLAGS.memory)
+    memory.neighbors = FLAGS.neighbors or memory.neighbors
     losses = []
 
     def tune(keys, targets, nll):

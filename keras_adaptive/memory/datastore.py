@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_adaptive.fields import TEXT, Field, whole
 from keras_adaptive.files import alone, commit, partial, read_text, reading, write_json, writing
+from keras_adaptive.memory.index import read_index, write_index
 
 FACTS = "memory.json"
 LOCK = "lock"
@@ -26,6 +27,8 @@ FIELDS = {
     "read": TEXT,
     "shards": Field("a list of shards", lambda value: isinstance(value, list)),
 }
+INDEX = "index.faiss"
+INDEX_FIELDS = {"kind": TEXT, "crc32": whole(0, 2**32 - 1)}
 SHARD_FIELDS = {"rows": whole(1), "crc32": whole(0, 2**32 - 1)}
 IDENTITY = {"model": "model", "vocabulary": "vocabulary", "text": "text", "read": "way of reading"}
 
@@ -119,6 +122,26 @@ def read_shards(folder: str | os.PathLike, facts: dict[str, Any]) -> Iterator[tu
                 f"{_paths(folder, number)[0]} or the words beside it are damaged: remove the folder and make it again."
             )
         yield tuple(arrays)
+
+
+def write_its_index(folder: str | os.PathLike, kind: str | None) -> None:
+    """Writes an index of faiss beside the shards, or removes it if `kind` is `None`. Tuned settings are dropped."""
+    facts = {name: value for name, value in read_facts(folder).items() if name not in ("index", "settings")}
+    write_json(Path(folder, FACTS), facts)
+    if kind is None:
+        Path(folder, INDEX).unlink(missing_ok=True)
+        return
+    checksum = write_index(Path(folder, INDEX), list(read_shards(folder, facts)), kind)
+    write_json(Path(folder, FACTS), {**facts, "index": {"kind": kind, "crc32": checksum}})
+
+
+def read_its_index(folder: str | os.PathLike, facts: dict[str, Any]) -> Any:
+    """Returns the index of faiss that `write_its_index` wrote, or `None`."""
+    if (described := facts.get("index")) is None:
+        return None
+    with reading(Path(folder, FACTS), "the description of a memory", "Make the memory again."):
+        _check(described, INDEX_FIELDS)
+    return read_index(Path(folder, INDEX), described["crc32"], facts["dim"], facts["tokens"])
 
 
 def _paths(folder, number):

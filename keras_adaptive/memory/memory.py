@@ -1,3 +1,4 @@
+import functools
 import itertools
 import os
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from keras_adaptive.memory.nearest import nearest
 NEIGHBORS = 1024
 PAIRS = 2**23  # neighbors of places at a time: 64 MiB of distances and ids
 TEMPERATURES = 2.0 ** np.arange(-4, 4)  # candidates, in units of the mean distance of the neighbors
+FARTHEST = -1e300  # score of a neighbor at a distance that is not infinite
 FEWEST = 8  # neighbors that are tried, unless there are fewer
 SETTINGS = {"neighbors": whole(1, 2**20), "temperature": number(1e-30, 1e30), "share": number(0, 1)}
 
@@ -33,6 +35,7 @@ class Memory:
         neighbors: Number of neighbors, at most the number of all keys.
         temperature: Divisor of the distances, above 0.
         share: Weight of the memory, from 0 to 1.
+        index: Index of faiss with the keys of all shards in this order, for approximate neighbors. Optional.
 
     Raises:
         ValueError: If a number is out of range.
@@ -54,8 +57,10 @@ class Memory:
         neighbors: int = NEIGHBORS,
         temperature: float = 1.0,
         share: float = 0.25,
+        index: Any = None,
     ) -> None:
         self.shards = list(shards)
+        self.index = index
         dims = {np.shape(keys)[1:] for keys, _ in self.shards}
         if len(dims) != 1 or any(len(keys) != len(ids) for keys, ids in self.shards):
             raise ValueError(
@@ -145,15 +150,15 @@ class Memory:
         for name, value in (identity or {}).items():
             if facts[name] != value:
                 raise ValueError(f"{folder} is the memory of another {name}: make one for this {name}.")
-        shards = list(datastore.read_shards(folder, facts))
+        shards, index = list(datastore.read_shards(folder, facts)), datastore.read_its_index(folder, facts)
         if "settings" not in facts:
-            return cls(shards, min(NEIGHBORS, facts["tokens"]))
+            return cls(shards, min(NEIGHBORS, facts["tokens"]), index=index)
         with reading(
             Path(folder, datastore.FACTS), "the description of a memory", "Run the command that makes it again."
         ):
             if not isinstance(facts["settings"], dict) or facts["settings"].keys() != SETTINGS.keys():
                 raise ValueError(f"its settings must be {', '.join(SETTINGS)}")
-            return cls(shards, **facts["settings"])
+            return cls(shards, **facts["settings"], index=index)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -197,7 +202,8 @@ class Memory:
         found, grid = [], None
         for distances, ids, words in self._parts(keys, targets):
             if grid is None:
-                temperatures = map(float, TEMPERATURES * (distances.mean() or 1.0))
+                mean = np.mean(distances, where=np.isfinite(distances)) or 1.0
+                temperatures = list(map(float, TEMPERATURES * mean))
                 numbers = [self.neighbors >> 2 * step for step in range(12) if self.neighbors >> 2 * step >= FEWEST]
                 grid = list(itertools.product(numbers or [self.neighbors], temperatures))
             order = np.argsort(distances, axis=1)
@@ -223,7 +229,16 @@ class Memory:
         places = max(1, PAIRS // self.neighbors)
         for start in range(0, len(targets), places):
             part = slice(start, start + places)
-            yield *nearest(self.shards, keys[part], self.neighbors), targets[part]
+            if self.index is None:
+                yield *nearest(self.shards, keys[part], self.neighbors), targets[part]
+            else:
+                distances, rows = self.index.search(keys[part].astype("float32"), self.neighbors)
+                distances[rows < 0] = np.inf  # fewer were found
+                yield distances, self._words[rows], targets[part]
+
+    @functools.cached_property
+    def _words(self):
+        return np.concatenate([ids for _, ids in self.shards])
 
 
 def _log_probs(distances, ids, targets, temperature):
@@ -234,7 +249,7 @@ def _log_probs(distances, ids, targets, temperature):
 
 
 def _weights(distances, temperature):
-    """Returns the softmax of −distances/temperature (tokens, neighbors), float64."""
+    """Returns the softmax of −distances/temperature (tokens, neighbors), float64; 0 where nothing was found."""
     scores = -distances.astype("float64") / temperature
-    exps = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return exps / exps.sum(axis=1, keepdims=True)
+    exps = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), FARTHEST))
+    return exps / np.maximum(exps.sum(axis=1, keepdims=True), 1e-300)

@@ -1,6 +1,9 @@
 """The datastore of keys and words: the published numbers, exact neighbors, and folders that stop, break or differ."""
 
 import json
+import sys
+import tempfile
+from pathlib import Path
 
 import filelock
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 from keras_adaptive.data import EOS
 from keras_adaptive.layers import LSTMDecoder
 from keras_adaptive.memory import Memory, datastore, memory, nearest
+from keras_adaptive.memory.index import read_index, write_index
 from keras_adaptive.models import Ensemble, LanguageModel, transformer_lm
 from tests.support.refusals import refused
 from tests.support.tiny import VOCABULARY, language_model
@@ -255,3 +259,54 @@ def test_keys_in_segments_and_of_an_ensemble(model, text):
 def test_keys_that_float16_does_not_hold(model, text, tmp_path, monkeypatch):
     monkeypatch.setattr(type(model), "keys", lambda self, x: np.full((*x.shape, 8), 1e5))
     refused(build, tmp_path / "memory", model, text, match="finite in float16. Received: numbers up to 1e[+]05")
+
+
+@pytest.mark.once
+def test_an_index_finds_the_same_neighbors_or_close_ones():
+    """An inverted file of fewer lists than a query reads is exact, and so is a flat index; product codes are not."""
+    random = np.random.default_rng(5)
+    keys, ids = random.normal(size=(600, 8)).astype("float16"), random.integers(0, 50, 600)
+    shards, queries, targets = [(keys[:250], ids[:250]), (keys[250:], ids[250:])], keys[::20] + 0.1, ids[::20]
+    nll, losses = np.full(30, 3.0), {}
+    for kind in (None, "Flat", "IVF4,Flat", "IVF4,PQ4x4"):
+        index = made_index(shards, kind) if kind else None
+        losses[kind] = Memory(shards, neighbors=9, temperature=2.0, share=0.4, index=index).nll(queries, targets, nll)
+    for exact in ("Flat", "IVF4,Flat"):
+        np.testing.assert_allclose(losses[exact], losses[None], rtol=1e-4)
+    error = np.abs(losses["IVF4,PQ4x4"] - losses[None]).mean()
+    assert 1e-4 < error < 0.5 * np.abs(nll - losses[None]).mean()
+    few = Memory(shards, neighbors=300, temperature=2.0, share=0.4, index=made_index(shards, "IVF64,Flat"))
+    probabilities = np.exp(few.log_probs(queries, np.full((30, 50), -np.log(50))))
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-5)  # lists that hold fewer keys
+    few.tune(queries, targets, nll)
+
+
+def made_index(shards, kind):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "index")
+        return read_index(path, write_index(path, shards, kind), 8, 600)
+
+
+@pytest.mark.once
+def test_an_index_is_checked(model, text, tmp_path):
+    folder = tmp_path / "memory"
+    Memory.build(folder, model, text, BLOCK, CONTEXT, identity=IDENTITY)
+    datastore.write_its_index(folder, "Flat")
+    assert Memory.load(folder).index.ntotal == len(text)
+    whole = (folder / "index.faiss").read_bytes()
+    (folder / "index.faiss").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    refused(Memory.load, folder, match="index.faiss is not the index of a memory.*its contents have changed")
+    for kind in ("nonsense", "IVF4096,PQ4", "PQ3"):
+        match = f"faiss can make no index '{kind}' of .* keys of dimension 8: pass another"
+        refused(datastore.write_its_index, folder, kind, match=match)
+        assert Memory.load(folder).index is None
+    datastore.write_its_index(folder, "Flat")
+    datastore.write_its_index(folder, None)
+    assert Memory.load(folder).index is None and not (folder / "index.faiss").exists()
+
+
+@pytest.mark.once
+def test_an_index_needs_faiss(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ModuleNotFoundError, match=r'An index needs faiss: pip install "keras_adaptive\[faiss\]"'):
+        write_index(tmp_path / "index", [(np.ones((1, 2)), np.ones(1))], "Flat")

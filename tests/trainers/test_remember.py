@@ -56,6 +56,18 @@ def test_a_memory_of_the_training_text_is_tuned_on_valid_and_mixed_in(run_dir, m
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+def test_neighbors_may_be_found_by_an_index(run_dir, memory, tmp_path):
+    exact, folder = evaluated(run_dir, f"--memory={memory}")["loss"], tmp_path / "memory"
+    for index in ("Flat", "IVF2,PQ4x2"):
+        call(remember, f"--run_dir={run_dir}", f"--memory={folder}", "--neighbors=20", f"--index={index}")
+        assert json.loads((folder / "memory.json").read_text())["index"]["kind"] == index
+        loss = evaluated(run_dir, f"--memory={folder}")["loss"]
+        assert (loss == pytest.approx(exact, rel=1e-5)) is (index == "Flat")
+    call(remember, f"--run_dir={run_dir}", f"--memory={folder}", "--neighbors=20")
+    assert not (folder / "index.faiss").exists()
+    assert evaluated(run_dir, f"--memory={folder}")["loss"] == pytest.approx(exact, rel=1e-5)
+
+
 def test_a_memory_of_the_text_that_is_read_is_refused_and_so_is_one_that_is_not_tuned(run_dir, tmp_path):
     own = "A memory must have another text than the one it is tuned or evaluated on"
     refused(remember, f"--run_dir={run_dir}", f"--memory={tmp_path}/new", "--split=valid", match=own)
