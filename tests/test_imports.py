@@ -18,7 +18,7 @@ PACKAGE = ROOT / "keras_adaptive"
 GROUND = {"fields", "files", "special_words"}
 FOR_ALL = {"typing"}
 LEAVES = {"data", "metrics", "optimizers", "callbacks"}
-TOP = {"export", "distribution", "evaluation", "memory"}
+TOP = {"export", "distribution", "memory"}
 PUBLISHED = {"fairseq", "transfo_xl"}
 FLOORS = {"backend", "ops"}
 MAY_IMPORT = {
@@ -32,6 +32,7 @@ MAY_IMPORT = {
     **{name: FLOORS | GROUND for name in LEAVES},
     "callbacks": {"metrics", "optimizers"} | FLOORS | GROUND,
     **{name: {"layers", "models"} | FLOORS | GROUND | LEAVES for name in TOP},
+    "evaluation": {"layers", "models", "memory"} | FLOORS | GROUND | LEAVES,
     "checkpoints": GROUND,
     **{name: {"layers", "models", "checkpoints"} | FLOORS | GROUND | LEAVES for name in PUBLISHED},
     "text": {"layers", "models", "evaluation", "export"} | FLOORS | GROUND | LEAVES,
