@@ -51,8 +51,7 @@ def adapting(model: LanguageModel, learning_rate: float, streams: int | None = N
         ValueError: If the rate is not above 0.
 
     Reference:
-        Mikolov et al., Recurrent Neural Network Based Language Model, Interspeech 2010; Krause et al., Dynamic
-        Evaluation of Neural Sequence Models, ICML 2018, section 4.
+        Krause et al., Dynamic Evaluation of Neural Sequence Models, ICML 2018, section 4.
 
     Example:
 
