@@ -18,6 +18,7 @@ MAY_ASK_FOR_THE_BACKEND = {  # outside of backend/ and ops/: why
 }
 # Outputs whose bases have arguments that they set themselves, or that every output has: `loss`, `input_dropout`.
 INHERIT = {"AdaptiveSoftmax", "CharCNNSoftmax", "CharLSTMSoftmax", "LinearCrossEntropy", "SampledSoftmax"}
+INHERIT |= {"TextBatches"}  # a data set of batches, which it makes itself
 # Functions that pass `name` and `dtype` to a layer.
 PASS_ON = {"shortformer", "transformer", "transformer_xl", "hybrid_transformer"}
 STARTS_PROCESSES = {"subprocess.run", "subprocess.Popen", "programs.run", "ask"}

@@ -2,6 +2,7 @@
 
 from keras_adaptive.data.batches.block_batches import BlockBatches as BlockBatches
 from keras_adaptive.data.batches.context_windows import ContextWindows as ContextWindows
+from keras_adaptive.data.batches.item_batches import ItemBatches as ItemBatches
 from keras_adaptive.data.batches.sentence_batches import SentenceBatches as SentenceBatches
 from keras_adaptive.data.batches.staged_batches import StagedBatches as StagedBatches
 from keras_adaptive.data.batches.stream_batches import StreamBatches as StreamBatches
@@ -20,6 +21,8 @@ from keras_adaptive.data.corpus import Corpus as Corpus
 from keras_adaptive.data.corpus import load_corpus as load_corpus
 from keras_adaptive.data.cutoffs import best_cutoffs as best_cutoffs
 from keras_adaptive.data.cutoffs import cost_of_cutoffs as cost_of_cutoffs
+from keras_adaptive.data.items.item_sequences import ItemSequences as ItemSequences
+from keras_adaptive.data.items.item_sequences import item_sequences as item_sequences
 from keras_adaptive.data.metadata import SPLITS as SPLITS
 from keras_adaptive.data.metadata import read_metadata as read_metadata
 from keras_adaptive.data.passages import draw_passages as draw_passages

@@ -1,12 +1,12 @@
 from collections.abc import Iterable
 
-import keras
 import numpy as np
 
 from keras_adaptive.data import BlockBatches, TextCodec
+from keras_adaptive.data.batches.batch_dataset import BatchDataset
 
 
-class TextBatches(keras.utils.PyDataset):
+class TextBatches(BatchDataset):
     """Batches of lines of text for `fit`, equal to those of `BlockBatches` on the ids of the text.
 
     The constructor tokenizes the text; its ids take four bytes per token in memory. For a larger text, `prepare` writes
@@ -19,7 +19,8 @@ class TextBatches(keras.utils.PyDataset):
         batch_size: Number of blocks of a batch.
         seed: Integer that determines the order of the blocks, together with the epoch.
         shuffle: Whether the blocks are shuffled. False keeps the order of the text, for validation.
-        **kwargs: Arguments of `keras.utils.PyDataset`.
+        **kwargs: `start`, the number of updates that an earlier training has made, by default 0, and arguments of
+            `keras.utils.PyDataset`.
 
     Raises:
         ValueError: If the text has fewer tokens than a block.
@@ -44,23 +45,6 @@ class TextBatches(keras.utils.PyDataset):
         shuffle: bool = True,
         **kwargs,
     ) -> None:
-        super().__init__(**kwargs)
         ids = [codec.encode([*codec.tokenize(line.removesuffix("\n")), "</s>"]) for line in lines]
         tokens = np.concatenate([np.zeros(0, np.int32), *ids])
-        self.batches = BlockBatches(tokens, length, batch_size, seed=seed, shuffle=shuffle)
-        self._begun = 0
-
-    @property
-    def epoch(self) -> int:
-        """Number of the current epoch of `fit`, counted from 0."""
-        return max(self._begun - 1, 0)
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns `(inputs, targets, weights)` of a batch of the current epoch, each (batch_size, length)."""
-        return self.batches.batch(self.epoch * len(self) + index)
-
-    def on_epoch_begin(self) -> None:
-        self._begun += 1
+        super().__init__(BlockBatches(tokens, length, batch_size, seed=seed, shuffle=shuffle), **kwargs)

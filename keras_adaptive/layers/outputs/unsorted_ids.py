@@ -51,7 +51,8 @@ def warn_if_unsorted(
         warnings.warn(
             "The ids seem not to be in descending order of their counts, on which `cutoffs` or log-uniform noise rely: "
             f"the mean id of the first targets is {means[0]:,.0f}, and would be {means[1]:,.0f}. Map them by "
-            "`vocabulary = keras_adaptive.data.Vocabulary.from_counts(counts)` and `vocabulary.encode(ids)`.",
+            "`vocabulary = keras_adaptive.data.Vocabulary.from_counts(counts)` and `vocabulary.encode(ids)`; for a "
+            "table of clicks, `keras_adaptive.data.item_sequences(table)` does both.",
             stacklevel=3,
         )
     return x

@@ -1,0 +1,1 @@
+"""Sequences of items that users clicked, from a table of clicks."""

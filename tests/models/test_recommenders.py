@@ -1,0 +1,69 @@
+"""Recommenders on sequences of clicks: decoders and recurrent models train, resume and are evaluated on one form."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_adaptive.data import item_sequences
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
+from keras_adaptive.models import WordModel
+from tests.support.backends import numpy
+from tests.support.tiny import compiled, language_model
+from tests.support.weights import randomize
+
+LENGTH, ITEMS = 6, 60
+
+
+def log(users=24, clicks=8):
+    """Returns a table in which every user goes from an item to the next one."""
+    first = np.random.default_rng(0).integers(0, ITEMS, (users, 1))
+    items = (first + np.arange(clicks)) % ITEMS
+    return {"user": np.repeat(np.arange(users), clicks), "item": items.ravel(), "time": np.arange(items.size)}
+
+
+SEQUENCES = item_sequences(log())
+SIZE = len(SEQUENCES.vocabulary)
+
+
+def recurrent():
+    ids = keras.Input((None,), dtype="int32")
+    embedding = AdaptiveEmbedding(SIZE, 8, (20,), factor=2)
+    hidden = keras.layers.GRU(8, return_sequences=True)(embedding(ids))
+    return randomize(WordModel(ids, hidden, word_output=AdaptiveSoftmax(SIZE, (20,), tied_to=embedding)))
+
+
+def decoder():
+    return language_model(SIZE, cutoffs=(20,))
+
+
+@pytest.mark.parametrize("make", [recurrent, decoder])
+def test_models_train_resume_and_are_evaluated(make):
+    model, parts = compiled(make()), compiled(make())
+    model.fit(SEQUENCES.batches(LENGTH, 8, seed=1), epochs=2, shuffle=False, verbose=0)
+    for start in (0, 3):
+        parts.fit(SEQUENCES.batches(LENGTH, 8, seed=1, start=start), shuffle=False, verbose=0)
+    for whole, resumed in zip(model.weights, parts.weights, strict=True):
+        np.testing.assert_array_equal(numpy(whole.value), numpy(resumed.value))
+    tokens, targets, weights = SEQUENCES.histories("test", LENGTH)
+    loss, perplexity = model.evaluate(tokens, targets, sample_weight=weights, verbose=0)
+    assert perplexity == pytest.approx(np.exp(loss), rel=1e-5)
+    hidden = numpy(model(tokens))[weights > 0]
+    alone = [numpy(model(row[None, : int(mask.argmax()) + 1]))[0, -1] for row, mask in zip(tokens, weights)]
+    np.testing.assert_allclose(hidden, alone, atol=1e-5)  # padding on the right changes nothing before it
+    nll = numpy(model.word_output.nll(hidden, targets[weights > 0]))
+    assert loss == pytest.approx(nll.mean(), rel=1e-4)
+
+
+def test_unsorted_items_are_noticed():
+    """Ids that are numbered by hand in the order of the table."""
+    clicks = np.random.default_rng(0).zipf(1.3, 4_000) % 200
+    table = {"user": np.repeat(np.arange(400), 10), "item": 199 - clicks, "time": np.arange(4_000)}
+    ids = keras.Input((None,), dtype="int32")
+    embedding = AdaptiveEmbedding(300, 8, (20,), factor=2)
+    softmax = AdaptiveSoftmax(300, (20,), tied_to=embedding)
+    model = compiled(WordModel(ids, embedding(ids), word_output=softmax))
+    rows = np.asarray(table["item"], "int32").reshape(400, 10)
+    with pytest.warns(UserWarning, match="descending order of their counts.*data.item_sequences"):
+        model.fit(rows[:, :-1], rows[:, 1:], batch_size=400, verbose=0)
+    del model.order_is_checked
+    model.fit(item_sequences(table).batches(9, 400, seed=1), shuffle=False, verbose=0)  # a warning would be an error
