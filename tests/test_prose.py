@@ -14,7 +14,7 @@ SECTIONS = ["Args", "Attributes", "Call arguments", "Input shape", "Output shape
 SECTIONS += ["Returns", "Yields", "Raises", "Reference", "Example"]
 HEADING = re.compile(r"^([A-Z][a-z]+(?: [a-z]+)?):$", re.MULTILINE)
 YEAR = re.compile(r"\b(?:19|20)\d\d\b")
-CITATION = re.compile(r", (?:[A-Z]{3,} )*(?:19|20)\d\d\b")  # Authors, Title, VENUE YEAR
+CITATION = re.compile(r", (?:[A-Z]{3,} |RecSys )*(?:19|20)\d\d\b")  # Authors, Title, VENUE YEAR
 NO_CITATION = re.compile(r"[A-Z]\w+ & [A-Z]|\w \((?:19|20)\d\d\)")  # A & B (YEAR)
 ERROR = re.compile(r"(?:.*\. )?Received: .+\.|.*Received:", re.DOTALL)  # TensorFlow's assertions append the value
 NAMELESS = re.compile(r"(?:`\S+`(?: and `\S+`)?|--\S+) must .*Received: '?\{\}(?!=)")

@@ -7,4 +7,5 @@ from keras_adaptive.ops.recurrence import forget_mult as forget_mult
 from keras_adaptive.ops.recurrence import lstm as lstm
 from keras_adaptive.ops.sampled_losses import SampledValues as SampledValues
 from keras_adaptive.ops.sampled_losses import noise_contrastive_loss as noise_contrastive_loss
+from keras_adaptive.ops.sampled_losses import sampled_binary_cross_entropy as sampled_binary_cross_entropy
 from keras_adaptive.ops.sampled_losses import sampled_cross_entropy as sampled_cross_entropy

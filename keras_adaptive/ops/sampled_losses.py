@@ -1,6 +1,6 @@
 """Training losses that compare a target with a few noise words instead of the whole vocabulary."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -43,6 +43,7 @@ def sampled_cross_entropy(
     weights: Tensor,
     sampled_values: SampledValues | tuple[Tensor, Tensor, Tensor],
     bias: Tensor | None = None,
+    loss: Any = None,
 ) -> Tensor:
     """Computes the weighted sum of the cross-entropies of a softmax over each target and the noise words.
 
@@ -61,6 +62,7 @@ def sampled_cross_entropy(
         weights: Float tensor (rows,). They are constants: no gradient flows to them.
         sampled_values: A `SampledValues`, or a tuple `(ids, target_counts, counts)` as a sampler of TensorFlow returns.
         bias: Float tensor (samples + rows,), in the order of `vectors`. Optional.
+        loss: What the logits of a row are worth, as in `linear_cross_entropy`. By default the cross-entropy.
 
     Returns:
         A float32 scalar, in nats.
@@ -89,7 +91,9 @@ def sampled_cross_entropy(
     count = table.shape[0]
     places = ops.where(active, count, -1)  # the target is the column after the noise words
     excluded = _columns_of(targets, sampled)
-    return linear_cross_entropy(x, table, places, weights, target_logits[:, None], bias=noise_bias, excluded=excluded)
+    return linear_cross_entropy(
+        x, table, places, weights, target_logits[:, None], bias=noise_bias, excluded=excluded, loss=loss
+    )
 
 
 def noise_contrastive_loss(
@@ -135,6 +139,54 @@ def noise_contrastive_loss(
     weights = ops.where(active, ops.stop_gradient(ops.cast(weights, "float32")), 0.0)
     target_losses = ops.sum(weights * ops.softplus(-target_logits))
     return target_losses + _softplus_sum(ops.convert_to_tensor(x), table, noise_bias, weights)
+
+
+def sampled_binary_cross_entropy(
+    x: Tensor,
+    vectors: Tensor,
+    targets: Tensor,
+    weights: Tensor,
+    sampled_values: SampledValues | tuple[Tensor, Tensor, Tensor],
+    bias: Tensor | None = None,
+    target_weight: float = 1.0,
+) -> Tensor:
+    """Computes the weighted sum of binary cross-entropies: each target is positive, the noise words are negative.
+
+    With the corrected logits s of `sampled_cross_entropy`, a row has the loss
+
+        target_weight · softplus(−s[target]) + Σ softplus(s[w]) over the noise words w other than the target.
+
+    Expected counts of 1 leave the logits uncorrected.
+
+    Args:
+        x, vectors, targets, weights, sampled_values, bias: As in `sampled_cross_entropy`.
+        target_weight: Factor of the loss of the targets.
+
+    Returns:
+        A float32 scalar.
+
+    Raises:
+        ValueError: As in `sampled_cross_entropy`.
+
+    Reference:
+        Kang and McAuley, Self-Attentive Sequential Recommendation, ICDM 2018, section III.E.
+
+    Example:
+
+    >>> table = np.random.normal(size=(100, 8)).astype("float32")
+    >>> targets, noise = np.array([4, 99]), np.array([7, 4, 12])
+    >>> uncorrected = SampledValues(noise, target_counts=np.ones(2, "float32"), counts=np.ones(3, "float32"))
+    >>> x, vectors = np.zeros((2, 8), "float32"), table[np.concatenate([noise, targets])]
+    >>> loss = sampled_binary_cross_entropy(x, vectors, targets, np.ones(2), uncorrected)
+    >>> round(float(loss), 3)  # 7 · log(2), since the first row leaves out one of the three words
+    4.852
+    """
+    sampled = SampledValues(*sampled_values)
+    table, noise_bias, target_logits, active = _logits(x, vectors, targets, weights, sampled, bias)
+    weights = ops.where(active, ops.stop_gradient(ops.cast(weights, "float32")), 0.0)
+    target_losses = target_weight * ops.sum(weights * ops.softplus(-target_logits))
+    excluded = _columns_of(targets, sampled)
+    return target_losses + _softplus_sum(ops.convert_to_tensor(x), table, noise_bias, weights, excluded)
 
 
 def _logits(x, vectors, targets, weights, sampled, bias):
@@ -214,20 +266,25 @@ def _columns_of(targets, sampled):
     return ops.where(ops.take(ids, place) == targets, ops.cast(ops.take(order, place), "int32"), -1)
 
 
-def _softplus_sum(x, table, bias, weights):
+def _softplus_sum(x, table, bias, weights, excluded=None):
     """Computes Σ weight · softplus(x·tableᵀ + bias) over rows and columns, with its gradients in the same pass.
 
-    The weights (rows,) are constants. A row of weight 0 costs nothing.
+    The weights (rows,) are constants. A row of weight 0 costs nothing. `excluded` (rows,) has a column that each row
+    leaves out, or −1.
     """
     dtypes = [keras.backend.standardize_dtype(tensor.dtype) for tensor in (x, table, bias)]
+    columns = ops.arange(table.shape[0], dtype="int32")
+    constants = [weights] if excluded is None else [weights, excluded]
 
-    def forward(x, table, bias, weights):
+    def forward(x, table, bias, weights, *excluded):
         narrow, wide = ops.cast(table, dtypes[0]), ops.cast(table, gradient_dtype(dtypes[0]))
 
         def body(inputs, live, carry):
-            x, weight = inputs
+            x, weight, *own = inputs
             weight = ops.where(live, weight, 0.0)
             logits = ops.cast(ops.matmul(x, ops.transpose(narrow)), "float32") + bias
+            if own:
+                logits = ops.where(columns == own[0][:, None], -EXCLUDED, logits)
             losses = weight * ops.sum(ops.softplus(logits), axis=-1)
             d_logits = weight[:, None] * ops.sigmoid(logits)
             of_bias = carry[1] + ops.sum(d_logits, axis=0)
@@ -238,10 +295,11 @@ def _softplus_sum(x, table, bias, weights):
         outputs = [ops.zeros(ops.shape(tensor), "float32") for tensor in (weights, x)]
         carry = [ops.zeros(ops.shape(tensor), "float32") for tensor in (table, bias)]
         chunk_rows = default_chunk_rows(x.shape[0], *table.shape)
-        (losses, of_x), sums = over_active_rows(body, weights != 0, (x, weights), outputs, carry, chunk_rows)
+        (losses, of_x), sums = over_active_rows(body, weights != 0, (x, weights, *excluded), outputs, carry, chunk_rows)
         return ops.sum(losses), (of_x, *sums)
 
     def backward(gradients, upstream):
-        return [*(ops.cast(upstream * gradient, dtype) for gradient, dtype in zip(gradients, dtypes)), None]
+        of_floats = (ops.cast(upstream * gradient, dtype) for gradient, dtype in zip(gradients, dtypes))
+        return [*of_floats, *[None] * len(constants)]
 
-    return custom_vjp(forward, backward)(x, table, bias, weights)
+    return custom_vjp(forward, backward)(x, table, bias, *constants)

@@ -6,7 +6,7 @@ word is among the noise. All shapes are static, because `number_of_candidates` f
 of a draw does not depend on the vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -15,6 +15,8 @@ from keras import ops
 
 from keras_adaptive.backend.compiled import constant
 from keras_adaptive.backend.first_of_runs import first_of_runs
+from keras_adaptive.backend.replicas import gather_over_replicas
+from keras_adaptive.ops.sampled_losses import LAST, SampledValues
 from keras_adaptive.typing import Tensor
 
 PIECES = 1024  # number of pieces of a log-uniform distribution, a power of two
@@ -39,6 +41,45 @@ class Noise(NamedTuple):
     def expected_counts(self, probabilities: Tensor) -> Tensor:
         """Returns the probability that a word is among the noise, given its probability per draw: (…) float32."""
         return -ops.expm1(ops.multiply(self.tries, ops.log1p(-ops.convert_to_tensor(probabilities))))
+
+    def sampled_values(self, targets: Tensor, probabilities: Callable[[Tensor], Tensor]) -> SampledValues:
+        """Returns the noise as losses take it.
+
+        Args:
+            targets: (rows,) int32, −1 for rows that do not count.
+            probabilities: Function from ids (…) to their probabilities per draw.
+        """
+        samples = self.ids.shape[0]
+        known = ops.where(targets >= 0, targets, self.ids[0])
+        counts = self.expected_counts(probabilities(ops.concatenate([self.ids, known])))
+        return SampledValues(self.ids, counts[samples:], ops.where(self.found, counts[:samples], 0.0))
+
+
+class Uniform:
+    """Uniform noise: p(id) = 1 / vocabulary_size.
+
+    A float32 number has 2²³ or 2²⁴ values, so that it would draw some of a million ids half as often again as others.
+    The sum of two numbers modulo the size of the vocabulary is uniform to a much smaller error.
+
+    Args:
+        vocabulary_size: Number of words.
+    """
+
+    def __init__(self, vocabulary_size: int) -> None:
+        self.vocabulary_size = vocabulary_size
+
+    def probabilities(self, ids: Tensor) -> Tensor:
+        """Returns the probability of drawing each id: (…) int to (…) float32."""
+        return ops.full(ops.shape(ids), 1.0 / self.vocabulary_size, "float32")
+
+    def all_probabilities(self) -> np.ndarray:
+        """Returns the probabilities of all words per draw: float64 (vocabulary_size,)."""
+        return np.full(self.vocabulary_size, 1.0 / self.vocabulary_size)
+
+    def candidates(self, uniform: Tensor) -> Tensor:
+        """Maps numbers (2, candidates) in [0, 1) to ids (candidates,) int32."""
+        first, second = ops.cast(uniform[0] * self.vocabulary_size, "int32"), uniform[1] * self.vocabulary_size
+        return (first + ops.cast(second, "int32")) % self.vocabulary_size
 
 
 class LogUniform:
@@ -108,6 +149,67 @@ class Unigram:
         return ops.where(uniform[1] < ops.take(self._shares, cell), cell, ops.take(self._aliases, cell))
 
 
+class DrawnNoise:
+    """Noise words drawn from a distribution, which depend on the seed only.
+
+    Args:
+        distribution: A `LogUniform`, `Uniform` or `Unigram`.
+        num_samples: Number of noise words.
+    """
+
+    def __init__(self, distribution: LogUniform | Uniform | Unigram, num_samples: int) -> None:
+        self.distribution = distribution
+        self.num_samples = num_samples
+        self.candidates = number_of_candidates(distribution, num_samples)
+
+    def draw(self, targets: Tensor, weights: Tensor, seed: Any) -> SampledValues:
+        """Returns the noise of an update.
+
+        Args:
+            targets: (rows,) int32, −1 for rows that do not count.
+            weights: (rows,) float32, which noise from a distribution ignores.
+            seed: A `keras.random.SeedGenerator`, or an integer.
+        """
+        noise = draw_noise(self.distribution, self.num_samples, self.candidates, seed)
+        return noise.sampled_values(targets, self.distribution.probabilities)
+
+
+class InBatchNoise:
+    """The first different targets of a batch, of all replicas together, as noise words.
+
+    Targets of a batch are draws from the unigram distribution. The expected count of a word is the probability that one
+    of the targets is the word. Without a distribution, its probability per draw is its share in the batch.
+
+    Args:
+        num_samples: Maximum number of noise words.
+        distribution: The `Unigram` distribution of the targets. Optional.
+    """
+
+    def __init__(self, num_samples: int, distribution: Unigram | None = None) -> None:
+        self.num_samples = num_samples
+        self.distribution = distribution
+
+    def draw(self, targets: Tensor, weights: Tensor, seed: Any) -> SampledValues:
+        """Returns the noise of an update, as `DrawnNoise` does; rows of weight 0 do not count either."""
+        ids = gather_over_replicas(ops.where(weights != 0, targets, -1))
+        known = ids >= 0
+        total = ops.sum(ops.cast(known, "int32"))
+        order = ops.argsort(ops.cast(~known, "int32"))  # stable: targets that count come first
+        in_order = ops.take(ids, order)
+        candidates = ops.maximum(ops.where(in_order >= 0, in_order, in_order[0]), 0)
+        noise = first_different(candidates, min(self.num_samples, ids.shape[0] or self.num_samples))
+        noise = noise._replace(tries=ops.minimum(noise.tries, ops.cast(total, "float32")))
+        if self.distribution is not None:
+            return noise.sampled_values(targets, self.distribution.probabilities)
+        ordered = ops.sort(ops.where(known, ids, LAST))
+
+        def shares(ids):
+            last, first = (ops.searchsorted(ordered, ids, side=side) for side in ("right", "left"))
+            return ops.cast(last - first, "float32") / ops.cast(ops.maximum(total, 1), "float32")
+
+        return noise.sampled_values(targets, shares)
+
+
 def alias_table(probabilities):
     """Divides the probabilities (n,) of n words among n cells of equal size, each for at most two words.
 
@@ -161,11 +263,11 @@ def draw_noise(distribution, num_samples, candidates, seed):
 
 def first_different(candidates, num_samples):
     """Returns the `Noise` of the first `num_samples` different ids among `candidates`, int32 (candidates,)."""
-    count = candidates.shape[0]
+    count = ops.shape(candidates)[0]
     order = ops.argsort(candidates)  # stable
     in_order = ops.take(candidates, order)
     first = first_of_runs(in_order)
-    new = ops.scatter_update(ops.zeros(count, "int32"), order[:, None], ops.cast(first, "int32"))
+    new = ops.scatter_update(ops.zeros_like(candidates), order[:, None], ops.cast(first, "int32"))
     different = ops.cumsum(new)  # the number of different words up to each try
     tries = ops.minimum(ops.sum(ops.cast(different < num_samples, "int32")) + 1, count)
     kept = first & (order < tries)

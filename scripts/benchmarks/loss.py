@@ -289,12 +289,9 @@ def noise_of(softmax, targets):
     """Returns the noise of the next update in the form of TensorFlow's `sampled_values`."""
     import keras
 
-    from keras_adaptive.ops.sampling import draw_noise
-
     seed = keras.random.SeedGenerator(SEED)  # as the layer's, which it leaves as it is
-    noise = draw_noise(softmax._distribution, FLAGS.num_samples, softmax._candidates, seed)
-    counts = [noise.expected_counts(softmax._distribution.probabilities(ids)) for ids in (targets, noise.ids)]
-    ids, of_targets, of_noise = (keras.ops.convert_to_numpy(array) for array in (noise.ids, *counts))
+    sampled = softmax.noise.draw(keras.ops.convert_to_tensor(targets), None, seed)
+    ids, of_targets, of_noise = map(keras.ops.convert_to_numpy, sampled)
     return ids.astype("int64"), of_targets[:, None], of_noise
 
 

@@ -7,6 +7,7 @@ from keras import ops
 from keras_adaptive.ops.sampling import (
     LogUniform,
     Noise,
+    Uniform,
     Unigram,
     alias_table,
     draw_noise,
@@ -95,6 +96,24 @@ def test_the_first_different_candidates_are_the_noise(number, ids, found, tries)
 
 
 WORDS, SAMPLES = 600, 200
+
+
+@pytest.mark.parametrize("vocabulary_size", [2, 3, 40])
+def test_uniform_candidates(vocabulary_size):
+    distribution = Uniform(vocabulary_size)
+    expected = np.full(vocabulary_size, 1 / vocabulary_size)
+    np.testing.assert_allclose(numpy(distribution.probabilities(np.arange(vocabulary_size))), expected, rtol=1e-6)
+    np.testing.assert_allclose(distribution.all_probabilities(), expected)
+    check_draws(candidates(distribution, uniform(40_000)), expected)
+
+
+def test_all_of_three_million_words_are_drawn_alike():
+    """One number of 23 bits would draw some words twice and others three times as often."""
+    size = 3_000_000
+    first = np.repeat(np.arange(2**23 - 4_000, 2**23), 10) / 2**23
+    second = np.random.default_rng(1).integers(0, 2**23, len(first)) / 2**23
+    ids = candidates(Uniform(size), np.stack([first, second]).astype("float32"))
+    assert ids.min() >= 0 and ids.max() < size and len(np.unique(ids)) > 0.98 * len(ids)
 
 
 @pytest.mark.parametrize("make", [lambda: LogUniform(WORDS), lambda: Unigram(10_000 // np.arange(1, WORDS + 1))])

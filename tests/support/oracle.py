@@ -231,6 +231,26 @@ def noise_contrastive_loss(x, table, bias, targets, weights, sampled):
     return np.sum(np.where(targets >= 0, weights, 0.0) * losses)
 
 
+def sampled_binary_cross_entropy(x, table, bias, targets, weights, sampled, target_weight=1.0):
+    """Σ weight · (target_weight · log(1 + exp(−s[target])) + Σ log(1 + exp(s[noise]))) over noise but the target."""
+    own, noise = _sampled_logits(x, table, bias, targets, sampled)
+    others = np.asarray(sampled[0])[None] != np.asarray(targets)[:, None]
+    losses = target_weight * _softplus(-own) + np.sum(others * _softplus(noise), axis=1)
+    return np.sum(np.where(targets >= 0, weights, 0.0) * losses)
+
+
+def corrected_log_q(x, table, bias, targets, weights, sampled):
+    """Σ weight · (1 − P) · (log Σ exp(s − log count) over noise but the target, minus s[target]); 1 − P is constant."""
+    uncorrected = sampled[0], np.ones(len(targets)), sampled[2]
+    own, noise = _sampled_logits(x, table, bias, targets, uncorrected)
+    total = 0.0
+    for row in np.flatnonzero(targets >= 0):
+        others = np.sum(np.exp(noise[row, sampled[0] != targets[row]]))
+        probability = np.exp(own[row].real) / (np.exp(own[row].real) + others.real)
+        total = total + weights[row] * (1 - probability) * (np.log(others) - own[row])
+    return total
+
+
 def _softplus(x):
     positive = np.where(x.real > 0, x, 0.0)
     return positive + np.log1p(np.exp(np.where(x.real > 0, -x, x)))

@@ -8,7 +8,7 @@ from keras_adaptive.backend.sparse.gradients import take_rows
 from keras_adaptive.layers.inputs.char_cnn import FILTERS, LOOKUP_ROWS, CharCNN
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax
 from keras_adaptive.layers.outputs.banded_softmax import Band, BandedSoftmax
-from keras_adaptive.layers.outputs.sampled_softmax import SAMPLING, sampled_loss, sampling_config
+from keras_adaptive.layers.outputs.sampled_softmax import SAMPLING, sampled_loss
 from keras_adaptive.layers.outputs.softmax import Softmax
 from keras_adaptive.losses.sampled import ImportanceSampling, SampledLoss
 from keras_adaptive.ops.active_rows import over_active_rows
@@ -176,10 +176,11 @@ class CharCNNSoftmax(Softmax):
     def get_config(self) -> dict[str, Any]:
         own = {"words": self.words, "input_dropout": self.input_dropout, "correction_dim": self.correction_dim}
         cnn_config = {name: getattr(self.char_cnn, name) for name in CNN_ARGUMENTS}
-        config = {name: value for name, value in super().get_config().items() if name != "loss"}
-        return {**config, **own, **cnn_config, **sampling_config(self.loss)}
+        return {**super().get_config(), **own, **cnn_config}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         own = {name: value for name, value in config.items() if name not in SAMPLING}
-        return cls(**own, num_samples=sampled_loss(*(config[name] for name in SAMPLING)))
+        if isinstance(config["loss"], str):  # in files of earlier versions
+            return cls(**own, num_samples=sampled_loss(*(config[name] for name in SAMPLING)))
+        return cls(**own, num_samples=keras.saving.deserialize_keras_object(config["loss"]))

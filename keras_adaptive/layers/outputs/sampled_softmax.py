@@ -17,9 +17,10 @@ class SampledSoftmax(AdaptiveSoftmax):
     """Sampled softmax, trained on a few noise words at a cost that does not grow with the vocabulary.
 
     This is an `AdaptiveSoftmax` without tails, with `losses.ImportanceSampling` or `losses.NCE` as its loss, and with
-    biases by default. Training compares every target with the same `num_samples` noise words of an update. The methods
-    `nll`, `log_probs`, `score`, `top_k` and `sample` are exact, as in a plain softmax. The training loss is not the
-    cross-entropy over the vocabulary: compare models by their validation perplexity.
+    biases by default. That layer takes other losses, and other noise. Training compares every target with the same
+    `num_samples` noise words of an update. The methods `nll`, `log_probs`, `score`, `top_k` and `sample` are exact, as
+    in a plain softmax. The training loss is not the cross-entropy over the vocabulary: compare models by their
+    validation perplexity.
 
     Biases start from 0 with importance sampling, and from the log-probabilities of the noise with `"nce"`. The other
     weights start as in `AdaptiveSoftmax`.
@@ -83,7 +84,8 @@ class SampledSoftmax(AdaptiveSoftmax):
 
     def get_config(self) -> dict[str, Any]:
         config = {name: value for name, value in super().get_config().items() if name not in OF_BANDS}
-        return {**config, **sampling_config(self.loss)}
+        of_noise = {name: value for name, value in self.loss.get_config().items() if name in SAMPLING}
+        return {**config, **of_noise, "loss": next(name for name, kind in LOSSES.items() if type(self.loss) is kind)}
 
 
 def sampled_loss(name, num_samples, counts, seed):
@@ -91,8 +93,3 @@ def sampled_loss(name, num_samples, counts, seed):
     if name not in LOSSES:
         raise ValueError(f"`loss` must be one of {', '.join(LOSSES)}. Received: loss={name!r}.")
     return LOSSES[name](num_samples, counts=counts, seed=seed)
-
-
-def sampling_config(loss):
-    """Returns the arguments of `sampled_loss`."""
-    return {"loss": next(name for name, kind in LOSSES.items() if type(loss) is kind), **loss.get_config()}

@@ -8,11 +8,10 @@ from keras_adaptive.layers.outputs.banded_softmax import BandedSoftmax
 from keras_adaptive.layers.outputs.defaults import TrainingSums, alternatives_in_chunks
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout
-from keras_adaptive.layers.regularization.seeds import SharedSeedGenerator
+from keras_adaptive.layers.regularization.seeds import SharedSeedGenerator, current_micro_batch
 from keras_adaptive.losses.row_loss import RowLoss
 from keras_adaptive.losses.sampled import SampledLoss
 from keras_adaptive.ops.logit_chunks import Wanted
-from keras_adaptive.ops.sampling import draw_noise, number_of_candidates
 from keras_adaptive.typing import Tensor
 
 
@@ -28,6 +27,9 @@ class Softmax(Output):
         input_dropout: Dropout rate on the hidden states, in training.
         tail_dropout: Dropout rate on the projected hidden states of tails, in training.
         loss: A `losses.RowLoss`, or, for a softmax without tails, a `losses.SampledLoss`.
+
+    Attributes:
+        noise: The source of noise words of a built layer whose loss is a `losses.NoiseLoss`.
 
     Example:
 
@@ -80,14 +82,15 @@ class Softmax(Output):
 
     def _build_noise(self):
         if self.num_samples:
-            self._distribution = self.loss.distribution(self.vocabulary_size)
-            self._candidates = number_of_candidates(self._distribution, self.num_samples)
+            self.noise = self.loss.source(self.vocabulary_size)
 
     def _noise_initializer(self):
         """Returns the initializer of biases: zeros, or the log-probabilities of the noise."""
         if not self.num_samples or not self.loss.starts_from_noise:
             return "zeros"
-        return lambda shape, dtype=None: ops.log(self._distribution.probabilities(ops.arange(shape[0], dtype="int32")))
+        return lambda shape, dtype=None: ops.log(
+            self.noise.distribution.probabilities(ops.arange(shape[0], dtype="int32"))
+        )
 
     def training_loss(
         self, hidden: Tensor, targets: Tensor, weights: Tensor | None = None, training: bool | None = True
@@ -117,8 +120,12 @@ class Softmax(Output):
 
     def _sampled_total(self, x, targets, weights):
         x, targets = self._drop_input(x, training=True), ops.where(targets < self.vocabulary_size, targets, -1)
-        drawn = draw_noise(self._distribution, self.num_samples, self._candidates, self.seed_generator)
-        return self.loss.total(x, targets, weights, self.vectors, self._distribution.probabilities, drawn)
+        if self.loss.needs_whole_batch and current_micro_batch() > 0:
+            raise ValueError(
+                f"This `{type(self.loss).__name__}` compares the rows of an update with one another: train with "
+                "micro_batches=1, or choose noise from a distribution. Received: several micro-batches."
+            )
+        return self.loss.total(x, targets, weights, self)
 
     def compute_total_nll(self, x: Tensor, targets: Tensor, weights: Tensor, training: bool | None) -> Tensor:
         softmax = self.softmax()

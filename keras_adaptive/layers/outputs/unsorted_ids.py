@@ -85,7 +85,7 @@ def _needs_order(model, output):
     layers = [output, *(layer for layer in model._flatten_layers() if isinstance(layer, Input))]
     if any(layer.vocabulary_size == output.vocabulary_size and len(layer.boundaries) > 2 for layer in layers):
         return True
-    return output.num_samples > 0 and getattr(output.loss, "counts", None) is None
+    return output.num_samples > 0 and getattr(output.loss, "noise", "log_uniform") == "log_uniform"
 
 
 def _some_rows(y, sample_weight):

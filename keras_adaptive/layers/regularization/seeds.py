@@ -30,13 +30,18 @@ class SharedSeedGenerator(keras.random.SeedGenerator):
     """
 
     def next(self, ordered=True):
-        if _MICRO_BATCH.get() > 0:  # returns to the state before the first micro-batch
+        if current_micro_batch() > 0:  # returns to the state before the first micro-batch
             self.state.assign(self.state.value - ops.convert_to_tensor([0, 1], self.state.dtype))
         return super().next(ordered)
 
 
 class UpdateSeedGenerator(SharedSeedGenerator, ReplicaSeedGenerator):
     """A `ReplicaSeedGenerator` that gives all micro-batches of an update the same seed."""
+
+
+def current_micro_batch():
+    """Returns the number of the current micro-batch of an update, 0 for the first one and outside of updates."""
+    return _MICRO_BATCH.get()
 
 
 @contextlib.contextmanager

@@ -30,12 +30,14 @@ def made(num_samples=SAMPLES, seed=3, **kwargs):
 def drawn_noise(layer, times=1):
     """Returns `[(ids, found, expected counts of all words)]` of the noise that a layer draws."""
 
+    source = layer.noise
+
     def noise():
-        probabilities = layer._distribution.probabilities(ops.arange(VOCABULARY))
-        draws = [
-            draw_noise(layer._distribution, SAMPLES, layer._candidates, layer.seed_generator) for _ in range(times)
-        ]
-        return [(one.ids, one.found, one.expected_counts(probabilities)) for one in draws]
+        probabilities = source.distribution.probabilities(ops.arange(VOCABULARY))
+        drawn = (
+            draw_noise(source.distribution, SAMPLES, source.candidates, layer.seed_generator) for _ in range(times)
+        )
+        return [(one.ids, one.found, one.expected_counts(probabilities)) for one in drawn]
 
     return runner(noise)()
 
@@ -75,7 +77,7 @@ def test_noise_words_that_were_not_found_do_not_count(loss):
 def test_nce_starts_from_the_distribution_of_the_noise(counts):
     layer = SampledSoftmax(VOCABULARY, SAMPLES, loss="nce", counts=counts)
     layer.build((None, DIM))
-    expected = np.log(layer._distribution.all_probabilities())
+    expected = np.log(layer.noise.distribution.all_probabilities())
     np.testing.assert_allclose(numpy(layer.log_probs(np.zeros((1, DIM), "float32")))[0], expected, rtol=1e-5)
 
 
@@ -118,7 +120,9 @@ def test_a_language_model_updates_the_words_of_targets_and_noise(tied, use_bias)
     all_close(*found, atol=1e-6)
     assert len(softmax.row_variables) == 1 + use_bias
     assert any(variable is softmax.seed_generator.state for variable in model.variables)  # for checkpoints
-    noise = numpy(draw_noise(softmax._distribution, 3, softmax._candidates, keras.random.SeedGenerator(1)).ids)
+    noise = numpy(
+        draw_noise(softmax.noise.distribution, 3, softmax.noise.candidates, keras.random.SeedGenerator(1)).ids
+    )
     read = set(targets[weights > 0]) | set(noise) | (set(tokens[weights > 0]) if tied else set())
     changes = dict(zip([variable.path for variable in model.trainable_variables], found[0], strict=True))
     moved = np.flatnonzero(np.any(changes[softmax.tables[0].path] != 0, axis=1))
