@@ -38,7 +38,7 @@ source scripts/environment.sh
 environment() {
   local folder packages
   make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,search,serve,faiss,tables,tensorboard,docs,test]" \
-    keras-nlp keras-hub regex tensorflow-text
+    keras-nlp keras-hub keras-rs regex tensorflow-text
   packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   mkdir -p "$venv/apart"
   for folder in "$packages"/{sklearn,scikit_learn.libs}; do

@@ -31,7 +31,7 @@ class Adapting(LanguageModel):
     def _hidden(self, inputs: Any, state: Any, training: bool) -> Any:
         return super()._hidden(inputs, state, training=False)
 
-    def _word_sums(self, hidden: Any, targets: Any, shares: Any, training: bool) -> list[Any]:
+    def _word_sums(self, hidden: Any, targets: Any, shares: Any) -> list[Any]:
         nll = self.word_output.total_nll(hidden, targets, shares)
         return [nll, keras.ops.stop_gradient(nll)]
 

@@ -17,6 +17,7 @@ from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.regularization.seeds import micro_batch
 from keras_adaptive.models.checked_data import CheckedData, check_data, checked, raise_if_outside
 from keras_adaptive.models.micro_batches import divided, joined
+from keras_adaptive.models.ranking import Ranking
 from keras_adaptive.models.replicated_metrics import ReplicatedMean, ReplicatedPerplexity, ReplicatedSum
 from keras_adaptive.ops.global_norm import clip_factor, global_norm, scaled
 from keras_adaptive.ops.token_weights import token_weights
@@ -46,12 +47,14 @@ class TrainingStep(CheckedData):
     Attributes:
         word_output: The `Output` that predicts the words.
         reports_accuracy: Whether steps measure the accuracy.
+        ranking: The `Ranking` with the metrics of ranks that the test step measures.
         reduction: Divisor of the loss of a batch, as in Keras: the weights of all targets ("mean_with_sample_weight"),
             or their number ("sum_over_batch_size"). Perplexity and accuracy are always means over the weights.
     """
 
     word_output: Output
     reports_accuracy = False
+    ranking = Ranking()
     reduction = "mean_with_sample_weight"
     clip_parts: Sequence[str] = PARTS
     micro_batches = 1
@@ -66,7 +69,7 @@ class TrainingStep(CheckedData):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        return [self.loss_tracker, *self._word_trackers(), self.skipped_tracker, self.outside_tracker]
+        return [self.loss_tracker, *self._word_trackers(False), self.skipped_tracker, self.outside_tracker]
 
     def get_metrics_result(self) -> dict[str, Any]:
         """Returns the metrics after checking the ids. Keras calls it at the end of every epoch and evaluation."""
@@ -165,7 +168,7 @@ class TrainingStep(CheckedData):
         `stateless_compute_loss`.
 
         Args:
-            x: The inputs, which are not read.
+            x: The inputs, of which ranks may leave out items.
             y: Target ids (batch, …).
             y_pred: Hidden states (batch, …, hidden_dim).
             sample_weight: Weights (batch, …), or one per row, by default 1.
@@ -178,11 +181,12 @@ class TrainingStep(CheckedData):
         targets = ops.convert_to_tensor(y)  # on the device; torch reads batches on the CPU
         weights = token_weights(targets, sample_weight)
         weights, counts = self._unmasked(y_pred, targets, weights, self._counts(targets, weights))
-        words, *known = self._word_sums(y_pred, targets, weights / _nonzero(counts.divisor), training)
+        rows = y_pred, targets, weights / _nonzero(counts.divisor)
+        words, *known = self._word_sums(*rows) if training else self._evaluated_sums(*rows, x)
         outside = self._count_outside(None, targets, weights)
         *shares, outside = sum_over_replicas(list(map(ops.stop_gradient, (*known, outside))))
         self.outside_tracker.update_state(outside)
-        self._track_words(shares, counts)
+        self._track_words(shares, counts, training)
         return words + sum(ops.sum(ops.cast(loss, "float32")) for loss in self.losses) / replica_count()
 
     @property
@@ -241,7 +245,7 @@ class TrainingStep(CheckedData):
             objective = scale * self.compute_loss(inputs, targets, hidden, weights, training=True)
             sums = ops.reshape(objective, [1])
             return objective, keras.tree.map_structure(ops.stop_gradient, (sums, tuple(counts), state))
-        words, *known = self._word_sums(hidden, targets, masked * (scale / _nonzero(counts.divisor)), training=True)
+        words, *known = self._word_sums(hidden, targets, masked * (scale / _nonzero(counts.divisor)))
         layer_losses = [ops.sum(ops.cast(loss, "float32")) for loss in self.losses]
         share = scale / (replica_count() * self.micro_batches)
         objective = words + share * sum(layer_losses) if layer_losses else words
@@ -264,23 +268,27 @@ class TrainingStep(CheckedData):
         counted = ops.ones_like(weights) if mask is None else ops.cast(mask, "float32")
         return _Counts(total, sum_over_replicas(ops.sum(counted)))
 
-    def _word_sums(self, hidden, targets, shares, training):
-        """Returns the sum that training minimizes, and then the sums that `_word_trackers` track."""
-        output, wanted = self.word_output, self.reports_accuracy
-        if training:
-            sums = output.training_sums(hidden, targets, shares, wanted)
-            known = [sums.loss if sums.nll is None else sums.nll, sums.hits, sums.penalty]
-            return [sums.loss, *(ops.stop_gradient(one) for one in known if one is not None)]
-        if wanted:
-            log_probs, ranks = output.score(hidden, targets)
-            nll = -ops.sum(shares * log_probs)
-            return [nll, nll, ops.sum(shares * ops.cast(ranks == 1, "float32"))]
-        return [ops.sum(shares * output.nll(hidden, targets))] * 2
+    def _word_sums(self, hidden, targets, shares):
+        """Returns the sum that training minimizes, and then the sums that `_word_trackers` track in training."""
+        sums = self.word_output.training_sums(hidden, targets, shares, self.reports_accuracy)
+        known = [sums.loss if sums.nll is None else sums.nll, sums.hits, sums.penalty]
+        return [sums.loss, *(ops.stop_gradient(one) for one in known if one is not None)]
 
-    def _word_trackers(self):
-        """Returns the metrics of the words: perplexity, and accuracy and the penalty of the loss, if there are any."""
+    def _evaluated_sums(self, hidden, targets, shares, inputs):
+        """Returns the sum of the losses, and then the sums that `_word_trackers` track in an evaluation."""
+        if not self.reports_accuracy and not self.ranking.metrics:
+            return [ops.sum(shares * self.word_output.nll(hidden, targets))] * 2
+        log_probs, ranks = self.word_output.score(hidden, targets, self.ranking.excluded(self, inputs, targets))
+        nll = -ops.sum(shares * log_probs)
+        values = [ops.cast(ranks == 1, "float32")] if self.reports_accuracy else []
+        values += [metric.values(ranks) for metric in self.ranking.metrics]
+        return [nll, nll, *(ops.sum(shares * one) for one in values)]
+
+    def _word_trackers(self, training):
+        """Returns the metrics of the words: perplexity and, if any, accuracy, ranks and the loss's penalty."""
         accuracy = [self.accuracy_tracker] if self.reports_accuracy else []
-        return [self.perplexity_tracker, *accuracy, *([self.penalty_tracker] if self.penalty_tracker else [])]
+        ranks = [] if training else self.ranking.metrics
+        return [self.perplexity_tracker, *accuracy, *ranks, *([self.penalty_tracker] if self.penalty_tracker else [])]
 
     def _test(self, data):
         inputs, begins, targets, weights = self._unpack(data)
@@ -288,14 +296,14 @@ class TrainingStep(CheckedData):
         masked, counts = self._unmasked(hidden, targets, weights, self._counts(targets, weights))
         if self._has_own_loss:
             loss = self.compute_loss(inputs, targets, hidden, weights, training=False)
-            return self._track([sum_over_replicas(loss)], counts)
-        words, *known = self._word_sums(hidden, targets, masked / _nonzero(counts.divisor), training=False)
+            return self._track([sum_over_replicas(loss)], counts, training=False)
+        words, *known = self._evaluated_sums(hidden, targets, masked / _nonzero(counts.divisor), inputs)
         outside = self._count_outside(inputs, targets, masked)
         words, *known, outside = sum_over_replicas([words, *known, outside])
         words = self._without_outside(words, outside)
         if begins is not None:
             self.test_streams.write(state, self._empty(begins))
-        return self._track([words + self._evaluated_losses(), *known], counts)
+        return self._track([words + self._evaluated_losses(), *known], counts, training=False)
 
     def _evaluated_losses(self):
         """Returns the part of the loss of an evaluation that is not of the words."""
@@ -357,23 +365,25 @@ class TrainingStep(CheckedData):
         group = scaled(group, clip_factor(norm, bound))
         return [dict(zip(places, group)).get(i, gradient) for i, gradient in enumerate(gradients)]
 
-    def _track(self, means, counts):
+    def _track(self, means, counts, training):
         """Adds a batch's loss and what the words have, divided alike, to the metrics, and returns the metrics."""
         loss, *shares = means
         self.loss_tracker.update_state(loss, sample_weight=counts.divisor)
-        self._track_words(shares, counts)
-        return {tracker.name: tracker.result() for tracker in (self.loss_tracker, *self._word_trackers())}
+        self._track_words(shares, counts, training)
+        return {tracker.name: tracker.result() for tracker in (self.loss_tracker, *self._word_trackers(training))}
 
-    def _track_words(self, shares, counts):
+    def _track_words(self, shares, counts, training):
         """Adds the sums over a batch's targets, divided as its loss, to the metrics of the words as means."""
-        for tracker, share in zip(self._word_trackers(), shares):
-            tracker.update_state(share * (counts.divisor / _nonzero(counts.weights)), sample_weight=counts.weights)
+        for tracker, share in zip(self._word_trackers(training), shares):
+            mean = share * (counts.divisor / _nonzero(counts.weights))
+            keras.metrics.Mean.update_state(tracker, mean, sample_weight=counts.weights)  # metrics of ranks take ranks
 
     def _track_finite(self, means, counts):
         """Works as `_track`, but logs a loss that is not finite instead of adding it to the means."""
         loss, finite = means[0], ops.isfinite(means[0])
         kept = [ops.where(finite, value, 0.0) for value in (*counts, *means)]
-        return {name: ops.where(finite, mean, loss) for name, mean in self._track(kept[2:], _Counts(*kept[:2])).items()}
+        logs = self._track(kept[2:], _Counts(*kept[:2]), training=True)
+        return {name: ops.where(finite, mean, loss) for name, mean in logs.items()}
 
 
 def _nonzero(count):

@@ -109,7 +109,7 @@ class WithoutLogits(DelegatedTraining):
         given = {**bound.arguments, **bound.arguments.get("kwargs", {})}
         self.trainer.compile_as(given.get("loss"), [given.get("metrics"), given.get("weighted_metrics")])
         super().compile(*args, **kwargs)
-        how = {"run_eagerly": self.run_eagerly, "jit_compile": self.jit_compile}
+        how: dict[str, Any] = {"run_eagerly": self.run_eagerly, "jit_compile": self.jit_compile}
         self.trainer.compile(
             self.optimizer,
             ["accuracy"] if self.trainer.reports_accuracy else None,

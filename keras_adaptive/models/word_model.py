@@ -13,9 +13,11 @@ from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.outputs.tied_output import with_nested
 from keras_adaptive.layers.outputs.unsorted_ids import warn_if_unsorted
+from keras_adaptive.metrics.rank_metric import RankMetric
 from keras_adaptive.models.checked_data import check_not_empty
 from keras_adaptive.models.language_model import REQUIRES
 from keras_adaptive.models.prediction import refuse_onnx
+from keras_adaptive.models.ranking import Ranking
 from keras_adaptive.models.replicated_metrics import ReplicatedMean
 from keras_adaptive.models.training_step import TrainingStep
 from keras_adaptive.ops.token_weights import token_weights
@@ -31,8 +33,9 @@ class WordModel(TrainingStep):
 
     Logs contain `loss`, the mean negative log-likelihood per target in nats plus the losses that layers add,
     `perplexity`, without the losses of layers, and optionally `accuracy`, the weighted share of the targets that are
-    the most probable word. All are over all targets since the start of the epoch, never means of batches. Training also
-    logs `gradient_norm` and `skipped`, as a `LanguageModel` does. `predict` returns hidden states.
+    the most probable word. Evaluations can report metrics of ranks, such as `HitRate(10)`, too. All are over all
+    targets since the start of the epoch, never means of batches. Training also logs `gradient_norm` and `skipped`, as a
+    `LanguageModel` does. `predict` returns hidden states.
 
     Copy the model by `WordModel.from_config(model.get_config())`: `clone_model` does not copy the output layer.
 
@@ -73,31 +76,48 @@ class WordModel(TrainingStep):
     def compile(
         self,
         optimizer: str | keras.optimizers.Optimizer = "rmsprop",
-        metrics: str | Sequence[str] | None = None,
+        metrics: str | RankMetric | Sequence[str | RankMetric] | None = None,
         *,
         micro_batches: int = 1,
+        exclude_input: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Configures training as `keras.Model.compile` does; the model has its own loss.
 
         Args:
             optimizer: Any Keras optimizer, as in `LanguageModel.compile`.
-            metrics: `["accuracy"]` or `None`. In training, an `AdaptiveSoftmax` computes the accuracy in the pass of
-                the loss, with dropout. Other outputs need a second pass.
+            metrics: List of "accuracy" and of metrics of ranks, such as `HitRate(10)`. In training, an
+                `AdaptiveSoftmax` computes the accuracy in the pass of the loss, with dropout; other outputs need a
+                second pass. Ranks always need one, so only `evaluate`, and `fit` with validation data, compute them, in
+                the pass of the loss. They are ranks among all words; no metric is of a sample.
             micro_batches: Number of equal parts in which a batch is computed to save memory. Masked hidden states need
                 1 part.
+            exclude_input: Name of the input with the ids of the words (batch, length) that a row has seen, such as the
+                history of a recommender. Ranks are then among the words that are not in the row, or, with targets
+                (batch, length), not at the position of the target or before. The target itself always counts. Ids
+                outside the vocabulary exclude nothing. Loss and perplexity are those of all words. Optional.
             **kwargs: Other arguments of `keras.Model.compile`: `jit_compile`, `run_eagerly`, `steps_per_execution`.
 
         Raises:
-            ValueError: If a loss or other metrics are given, or the optimizer accumulates gradients itself.
+            ValueError: If a loss or other metrics are given, two metrics have one name, `exclude_input` is no input, or
+                is given without ranks or with "accuracy", or the optimizer accumulates gradients itself.
         """
-        metrics = [metrics] if isinstance(metrics, str) else list(metrics or [])
-        if any(metric != "accuracy" for metric in metrics):
+        metrics = [metrics] if isinstance(metrics, (str, RankMetric)) else list(metrics or [])
+        ranking = Ranking([metric for metric in metrics if metric != "accuracy"], exclude_input)
+        if any(not isinstance(metric, RankMetric) for metric in ranking.metrics):
             raise ValueError(
-                "`metrics` of a `WordModel` can contain only 'accuracy', since other metrics would need the "
-                f"probabilities of all words; it always reports its perplexity. Received: metrics={metrics}."
+                "`metrics` of a `WordModel` can contain only 'accuracy' and metrics of ranks, such as `HitRate(10)`, "
+                "since other metrics would need the probabilities of all words; it always reports its perplexity. "
+                f"Received: metrics={metrics}."
             )
-        self.reports_accuracy = bool(metrics)
+        ranking.check(self)
+        accuracy = len(ranking.metrics) < len(metrics)
+        if accuracy and exclude_input is not None:
+            raise ValueError(
+                "The accuracy of training is among all words: pass `HitRate(1)` for that among the words that "
+                f"`exclude_input` leaves. Received: metrics={metrics}, exclude_input={exclude_input!r}."
+            )
+        self.reports_accuracy, self.ranking = accuracy, ranking
         super().compile(optimizer, micro_batches=micro_batches, **kwargs)
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
@@ -129,7 +149,9 @@ class WordModel(TrainingStep):
 
     def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
-        return config and {**config, "metrics": ["accuracy"] if self.reports_accuracy else None}
+        metrics = [*(["accuracy"] if self.reports_accuracy else []), *self.ranking.metrics]
+        serialized = [keras.saving.serialize_keras_object(metric) for metric in metrics] or None
+        return config and {**config, "metrics": serialized, "exclude_input": self.ranking.exclude_input}
 
     def _train(self, data):
         logs = super()._train(data)

@@ -94,24 +94,52 @@ def pick(values, columns):
     return ops.take_along_axis(values, columns[:, None], axis=-1)[:, 0]
 
 
-def count_before(values, threshold, columns):
+def count_before(values, threshold, columns, excluded=None):
     """Counts the entries of each row of `values` (rows, columns) that `top_k` returns before an entry: (rows,) int32.
 
     `threshold` (rows,) is the value of the entry, and `columns` (rows,) its column: an equal entry counts if its column
-    is smaller. A column outside of the row counts all equal entries or, if it is negative, none.
+    is smaller. A column outside of the row counts all equal entries or, if it is negative, none. The `excluded` columns
+    (rows, …), all different or outside of the row, do not count.
     """
-    threshold, places = threshold[:, None], ops.arange(values.shape[-1])[None, :] - columns[:, None]
+    values = values if excluded is None else computed_once(values)
+    count = _number_before(values, ops.arange(values.shape[-1])[None, :], threshold, columns)
+    if excluded is None:
+        return count
+    inside = (excluded >= 0) & (excluded < values.shape[-1])
+    picked = ops.take_along_axis(values, ops.where(inside, excluded, 0), axis=-1)
+    return count - _number_before(picked, excluded, threshold, columns, inside)
+
+
+def _number_before(values, places, threshold, columns, counted=True):
+    """Returns how many of the `counted` values at the `places` of a row come before the threshold at its column."""
+    places, threshold = places - columns[:, None], threshold[:, None]
     before = ops.where(places < 0, values >= threshold, (values > threshold) & (places != 0))
-    return ops.sum(ops.cast(before, "int32"), axis=-1)
+    return ops.sum(ops.cast(before & counted, "int32"), axis=-1)
+
+
+def score(log_probs, targets, excluded=None):
+    """Returns `[log_probs, ranks]` of targets (rows,) by the log-probabilities (rows, words), −1 for no target.
+
+    Ranks leave out the `excluded` ids (rows, …), which are all different or no word.
+    """
+    log_probs, known = computed_once(log_probs), targets >= 0
+    picked = pick(log_probs, ops.where(known, targets, 0))
+    ranks = 1 + count_before(log_probs, picked, targets, excluded)
+    return [ops.where(known, picked, 0.0), ops.where(known, ranks, 1)]
 
 
 def alternatives(log_probs, targets, k):
     """Returns the list of `Output.alternatives` of log-probabilities (rows, words) and targets (rows,), −1 for none."""
-    log_probs, known = computed_once(log_probs), targets >= 0
-    picked = pick(log_probs, ops.where(known, targets, 0))
-    ranks = 1 + count_before(log_probs, picked, targets)
+    log_probs = computed_once(log_probs)
     entropies = -ops.sum(ops.exp(log_probs) * log_probs, axis=-1)
-    return [ops.where(known, picked, 0.0), ops.where(known, ranks, 1), entropies, *top_k(log_probs, k)]
+    return [*score(log_probs, targets), entropies, *top_k(log_probs, k)]
+
+
+def distinct(ids, targets):
+    """Returns every id of a row (rows, …) once, and −1 in place of its repetitions and of the row's target (rows,)."""
+    ids = ops.sort(ids, axis=-1)
+    first = ops.pad(ids[:, 1:] != ids[:, :-1], [[0, 0], [1, 0]], constant_values=True)
+    return ops.where(first & (ids != targets[:, None]), ids, -1)
 
 
 def _find(odds, uniform):

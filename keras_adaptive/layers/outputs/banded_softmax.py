@@ -140,50 +140,56 @@ class BandedSoftmax:
         outputs = [ops.pad(tensor, [[0, 0], [0, missing]]) for tensor in (best, ids)] if missing else [best, ids]
         return self._update(tail + 1, merge, active, [x, column, best, ids], outputs)
 
-    def score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def score(self, x: Tensor, targets: Tensor, exclude: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scores in three passes, which compute no band's logits twice for a row.
 
         The first pass computes, within the target's tail, its log-probability and the number of better words. The head
         then gives the target's log-probability. The last pass counts the better words of all tails above it. Of equally
-        probable words the one with the smaller id is better.
+        probable words the one with the smaller id is better. The ids `exclude` (rows, n), which are all different and
+        not the target, count nowhere.
         """
+        exclude = [] if exclude is None else [exclude]
         within, better = ops.zeros(ops.shape(targets), "float32"), ops.zeros_like(targets)
         columns, in_tail = targets, []
         for tail, (low, high) in enumerate(zip(self.boundaries[1:], self.boundaries[2:])):
             in_tail.append((targets >= low) & (targets < high))
-            function, inputs = functools.partial(self._score_own_tail, tail), [x, targets - low]
+            function, inputs = functools.partial(self._score_own_tail, tail), [x, targets - low, *exclude]
             within, better = self._update(tail + 1, function, in_tail[-1], inputs, [within, better])
             columns = ops.where(in_tail[-1], self.boundaries[1] + tail, columns)
         known = (targets >= 0) & (targets < self.boundaries[-1])
         outputs = [ops.zeros_like(within), better]
         if self.tails:
             outputs.append(ops.zeros((ops.shape(targets)[0], self.tails), "float32"))
-        inputs = [x, columns, within, better]
+        inputs = [x, columns, within, better, *exclude]
         log_probs, better, *classes = self._update(0, self._score_head, known, inputs, outputs)
         for tail in range(self.tails):
             column = classes[0][:, tail]
             after = targets >= self.boundaries[tail + 2]
             active = known & ~in_tail[tail] & ((column > log_probs) | after & (column == log_probs))
             function = functools.partial(self._count_in_tail, tail)
-            inputs = [x, column, targets, log_probs, better]
+            inputs = [x, column, targets, log_probs, better, *exclude]
             (better,) = self._update(tail + 1, function, active, inputs, [better])
         return log_probs, better + 1
 
-    def _score_own_tail(self, tail, x, places):
+    def _score_own_tail(self, tail, x, places, *exclude):
         words = computed_once(self._tail(x, tail))
         picked = pick(words, places)
-        return [picked, count_before(words, picked, places)]
+        return [picked, self._count_before(words, picked, places, tail + 1, exclude)]
 
-    def _score_head(self, x, columns, within, better):
+    def _count_before(self, words, threshold, columns, band, exclude):
+        """Counts the words of a band before a column, except for the ids `exclude`, `[(rows, n)]` or empty."""
+        return count_before(words, threshold, columns, *(ids - self.boundaries[band] for ids in exclude))
+
+    def _score_head(self, x, columns, within, better, *exclude):
         both = computed_once(ops.log_softmax(self.head_logits(x)))
         log_probs = pick(both, columns) + within
-        better = better + count_before(both[:, : self.boundaries[1]], log_probs, columns)
+        better = better + self._count_before(both[:, : self.boundaries[1]], log_probs, columns, 0, exclude)
         classes = both[:, self.boundaries[1] :]
         return [log_probs, better, classes] if self.tails else [log_probs, better]
 
-    def _count_in_tail(self, tail, x, column, targets, log_probs, better):
-        words = self._tail(x, tail) + column[:, None]
-        return [better + count_before(words, log_probs, targets - self.boundaries[tail + 1])]
+    def _count_in_tail(self, tail, x, column, targets, log_probs, better, *exclude):
+        words, places = self._tail(x, tail) + column[:, None], targets - self.boundaries[tail + 1]
+        return [better + self._count_before(words, log_probs, places, tail + 1, exclude)]
 
     def draw(self, x: Tensor, uniform: Tensor) -> Tensor:
         """Draws from the head first and computes a tail only for rows that drew its column."""

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_adaptive.ops.active_rows import update_rows
-from keras_adaptive.ops.long_rows import alternatives
+from keras_adaptive.ops.long_rows import alternatives, score
 from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
 
@@ -72,3 +72,11 @@ def alternatives_in_chunks(log_probs, x, targets, k, words):
     best = [ops.zeros((rows, k)), ops.zeros((rows, k), "int32")]
     function = lambda x, targets: alternatives(log_probs(x), targets, k)  # noqa: E731
     return update_rows(function, targets == targets, [x, targets], [*scores, *best], words)
+
+
+def scores_in_chunks(log_probs, x, targets, exclude, words):
+    """Returns the arrays of `Output.score` for rows, given the function from rows to log-probabilities."""
+    rows, more = ops.shape(targets)[0], [] if exclude is None else [exclude]
+    function = lambda x, targets, *exclude: score(log_probs(x), targets, *exclude)  # noqa: E731
+    outputs = [ops.zeros(rows), ops.ones(rows, "int32")]
+    return update_rows(function, targets == targets, [x, targets, *more], outputs, words)

@@ -2,6 +2,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_adaptive.backend.checks import check_same_shape
@@ -9,12 +10,18 @@ from keras_adaptive.backend.recording import recording
 from keras_adaptive.backend.replicas import check_summed_by_keras
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.added_loss import mean_loss
-from keras_adaptive.layers.outputs.defaults import TrainingSums, alternatives_in_chunks, dense_sums, hits_by_top_k
+from keras_adaptive.layers.outputs.defaults import (
+    TrainingSums,
+    alternatives_in_chunks,
+    dense_sums,
+    hits_by_top_k,
+    scores_in_chunks,
+)
 from keras_adaptive.layers.outputs.model_checks import perplexity_of, register
 from keras_adaptive.layers.outputs.sampling import Sampling
 from keras_adaptive.losses.row_loss import RowLoss
 from keras_adaptive.losses.sampled import SampledLoss
-from keras_adaptive.ops.long_rows import draw, top_k
+from keras_adaptive.ops.long_rows import distinct, draw, top_k
 from keras_adaptive.ops.token_weights import token_weights
 from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
@@ -209,26 +216,31 @@ class Output(Sampling, keras.layers.Layer):
         with recording(hidden):
             return self.compute_log_probs(self._prepared(hidden))
 
-    def score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def score(self, hidden: Tensor, targets: Tensor, exclude: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns the log-probability and the rank of every target, in one pass over the vocabulary.
 
         Args:
             hidden: (…, hidden_dim).
             targets: (…) ids. An id outside the vocabulary gets the log-probability 0 and rank 1.
+            exclude: (…, n) ids of words that ranks leave out, such as the items that a user has seen, in any order and
+                with repetitions. An id outside the vocabulary, such as −1, excludes nothing, nor does the target.
+                Optional.
 
         Returns:
             `(log_probs, ranks)`, (…) float32 in nats and (…) int32; rank 1 is the most probable word. Ranks are the
             places in `top_k`, up to rounding: of equally probable words the one with the smallest id comes first. NaN
-            has the last rank.
+            has the last rank of all words. The log-probabilities are those among all words, with `exclude` too.
         """
         with recording():
-            log_probs, ranks = self.compute_score(self._rows(hidden), self._ids(targets, hidden))
+            rows, ids = self._rows(hidden), self._ids(targets, hidden)
+            excluded = [] if exclude is None else [distinct(self._excluded(exclude, hidden), ids)]
+            log_probs, ranks = self.compute_score(rows, ids, *excluded)
         ranks = ops.where(ops.isnan(log_probs), self.vocabulary_size, ranks)
         return ops.reshape(log_probs, ops.shape(targets)), ops.reshape(ranks, ops.shape(targets))
 
-    def rank(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Returns the rank of every target among all words: `score(hidden, targets)[1]`."""
-        return self.score(hidden, targets)[1]
+    def rank(self, hidden: Tensor, targets: Tensor, exclude: Tensor | None = None) -> Tensor:
+        """Returns the rank of every target: `score(hidden, targets, exclude)[1]`."""
+        return self.score(hidden, targets, exclude)[1]
 
     def alternatives(self, hidden: Tensor, targets: Tensor, k: int) -> tuple[Tensor, ...]:
         """Returns the score of every target, the entropy of the distribution and its k most probable words.
@@ -288,9 +300,12 @@ class Output(Sampling, keras.layers.Layer):
         """Returns the log-probabilities (…, vocabulary_size) float32 for `x` (…, hidden_dim)."""
         raise self._cannot("log_probs")
 
-    def compute_score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns `(log_probs, ranks)` of rows, as `score` does, by default from `compute_log_probs`."""
-        return tuple(self.compute_alternatives(x, targets, 1)[:2])
+    def compute_score(self, x: Tensor, targets: Tensor, exclude: Tensor | None = None) -> Sequence[Tensor]:
+        """Returns `(log_probs, ranks)` of rows, as `score` does, by default from `compute_log_probs`.
+
+        The ids `exclude` (rows, n) of a row are all different, or −1, and not its target.
+        """
+        return scores_in_chunks(self.compute_log_probs, x, targets, exclude, self.vocabulary_size)
 
     def compute_alternatives(self, x: Tensor, targets: Tensor, k: int) -> Sequence[Tensor]:
         """Returns the arrays of `alternatives` for rows, by default from `compute_log_probs`."""
@@ -330,6 +345,17 @@ class Output(Sampling, keras.layers.Layer):
     def _ids(self, targets, hidden):
         check_same_shape(targets, hidden.shape[:-1], "targets", "the hidden states")
         return ops.reshape(word_ids(targets, self.vocabulary_size), [-1])
+
+    def _excluded(self, exclude, hidden):
+        """Returns the ids to exclude as a tensor (rows, n) int32, −1 for none."""
+        shape, expected = tuple(np.shape(exclude)), tuple(hidden.shape[:-1])
+        pairs = zip(shape, expected)
+        if len(shape) != len(hidden.shape) or not shape[-1] or any(a != b for a, b in pairs if None not in (a, b)):
+            raise ValueError(
+                "`exclude` must hold one id or more for each hidden state, −1 for none: pass the shape "
+                f"{(*expected, 'n')}. Received: {shape=}."
+            )
+        return ops.reshape(ops.convert_to_tensor(word_ids(exclude, self.vocabulary_size)), [-1, shape[-1]])
 
     @property
     def has_penalty(self) -> bool:

@@ -155,8 +155,8 @@ class Softmax(Output):
     def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return self.softmax().top_k(x, k)
 
-    def compute_score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        return self.softmax().score(x, targets)
+    def compute_score(self, x: Tensor, targets: Tensor, exclude: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return self.softmax().score(x, targets, exclude)
 
     def compute_alternatives(self, x: Tensor, targets: Tensor, k: int) -> Sequence[Tensor]:
         return alternatives_in_chunks(self.softmax().log_probs, x, targets, k, self.vocabulary_size)
