@@ -11,5 +11,6 @@ from keras_adaptive.models.ensemble import Ensemble as Ensemble
 from keras_adaptive.models.language_model import LanguageModel as LanguageModel
 from keras_adaptive.models.model_file import read_language_model as read_language_model
 from keras_adaptive.models.reading import Reading as Reading
+from keras_adaptive.models.with_vocabulary import with_vocabulary as with_vocabulary
 from keras_adaptive.models.without_logits import without_logits as without_logits
 from keras_adaptive.models.word_model import WordModel as WordModel

@@ -53,13 +53,13 @@ def transfer(model, vocabulary, source, source_vocabulary):
         parts = parts[:1]
     for new, old in parts:
         if new.tables and id(new.tables[0]) not in tables:  # tied tables are copied once
-            _copy_words(new, old, ids, _spaces(old, transposed=new is model.word_output))
+            copy_words(new, old, ids, spaces_of(old, transposed=new is model.word_output))
         tables |= {id(table): table for table in new.tables}
         source_tables |= {id(table): table for table in old.tables}
     if same_output(model, source):
-        for new, old in zip(_rows(model.word_output), _rows(source.word_output)):
+        for new, old in zip(row_variables(model.word_output), row_variables(source.word_output)):
             if id(new) not in tables:
-                _copy_rows(new, old, ids)
+                copy_rows(new, old, ids)
                 tables[id(new)], source_tables[id(old)] = new, old
     weights = [weight for weight in model.weights if id(weight) not in tables]
     source_weights = [weight for weight in source.weights if id(weight) not in source_tables]
@@ -131,13 +131,13 @@ def _meaning(config, path):
         yield path, config
 
 
-def _copy_words(layer, source, ids, spaces):
+def copy_words(layer, source, ids, spaces):
     """Copies the vectors of the words `ids` of the source to the rows of the tables of a layer.
 
     The matrices `spaces`, (dim_i, dim) for each band, project vectors to the space that all bands share.
     """
     tables, dims = layer.tables, [table.shape[1] for table in layer.tables]
-    bounds, source_bounds = _bounds(layer), _bounds(source)
+    bounds, source_bounds = bounds_of_tables(layer), bounds_of_tables(source)
     if dims != [table.shape[1] for table in source.tables]:
         raise _different(f"dimensions of the word vectors of {layer.name}", dims, [t.shape[1] for t in source.tables])
     bands = np.searchsorted(source_bounds[1:], ids, side="right")  # bands of the words in the source
@@ -153,24 +153,24 @@ def _copy_words(layer, source, ids, spaces):
         table.assign(rows)
 
 
-def _bounds(layer):
+def bounds_of_tables(layer):
     """Returns the first id of every table, followed by the number of words; bands may share one table."""
     return layer.boundaries if len(layer.tables) > 1 else (0, layer.boundaries[-1])
 
 
-def _rows(output):
+def row_variables(output):
     """Returns the variables of an output that have a row for each word, such as biases and corrections."""
     return [*output.row_variables, *([] if output.bias is None else [output.bias])]
 
 
-def _copy_rows(variable, source_variable, ids):
+def copy_rows(variable, source_variable, ids):
     """Copies the rows of the words that the source has."""
     rows, source_rows = (np.array(ops.convert_to_numpy(each.value)) for each in (variable, source_variable))
     rows[ids >= 0] = source_rows[ids[ids >= 0]]
     variable.assign(rows)
 
 
-def _spaces(layer, transposed):
+def spaces_of(layer, transposed):
     """Returns the projection of each band as a matrix (dim_i, dim), or the identity."""
     projections = list(layer.projections) or [None]
     matrices = []

@@ -3,6 +3,7 @@ from numpy.typing import ArrayLike
 
 from keras_adaptive.data.batches.batches import Batches
 from keras_adaptive.data.batches.token_stream import cut
+from keras_adaptive.special_words import UNK
 
 
 class ItemBatches(Batches):
@@ -11,7 +12,8 @@ class ItemBatches(Batches):
     A row holds the last `length + 1` items of a user: inputs are all but the last one, targets all but the first one.
     Each user with at least two items is one row of an epoch. Every batch has the shape (batch_size, length). Rows are
     padded on the right, so that a model that reads from left to right sees no padding before an item, and needs no
-    mask. The last batch of an epoch is filled with empty rows. Padding has weight 0.
+    mask. The last batch of an epoch is filled with empty rows. Padding has weight 0, and so has `<unk>`
+    as a target.
 
     Args:
         items: Ids of the items of all users, (clicks,).
@@ -59,7 +61,8 @@ class ItemBatches(Batches):
             raise ValueError("At least one user must have two items: the first is an input, the second its target.")
         self._stops = stops[read]
         self._starts = np.maximum(starts[read], self._stops - length - 1)
-        self.tokens_per_epoch = int((self._stops - self._starts - 1).sum())
+        known = np.append(0, np.cumsum(items != UNK))
+        self.tokens_per_epoch = int((known[self._stops] - known[self._starts + 1]).sum())
 
     def __len__(self) -> int:
         return -(-len(self._stops) // self.batch_size)
@@ -71,7 +74,9 @@ class ItemBatches(Batches):
         users = order[index * self.batch_size :][: self.batch_size]
         empty = (0, self.batch_size - len(users))
         starts, stops = np.pad(self._starts[users], empty), np.pad(self._stops[users], empty)
-        return cut(self.tokens, starts + 1, stops, self.length)
+        inputs, targets, weights = cut(self.tokens, starts + 1, stops, self.length)
+        weights[targets == UNK] = 0.0
+        return inputs, targets, weights
 
 
 def check_sizes(**sizes: int) -> None:

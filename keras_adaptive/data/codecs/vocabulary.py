@@ -151,6 +151,17 @@ class Vocabulary:
         words = [self.words[i] for i in ids.ravel().tolist()]
         return words if ids.ndim == 1 else np.fromiter(words, object, ids.size).reshape(ids.shape).tolist()
 
+    def with_words(self, words: Iterable[Hashable]) -> "Vocabulary":
+        """Returns a vocabulary with further words of count 0, whose ids follow those of all others.
+
+        `models.with_vocabulary` makes a model for it without training.
+
+        Raises:
+            ValueError: If a word is in the vocabulary or given twice.
+        """
+        words = list(words)
+        return Vocabulary([*self.words, *words], [*self.counts.tolist(), *[0] * len(words)])
+
     def unknown(self, words: Iterable[Hashable]) -> list[Any]:
         """Returns those of the words that are outside the vocabulary."""
         return [word for word in words if word not in self._ids]

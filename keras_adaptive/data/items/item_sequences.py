@@ -31,6 +31,7 @@ def item_sequences(
     item: str = "item",
     time: str | None = "time",
     split: str | Sequence[Any] | None = LEAVE_ONE_OUT,
+    vocabulary: Vocabulary | None = None,
 ) -> "ItemSequences":
     """Reads a table of clicks and returns the sequence of items of each user, split for training and evaluation.
 
@@ -51,6 +52,7 @@ def item_sequences(
             only. A pair of times, such as `("2026-01-01", "2026-02-01")`: validation targets are all clicks since the
             first time, test targets those since the second. A pair of shares, such as `(0.1, 0.1)`: the same, with
             times that leave these shares of the clicks to validation and test. `None`: all clicks are for training.
+        vocabulary: The `Vocabulary` of an earlier log, whose ids are kept; other items are unknown. Optional.
 
     Returns:
         The `ItemSequences`.
@@ -76,13 +78,16 @@ def item_sequences(
     users, rows_of_users = numbered(columns[0], user)
     users, rows_of_users = _in_order(users, rows_of_users)
     items, numbers = numbered(columns[1], item)
+    if special := set(SPECIAL_WORDS).intersection(items):
+        raise ValueError(f"The column {item!r} must not hold {SPECIAL_WORDS}: rename items. Received: {special}.")
     times = np.arange(len(numbers)) if time is None else moments(columns[2], time)
     del columns, table
     order = _sorted_by(rows_of_users, times)
     offsets = np.append(0, np.cumsum(np.bincount(rows_of_users, minlength=len(users))))
     starts = split_starts(split, times[order], offsets)
     numbers = numbers[order]
-    vocabulary = _vocabulary(items, numbers[_inside(offsets[:-1], starts[0], len(numbers))], item)
+    if vocabulary is None:
+        vocabulary = _vocabulary(items, numbers[_inside(offsets[:-1], starts[0], len(numbers))])
     return ItemSequences(vocabulary, vocabulary.encode(items)[numbers], users, offsets, starts)
 
 
@@ -114,9 +119,7 @@ def _inside(starts, stops, size):
     return np.cumsum(changes[:-1], dtype=np.int8).astype(bool)
 
 
-def _vocabulary(items, numbers, name):
-    if special := set(SPECIAL_WORDS).intersection(items):
-        raise ValueError(f"The column {name!r} must not hold {SPECIAL_WORDS}. Received: {special}. Rename these items.")
+def _vocabulary(items, numbers):
     counts = np.bincount(numbers, minlength=len(items)).tolist()
     return Vocabulary.from_counts({item: count for item, count in zip(items, counts) if count}, multiple_of=1)
 
@@ -124,9 +127,9 @@ def _vocabulary(items, numbers, name):
 class ItemSequences:
     """Clicks of users in the order of time, as ids of items, split into training, validation and test.
 
-    `item_sequences` makes it from a table. An item without a training click is unknown: its id is that of `<unk>`. In
-    a history it stays in its place. As a target it is left out and counted (`summary`), since no model of these ids can
-    predict it.
+    `item_sequences` makes it from a table. An item outside the vocabulary, such as one without a training click, is
+    unknown: its id is that of `<unk>`. In a history it stays in its place. As a target it is left out and counted
+    (`summary`), since no model of these ids can predict it.
 
     Args:
         vocabulary: The `Vocabulary` of the items. Ids 0 to 3 are special, and items begin at 4.

@@ -18,6 +18,8 @@ RANDOM = np.random.default_rng(0)
 USERS = RANDOM.integers(-3, 60, 900) * 7
 ITEMS = RANDOM.zipf(1.3, 900) % 200 + 5
 TIMES = RANDOM.integers(0, 300, 900)  # many at the same time
+USERS[:11] = 1_001 + np.arange(11) // 2  # users of one and of two clicks
+TIMES[:11] = np.arange(11) * 27  # also of those who come late
 NAMES = np.array([f"i{item}" for item in range(300)])
 DATES = np.datetime64("2026-01-01") + TIMES
 TABLE = {"user": USERS, "item": ITEMS, "time": TIMES}
@@ -77,6 +79,23 @@ def test_histories_and_targets(split):
         np.testing.assert_array_equal(users, of_user)
         assert sequences.summary[name]["targets"] == len(found[name])
     assert sequences.summary["test"]["unseen"] > 0  # else the data shows nothing
+
+
+def test_an_earlier_vocabulary_keeps_its_ids():
+    """Targets that it lacks have no weight in training either."""
+    earlier = item_sequences({name: column[:300] for name, column in TABLE.items()}, split=None).vocabulary
+    sequences = item_sequences(TABLE, vocabulary=earlier)
+    assert sequences.vocabulary is earlier and UNK in sequences.items
+    everything = item_sequences(TABLE, split=None)
+    for user in range(len(sequences.users)):
+        clicks = slice(*sequences.offsets[user : user + 2])
+        names = everything.vocabulary.decode(everything.items[clicks])
+        known = sequences.items[clicks] != UNK
+        assert (sequences.items[clicks] == earlier.encode(names))[known].all()
+    batches = sequences.batches(6, 8, seed=1)
+    rows = [batches[index] for index in range(len(batches))]
+    assert all((weights[targets == UNK] == 0).all() for _, targets, weights in rows)
+    assert sum(weights.sum() for *_, weights in rows) == batches.batches.tokens_per_epoch
 
 
 TABLES = {
