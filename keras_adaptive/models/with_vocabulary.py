@@ -110,7 +110,7 @@ def _ids_of_neighbors(vocabulary, new_vocabulary, neighbors):
     found = {}
     for word, near in neighbors.items():
         if word in vocabulary or word not in new_vocabulary:
-            raise ValueError(f"`neighbors` must map words that only the new vocabulary has. Received: {word!r}.")
+            raise ValueError(f"`neighbors` must map words of the new vocabulary only. Received: the word {word!r}.")
         if isinstance(near, str) or not len(near) or (unknown := vocabulary.unknown(near)):
             wrong = near if isinstance(near, str) or not len(near) else unknown
             raise ValueError(f"The neighbors of {word!r} must be a list of words of the model. Received: {wrong!r}.")
@@ -122,6 +122,11 @@ def _renewed(config, vocabulary, new_vocabulary, ids):
     """Returns the config of a model with the sizes, words and counts of the new vocabulary."""
     size = len(vocabulary)
     if isinstance(config, dict):
+        if config.get("class_name") == "__numpy__" and len(config["config"]["value"]) == size:
+            raise ValueError(
+                "The model must not hold an array with a row for each word, such as the categories of items, whose new "
+                f"rows are not known: make the model anew, and copy its weights. Received: an array of {size} rows."
+            )
         changed = {}
         for name, value in config.items():
             listed = isinstance(value, (list, tuple)) and len(value) == size

@@ -6,11 +6,14 @@ import pytest
 
 from keras_adaptive.data import item_sequences
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
-from keras_adaptive.models import WordModel
+from keras_adaptive.models import WordModel, with_vocabulary
 from tests.support.backends import numpy
+from tests.support.pages import examples, run
+from tests.support.refusals import refused
 from tests.support.tiny import compiled, language_model
 from tests.support.weights import randomize
 
+PAGE = "docs/recommenders.md"
 LENGTH, ITEMS = 6, 60
 
 
@@ -52,6 +55,21 @@ def test_models_train_resume_and_are_evaluated(make):
     np.testing.assert_allclose(hidden, alone, atol=1e-5)  # padding on the right changes nothing before it
     nll = numpy(model.word_output.nll(hidden, targets[weights > 0]))
     assert loss == pytest.approx(nll.mean(), rel=1e-4)
+
+
+def test_the_page_of_recommenders(tmp_path, monkeypatch):
+    names = {}
+    for number in range(len(examples(PAGE))):
+        run(PAGE, number, tmp_path, monkeypatch, names)
+    assert names["loss"] == pytest.approx(np.log(names["perplexity"]), rel=1e-4) and len(names["recommended"]) == 10
+    assert names["larger"].word_output.vocabulary_size == names["items"] + 1 == len(names["vocabulary"])
+    assert names["model"].word_output.vocabulary_size == len(names["renewed"].vocabulary)
+    categories, others = names["with_categories"], np.zeros((1, 5), "int32")
+    categories.save("categories.keras")
+    loaded = keras.saving.load_model("categories.keras")
+    np.testing.assert_allclose(numpy(loaded(others)), numpy(categories(others)), atol=1e-6)
+    vocabularies = names["sequences"].vocabulary, names["vocabulary"]
+    refused(with_vocabulary, categories, *vocabularies, match="an array with a row for each word")
 
 
 def test_unsorted_items_are_noticed():

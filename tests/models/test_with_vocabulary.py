@@ -114,7 +114,7 @@ def test_what_is_refused():
         OLD,
         larger,
         {"word1": ["word2"]},
-        match="only the new vocabulary has. Received: 'word1'",
+        match="of the new vocabulary only.*'word1'",
     )
     refused(with_vocabulary, model, OLD, larger, {"new": ["newer"]}, match="neighbors of 'new'.*Received: .'newer'")
     refused(with_vocabulary, model, OLD, larger, {"new": "word1"}, match="must be a list of words")
