@@ -35,4 +35,4 @@ def test_the_example_of_sampled_losses(tmp_path, monkeypatch):
     assert names["perplexity"] == pytest.approx(np.exp(names["loss"]), rel=1e-4)
     check_best(names, (3, 10))
     names = run("docs/sampled_losses.md", 1, tmp_path, monkeypatch, names)
-    assert names["output"].loss.num_samples < names["items"]
+    assert names["model"].word_output is names["output"] and names["output"].built

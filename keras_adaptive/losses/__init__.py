@@ -9,3 +9,4 @@ from keras_adaptive.losses.sampled import NCE as NCE
 from keras_adaptive.losses.sampled import ImportanceSampling as ImportanceSampling
 from keras_adaptive.losses.sampled import NoiseLoss as NoiseLoss
 from keras_adaptive.losses.sampled import SampledLoss as SampledLoss
+from keras_adaptive.losses.sce import SCE as SCE

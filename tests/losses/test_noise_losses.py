@@ -144,14 +144,13 @@ def test_noise_from_the_batch_refuses_micro_batches():
         refused(layer.training_loss, HIDDEN, TARGETS, match="train with micro_batches=1, or choose noise from a dist")
 
 
-@pytest.mark.parametrize("make", [partial(CorrectedLogQ, noise="in_batch", counts=COUNTS), partial(GBCE, t=0.5)])
-def test_a_model_learns_and_its_file_holds_the_loss(make, tmp_path):
+def test_a_model_is_trained_and_its_file_holds_the_loss(tmp_path):
+    loss = CorrectedLogQ(SAMPLES, noise="in_batch", counts=COUNTS)
     tokens, targets, weights = batch(4)
-    model = LanguageModel(WordEmbedding(WORDS, DIM), ToyBody(DIM), AdaptiveSoftmax(WORDS, (), loss=make(SAMPLES)))
+    model = LanguageModel(WordEmbedding(WORDS, DIM), ToyBody(DIM), AdaptiveSoftmax(WORDS, (), loss=loss))
     model.compile(keras.optimizers.Adagrad(0.5), run_eagerly=BACKEND == "tensorflow")
-    before = model.evaluate(tokens, targets, sample_weight=weights, verbose=0, return_dict=True)["loss"]
-    model.fit(tokens, targets, sample_weight=weights, epochs=20, verbose=0)
-    assert model.evaluate(tokens, targets, sample_weight=weights, verbose=0, return_dict=True)["loss"] != before
+    losses = [model.train_on_batch(tokens, targets, weights, return_dict=True)["loss"] for _ in range(9)]
+    assert losses[-1] < losses[0]
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.word_output.loss.get_config() == model.word_output.loss.get_config()
