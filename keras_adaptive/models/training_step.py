@@ -276,6 +276,7 @@ class TrainingStep(CheckedData):
 
     def _evaluated_sums(self, hidden, targets, shares, inputs):
         """Returns the sum of the losses, and then the sums that `_word_trackers` track in an evaluation."""
+        targets = ops.where(shares != 0, targets, -1)  # targets without weight cost nothing
         if not self.reports_accuracy and not self.ranking.metrics:
             return [ops.sum(shares * self.word_output.nll(hidden, targets))] * 2
         log_probs, ranks = self.word_output.score(hidden, targets, self.ranking.excluded(self, inputs, targets))

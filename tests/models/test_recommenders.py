@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.data import item_sequences
+from keras_adaptive.data import PAD, item_sequences
 from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_adaptive.models import WordModel, with_vocabulary
 from tests.support.backends import numpy
@@ -57,11 +57,31 @@ def test_models_train_resume_and_are_evaluated(make):
     assert loss == pytest.approx(nll.mean(), rel=1e-4)
 
 
+@pytest.mark.once
+def test_an_evaluation_computes_targets_with_a_weight_only(monkeypatch):
+    model, seen = compiled(recurrent(), metrics=["accuracy"], run_eagerly=True), []
+    score = model.word_output.score
+    monkeypatch.setattr(model.word_output, "score", lambda x, y, *rest: seen.append(numpy(y)) or score(x, y, *rest))
+    tokens, targets, weights = SEQUENCES.histories("test", LENGTH)
+    model.evaluate(tokens, targets, sample_weight=weights, batch_size=len(tokens), verbose=0)
+    np.testing.assert_array_equal(seen[-1], np.where(weights > 0, targets, -1))
+
+
 def test_the_page_of_recommenders(tmp_path, monkeypatch):
     names = {}
     for number in range(len(examples(PAGE))):
         run(PAGE, number, tmp_path, monkeypatch, names)
-    assert names["loss"] == pytest.approx(np.log(names["perplexity"]), rel=1e-4) and len(names["recommended"]) == 10
+        if "results" in names and "hits" not in names:  # later examples change the model
+            targets, seen = (
+                names["targets"][names["weights"] > 0],
+                np.where(names["tokens"] == PAD, -1, names["tokens"]),
+            )
+            ranks = numpy(names["model"].word_output.rank(names["hidden"], targets, exclude=seen))
+            names["hits"] = np.mean(ranks <= 10)
+            assert (numpy(names["ranks"]) <= ranks).all()  # of the example, which leaves out `<pad>` too
+    results = names["results"]
+    assert results["loss"] == pytest.approx(np.log(results["perplexity"]), rel=1e-4)
+    assert results["hit_rate_at_10"] == pytest.approx(names["hits"]) and len(names["recommended"]) == 10
     assert names["larger"].word_output.vocabulary_size == names["items"] + 1 == len(names["vocabulary"])
     assert names["model"].word_output.vocabulary_size == len(names["renewed"].vocabulary)
     categories, others = names["with_categories"], np.zeros((1, 5), "int32")
