@@ -185,7 +185,7 @@ def test_loops_run_ten_steps_at_once():
 
     default = inspect.signature(tf.while_loop).parameters["parallel_iterations"].default
     assert default != 1 and "parallel_iterations" not in inspect.signature(ops.while_loop).parameters, (
-        "remove `_one_by_one`."
+        "remove `one_by_one`."
     )
 
 

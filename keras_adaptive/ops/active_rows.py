@@ -63,27 +63,32 @@ def _while_loop(body, active, inputs, outputs, carry, chunk_rows):
         return chunk + 1, outputs, tuple(carry)
 
     chunks = (count + chunk_rows - 1) // chunk_rows
-    _, outputs, carry = _one_by_one(lambda chunk, *_: chunk < chunks, step, (0, outputs, carry))
+    _, outputs, carry = one_by_one(lambda chunk, *_: chunk < chunks, step, (0, outputs, carry))
     return tuple(output[:rows] for output in outputs), carry
 
 
-def _one_by_one(condition, body, state):
+def one_by_one(condition, body, state):
     """Runs `ops.while_loop` one chunk at a time; by default TensorFlow runs ten at once and holds their logits."""
-    if keras.config.backend() != "tensorflow":
+    if keras.config.backend() == "torch":
+        while condition(*state):
+            state = body(*state)
+        return state
+    if keras.config.backend() == "jax":
         return ops.while_loop(condition, body, state)
     import tensorflow as tf
 
     return tf.while_loop(condition, body, state, parallel_iterations=1)
 
 
-def update_rows(function, active, inputs, outputs, columns):
+def update_rows(function, active, inputs, outputs, columns=None, chunk_rows=None):
     """Returns copies of `outputs`, tensors of `rows` rows, in which the results of `function` replace the active rows.
 
     `function` gets the rows of a chunk of each input and returns a list of tensors, one per output. The (rows, columns)
-    array that it computes exists for one chunk at a time. Inactive rows cost nothing. The results have no gradients.
+    array that it computes exists for one chunk at a time, of `chunk_rows` if it is given. Inactive rows cost nothing.
+    The results have no gradients.
     """
     rows = active.shape[0]
-    chunk_rows = default_chunk_rows(rows and -(-rows // 2), columns)
+    chunk_rows = chunk_rows or default_chunk_rows(rows and -(-rows // 2), columns)
     chunk_rows = min(rows, chunk_rows) if rows else chunk_rows
     copies = [ops.copy(output) for output in outputs]  # torch writes into them
     body = lambda rows, live, carry: (function(*rows), carry)  # noqa: E731

@@ -24,17 +24,17 @@ def top_k(x, k):
     numbers = ops.where(ops.isnan(x), -float("inf"), x)
     size = _block_size(x.shape[-1])
     if x.shape[-1] <= 2 * k * size:
-        columns = _best(numbers, k)
+        columns = best(numbers, k)
     else:
         blocks = _in_blocks(numbers, size, -float("inf"))
-        best = ops.sort(_best(ops.max(blocks, axis=-1), k))  # in the order of their columns
-        candidates = ops.take_along_axis(blocks, best[..., None], axis=-2)  # (…, k, size)
-        places = _best(ops.reshape(candidates, (*ops.shape(x)[:-1], k * size)), k)
-        columns = ops.take_along_axis(best, places // size, axis=-1) * size + places % size
+        chosen = ops.sort(best(ops.max(blocks, axis=-1), k))  # in the order of their columns
+        candidates = ops.take_along_axis(blocks, chosen[..., None], axis=-2)  # (…, k, size)
+        places = best(ops.reshape(candidates, (*ops.shape(x)[:-1], k * size)), k)
+        columns = ops.take_along_axis(chosen, places // size, axis=-1) * size + places % size
     return ops.take_along_axis(x, columns, axis=-1), columns
 
 
-def _best(x, k):
+def best(x, k):
     """Returns the columns of the k largest numbers of every row, (…, k) int32; of equal ones the first columns."""
     if keras.config.backend() != "torch":
         return ops.cast(ops.top_k(x, k)[1], "int32")
@@ -140,6 +140,16 @@ def distinct(ids, targets):
     ids = ops.sort(ids, axis=-1)
     first = ops.pad(ids[:, 1:] != ids[:, :-1], [[0, 0], [1, 0]], constant_values=True)
     return ops.where(first & (ids != targets[:, None]), ids, -1)
+
+
+def without_ids(values, ids, excluded, k):
+    """Returns the first k of `top_k`'s entries (rows, n) whose ids are not `excluded` (rows, …), the others as −∞.
+
+    If n is k more than the number of excluded ids, or all entries, these are the k largest entries that remain.
+    """
+    values = ops.where(ops.any(ids[..., None] == excluded[:, None, :], axis=-1), -float("inf"), values)
+    values, places = top_k(values, k)
+    return values, ops.take_along_axis(ids, places, axis=-1)
 
 
 def _find(odds, uniform):

@@ -42,13 +42,12 @@ def main(items=1_000_000, users=20_000, length=10, dim=64, epochs=2):
     model.compile(LazyAdam(0.005))
     model.fit([train[:, :-1], train[:, -1]], batch_size=64, epochs=epochs, verbose=2)
 
-    # 4. `recommend` maps a history to the best items. It asks for more than ten, to leave out what was clicked before.
+    # 4. `recommend` maps a history to the best items that are not in it.
     reader = keras.Model(history, taste)
 
     def recommend(histories, k=10):
-        _, best = softmax.top_k(reader.predict(histories, verbose=0), k=k + histories.shape[1])
-        best = keras.ops.convert_to_numpy(best)
-        return [[item for item in row if item not in seen][:k] for row, seen in zip(best, histories)]
+        _, best = softmax.top_k(reader.predict(histories, verbose=0), k, exclude=histories)
+        return keras.ops.convert_to_numpy(best)
 
     # 5. Measure: how often is the next item, if it is new, among the ten? The most clicked items are the baseline.
     popular = np.argsort(-np.bincount(train.ravel(), minlength=items))[:10]

@@ -12,6 +12,7 @@ from keras_adaptive.ops.chunks import tail_chunk_rows
 from keras_adaptive.ops.linear_cross_entropy import checked_inputs, linear_nll, sliced_total_and_rows, total_and_rows
 from keras_adaptive.ops.logit_chunks import Wanted, capped
 from keras_adaptive.ops.long_rows import count_before, draw, pick, top_k
+from keras_adaptive.ops.long_tables import Classes, best_classes, columns_of, rows_at_once
 from keras_adaptive.typing import Tensor
 
 
@@ -112,15 +113,25 @@ class BandedSoftmax:
         tails = [self._tail(x, tail) + classes[..., tail : tail + 1] for tail in range(self.tails)]
         return ops.concatenate([words, *tails], axis=-1)
 
-    def top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Computes a tail only for rows where one of its words can still be among the k best."""
-        words, classes = self.head(x)
-        best, ids = top_k(words, min(k, self.boundaries[1]))
+    def top_k(self, x: Tensor, k: int, allowed: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Computes a tail only for rows where one of its words can still be among the k best.
+
+        The words for which `allowed` (words,) is false have the log-probability −∞.
+        """
+        rows, width = ops.shape(x)[0], min(k, self.boundaries[1])
+        outputs = [ops.zeros((rows, width)), ops.zeros((rows, width), "int32"), ops.zeros((rows, self.tails))]
+        outputs = outputs[: 3 if self.tails else 2]
+        function, every = functools.partial(self._best_of_head, width, allowed), ops.ones(rows, "bool")
+        best, ids, *classes = self._update_best(0, function, every, [x], outputs)
         for tail in range(self.tails):
-            best, ids = self._merge_tail(tail, k, x, classes[:, tail, None], best, ids)
+            best, ids = self._merge_tail(tail, k, allowed, x, classes[0][:, tail, None], best, ids)
         return best, ids
 
-    def _merge_tail(self, tail, k, x, column, best, ids):
+    def _best_of_head(self, k, allowed, x):
+        columns = capped(self.class_logits(x), self.soft_cap) if self.tails else None
+        return best_classes(self._classes(0, allowed), self.bands[0].project(x), k, columns)
+
+    def _merge_tail(self, tail, k, allowed, x, column, best, ids):
         """Merges a tail's best words into the best ones; the tail's log-probability `column` (rows, 1) bounds them.
 
         Of equally probable words those before the tail come first. All rows need the tail while there are fewer than k
@@ -129,8 +140,8 @@ class BandedSoftmax:
         first, width = self.boundaries[tail + 1], min(k, self.boundaries[tail + 2])
 
         def merge(x, column, best, ids):
-            words = self._tail(x, tail)
-            values, places = top_k(words, min(k, words.shape[-1]))
+            classes = self._classes(tail + 1, allowed)
+            values, places = best_classes(classes, self.bands[tail + 1].project(x), min(k, classes.size))
             best, order = top_k(ops.concatenate([best, values + column], axis=-1), width)
             ids = ops.take_along_axis(ops.concatenate([ids, places + first], axis=-1), order, axis=-1)
             return [best, ids]
@@ -138,7 +149,28 @@ class BandedSoftmax:
         missing = width - best.shape[-1]
         active = ids[:, 0] == ids[:, 0] if missing else ~(column[:, 0] <= best[:, -1])  # or NaN
         outputs = [ops.pad(tensor, [[0, 0], [0, missing]]) for tensor in (best, ids)] if missing else [best, ids]
-        return self._update(tail + 1, merge, active, [x, column, best, ids], outputs)
+        return self._update_best(tail + 1, merge, active, [x, column, best, ids], outputs)
+
+    def _update_best(self, band, function, active, inputs, outputs):
+        at_once = rows_at_once(active.shape[0], self._size(band))
+        return update_rows(function, active, inputs, outputs, chunk_rows=at_once)
+
+    def _classes(self, number, allowed):
+        """Returns the `Classes` of a band for projected hidden states."""
+        (table, bias, _), low = self.bands[number], self.boundaries[number]
+        size = self._size(number)
+
+        def logits(x, start, count):
+            band = Band(columns_of(table, start, count), None if bias is None else columns_of(bias, start, count), None)
+            return self._logits_of(band, x)
+
+        def logits_at(x, columns):
+            vectors = ops.cast(ops.take(table, columns, axis=0), x.dtype)
+            logits = ops.cast(ops.matmul(vectors, x[..., None])[..., 0], "float32")
+            logits = logits if bias is None else logits + ops.cast(ops.take(bias, columns), "float32")
+            return capped(logits, self.soft_cap)
+
+        return Classes(size, logits, logits_at, None if allowed is None else allowed[low : low + size])
 
     def score(self, x: Tensor, targets: Tensor, exclude: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scores in three passes, which compute no band's logits twice for a row.

@@ -2,7 +2,6 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_adaptive.backend.checks import check_same_shape
@@ -17,11 +16,12 @@ from keras_adaptive.layers.outputs.defaults import (
     hits_by_top_k,
     scores_in_chunks,
 )
+from keras_adaptive.layers.outputs.left_out import allowed_words, excluded_ids
 from keras_adaptive.layers.outputs.model_checks import perplexity_of, register
 from keras_adaptive.layers.outputs.sampling import Sampling
 from keras_adaptive.losses.row_loss import RowLoss
 from keras_adaptive.losses.sampled import SampledLoss
-from keras_adaptive.ops.long_rows import distinct, draw, top_k
+from keras_adaptive.ops.long_rows import distinct, draw, top_k, without_ids
 from keras_adaptive.ops.token_weights import token_weights
 from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
@@ -233,7 +233,7 @@ class Output(Sampling, keras.layers.Layer):
         """
         with recording():
             rows, ids = self._rows(hidden), self._ids(targets, hidden)
-            excluded = [] if exclude is None else [distinct(self._excluded(exclude, hidden), ids)]
+            excluded = [] if exclude is None else [distinct(excluded_ids(exclude, hidden, self.vocabulary_size), ids)]
             log_probs, ranks = self.compute_score(rows, ids, *excluded)
         ranks = ops.where(ops.isnan(log_probs), self.vocabulary_size, ranks)
         return ops.reshape(log_probs, ops.shape(targets)), ops.reshape(ranks, ops.shape(targets))
@@ -263,21 +263,39 @@ class Output(Sampling, keras.layers.Layer):
         arrays = [log_probs, ops.where(ops.isnan(log_probs), self.vocabulary_size, ranks), *rest]
         return tuple(ops.reshape(array, (*shape, *array.shape[1:])) for array in arrays)
 
-    def top_k(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def top_k(
+        self, hidden: Tensor, k: int, exclude: Tensor | None = None, allowed: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Returns the k most probable words, exactly.
 
         Args:
             hidden: (…, hidden_dim).
             k: Number of words, at most `vocabulary_size`.
+            exclude: (…, n) ids of words to leave out, such as the items that a user has seen, in any order and with
+                repetitions. An id outside the vocabulary, such as −1, excludes nothing. Optional.
+            allowed: (vocabulary_size,) bool: the words that may be returned, for all rows. Optional.
 
         Returns:
             `(log_probs, ids)`, (…, k) each, in descending order. Equally probable words are in the order of their ids,
-            and NaN comes last.
+            and NaN comes last. The log-probabilities are those among all words. If fewer than k words remain, or have a
+            probability, the last log-probabilities are −∞ and their ids −1.
+
+        Raises:
+            ValueError: If `k` is out of range, `exclude` or `allowed` has another shape, or an array allows no word.
         """
         self._check_k(k)
         shape = (*ops.shape(hidden)[:-1], k)
+        more = [] if allowed is None else [allowed_words(allowed, self.vocabulary_size)]
         with recording():
-            log_probs, ids = self.compute_top_k(self._rows(hidden), k)
+            rows = self._rows(hidden)
+            if exclude is None:
+                log_probs, ids = self.compute_top_k(rows, k, *more)
+            else:
+                exclude = excluded_ids(exclude, hidden, self.vocabulary_size)
+                enough = min(k + exclude.shape[-1], self.vocabulary_size)
+                log_probs, ids = without_ids(*self.compute_top_k(rows, enough, *more), exclude, k)
+            if exclude is not None or more:
+                ids = ops.where(log_probs == -float("inf"), -1, ids)
         return ops.reshape(log_probs, shape), ops.reshape(ids, shape)
 
     def _check_k(self, k):
@@ -311,9 +329,13 @@ class Output(Sampling, keras.layers.Layer):
         """Returns the arrays of `alternatives` for rows, by default from `compute_log_probs`."""
         return alternatives_in_chunks(self.compute_log_probs, x, targets, k, self.vocabulary_size)
 
-    def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Returns `(log_probs, ids)`, (rows, k) each, as `top_k` does, by default from `compute_log_probs`."""
-        return top_k(self.compute_log_probs(x), k)
+    def compute_top_k(self, x: Tensor, k: int, allowed: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Returns `(log_probs, ids)`, (rows, k) each, as `top_k` does, by default from `compute_log_probs`.
+
+        Words for which `allowed` (vocabulary_size,) is false have the log-probability −∞.
+        """
+        log_probs = self.compute_log_probs(x)
+        return top_k(log_probs if allowed is None else ops.where(allowed, log_probs, -float("inf")), k)
 
     def compute_draw(self, x: Tensor, uniform: Tensor) -> Tensor:
         """Draws one id per row by the numbers `uniform` (2, rows), by default from `compute_log_probs`."""
@@ -345,17 +367,6 @@ class Output(Sampling, keras.layers.Layer):
     def _ids(self, targets, hidden):
         check_same_shape(targets, hidden.shape[:-1], "targets", "the hidden states")
         return ops.reshape(word_ids(targets, self.vocabulary_size), [-1])
-
-    def _excluded(self, exclude, hidden):
-        """Returns the ids to exclude as a tensor (rows, n) int32, −1 for none."""
-        shape, expected = tuple(np.shape(exclude)), tuple(hidden.shape[:-1])
-        pairs = zip(shape, expected)
-        if len(shape) != len(hidden.shape) or not shape[-1] or any(a != b for a, b in pairs if None not in (a, b)):
-            raise ValueError(
-                "`exclude` must hold one id or more for each hidden state, −1 for none: pass the shape "
-                f"{(*expected, 'n')}. Received: {shape=}."
-            )
-        return ops.reshape(ops.convert_to_tensor(word_ids(exclude, self.vocabulary_size)), [-1, shape[-1]])
 
     @property
     def has_penalty(self) -> bool:

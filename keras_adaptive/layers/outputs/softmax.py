@@ -152,8 +152,8 @@ class Softmax(Output):
     def compute_log_probs(self, x: Tensor) -> Tensor:
         return self.softmax().log_probs(x)
 
-    def compute_top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        return self.softmax().top_k(x, k)
+    def compute_top_k(self, x: Tensor, k: int, allowed: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return self.softmax().top_k(x, k, allowed)
 
     def compute_score(self, x: Tensor, targets: Tensor, exclude: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return self.softmax().score(x, targets, exclude)
