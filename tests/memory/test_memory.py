@@ -60,12 +60,13 @@ def test_keys_and_probabilities_of_the_published_run(golden, knnlm):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("number", [1, 4, 60, 100])
-def test_neighbors_are_the_nearest_of_all_shards(number, monkeypatch):
+@pytest.mark.parametrize("number, place", [(1, 0), (4, 0), (60, 500), (100, 500)])
+def test_neighbors_are_the_nearest_of_all_shards(number, place, monkeypatch):
+    """Also of keys that are far from 0, as the hidden states of some bodies are."""
     monkeypatch.setattr(nearest, "KEYS", 16)
     monkeypatch.setattr(nearest, "QUERIES", 3)
     random = np.random.default_rng(0)
-    keys, queries = random.normal(size=(100, 5)), random.normal(size=(7, 5))
+    keys, queries = (random.normal(place, size=(rows, 5)).astype("float32").astype("float64") for rows in (100, 7))
     shards = [(keys[part].astype("float32"), np.arange(100)[part]) for part in (slice(0, 30), slice(30, 100))]
     distances, ids = nearest.nearest(shards, queries, number)
     exact = ((queries[:, None] - keys) ** 2).sum(-1)
