@@ -125,7 +125,7 @@ def test_a_memory_of_the_text_itself_finds_each_word(model, text, tmp_path):
         assert memory.neighbors == tuned
     memory.save_settings(tmp_path / "memory")
     again = Memory.load(tmp_path / "memory", IDENTITY)
-    assert again.settings == memory.settings and again.share == 0.5
+    assert again.settings == memory.settings and again.share == 0.8
 
 
 @pytest.mark.once

@@ -90,7 +90,7 @@ def test_the_memory_of_another_corpus_is_tuned_on_its_valid_text(run_dir, tmp_pa
     call(prepare, f"--source={folder}", f"--data_dir={tmp_path}/other", dictionary, "--processes=1")
     arguments = [f"--run_dir={run_dir}", f"--data_dir={tmp_path}/other", f"--memory={tmp_path}/memory"]
     call(remember, *arguments, "--neighbors=8")
-    assert Memory.load(tmp_path / "memory").share == 0.5
+    assert Memory.load(tmp_path / "memory").share == 0.8
 
 
 def test_score_and_generate_mix_the_memory(run_dir, memory, capsys):
