@@ -11,7 +11,7 @@ from keras_adaptive.files import commit, partial, reading, writing
 
 SAMPLE = 2**18  # keys that train an index
 ROWS = 2**16  # keys that are added at a time
-PROBES = 16  # lists of an inverted file that a query reads
+PROBES = 8  # lists of an inverted file that a query reads
 
 
 def write_index(path: Path, shards: Sequence[tuple[np.ndarray, np.ndarray]], kind: str) -> int:
