@@ -44,8 +44,8 @@ def nearest(
             part = np.ascontiguousarray(np.concatenate([part, squares, np.ones_like(squares)], axis=1).T)
             for block in blocks:
                 block.compare(part, ids[start : start + KEYS])
-    found = [block.found() for block in blocks]
-    return tuple(np.concatenate(arrays) for arrays in zip(*found))
+    distances, words = zip(*(block.found() for block in blocks))
+    return np.concatenate(distances), np.concatenate(words)
 
 
 class _Neighbors:
