@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from keras import ops
 
 from keras_adaptive.backend.ordering import computed_once, with_dependencies
@@ -268,6 +269,57 @@ class BandedSoftmax:
     def _unless_beaten(self, band, x, column, log_probs, comes_first, hits):
         best = ops.max(ops.log_softmax(self._logits_of(band, x)), axis=1) + column
         return [ops.where((best > log_probs) | (best == log_probs) & comes_first, 0.0, hits)]
+
+    def retrieval_vectors(self) -> np.ndarray:
+        """Returns a vector of each word (words, dim) float32, whose columns `Softmax.retrieval_vectors` describes."""
+        self._check_linear()
+        starts, width = self._columns_of_bands()
+        biases = [band.bias for band in self.bands if band.bias is not None]
+        vectors = np.zeros((self.boundaries[-1], width + bool(biases) + self.tails), "float32")
+        for number, ((table, bias, _), start, low) in enumerate(zip(self.bands, starts, self.boundaries)):
+            rows = vectors[low : low + self._size(number)]
+            rows[:, start : start + table.shape[1]] = ops.convert_to_numpy(ops.cast(table, "float32"))
+            if bias is not None:
+                rows[:, width] = ops.convert_to_numpy(ops.cast(bias, "float32"))
+            if number:
+                rows[:, number - 1 - self.tails] = 1.0
+        return vectors
+
+    def retrieval_queries(self, x: Tensor) -> Tensor:
+        """Returns the query of each row (rows, dim) float32.
+
+        The log-probability of a word given its tail is its logit less the log-normalizer of the tail, so that the
+        columns of tails are the logits of the tails less these. The log-normalizer of the head is left out, the same
+        for all words.
+        """
+        self._check_linear()
+        bands = self.bands if self.whole is None else self.bands[:1]
+        parts = [ops.cast(band.project(x), "float32") for band in bands]
+        column = ops.ones((ops.shape(x)[0], 1), "float32")
+        parts += [column] if self.bands[0].bias is not None else []
+        if self.tails:
+            every = column[:, 0] > 0
+            totals = [self._log_totals(tail, x, every) for tail in range(self.tails)]
+            parts.append(self.class_logits(x) - ops.stack(totals, axis=-1))
+        return ops.concatenate(parts, axis=-1)
+
+    def _check_linear(self):
+        if self.tails and self.soft_cap is not None:
+            raise ValueError(
+                "An index compares words by inner products, which bounded logits of tails are not: pass cutoffs=() or "
+                f"a loss without a bound. Received: soft_cap={self.soft_cap}."
+            )
+
+    def _columns_of_bands(self):
+        """Returns the first column of the vectors of each band, and the number of these columns of all bands."""
+        if self.whole is not None:
+            return [0] * len(self.bands), self.whole[0].shape[1]
+        *starts, width = np.cumsum([0, *(band.table.shape[1] for band in self.bands)]).tolist()
+        return starts, width
+
+    def _log_totals(self, tail, x, every):
+        log_totals = lambda x: [ops.logsumexp(self._logits(x, tail + 1), axis=-1)]  # noqa: E731
+        return self._update(tail + 1, log_totals, every, [x], [ops.zeros(ops.shape(x)[0], "float32")])[0]
 
     def head(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the log-probabilities of the head's words (…, cutoff_0) and of the tails (…, tails)."""

@@ -2,8 +2,10 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from keras import ops
 
+from keras_adaptive.backend.recording import recording
 from keras_adaptive.layers.outputs.banded_softmax import BandedSoftmax
 from keras_adaptive.layers.outputs.defaults import TrainingSums, alternatives_in_chunks
 from keras_adaptive.layers.outputs.output import Output
@@ -91,6 +93,57 @@ class Softmax(Output):
         return lambda shape, dtype=None: ops.log(
             self.noise.distribution.probabilities(ops.arange(shape[0], dtype="int32"))
         )
+
+    def retrieval_vectors(self) -> np.ndarray:
+        """Returns a vector of each word, for an index of nearest neighbors by inner product.
+
+        Inner products with `retrieval_queries` have the order of `top_k`, up to rounding. They are log-probabilities
+        plus a number per row or, with a `soft_cap`, the logits without that bound. The columns are those of the tables,
+        a block for each band, a column of the biases, if there are any, and a column for each tail. Bands that are
+        slices of one table share a block.
+
+        Returns:
+            A NumPy array (vocabulary_size, dim) float32.
+
+        Raises:
+            ValueError: If the layer is not built, or if the loss bounds the logits of tails by a `soft_cap`.
+
+        Example:
+
+        >>> softmax = AdaptiveSoftmax(10_000, cutoffs=(1_000, 4_000))
+        >>> hidden = np.random.normal(size=(2, 64)).astype("float32")
+        >>> queries = softmax.retrieval_queries(hidden)  # builds the softmax
+        >>> vectors = softmax.retrieval_vectors()  # one row of 64 + 16 + 4 + 2 numbers per word
+        >>> inner_products = keras.ops.matmul(queries, vectors.T)  # (2, 10_000)
+        >>> log_probs = softmax.log_probs(hidden)  # differs from them by a number per row
+        """
+        if not self.built:
+            raise ValueError(
+                "`retrieval_vectors` needs the word vectors: call or build the layer first. Received: a layer that is "
+                "not built."
+            )
+        with recording():
+            return self.softmax().retrieval_vectors()
+
+    def retrieval_queries(self, hidden: Tensor) -> Tensor:
+        """Returns the query of each hidden state, for an index of `retrieval_vectors`.
+
+        Without tails this costs the projection of the hidden states at most. With tails it computes all logits of the
+        tails, a chunk of rows at a time, for their log-normalizers.
+
+        Args:
+            hidden: (…, hidden_dim).
+
+        Returns:
+            (…, dim) float32.
+
+        Raises:
+            ValueError: If the loss bounds the logits of tails by a `soft_cap`.
+        """
+        with recording():
+            rows = self._rows(hidden)  # builds the layer
+            queries = self.softmax().retrieval_queries(rows)
+        return ops.reshape(queries, (*ops.shape(hidden)[:-1], queries.shape[-1]))
 
     def training_loss(
         self, hidden: Tensor, targets: Tensor, weights: Tensor | None = None, training: bool | None = True

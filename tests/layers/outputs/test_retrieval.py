@@ -1,0 +1,67 @@
+"""Vectors of items for an index, whose inner products with queries have the order of the log-probabilities."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNNSoftmax, WordEmbedding
+from keras_adaptive.losses import CrossEntropy
+from tests.support.backends import numpy, runner
+from tests.support.refusals import refused
+from tests.support.weights import built, exact_log_probs
+
+ITEMS, DIM, CUTOFFS = 20, 8, (5, 9, 15)
+
+
+def tied(make_embedding, **kwargs):
+    return AdaptiveSoftmax(ITEMS, CUTOFFS, tied_to=make_embedding(ITEMS, DIM), **kwargs)
+
+
+BANDS = partial(AdaptiveEmbedding, cutoffs=CUTOFFS, factor=2)
+SOFTMAXES = {  # and the size of their vectors
+    "bands": (partial(AdaptiveSoftmax, ITEMS, CUTOFFS, factor=2), 8 + 4 + 2 + 1 + 3),
+    "bands, biases": (partial(AdaptiveSoftmax, ITEMS, CUTOFFS, factor=2, use_bias=True), 15 + 1 + 3),
+    "bands, tied": (partial(tied, BANDS), 15 + 3),
+    "bands, projected head": (partial(tied, BANDS, tie_projections=(False, True, False, True)), 15 + 3),
+    "one table, tied, biases": (partial(tied, WordEmbedding, use_bias=True), 8 + 1 + 3),
+    "plain": (partial(AdaptiveSoftmax, ITEMS, ()), 8),
+    "plain, bounded, biases": (partial(AdaptiveSoftmax, ITEMS, (), use_bias=True, loss=CrossEntropy(soft_cap=3.0)), 9),
+}
+
+
+def hidden_states():
+    return np.random.default_rng(1).normal(size=(3, 4, DIM)).astype("float32")
+
+
+@pytest.mark.parametrize("kind", SOFTMAXES)
+def test_inner_products_are_log_probabilities_up_to_a_number_per_row(kind):
+    make, dim = SOFTMAXES[kind]
+    layer, hidden = built(make(dtype="float32"), DIM), hidden_states()
+    products = runner(layer.retrieval_queries)(hidden).astype("float64") @ layer.retrieval_vectors().T
+    assert layer.retrieval_vectors().shape == (ITEMS, dim)
+    np.testing.assert_array_equal(np.argsort(-products), numpy(layer.top_k(hidden, ITEMS)[1]))
+    if "bounded" not in kind:
+        np.testing.assert_allclose(np.ptp(products - exact_log_probs(layer, hidden), axis=-1), 0, atol=2e-5)
+
+
+@pytest.mark.once
+def test_an_index_finds_the_items_of_top_k():
+    import faiss
+
+    layer, hidden = built(SOFTMAXES["bands, biases"][0](), DIM), hidden_states()[0]
+    vectors = layer.retrieval_vectors()
+    index = faiss.IndexFlatIP(vectors.shape[1])
+    index.add(vectors)
+    np.testing.assert_array_equal(index.search(numpy(layer.retrieval_queries(hidden)), 7)[1], layer.top_k(hidden, 7)[1])
+
+
+@pytest.mark.once
+def test_vectors_that_do_not_exist_are_refused():
+    bounded = AdaptiveSoftmax(ITEMS, CUTOFFS, factor=2, loss=CrossEntropy(soft_cap=3.0))
+    refused(bounded.retrieval_vectors, match="call or build the layer first")
+    refused(bounded.retrieval_queries, hidden_states(), match="cutoffs=.. or a loss without a bound. .*soft_cap=3.0")
+    refused(bounded.retrieval_vectors, match="cutoffs=.. or a loss without a bound. .*soft_cap=3.0")
+    words = ["<s>", "<pad>", "</s>", "<unk>", "a", "b"]
+    spelled = built(CharCNNSoftmax(words, 4, char_dim=4, filters=(4,), max_bytes=4), DIM)
+    assert spelled.retrieval_vectors().shape == (6, DIM)  # computed from the bytes
