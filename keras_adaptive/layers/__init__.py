@@ -18,6 +18,7 @@ from keras_adaptive.layers.inputs.adaptive_embedding import AdaptiveEmbedding as
 from keras_adaptive.layers.inputs.char_cnn import CharCNN as CharCNN
 from keras_adaptive.layers.inputs.input import Input as Input
 from keras_adaptive.layers.inputs.word_embedding import WordEmbedding as WordEmbedding
+from keras_adaptive.layers.outputs.adaptive_retrieval import AdaptiveRetrieval as AdaptiveRetrieval
 from keras_adaptive.layers.outputs.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmax
 from keras_adaptive.layers.outputs.char_cnn_softmax import CharCNNSoftmax as CharCNNSoftmax
 from keras_adaptive.layers.outputs.char_lstm_softmax import CharLSTMSoftmax as CharLSTMSoftmax

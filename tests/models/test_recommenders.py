@@ -83,7 +83,7 @@ def test_the_page_of_recommenders(tmp_path, monkeypatch):
     assert results["loss"] == pytest.approx(np.log(results["perplexity"]), rel=1e-4)
     assert results["hit_rate_at_10"] == pytest.approx(names["hits"]) and len(names["recommended"]) == 10
     best = numpy(names["best"])[0]
-    assert best.min() > 3 and not np.isin(names["clicked"], best).any()
+    assert best.min() > 3 and not np.isin(names["clicked"], best).any() and names["served"].shape == (1, 10)
     np.testing.assert_array_equal(names["found"], best)
     assert names["larger"].word_output.vocabulary_size == names["items"] + 1 == len(names["vocabulary"])
     assert names["model"].word_output.vocabulary_size == len(names["renewed"].vocabulary)

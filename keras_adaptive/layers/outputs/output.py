@@ -256,7 +256,7 @@ class Output(Sampling, keras.layers.Layer):
             `(log_probs, ranks, entropies, best_log_probs, best_ids)`: the first two as in `score`, (…) float32 in
             nats, and the last two as in `top_k`, (…, k) each.
         """
-        self._check_k(k)
+        self.check_k(k)
         shape = ops.shape(targets)
         with recording():
             log_probs, ranks, *rest = self.compute_alternatives(self._rows(hidden), self._ids(targets, hidden), k)
@@ -283,7 +283,7 @@ class Output(Sampling, keras.layers.Layer):
         Raises:
             ValueError: If `k` is out of range, `exclude` or `allowed` has another shape, or an array allows no word.
         """
-        self._check_k(k)
+        self.check_k(k)
         shape = (*ops.shape(hidden)[:-1], k)
         more = [] if allowed is None else [allowed_words(allowed, self.vocabulary_size)]
         with recording():
@@ -298,7 +298,8 @@ class Output(Sampling, keras.layers.Layer):
                 ids = ops.where(log_probs == -float("inf"), -1, ids)
         return ops.reshape(log_probs, shape), ops.reshape(ids, shape)
 
-    def _check_k(self, k):
+    def check_k(self, k: int) -> None:
+        """Raises a `ValueError` if there is no such number of words."""
         if not 0 < k <= self.vocabulary_size:
             raise ValueError(f"`k` must be between 1 and {self.vocabulary_size}. Received: k={k}.")
 

@@ -1,17 +1,20 @@
-"""Vectors of items for an index, whose inner products with queries have the order of the log-probabilities."""
+"""Recommenders that return ids, as layers and files, and vectors of items for an index."""
 
 from functools import partial
 
+import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveSoftmax, CharCNNSoftmax, WordEmbedding
+from keras_adaptive.layers import AdaptiveEmbedding, AdaptiveRetrieval, AdaptiveSoftmax, CharCNNSoftmax, WordEmbedding
 from keras_adaptive.losses import CrossEntropy
 from tests.support.backends import numpy, runner
 from tests.support.refusals import refused
-from tests.support.weights import built, exact_log_probs
+from tests.support.tiny import saved_and_loaded
+from tests.support.weights import built, exact_log_probs, randomize
 
 ITEMS, DIM, CUTOFFS = 20, 8, (5, 9, 15)
+HISTORY = np.array([[1, 4, 2, 7], [19, 3, 3, 11], [0, 16, 8, 12]], "int32")
 
 
 def tied(make_embedding, **kwargs):
@@ -65,3 +68,46 @@ def test_vectors_that_do_not_exist_are_refused():
     words = ["<s>", "<pad>", "</s>", "<unk>", "a", "b"]
     spelled = built(CharCNNSoftmax(words, 4, char_dim=4, filters=(4,), max_bytes=4), DIM)
     assert spelled.retrieval_vectors().shape == (6, DIM)  # computed from the bytes
+
+
+def recommender(softmax_of, embedding, **kwargs):
+    """Returns a model from histories to the best items that are not in them."""
+    history = keras.Input((4,), dtype="int32")
+    hidden = keras.layers.GRU(DIM)(embedding(history))
+    retrieval = AdaptiveRetrieval(softmax_of(embedding), 3, **kwargs)
+    return randomize(keras.Model(history, retrieval(hidden, exclude=history)))
+
+
+def test_a_recommender_is_saved_and_loaded_as_one_model(tmp_path):
+    embedding = BANDS(ITEMS, DIM, name="items")
+    model = recommender(lambda embedding: AdaptiveSoftmax(ITEMS, CUTOFFS, tied_to=embedding), embedding)
+    loaded = saved_and_loaded(model, tmp_path / "recommender.keras")
+    copy = keras.models.clone_model(model)
+    copy.set_weights(model.get_weights())
+    log_probs, ids = model.predict(HISTORY, verbose=0)
+    assert ids.shape == (3, 3) and not any(np.intersect1d(*pair).size for pair in zip(HISTORY, ids, strict=True))
+    assert [(*symbol.shape, symbol.dtype) for symbol in model.outputs] == [(None, 3, "float32"), (None, 3, "int32")]
+    for other in (loaded, copy):
+        assert other.layers[-1].softmax.tied_to is other.get_layer("items")
+        assert len(other.weights) == len(model.weights)
+        found = other.predict(HISTORY, verbose=0)
+        np.testing.assert_array_equal(found[1], ids)
+        np.testing.assert_allclose(found[0], log_probs, rtol=1e-6)
+
+
+def test_ids_alone_of_an_untied_softmax(tmp_path):
+    softmax = AdaptiveSoftmax(ITEMS, CUTOFFS, factor=2)
+    model = recommender(lambda embedding: softmax, WordEmbedding(ITEMS, DIM), return_scores=False)
+    loaded = saved_and_loaded(model, tmp_path / "recommender.keras")
+    ids = model.predict(HISTORY, verbose=0)
+    np.testing.assert_array_equal(loaded.predict(HISTORY, verbose=0), ids)
+    hidden = hidden_states()
+    allowed = np.arange(ITEMS) % 2 == 0
+    found = numpy(loaded.layers[-1](hidden, allowed=allowed))
+    np.testing.assert_array_equal(found, numpy(softmax.top_k(hidden, 3, allowed=allowed)[1]))
+
+
+@pytest.mark.once
+def test_wrong_arguments_of_a_retrieval_are_refused():
+    refused(AdaptiveRetrieval, keras.layers.Dense(3), match="`softmax` must be an output layer .* Received: a Dense")
+    refused(AdaptiveRetrieval, AdaptiveSoftmax(ITEMS, ()), 21, match="`k` must be between 1 and 20. Received: k=21")
