@@ -1,0 +1,85 @@
+"""Trains and measures SASRec of RecTools as `scripts.experiments.recommenders` does ours, in an environment of its own.
+
+    pip install torch "rectools[torch]"
+    python scripts/experiments/rectools_sasrec.py LOG.npy LOSS MINUTES NEGATIVES RESULT.json
+
+LOSS is softmax, gBCE or sampled_softmax; NEGATIVES are drawn for each target. The time is that of the training loop,
+without the preparation of the data.
+"""
+
+import datetime
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+USERS, BATCH = 10_000, 128
+
+
+def main(log, loss, minutes, negatives, result):
+    import pytorch_lightning as lightning
+    from rectools.dataset import Dataset
+    from rectools.models.nn.transformers.sasrec import SASRecModel
+
+    lightning.seed_everything(1, verbose=False)
+    clicks, times, updates = np.load(log), [], []
+
+    class Watch(lightning.Callback):
+        def on_train_start(self, *_):
+            times.append(time.time())
+
+        def on_train_batch_end(self, *_):
+            updates.append(time.time())
+
+        def on_train_end(self, *_):
+            times.append(time.time())
+
+    def trainer():
+        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+        limit = datetime.timedelta(minutes=float(minutes))
+        once = {"enable_checkpointing": False, "accelerator": "cpu", "callbacks": [Watch()]}
+        return lightning.Trainer(max_epochs=1_000, max_time=limit, **quiet, **once)
+
+    model = SASRecModel(
+        n_blocks=2,
+        n_heads=2,
+        n_factors=64,
+        dropout_rate=0.2,
+        session_max_len=clicks.shape[1] - 3,
+        loss=loss,
+        n_negatives=int(negatives),
+        gbce_t=0.75,
+        lr=1e-3,
+        batch_size=BATCH,
+        get_trainer_func=trainer,
+    )
+    model.fit(Dataset.construct(table(clicks[:, :-2])))
+    ranks = ranks_of(
+        model.recommend(np.arange(USERS), Dataset.construct(table(clicks[:USERS, :-1])), 10, False), clicks
+    )
+    figures = {"log": Path(log).stem, "loss": loss, "negatives": int(negatives), "seconds": times[1] - times[0]}
+    figures |= {"updates": len(updates), "ranked": USERS, "hit": len(ranks) / USERS}
+    figures |= {"ndcg": float((1 / np.log2(1 + ranks)).sum()) / USERS}
+    print(figures)
+    Path(result).write_text(json.dumps(figures), encoding="utf-8")
+
+
+def table(clicks):
+    import pandas
+
+    users, length = clicks.shape
+    hours = np.datetime64("2026-01-01") + np.arange(length).astype("timedelta64[h]")
+    columns = {"user_id": np.repeat(np.arange(users), length), "item_id": clicks.ravel()}
+    return pandas.DataFrame({**columns, "weight": 1.0, "datetime": np.tile(hours, users)})
+
+
+def ranks_of(recommended, clicks):
+    """Returns the ranks of the last clicks that are among the recommended items."""
+    targets = clicks[recommended["user_id"].to_numpy(), -1]
+    return recommended["rank"].to_numpy()[recommended["item_id"].to_numpy() == targets]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
