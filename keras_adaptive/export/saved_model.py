@@ -54,13 +54,7 @@ def export_saved_model(
     served.score(["It was the best of times"])["perplexity"]
     ```
     """
-    if keras.config.backend() != "tensorflow":
-        raise ValueError(
-            "A SavedModel is exported by Keras on TensorFlow: set KERAS_BACKEND=tensorflow and load the model there. "
-            f"Received: KERAS_BACKEND={keras.config.backend()}."
-        )
-    if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
-        raise ValueError(f"{folder} exists and is not empty: remove it, or export to another folder.")
+    check_export(folder)
     if len(vocabulary) != model.vocabulary_size:
         raise ValueError(
             f"`vocabulary` must have the {model.vocabulary_size} words of the model. Received: size={len(vocabulary)}."
@@ -87,6 +81,17 @@ def export_saved_model(
             tf.saved_model.save(module, str(new), {**functions, "serving_default": functions["score"]}, options)
         except tf.errors.OpError as error:  # TensorFlow reports a full disk as exhausted resources
             raise OSError(f"{folder} cannot be written ({error.message}). Free space, or pass another.") from error
+
+
+def check_export(folder: str | os.PathLike) -> None:
+    """Checks that a SavedModel can be made, and that `folder` is new or empty."""
+    if keras.config.backend() != "tensorflow":
+        raise ValueError(
+            "A SavedModel is exported by Keras on TensorFlow: set KERAS_BACKEND=tensorflow and load the model there. "
+            f"Received: KERAS_BACKEND={keras.config.backend()}."
+        )
+    if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
+        raise ValueError(f"{folder} exists and is not empty: remove it, or export to another folder.")
 
 
 def with_output_for_inference(model):
