@@ -39,9 +39,13 @@ def export_recommender(
     Example:
 
     ```python
-    export_recommender(model, sequences.vocabulary, "exports/recommender/1", length=50, k=100)
+    sequences = item_sequences({"user": [1, 1, 1, 2, 2, 2], "item": list("abcacb")}, time=None, split=None)
+    items, history = len(sequences.vocabulary), keras.Input((None,), dtype="int32")
+    hidden = keras.layers.GRU(8, return_sequences=True)(AdaptiveEmbedding(items, 8, ())(history))
+    model = WordModel(history, hidden, word_output=AdaptiveSoftmax(items, ()))
+    export_recommender(model, sequences.vocabulary, "exports/recommender/1", length=50, k=2)
     served = tf.saved_model.load("exports/recommender/1")
-    served.recommend([["item 1", "item 2", ""]])["items"]  # (1, 100)
+    served.recommend([["a", "b", ""]])["items"]  # (1, 2)
     ```
     """
     check_export(folder)
