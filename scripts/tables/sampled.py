@@ -47,6 +47,13 @@ def recommender():
         yield [label, spread(ours), spread(peer), f"1/{peer['median'] / ours['median']:.0f}"]
 
 
+def recommender_losses():
+    yield " | loss | updates in 3 minutes | HitRate@10 | NDCG@10"
+    for run in read("sampled/recommenders")["runs"]:
+        if run["log"] == "books":
+            yield [run["program"], run["loss"], f"{run['updates']:,}", f"{run['hit']:.3f}", f"{run['ndcg']:.3f}"]
+
+
 def big_lstm_step():
     yield " | ours, ms | plain Keras, ms | speed of ours ÷ plain Keras"
     result = read(f"{BENCHMARKS}big_lstm_step_tensorflow")["candidates"]
