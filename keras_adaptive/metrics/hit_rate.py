@@ -27,8 +27,10 @@ class HitRate(RankMetric):
     0.75
     """
 
+    label = "hit_rate"
+
     def __init__(self, k: int, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(k, name or f"hit_rate_at_{k}", dtype)
+        super().__init__(k, name, dtype)
 
     def gain(self, ranks: Tensor) -> Tensor:
         return ops.ones_like(ranks)

@@ -24,8 +24,7 @@ class MRR(RankMetric):
     0.5833
     """
 
-    def __init__(self, k: int | None = None, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(k, name or ("mrr" if k is None else f"mrr_at_{k}"), dtype)
+    label = "mrr"
 
     def gain(self, ranks: Tensor) -> Tensor:
         return 1.0 / ranks

@@ -28,8 +28,7 @@ class NDCG(RankMetric):
     0.4473
     """
 
-    def __init__(self, k: int | None = None, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(k, name or ("ndcg" if k is None else f"ndcg_at_{k}"), dtype)
+    label = "ndcg"
 
     def gain(self, ranks: Tensor) -> Tensor:
         return math.log(2) / ops.log1p(ranks)

@@ -11,18 +11,23 @@ from keras_adaptive.typing import Tensor
 class RankMetric(keras.metrics.Mean):
     """Base class of metrics of ranks: weighted means over all targets, never means of batches.
 
-    A subclass implements `gain(ranks)`, what a target at each rank is worth.
+    A subclass implements `gain(ranks)`, what a target at each rank is worth, and has a `label`.
 
     Args:
         k: Number of recommended items; a target of a larger rank is worth 0. `None` for all items.
-        name: Name of the metric.
+        name: Name of the metric, by default `label_at_k` with the number k, or `label`.
         dtype: Data type of the sums; float32 by default.
+
+    Attributes:
+        label: What the default name begins with.
     """
+
+    label = "rank_metric"
 
     def __init__(self, k: int | None = None, name: str | None = None, dtype: str | None = None) -> None:
         if k is not None:
             check_positive(k=k)
-        super().__init__(name=name, dtype=dtype)
+        super().__init__(name=name or (self.label if k is None else f"{self.label}_at_{k}"), dtype=dtype)
         self.k = k
 
     def gain(self, ranks: Tensor) -> Tensor:
