@@ -134,11 +134,7 @@ def noise_contrastive_loss(
     >>> x, vectors = np.ones((2, 8), "float32"), table[np.concatenate([noise, targets])]
     >>> loss = noise_contrastive_loss(x, vectors, targets, np.ones(2), uniform)
     """
-    sampled = SampledValues(*sampled_values)
-    table, noise_bias, target_logits, active = _logits(x, vectors, targets, weights, sampled, bias)
-    weights = ops.where(active, ops.stop_gradient(ops.cast(weights, "float32")), 0.0)
-    target_losses = ops.sum(weights * ops.softplus(-target_logits))
-    return target_losses + _softplus_sum(ops.convert_to_tensor(x), table, noise_bias, weights)
+    return _logistic_losses(x, vectors, targets, weights, SampledValues(*sampled_values), bias)
 
 
 def sampled_binary_cross_entropy(
@@ -182,11 +178,16 @@ def sampled_binary_cross_entropy(
     4.852
     """
     sampled = SampledValues(*sampled_values)
+    excluded = _columns_of(targets, sampled)
+    return _logistic_losses(x, vectors, targets, weights, sampled, bias, target_weight, excluded)
+
+
+def _logistic_losses(x, vectors, targets, weights, sampled, bias, target_weight=1.0, excluded=None):
+    """Returns the weighted sum of the logistic losses of targets and noise words, without the `excluded` columns."""
     table, noise_bias, target_logits, active = _logits(x, vectors, targets, weights, sampled, bias)
     weights = ops.where(active, ops.stop_gradient(ops.cast(weights, "float32")), 0.0)
-    target_losses = target_weight * ops.sum(weights * ops.softplus(-target_logits))
-    excluded = _columns_of(targets, sampled)
-    return target_losses + _softplus_sum(ops.convert_to_tensor(x), table, noise_bias, weights, excluded)
+    of_targets = target_weight * ops.sum(weights * ops.softplus(-target_logits))
+    return of_targets + _softplus_sum(ops.convert_to_tensor(x), table, noise_bias, weights, excluded)
 
 
 def _logits(x, vectors, targets, weights, sampled, bias):
