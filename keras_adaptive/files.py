@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -183,6 +184,15 @@ def read_text_lines(
             yield line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise ValueError(f"{where} is not UTF-8 ({error.reason}): convert the text to UTF-8.") from None
+
+
+def checksum(path: str | os.PathLike) -> int:
+    """Returns the CRC-32 of a file, which is read a part at a time."""
+    result = 0
+    with open(path, "rb") as file:
+        while part := file.read(1 << 20):
+            result = zlib.crc32(part, result)
+    return result
 
 
 def discard(path: str | os.PathLike) -> None:

@@ -1,12 +1,12 @@
 """Approximate search of a datastore by an index of faiss, which is a file beside its shards."""
 
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from keras_adaptive.files import checksum as checksum_of
 from keras_adaptive.files import commit, partial, reading, writing
 
 SAMPLE = 2**18  # keys that train an index
@@ -42,14 +42,14 @@ def write_index(path: Path, shards: Sequence[tuple[np.ndarray, np.ndarray]], kin
     with writing(path):
         faiss.write_index(index, str(partial(path)))
         commit(path)
-    return _checksum(path)
+    return checksum_of(path)
 
 
 def read_index(path: Path, checksum: int, dim: int, total: int) -> Any:
     """Returns an index after checking that the file is whole."""
     faiss = _faiss()
     with reading(path, "the index of a memory", "Run the command that makes it again."):
-        if _checksum(path) != checksum:
+        if checksum_of(path) != checksum:
             raise ValueError("its contents have changed")
         index = faiss.read_index(str(path))
         if (index.d, index.ntotal) != (dim, total):
@@ -66,11 +66,3 @@ def _faiss():
     except ModuleNotFoundError:
         raise ModuleNotFoundError('An index needs faiss: pip install "keras_adaptive[faiss]".', name="faiss") from None
     return faiss
-
-
-def _checksum(path):
-    result = 0
-    with open(path, "rb") as file:
-        while part := file.read(1 << 24):
-            result = zlib.crc32(part, result)
-    return result

@@ -1,6 +1,5 @@
 import json
 import os
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from keras_adaptive.data.batches.token_stream import cut
 from keras_adaptive.data.codecs.vocabulary import Vocabulary
 from keras_adaptive.data.items.columns import moments, numbered, read_columns
 from keras_adaptive.data.items.splits import LEAVE_ONE_OUT, split_starts
-from keras_adaptive.files import complete_or_absent, read_text, reading, write_json
+from keras_adaptive.files import checksum, complete_or_absent, read_text, reading, write_json
 from keras_adaptive.special_words import SPECIAL_WORDS, UNK
 
 if TYPE_CHECKING:  # Keras is imported with the first data set
@@ -276,7 +275,7 @@ class ItemSequences:
             self.vocabulary.save(new / _VOCABULARY)
             arrays = {"items": self.items, "offsets": self.offsets, "starts": self.starts, "users": users}
             np.savez(new / _CLICKS, allow_pickle=False, **arrays)
-            checksums = {name: _checksum(new / name) for name in (_CLICKS, _VOCABULARY)}
+            checksums = {name: _hexadecimal(new / name) for name in (_CLICKS, _VOCABULARY)}
             write_json(new / _FACTS, {"format": _FORMAT, "crc32": checksums})
 
     @classmethod
@@ -296,7 +295,7 @@ class ItemSequences:
                 raise ValueError(f"`format` must be {_FORMAT}")
             checksums = dict(facts["crc32"])
         for name in (_CLICKS, _VOCABULARY):
-            if checksums.get(name) != _checksum(Path(folder, name)):
+            if checksums.get(name) != _hexadecimal(Path(folder, name)):
                 raise ValueError(f"{Path(folder, name)} has changed since it was written. {_MEND}")
         vocabulary, path = Vocabulary.load(Path(folder, _VOCABULARY)), Path(folder, _CLICKS)
         with reading(path, "a file of clicks", _MEND), np.load(path, allow_pickle=False) as arrays:
@@ -304,9 +303,5 @@ class ItemSequences:
         return cls(vocabulary, items, users.tolist(), offsets, starts)
 
 
-def _checksum(path):
-    checksum = 0
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            checksum = zlib.crc32(chunk, checksum)
-    return f"{checksum:08x}"
+def _hexadecimal(path):
+    return f"{checksum(path):08x}"
