@@ -194,6 +194,18 @@ command_line.run(main, lambda: None)"""
     assert (int(done.stdout) < 1000) == kept  # the block has 16,384 pages
 
 
+def test_programs_take_denormal_numbers_for_zero_in_all_threads():
+    program = """import torch
+from trainers.support import command_line
+
+def main():
+    torch.set_num_threads(2)
+    print(torch.count_nonzero(torch.full((2**20,), 1e-20) * torch.full((2**20,), 1e-20)).item())
+
+command_line.run(main, lambda: None)"""
+    assert run("-c", program).stdout.split() == ["0"]
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_an_interruption_is_told_of_on_a_line_of_its_own(monkeypatch, capsys, terminal):
     def interrupt():
