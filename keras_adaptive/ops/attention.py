@@ -46,25 +46,20 @@ def causal_attention(query, key, value, position=0, drop=None, window=None, slop
     if window is not None:
         return _windowed(query, key, value, position, drop, window, slopes)
     from_the_start = isinstance(position, int) and position == 0
-    if from_the_start and drop is None:
-        if keras.config.backend() != "torch":
-            return _from_the_start(query, key, value, slopes)
-        if not _is_short(key):
-            if slopes is None:
-                return _torch_attention(query, key, value, is_causal=True)
-            places = ops.arange(ops.shape(key)[1])
-            return _torch_attention(query, key, value, attn_mask=_causal_mask(places, places, slopes)[None])
+    if from_the_start and drop is None and not (keras.config.backend() == "torch" and _is_short(key)):
+        if keras.config.backend() == "torch" and slopes is None:
+            return _torch_attention(query, key, value, is_causal=True)
+        return _from_the_start(query, key, value, slopes)
     return _attend_from(position, query, key, value, drop, slopes)
 
 
 def _attend_from(position, query, key, value, drop=None, slopes=None):
     """Attends to the keys up to the position of each query."""
     places, keys = position + ops.arange(ops.shape(query)[1]), ops.arange(ops.shape(key)[1])
-    return attend(query, key, value, _causal_mask(places, keys, slopes), drop)
-
-
-def _causal_mask(places, keys, slopes):
-    return _mask(keys[None, :] <= places[:, None], places, keys, slopes)
+    mask = _mask(keys[None, :] <= places[:, None], places, keys, slopes)
+    if keras.config.backend() == "torch" and slopes is not None and drop is None and not _is_short(key):
+        return _torch_attention(query, key, value, attn_mask=mask[None])
+    return attend(query, key, value, mask, drop)
 
 
 def _mask(visible, places, keys, slopes):
