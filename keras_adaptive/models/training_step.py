@@ -135,12 +135,18 @@ class TrainingStep(CheckedData):
 
     def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
-        return config and {**config, "micro_batches": self.micro_batches}
+        return config and {
+            **config,
+            "micro_batches": self.micro_batches,
+            "optimizer_is_built": self.optimizer.built,  # an untrained model has no state to save
+        }
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         config = keras.saving.deserialize_keras_object(config)
+        built = config.pop("optimizer_is_built", True)
         self.compile(**config)
-        self.optimizer.build(self.trainable_variables)
+        if built:  # for the state in the file
+            self.optimizer.build(self.trainable_variables)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Builds only the optimizer, since the model is built; Keras would run a symbolic step."""

@@ -9,7 +9,16 @@ from keras_adaptive.models import LanguageModel
 from keras_adaptive.optimizers import NAG
 from tests.support.backends import BACKEND
 from tests.support.programs import run
-from tests.support.tiny import LENGTH, VOCABULARY, batch, compiled, language_model, largest_difference
+from tests.support.tiny import (
+    LENGTH,
+    VOCABULARY,
+    batch,
+    compiled,
+    language_model,
+    largest_difference,
+    saved_and_loaded,
+    word_model,
+)
 from tests.support.weights import randomize
 
 pytestmark = pytest.mark.usefixtures("eager_predictions")
@@ -105,6 +114,18 @@ def test_training_goes_on_where_it_was(tmp_path):
     loaded.fit(tokens, targets, **fit)
     assert int(keras.ops.convert_to_numpy(loaded.optimizer.iterations)) == 2
     assert largest_difference(model, loaded) < 1e-6
+
+
+@pytest.mark.parametrize("make", [word_model, lambda: language_model(dtype="mixed_float16")])
+def test_a_model_is_saved_before_it_is_trained(tmp_path, make):
+    """Keras would warn that it skips the state of the optimizer, which has none yet; warnings are errors."""
+    model = compiled(make(), "adam")
+    loaded = saved_and_loaded(model, tmp_path / "model.keras")
+    for one in (model, loaded):
+        one.fit(TOKENS, TARGETS, batch_size=3, shuffle=False, verbose=0)
+    assert largest_difference(model, loaded) == 0.0
+    loaded = saved_and_loaded(model, tmp_path / "model.keras")
+    assert int(keras.ops.convert_to_numpy(loaded.optimizer.iterations)) == 1
 
 
 @pytest.mark.once
