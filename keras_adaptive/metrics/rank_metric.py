@@ -65,8 +65,8 @@ class RankMetric(keras.metrics.Mean):
         if shapes[0] is None or shapes[1] not in (None, shapes[0]):
             raise ValueError(
                 f"`{type(self).__name__}` takes the rank of every target and weights of the same shape, not the "
-                "targets and outputs of a model: pass it to `compile(metrics=...)` of a `WordModel`, which computes "
-                f"the ranks. Received: shapes={shapes}."
+                "targets and outputs of a model: pass it to `compile(metrics=...)` of a `LanguageModel` or "
+                f"`WordModel`, which computes the ranks. Received: shapes={shapes}."
             )
         if not ops.is_tensor(ranks) and np.size(ranks) and np.min(ranks) < 1:
             raise ValueError(f"`ranks` must be at least 1, the rank of the best item. Received: ranks={np.min(ranks)}.")

@@ -10,6 +10,7 @@ from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.outputs.unsorted_ids import warn_if_unsorted
+from keras_adaptive.metrics.rank_metric import RankMetric
 from keras_adaptive.models.generation import Generation
 from keras_adaptive.models.prediction import Cache
 from keras_adaptive.models.reading import check_trained_length
@@ -33,10 +34,11 @@ class LanguageModel(TrainingStep, Generation):
     `compile(optimizer)` needs no loss: the loss is the mean negative log-likelihood per target in nats, plus, in
     training, the losses of the layers themselves (`add_loss`, regularizers). `fit` and `evaluate` take `(tokens,
     targets)` or `(tokens, targets, weights)` with weight 0 for padding. They log `loss` and `perplexity`, without the
-    losses of layers; both are over all targets since the start of the epoch, never means of batches. Training also logs
-    `gradient_norm` (of the last update, before clipping) and `skipped`, the number of updates of this epoch whose loss
-    or gradient was not finite. Such an update changes neither weights nor optimizer. Its loss is logged but does not
-    enter the means (`TerminateOnNonFinite` stops after several in a row).
+    losses of layers; both are over all targets since the start of the epoch, never means of batches. Evaluations can
+    report metrics of ranks, such as `HitRate(10)`, too. Training also logs `gradient_norm` (of the last update, before
+    clipping) and `skipped`, the number of updates of this epoch whose loss or gradient was not finite. Such an update
+    changes neither weights nor optimizer. Its loss is logged but does not enter the means (`TerminateOnNonFinite` stops
+    after several in a row).
 
     A batch of `fit` is one update. `compile(optimizer, micro_batches=k)` computes the batch in k parts to save memory
     (gradient accumulation). The update is the same, whatever the number of targets in each part. Several devices, which
@@ -150,16 +152,22 @@ class LanguageModel(TrainingStep, Generation):
     def compile(
         self,
         optimizer: str | keras.optimizers.Optimizer = "rmsprop",
+        metrics: RankMetric | Sequence[RankMetric] | None = None,
         *,
         micro_batches: int = 1,
+        exclude_input: str | None = None,
         stream_rows: int | None = None,
         clip_parts: Sequence[str] = PARTS,
         **kwargs: Any,
     ) -> None:
-        """Configures training as `keras.Model.compile` does; the model has its own loss and metrics.
+        """Configures training as `keras.Model.compile` does; the model has its own loss.
 
         Args:
             optimizer, micro_batches, **kwargs: As in `WordModel.compile`.
+            metrics: List of metrics of ranks, such as `HitRate(10)`, which `evaluate` reports, as in
+                `WordModel.compile`. `HitRate(1)` is the accuracy.
+            exclude_input: "tokens" for ranks among the words that are not at the position of the target or before it in
+                its row, as recommenders need them. Optional.
             stream_rows: Number of rows of a batch, over all replicas, if each row continues the text of the same row
                 of the previous batch (truncated back-propagation through time). The model then carries the body's
                 state from batch to batch, in separate variables for `fit` and `evaluate`.
@@ -167,8 +175,8 @@ class LanguageModel(TrainingStep, Generation):
                 `word_input`, `body` and `word_output`. The gradients of the other parts are not clipped.
 
         Raises:
-            ValueError: If a loss or metrics are given, the optimizer accumulates gradients itself, `clip_parts` is
-                invalid, or `stream_rows` is given and the state of the body needs a length.
+            ValueError: If a loss or other metrics are given, the optimizer accumulates gradients itself, `clip_parts`
+                is invalid, or `stream_rows` is given and the state of the body needs a length.
         """
         if not clip_parts or set(clip_parts) - set(PARTS):
             raise ValueError(f"`clip_parts` must be one or more of {PARTS}. Received: clip_parts={clip_parts}.")
@@ -181,7 +189,7 @@ class LanguageModel(TrainingStep, Generation):
             )
         self.clip_parts = tuple(clip_parts)
         self._make_streams(stream_rows)
-        super().compile(optimizer, micro_batches=micro_batches, **kwargs)
+        super().compile(optimizer, metrics, micro_batches=micro_batches, exclude_input=exclude_input, **kwargs)
 
     def _make_streams(self, rows):
         if (self.train_streams and self.train_streams.rows) == rows:
@@ -250,7 +258,7 @@ class LanguageModel(TrainingStep, Generation):
             **kwargs: Other arguments of `keras.Model.evaluate`.
 
         Returns:
-            The list `[loss, perplexity]`, or a dict with `return_dict=True`.
+            The list `[loss, perplexity, …]` with the metrics of `compile`, or a dict with `return_dict=True`.
         """
         x, y = self._checked(x, "tokens"), self._checked(y, "targets")
         word_output = self.word_output.for_inference()
@@ -263,6 +271,7 @@ class LanguageModel(TrainingStep, Generation):
         """Returns a model with the same input and body and an output for inference, which all evaluations share."""
         rows = self.test_streams and self.test_streams.rows
         options = {name: getattr(self, name) for name in ("run_eagerly", "jit_compile", "steps_per_execution")}
+        options |= {"metrics": tuple(self.ranking.metrics), "exclude_input": self.ranking.exclude_input}
 
         def make():
             model = LanguageModel(self.word_input, self.body, word_output)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -27,8 +27,28 @@ class Ranking:
     metrics: Sequence[RankMetric] = ()
     exclude_input: str | None = None
 
-    def check(self, model: keras.Model) -> None:
-        """Raises a `ValueError` unless logs and replicas can hold the metrics, and the model has the input."""
+    @classmethod
+    def of(
+        cls, model: keras.Model, metrics: RankMetric | Sequence[RankMetric] | None, exclude_input: str | None
+    ) -> Self:
+        """Returns the `Ranking` of the arguments of `compile`.
+
+        Raises:
+            ValueError: If there are other metrics, if logs or replicas cannot hold them, or the model has no such
+                input.
+        """
+        metrics = [metrics] if isinstance(metrics, (str, RankMetric)) else list(metrics or [])
+        if any(not isinstance(metric, RankMetric) for metric in metrics):
+            raise ValueError(
+                "`metrics` must be metrics of ranks, such as `HitRate(10)` or, for the accuracy, `HitRate(1)`, since "
+                "others would need the probabilities of all words; the perplexity is always reported. A `WordModel` "
+                f"takes 'accuracy' too. Received: metrics={metrics}."
+            )
+        ranking = cls(metrics, exclude_input)
+        ranking._check(model)
+        return ranking
+
+    def _check(self, model):
         names = [metric.name for metric in self.metrics]
         if len({*names, *OTHERS}) < len(names) + len(OTHERS):
             raise ValueError(f"Metrics must have different names: pass `name`. Received: {names} beside {OTHERS}.")

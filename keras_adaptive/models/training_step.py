@@ -15,6 +15,7 @@ from keras_adaptive.backend.sparse.gradients import added
 from keras_adaptive.backend.sparse.tables import row_tables, summed_gradients
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.regularization.seeds import micro_batch
+from keras_adaptive.metrics.rank_metric import RankMetric
 from keras_adaptive.models.checked_data import CheckedData, check_data, checked, raise_if_outside
 from keras_adaptive.models.micro_batches import divided, joined
 from keras_adaptive.models.ranking import Ranking
@@ -24,7 +25,7 @@ from keras_adaptive.ops.token_weights import token_weights
 from keras_adaptive.ops.word_ids import count_outside
 from keras_adaptive.typing import Tensor
 
-OWN_METRICS = ("loss", "metrics", "weighted_metrics")
+OWN_METRICS = ("loss", "weighted_metrics")
 PARTS = ("word_input", "body", "word_output")
 
 
@@ -88,27 +89,19 @@ class TrainingStep(CheckedData):
     test_on_batch = checked(keras.Model.test_on_batch)
 
     def compile(
-        self, optimizer: str | keras.optimizers.Optimizer = "rmsprop", *, micro_batches: int = 1, **kwargs: Any
+        self,
+        optimizer: str | keras.optimizers.Optimizer = "rmsprop",
+        metrics: RankMetric | Sequence[RankMetric] | None = None,
+        *,
+        micro_batches: int = 1,
+        exclude_input: str | None = None,
+        **kwargs: Any,
     ) -> None:
-        """Configures training as `keras.Model.compile` does; the model has its own loss and metrics.
-
-        Args:
-            optimizer: Any Keras optimizer. Its `global_clipnorm` bounds the norm of the gradient of the whole update.
-                `Adagrad`, `SGD` without momentum and `LazyAdam` update only the rows of word tables that a batch reads,
-                if the model reads the tables by rows. With all other optimizers every update may change every row.
-            micro_batches: Number of equal parts in which a batch of `fit` is computed to save memory (gradient
-                accumulation). It must divide the batch.
-            **kwargs: Other arguments of `keras.Model.compile`: `jit_compile`, `run_eagerly`, `steps_per_execution`.
-
-        Raises:
-            ValueError: If a loss or metrics are given, or the optimizer accumulates gradients itself.
-        """
+        """Configures training as `WordModel.compile` does, without accuracy."""
         kind = type(self).__name__
         for name in OWN_METRICS:
             if kwargs.get(name) is not None:
-                raise ValueError(
-                    f"A {kind} has its own loss and metrics: leave out `{name}`. Received: {name}={kwargs[name]}."
-                )
+                raise ValueError(f"A {kind} has its own loss: leave out `{name}`. Received: {name}={kwargs[name]}.")
         optimizer = self._with_loss_scale(optimizer, kwargs.get("auto_scale_loss", True))
         if inner_optimizer(optimizer).gradient_accumulation_steps:
             raise ValueError(
@@ -121,6 +114,7 @@ class TrainingStep(CheckedData):
                 f"A {kind} with a `compute_loss` of its own computes a batch as a whole: pass micro_batches=1. "
                 f"Received: micro_batches={micro_batches}."
             )
+        self.ranking = Ranking.of(self, metrics, exclude_input)
         self.micro_batches = micro_batches
         super().compile(optimizer=optimizer, **kwargs)
 
@@ -135,8 +129,11 @@ class TrainingStep(CheckedData):
 
     def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
+        metrics = [*(["accuracy"] if self.reports_accuracy else []), *self.ranking.metrics]
         return config and {
             **config,
+            "metrics": [keras.saving.serialize_keras_object(metric) for metric in metrics] or None,
+            "exclude_input": self.ranking.exclude_input,
             "micro_batches": self.micro_batches,
             "optimizer_is_built": self.optimizer.built,  # an untrained model has no state to save
         }

@@ -17,7 +17,6 @@ from keras_adaptive.metrics.rank_metric import RankMetric
 from keras_adaptive.models.checked_data import check_not_empty
 from keras_adaptive.models.language_model import REQUIRES
 from keras_adaptive.models.prediction import refuse_onnx
-from keras_adaptive.models.ranking import Ranking
 from keras_adaptive.models.replicated_metrics import ReplicatedMean
 from keras_adaptive.models.training_step import TrainingStep
 from keras_adaptive.ops.token_weights import token_weights
@@ -85,13 +84,15 @@ class WordModel(TrainingStep):
         """Configures training as `keras.Model.compile` does; the model has its own loss.
 
         Args:
-            optimizer: Any Keras optimizer, as in `LanguageModel.compile`.
+            optimizer: Any Keras optimizer. Its `global_clipnorm` bounds the norm of the gradient of the whole update.
+                `Adagrad`, `SGD` without momentum and `LazyAdam` update only the rows of word tables that a batch reads,
+                if the model reads the tables by rows. With all other optimizers every update may change every row.
             metrics: List of "accuracy" and of metrics of ranks, such as `HitRate(10)`. In training, an
                 `AdaptiveSoftmax` computes the accuracy in the pass of the loss, with dropout; other outputs need a
                 second pass. Ranks always need one, so only `evaluate`, and `fit` with validation data, compute them, in
                 the pass of the loss. They are ranks among all words; no metric is of a sample.
-            micro_batches: Number of equal parts in which a batch is computed to save memory. Masked hidden states need
-                1 part.
+            micro_batches: Number of equal parts in which a batch of `fit` is computed to save memory (gradient
+                accumulation). It must divide the batch. Masked hidden states need 1 part.
             exclude_input: Name of the input with the ids of the words (batch, length) that a row has seen, such as the
                 history of a recommender. Ranks are then among the words that are not in the row, or, with targets
                 (batch, length), not at the position of the target or before. The target itself always counts. Ids
@@ -103,22 +104,15 @@ class WordModel(TrainingStep):
                 is given without ranks or with "accuracy", or the optimizer accumulates gradients itself.
         """
         metrics = [metrics] if isinstance(metrics, (str, RankMetric)) else list(metrics or [])
-        ranking = Ranking([metric for metric in metrics if metric != "accuracy"], exclude_input)
-        if any(not isinstance(metric, RankMetric) for metric in ranking.metrics):
-            raise ValueError(
-                "`metrics` of a `WordModel` can contain only 'accuracy' and metrics of ranks, such as `HitRate(10)`, "
-                "since other metrics would need the probabilities of all words; it always reports its perplexity. "
-                f"Received: metrics={metrics}."
-            )
-        ranking.check(self)
-        accuracy = len(ranking.metrics) < len(metrics)
+        ranks: list[Any] = [metric for metric in metrics if metric != "accuracy"]
+        accuracy = len(ranks) < len(metrics)
         if accuracy and exclude_input is not None:
             raise ValueError(
                 "The accuracy of training is among all words: pass `HitRate(1)` for that among the words that "
                 f"`exclude_input` leaves. Received: metrics={metrics}, exclude_input={exclude_input!r}."
             )
-        self.reports_accuracy, self.ranking = accuracy, ranking
-        super().compile(optimizer, micro_batches=micro_batches, **kwargs)
+        super().compile(optimizer, ranks, micro_batches=micro_batches, exclude_input=exclude_input, **kwargs)
+        self.reports_accuracy = accuracy
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Trains the model as `keras.Model.fit` does.
@@ -146,12 +140,6 @@ class WordModel(TrainingStep):
         """Predicts a single batch, which must have rows."""
         check_not_empty(x)
         return super().predict_on_batch(x)
-
-    def get_compile_config(self) -> dict[str, Any] | None:
-        config = super().get_compile_config()
-        metrics = [*(["accuracy"] if self.reports_accuracy else []), *self.ranking.metrics]
-        serialized = [keras.saving.serialize_keras_object(metric) for metric in metrics] or None
-        return config and {**config, "metrics": serialized, "exclude_input": self.ranking.exclude_input}
 
     def _train(self, data):
         logs = super()._train(data)

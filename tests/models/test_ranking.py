@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.layers import AdaptiveSoftmax, WordEmbedding
+from keras_adaptive.layers import AdaptiveSoftmax, CharCNNSoftmax, WordEmbedding
 from keras_adaptive.metrics import MRR, NDCG, HitRate
-from keras_adaptive.models import WordModel
+from keras_adaptive.models import LanguageModel, WordModel, transformer
 from tests.support.backends import numpy
 from tests.support.refusals import refused
-from tests.support.tiny import LENGTH, VOCABULARY, batch, compiled, last
+from tests.support.tiny import LENGTH, VOCABULARY, WORDS, batch, compiled, language_model, last, saved_and_loaded
 from tests.support.weights import randomize
 
 TOKENS, TARGETS, WEIGHTS = batch(5)
@@ -66,6 +66,30 @@ def test_evaluations_report_the_metrics_of_ranks_over_all_targets(excludes, last
         assert not set(METRICS) & set(history)
 
 
+def spelled():
+    """Returns a language model whose output has a layer of its own for evaluations, which `evaluate` compiles."""
+    softmax = CharCNNSoftmax(WORDS, 4, char_dim=4, filters=(4,), max_bytes=4)
+    body = transformer(num_blocks=1, dim=8, ffn_dim=12, num_heads=2)
+    return randomize(LanguageModel(WordEmbedding(VOCABULARY, 4), body, softmax))
+
+
+@pytest.mark.parametrize("make", [language_model, spelled])
+def test_a_language_model_leaves_out_the_words_of_its_row(make, tmp_path):
+    model = compiled(make(), metrics=HitRate(3), exclude_input="tokens")
+    data = {"sample_weight": WEIGHTS, "verbose": 0}
+    history = last(model.fit(TOKENS, TARGETS, validation_data=(TOKENS, TARGETS, WEIGHTS), **data))
+    logs = model.evaluate(TOKENS, TARGETS, batch_size=2, return_dict=True, **data)
+    seen = np.where(np.tri(LENGTH, dtype=bool), TOKENS[:, None], -1)
+    ranks = numpy(model.word_output.for_inference().rank(model(TOKENS), TARGETS, exclude=seen))
+    assert logs["hit_rate_at_3"] == pytest.approx(np.average(ranks <= 3, weights=WEIGHTS))
+    assert history["val_hit_rate_at_3"] == pytest.approx(logs["hit_rate_at_3"]) and "hit_rate_at_3" not in history
+    loaded = saved_and_loaded(model, tmp_path / "model.keras")
+    assert loaded.evaluate(TOKENS, TARGETS, return_dict=True, **data) == pytest.approx(logs, rel=1e-5)
+    compiled(model, metrics=[HitRate(1)])
+    accuracy = np.average(numpy(model.word_output.for_inference().rank(model(TOKENS), TARGETS)) == 1, weights=WEIGHTS)
+    assert model.evaluate(TOKENS, TARGETS, **data)[-1] == pytest.approx(accuracy)
+
+
 def test_a_file_keeps_them(tmp_path):
     model = compiled(recommender(), metrics=[HitRate(3), MRR(name="mine")], exclude_input="history")
     model.save(tmp_path / "model.keras")
@@ -81,7 +105,7 @@ def test_wrong_metrics_are_refused():
     model = recommender()
     refused(model.compile, metrics=[HitRate(3), HitRate(3)], match="must have different names")
     refused(model.compile, metrics=[MRR(name="loss")], match="must have different names")
-    refused(model.compile, metrics=["mse"], match="only 'accuracy' and metrics of ranks")
+    refused(model.compile, metrics=["mse"], match="`metrics` must be metrics of ranks")
     refused(model.compile, metrics=[MRR()], exclude_input="tokens", match="one of the inputs of the model")
     refused(model.compile, exclude_input="history", match="needs a metric of ranks")
     refused(model.compile, metrics=["accuracy", MRR()], exclude_input="history", match=r"pass `HitRate\(1\)`")

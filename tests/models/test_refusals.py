@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_adaptive.layers import CausalAttention, LearnedPositions, LSTMDecoder, TransformerBlock, TransformerDecoder
-from keras_adaptive.metrics import Perplexity
+from keras_adaptive.metrics import HitRate, Perplexity
 from keras_adaptive.models import Ensemble, LanguageModel, hybrid_transformer, transformer_lm
 from keras_adaptive.models.reading import reading_of
 from keras_adaptive.optimizers import NAG
@@ -85,12 +85,21 @@ def test_texts_and_their_segments(model):
 
 COMPILE = [
     (language_model, {"loss": "mse"}, "leave out `loss`"),
-    (language_model, {"metrics": ["accuracy"]}, "leave out `metrics`"),
+    (
+        language_model,
+        {"metrics": ["accuracy"]},
+        "must be metrics of ranks, such as ",
+    ),
+    (
+        language_model,
+        {"metrics": [HitRate(1)], "exclude_input": "history"},
+        r"one of the inputs of the model, \['tokens'\]",
+    ),
     (language_model, {"weighted_metrics": ["accuracy"]}, "leave out `weighted_metrics`"),
     (language_model, {"optimizer": ACCUMULATES}, "make the batch as large as the update, and pass `micro_batches`"),
     (word_model, {"loss": "mse"}, "leave out `loss`. Received: loss=mse"),
-    (word_model, {"metrics": ["mse"]}, "only 'accuracy'"),
-    (word_model, {"metrics": [Perplexity()]}, "it always reports its perplexity"),
+    (word_model, {"metrics": ["mse"]}, "A `WordModel` takes 'accuracy' too"),
+    (word_model, {"metrics": [Perplexity()]}, "the perplexity is always reported"),
     (word_model, {"weighted_metrics": ["accuracy"]}, "leave out `weighted_metrics`"),
     (word_model, {"optimizer": ACCUMULATES}, "pass `micro_batches` to `compile`"),
 ]
