@@ -71,7 +71,7 @@ def export_recommender(
         with tf.control_dependencies([tf.debugging.Assert(fits, [message])]):
             ids = tf.where(given, table.lookup(history), PAD)
         ids = tf.pad(ids, [[0, 0], [0, length - tf.shape(ids)[1]]], constant_values=PAD)
-        ids = tf.ensure_shape(ids, (None, length))  # `exclude` needs a known number
+        ids = tf.ensure_shape(ids, (None, length))  # `top_k` skips tails for a known number
         hidden = tf.gather(model(ids, training=False), lengths - 1, batch_dims=1)
         log_probs, best = output.top_k(hidden, k, exclude=ids, allowed=allowed)
         items = tf.where(best < 0, "", tf.gather(words, tf.maximum(best, 0)))

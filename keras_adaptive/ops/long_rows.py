@@ -139,7 +139,8 @@ def distinct(ids, targets):
     """Returns every id of a row (rows, …) once, and −1 in place of its repetitions and of the row's target (rows,)."""
     ids = ops.sort(ids, axis=-1)
     first = ops.pad(ids[:, 1:] != ids[:, :-1], [[0, 0], [1, 0]], constant_values=True)
-    return ops.where(first & (ids != targets[:, None]), ids, -1)
+    other = ops.not_equal(ids, targets[:, None])  # of `!=`, TensorFlow may not know the rank
+    return ops.where(first & other, ids, -1)
 
 
 def without_ids(values, ids, excluded, k):
@@ -150,6 +151,15 @@ def without_ids(values, ids, excluded, k):
     values = ops.where(ops.any(ids[..., None] == excluded[:, None, :], axis=-1), -float("inf"), values)
     values, places = top_k(values, k)
     return values, ops.take_along_axis(ids, places, axis=-1)
+
+
+def without_columns(values, excluded):
+    """Returns the rows `values` (rows, columns) with −∞ in the columns `excluded` (rows, …), −1 for none."""
+    columns, rows = values.shape[-1], ops.arange(ops.shape(excluded)[0], dtype="int32")[:, None]
+    places = ops.stack([ops.broadcast_to(rows, ops.shape(excluded)), excluded % (columns + 1)], axis=-1)
+    places = ops.reshape(places, (-1, 2))
+    values = ops.pad(values, [[0, 0], [0, 1]])  # the column of −1
+    return ops.scatter_update(values, places, ops.full(ops.shape(places)[:1], -float("inf"), values.dtype))[:, :-1]
 
 
 def _find(odds, uniform):

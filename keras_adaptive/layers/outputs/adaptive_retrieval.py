@@ -23,8 +23,7 @@ class AdaptiveRetrieval(keras.layers.Layer):
 
     Call arguments:
         hidden: (…, hidden_dim).
-        exclude: (…, n) ids of items to leave out, −1 for none, as in `Output.top_k`; n must be known when the layer is
-            called. Optional.
+        exclude: (…, n) ids of items to leave out, −1 for none, as in `Output.top_k`. Optional.
         allowed: (vocabulary_size,) bool: the items that may be returned, for all rows. Optional.
 
     The call returns `(log_probs, ids)`, (…, k) float32 in nats and int32, as `Output.top_k` does; only the ids without

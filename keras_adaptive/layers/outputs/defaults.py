@@ -6,7 +6,8 @@ import keras
 from keras import ops
 
 from keras_adaptive.ops.active_rows import update_rows
-from keras_adaptive.ops.long_rows import alternatives, score
+from keras_adaptive.ops.long_rows import alternatives, score, top_k, without_columns
+from keras_adaptive.ops.long_tables import rows_at_once
 from keras_adaptive.ops.word_ids import word_ids
 from keras_adaptive.typing import Tensor
 
@@ -72,6 +73,17 @@ def alternatives_in_chunks(log_probs, x, targets, k, words):
     best = [ops.zeros((rows, k)), ops.zeros((rows, k), "int32")]
     function = lambda x, targets: alternatives(log_probs(x), targets, k)  # noqa: E731
     return update_rows(function, targets == targets, [x, targets], [*scores, *best], words)
+
+
+def best_in_chunks(log_probs, x, k, exclude, words):
+    """Returns the arrays of `Output.top_k` for rows, given the function from rows to log-probabilities.
+
+    It computes all of them, and so takes any number of ids `exclude` (rows, …), which TensorFlow may not know.
+    """
+    rows = ops.shape(x)[0]
+    function = lambda x, exclude: list(top_k(without_columns(log_probs(x), exclude), k))  # noqa: E731
+    outputs, every = [ops.zeros((rows, k)), ops.zeros((rows, k), "int32")], ops.ones(rows, "bool")
+    return update_rows(function, every, [x, exclude], outputs, chunk_rows=rows_at_once(every.shape[0], words))
 
 
 def scores_in_chunks(log_probs, x, targets, exclude, words):

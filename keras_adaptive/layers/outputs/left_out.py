@@ -11,12 +11,13 @@ def excluded_ids(exclude, hidden, vocabulary_size):
     """Returns the ids to exclude (…, n) for hidden states (…, dim) as a tensor (rows, n) int32, −1 for none."""
     shape, expected = tuple(np.shape(exclude)), tuple(hidden.shape[:-1])
     pairs = zip(shape, expected)
-    if len(shape) != len(hidden.shape) or not shape[-1] or any(a != b for a, b in pairs if None not in (a, b)):
+    if len(shape) != len(hidden.shape) or shape[-1] == 0 or any(a != b for a, b in pairs if None not in (a, b)):
         raise ValueError(
             "`exclude` must hold one id or more for each hidden state, −1 for none: pass the shape "
             f"{(*expected, 'n')}. Received: {shape=}."
         )
-    return ops.reshape(ops.convert_to_tensor(word_ids(exclude, vocabulary_size)), [-1, shape[-1]])
+    ids = ops.convert_to_tensor(word_ids(exclude, vocabulary_size))
+    return ops.reshape(ids, [-1, ops.shape(ids)[-1]])
 
 
 def allowed_words(allowed, vocabulary_size):

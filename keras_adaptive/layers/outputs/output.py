@@ -12,6 +12,7 @@ from keras_adaptive.layers.outputs.added_loss import mean_loss
 from keras_adaptive.layers.outputs.defaults import (
     TrainingSums,
     alternatives_in_chunks,
+    best_in_chunks,
     dense_sums,
     hits_by_top_k,
     scores_in_chunks,
@@ -272,7 +273,8 @@ class Output(Sampling, keras.layers.Layer):
             hidden: (…, hidden_dim).
             k: Number of words, at most `vocabulary_size`.
             exclude: (…, n) ids of words to leave out, such as the items that a user has seen, in any order and with
-                repetitions. An id outside the vocabulary, such as −1, excludes nothing. Optional.
+                repetitions. An id outside the vocabulary, such as −1, excludes nothing. In a TensorFlow graph that does
+                not know n, the log-probabilities of all words are computed, for a chunk of rows at a time. Optional.
             allowed: (vocabulary_size,) bool: the words that may be returned, for all rows. Optional.
 
         Returns:
@@ -292,11 +294,18 @@ class Output(Sampling, keras.layers.Layer):
                 log_probs, ids = self.compute_top_k(rows, k, *more)
             else:
                 exclude = excluded_ids(exclude, hidden, self.vocabulary_size)
-                enough = min(k + exclude.shape[-1], self.vocabulary_size)
-                log_probs, ids = without_ids(*self.compute_top_k(rows, enough, *more), exclude, k)
+                log_probs, ids = self._top_k_without(rows, k, exclude, *more)
             if exclude is not None or more:
                 ids = ops.where(log_probs == -float("inf"), -1, ids)
         return ops.reshape(log_probs, shape), ops.reshape(ids, shape)
+
+    def _top_k_without(self, x, k, exclude, *allowed):
+        """Returns `(log_probs, ids)` of rows without the ids `exclude` (rows, n); TensorFlow may not know n."""
+        if exclude.shape[-1] is not None:
+            enough = min(k + exclude.shape[-1], self.vocabulary_size)
+            return without_ids(*self.compute_top_k(x, enough, *allowed), exclude, k)
+        values = lambda x: _among(self.compute_log_probs(x), *allowed)  # noqa: E731
+        return best_in_chunks(values, x, k, exclude, self.vocabulary_size)
 
     def check_k(self, k: int) -> None:
         """Raises a `ValueError` if there is no such number of words."""
@@ -335,8 +344,7 @@ class Output(Sampling, keras.layers.Layer):
 
         Words for which `allowed` (vocabulary_size,) is false have the log-probability −∞.
         """
-        log_probs = self.compute_log_probs(x)
-        return top_k(log_probs if allowed is None else ops.where(allowed, log_probs, -float("inf")), k)
+        return top_k(_among(self.compute_log_probs(x), allowed), k)
 
     def compute_draw(self, x: Tensor, uniform: Tensor) -> Tensor:
         """Draws one id per row by the numbers `uniform` (2, rows), by default from `compute_log_probs`."""
@@ -383,3 +391,7 @@ class Output(Sampling, keras.layers.Layer):
         loss = config.get("loss")
         loss = {"loss": keras.saving.deserialize_keras_object(loss)} if isinstance(loss, dict) else {}
         return cls(**{**config, **loss})
+
+
+def _among(log_probs, allowed=None):
+    return log_probs if allowed is None else ops.where(allowed, log_probs, -float("inf"))

@@ -1,12 +1,13 @@
 """Ranks and the best words without the words that a row excludes, against all log-probabilities."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_adaptive.layers import AdaptiveSoftmax, Output
 from keras_adaptive.ops import long_tables
-from tests.support.backends import largest_array, numpy, runner
+from tests.support.backends import BACKEND, largest_array, numpy, runner
 from tests.support.refusals import refused
 from tests.support.weights import built, exact_log_probs
 
@@ -98,6 +99,32 @@ def test_the_best_words_without_excluded_ones_and_among_allowed_ones(kind, short
         own = np.where(expected < 0, -np.inf, np.take_along_axis(values, np.maximum(expected, 0), axis=-1))
         np.testing.assert_allclose(log_probs, own, atol=5e-6)
     assert found[-1][1].min() == -1
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="only its graphs have arrays of unknown size")
+@pytest.mark.parametrize("kind", ["bands", "any output"])
+def test_the_number_of_excluded_words_may_be_unknown(kind, hidden, monkeypatch):
+    import tensorflow as tf
+
+    monkeypatch.setattr(long_tables, "ROWS", 5)
+    monkeypatch.setattr(long_tables, "LOGITS", 100)
+    layer, truth = softmax(kind)
+    ids, calls = excluded(hidden, truth), [(3, None), (14, ALLOWED)]
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None, DIM)), tf.TensorSpec((None, None, None), "int32")])
+    def methods(hidden, exclude):
+        scores = layer.score(hidden, tf.constant(TARGETS), exclude)
+        return scores, [layer.top_k(hidden, k, exclude, allowed) for k, allowed in calls]
+
+    for exclude in (ids, ids[..., :1], ids[..., :0]):
+        scores, best = keras.tree.map_structure(numpy, methods(hidden, exclude))
+        if exclude.size:
+            for one, expected in zip(scores, layer.score(hidden, TARGETS, exclude), strict=True):
+                np.testing.assert_allclose(one, expected, atol=5e-6)
+        for (k, allowed), (log_probs, found) in zip(calls, best, strict=True):
+            expected = layer.top_k(hidden, k, exclude if exclude.size else None, allowed)
+            np.testing.assert_array_equal(found, expected[1])
+            np.testing.assert_allclose(log_probs, expected[0], atol=5e-6)
 
 
 @pytest.mark.parametrize("cutoffs", [(5, 9, 15), ()], ids=str)

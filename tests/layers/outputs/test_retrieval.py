@@ -71,8 +71,8 @@ def test_vectors_that_do_not_exist_are_refused():
 
 
 def recommender(softmax_of, embedding, **kwargs):
-    """Returns a model from histories to the best items that are not in them."""
-    history = keras.Input((4,), dtype="int32")
+    """Returns a model from histories of any length to the best items that are not in them."""
+    history = keras.Input((None,), dtype="int32")
     hidden = keras.layers.GRU(DIM)(embedding(history))
     retrieval = AdaptiveRetrieval(softmax_of(embedding), 3, **kwargs)
     return randomize(keras.Model(history, retrieval(hidden, exclude=history)))
@@ -86,6 +86,8 @@ def test_a_recommender_is_saved_and_loaded_as_one_model(tmp_path):
     copy.set_weights(model.get_weights())
     log_probs, ids = model.predict(HISTORY, verbose=0)
     assert ids.shape == (3, 3) and not any(np.intersect1d(*pair).size for pair in zip(HISTORY, ids, strict=True))
+    longer = np.concatenate([HISTORY, ids[:, :1]], axis=1)
+    assert not any(np.intersect1d(*pair).size for pair in zip(longer, model.predict(longer, verbose=0)[1], strict=True))
     assert [(*symbol.shape, symbol.dtype) for symbol in model.outputs] == [(None, 3, "float32"), (None, 3, "int32")]
     for other in (loaded, copy):
         assert other.layers[-1].softmax.tied_to is other.get_layer("items")
