@@ -82,6 +82,8 @@ def test_the_page_of_recommenders(tmp_path, monkeypatch):
     results = names["results"]
     assert results["loss"] == pytest.approx(np.log(results["perplexity"]), rel=1e-4)
     assert results["hit_rate_at_10"] == pytest.approx(names["hits"]) and len(names["recommended"]) == 10
+    diverse, clicked = names["diverse"], names["sequences"].vocabulary.decode(names["clicked"])
+    assert len(set(diverse)) == 10 and diverse[0] == names["recommended"][0] and not set(diverse) & set(clicked)
     best = numpy(names["best"])[0]
     assert best.min() > 3 and not np.isin(names["clicked"], best).any() and names["served"].shape == (1, 10)
     np.testing.assert_array_equal(names["found"], best)
