@@ -118,6 +118,8 @@ def files(tmp_path_factory, golden):
     shutil.copy(golden.folder / "transformer_lm_fairseq.pt", published / "model.pt")
     shutil.copy(golden.folder / "dict.txt", published)
     shutil.copytree(golden.folder / "transfo_xl", folder / "transfo-xl-wt103")
+    for name, text in (("words_text", "utt1-1 it was\n"), ("acwt", "utt1-1 9.5\n"), ("text", "utt1 it was\n")):
+        (folder / name).write_text(text)
     words = ["<eos>", "<unk>", *map(str, range(198))]
     (folder / "transfo-xl-wt103/vocab.txt").write_text("\n".join(words))
     return folder

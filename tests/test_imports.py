@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "checkpoints": GROUND,
     **{name: {"layers", "models", "checkpoints"} | FLOORS | GROUND | LEAVES for name in PUBLISHED},
     "text": {"layers", "models", "evaluation", "export"} | FLOORS | GROUND | LEAVES,
+    "speech": {"data", "text"} | GROUND,
     "hub": {"layers", "models", "export", "text"} | FLOORS | GROUND | LEAVES,
 }
 # The same inside `layers`, where what lies in none of these folders is for all.

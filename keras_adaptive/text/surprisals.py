@@ -17,7 +17,7 @@ def surprisal_rows(number: int, record: dict, codec: TextCodec) -> Iterator[tupl
     """
     counts, total = codec.vocabulary.counts, int(codec.vocabulary.counts.sum())
     ids = codec.encode(record["tokens"])
-    for position, places in enumerate(_words(record["tokens"], codec.unit), 1):
+    for position, places in enumerate(places_of_words(record["tokens"], codec.unit), 1):
         surprisal = -math.fsum(record["log_probs"][place] for place in places) / math.log(2)
         rank = frequency = None
         if len(places) == 1:
@@ -28,7 +28,7 @@ def surprisal_rows(number: int, record: dict, codec: TextCodec) -> Iterator[tupl
         yield number, position, word.replace("\n", "</s>"), round(surprisal, 6), rank, frequency
 
 
-def _words(tokens: list[str], unit: Unit) -> list[list[int]]:
+def places_of_words(tokens: list[str], unit: Unit) -> list[list[int]]:
     """Returns the positions of the tokens of each word, a list of lists."""
     words = []
     for place, token in enumerate(tokens):
