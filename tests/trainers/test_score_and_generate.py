@@ -1,5 +1,6 @@
 """Scores and continuations of lines, by the programs, for the run of `test_programs.py`; and runs that are refused."""
 
+import csv
 import json
 import math
 import queue
@@ -12,6 +13,7 @@ import pytest
 
 from keras_adaptive.data import Vocabulary, load_corpus
 from keras_adaptive.evaluation import word_losses
+from keras_adaptive.text.surprisals import COLUMNS
 from tests.support.programs import call
 from tests.support.quickstart import SHRUNK
 from tests.support.refusals import refused
@@ -59,16 +61,79 @@ def test_score_shows_alternatives_and_entropies(trained):
     refused(score, f"--run_dir={trained}", "--alternatives=999", match=match)
 
 
-@pytest.mark.parametrize("format, mark", [("csv", ","), ("tsv", "\t")])
-def test_scores_are_tables_of_words(format, mark, tmp_path):
-    run = write_run(tmp_path / "run", language_model(), Vocabulary(WORDS, range(20, 0, -1))).path
-    text = "word1 word2\nword3\n"
-    lines = printed_scores(run, text, f"--format={format}", "--noline_end", "--preceding=cat")
-    header, *rows = (line.split(mark) for line in lines if mark in line)
-    assert header == ["sentence", "position", "word", "surprisal", "rank", "log_frequency"]
-    assert [row[:3] for row in rows] == [["1", "1", "word1"], ["1", "2", "word2"], ["2", "1", "word3"]]
-    log_probs = [value for record in scored(run, text, "--preceding=cat") for value in record["log_probs"][:-1]]
-    np.testing.assert_allclose([float(row[3]) for row in rows], -np.array(log_probs) / np.log(2), atol=1e-5)
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Returns a function `(text, *flags)` that scores by a run, and returns the rows of the table as dicts."""
+    run = write_run(tmp_path_factory.mktemp("runs") / "run", language_model(), Vocabulary(WORDS, range(20, 0, -1))).path
+
+    def rows(text, *flags, runs=1):
+        lines = printed_scores(",".join([str(run)] * runs), text, *flags)
+        dialect = "excel" if "--format=csv" in flags else "excel-tab"
+        return list(csv.DictReader(lines, dialect=dialect))
+
+    rows.run = run
+    return rows
+
+
+def test_a_table_for_regressions_and_one_of_lm_zoo(table):
+    text, flags = "word1 word2\nword3\n", ["--noline_end", "--preceding=cat"]
+    rows = table(text, "--format=csv", *flags)
+    assert list(rows[0]) == list(COLUMNS)
+    assert [(row["sentence"], row["position"], row["word"]) for row in rows] == [
+        *(("1", "1", "word1"), ("1", "2", "word2"), ("2", "1", "word3"))
+    ]
+    records = scored(table.run, text, "--preceding=cat", "--alternatives=1")
+    for name, field, sign in (("surprisal", "log_probs", -1), ("entropy", "entropies", 1)):
+        expected = sign * np.array([value for record in records for value in record[field][:-1]]) / np.log(2)
+        np.testing.assert_allclose([float(row[name]) for row in rows], expected, atol=1e-5)
+    for name in ("surprisal", "entropy", "log_frequency", "length"):
+        assert rows[0][f"previous_{name}"] == rows[2][f"previous_{name}"] == ""
+        assert rows[1][f"previous_{name}"] == rows[0][name] != ""
+    of_lm_zoo = table(text, "--format=tsv", *flags)
+    assert list(of_lm_zoo[0]) == ["sentence_id", "token_id", "token", "surprisal"]
+    values = [[float(row["surprisal"]) for row in each] for each in (rows, of_lm_zoo)]
+    np.testing.assert_allclose(*values, atol=1e-5)
+
+
+def test_the_context_begins_again_where_it_is_told_to(table):
+    text = "word1 word2\nword3\n\nword4\n"
+    by_paragraph, whole = (table(text, "--format=csv", f"--resets={where}") for where in ("paragraph", "input"))
+    places = [(row["sentence"], row["position"], row["word"]) for row in by_paragraph]
+    assert places == [
+        *(("1", "1", "word1"), ("1", "2", "word2"), ("1", "3", "</s>"), ("2", "1", "word3"), ("2", "2", "</s>")),
+        *(("4", "1", "word4"), ("4", "2", "</s>")),
+    ]
+    (record,) = scored(table.run, "word3\n", "--preceding=word1 word2 </s>")
+    expected = -np.array(record["log_probs"]) / np.log(2)
+    np.testing.assert_allclose([float(row["surprisal"]) for row in by_paragraph[3:5]], expected, atol=1e-5)
+    assert by_paragraph[3]["previous_surprisal"] == by_paragraph[1]["surprisal"]
+    assert by_paragraph[5]["previous_surprisal"] == "" != whole[6]["previous_surprisal"]
+    words = [row["token"] for row in table(text, "--format=tsv", "--resets=input", "--noline_end")]
+    assert words == ["word1", "word2", "word3", "word4"]
+    refused(score, f"--run_dir={table.run}", "--resets=input", match="--resets=input numbers the lines")
+
+
+def test_several_runs_are_one_table(table):
+    rows = table("word1\n", "--format=csv", runs=2)
+    assert len(rows) == 4 and [list(row)[0] for row in rows] == ["run"] * 4
+    assert rows[0] == rows[2] and rows[0]["run"] == str(table.run)
+    refused(score, f"--run_dir={table.run},{table.run}", match="Several runs are a table of words: pass --format=csv")
+
+
+def test_pairs_of_sentences_are_compared(table, capsys):
+    text = "word1 word2\tword3\nword4\tword5 dog\n"
+    rows = table(text, "--pairs", "--format=tsv")
+    bits = [-record["log_prob"] / math.log(2) for record in scored(table.run, text.replace("\t", "\n"))]
+    assert [float(row["surprisal"]) for row in rows] == pytest.approx(bits[::2], abs=1e-4)
+    assert [float(row["surprisal_of_other"]) for row in rows] == pytest.approx(bits[1::2], abs=1e-4)
+    right = [one < other for one, other in zip(bits[::2], bits[1::2])]
+    assert [row["is_right"] for row in rows] == [str(int(value)) for value in right]
+    assert [row["unknown"] for row in rows] == ["0", "1"]
+    assert f"{50 * sum(right):.2f} % of 2 pairs are right" in capsys.readouterr().err
+    with pytest.raises(
+        ValueError, match="Line 2 must be two sentences with a tab between them. Received: 1 parts, 'x'"
+    ):
+        table("a\tb\nx\n", "--pairs")
 
 
 def test_score_works_on_lines_together_as_alone(trained, tmp_path, capsys):
