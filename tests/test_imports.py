@@ -32,6 +32,7 @@ MAY_IMPORT = {
     **{name: FLOORS | GROUND for name in LEAVES},
     "callbacks": {"metrics", "optimizers"} | FLOORS | GROUND,
     **{name: {"layers", "models"} | FLOORS | GROUND | LEAVES for name in TOP},
+    "export": {"layers", "models", "checkpoints"} | FLOORS | GROUND | LEAVES,
     "evaluation": {"layers", "models", "memory"} | FLOORS | GROUND | LEAVES,
     "checkpoints": GROUND,
     **{name: {"layers", "models", "checkpoints"} | FLOORS | GROUND | LEAVES for name in PUBLISHED},
@@ -53,7 +54,8 @@ NEVER = {"absl", "trainers", "scripts", "tests", "configs"}
 
 
 def modules():
-    return sorted(PACKAGE.rglob("*.py"))
+    """The modules of the package, without the files that an export copies: other environments import those."""
+    return sorted(path for path in PACKAGE.rglob("*.py") if path.parent.name != "pure_torch" or path.stem == "__init__")
 
 
 def name_of(path, root=ROOT):

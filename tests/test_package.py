@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import sys
+import types
 import zipfile
 from pathlib import Path
 
@@ -109,6 +110,7 @@ def test_programs_say_their_version(capsys, monkeypatch):
 def test_an_export_without_tensorflow_names_the_extra(monkeypatch):
     from trainers import export
 
+    monkeypatch.setattr(export, "FLAGS", types.SimpleNamespace(format="saved_model"))
     monkeypatch.setattr(export.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match=r'needs TensorFlow: pip install "keras_adaptive\[tensorflow\]"'):
         export.main()

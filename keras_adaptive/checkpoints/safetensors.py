@@ -1,8 +1,9 @@
-"""Reads the files of the package safetensors: a length, a header of JSON, and numbers."""
+"""Reads and writes the files of the package safetensors: a length, a header of JSON, and numbers."""
 
 import json
 import math
 import os
+from typing import Any
 
 import numpy as np
 
@@ -36,3 +37,39 @@ def _array(contents, dtype, shape, data_offsets):
     if dtype == "BF16":  # the upper half of a float32
         array = (array.astype("<u4") << 16).view("<f4")
     return array.astype(np.float32)
+
+
+def save_safetensors(path: str | os.PathLike, tensors: dict[str, np.ndarray], dtype: str = "float32") -> None:
+    """Writes float32 arrays as a file of the package safetensors, for PyTorch.
+
+    Args:
+        path: Path of the file.
+        tensors: The arrays by name.
+        dtype: "float32" or "bfloat16", to which numbers are rounded.
+
+    Example:
+
+    ```python
+    save_safetensors("weights.safetensors", {"table": np.ones((2, 3), "float32")})
+    load_safetensors("weights.safetensors")["table"].shape  # (2, 3)
+    ```
+    """
+    code, size = {"float32": ("F32", 4), "bfloat16": ("BF16", 2)}[dtype]
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    position = 0
+    for name, array in tensors.items():
+        end = position + array.size * size
+        header[name] = {"dtype": code, "shape": array.shape, "data_offsets": [position, end]}
+        position = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in tensors.values():
+            bits = np.ascontiguousarray(array, "<f4")
+            file.write((bits if code == "F32" else _rounded(bits.view("<u4"))).tobytes())
+
+
+def _rounded(bits):
+    """Returns the upper halves of float32 numbers, rounded to the nearest, and to even between two."""
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2")

@@ -42,7 +42,7 @@ def graph_words(lines: Tensor, tokenizer: str) -> Tensor:
         parts = tf.strings.bytes_split(lines)
         numbers = tf.cast(tf.io.decode_raw(parts.values, tf.uint8), tf.int32)
         return parts.with_values(tf.gather(SYMBOLS, tf.reshape(numbers, [-1])))
-    lines = tf.strings.regex_replace(lines, _re2(r"[\s]+"), " ")
+    lines = tf.strings.regex_replace(lines, explicit(r"[\s]+"), " ")
     if tokenizer == "words":
         return _words_and_marks(lines)
     words = tf.strings.split(lines)
@@ -56,7 +56,7 @@ def _words_and_marks(lines):
     import tensorflow as tf
 
     word, mark, _ = rule()
-    lines = tf.strings.regex_replace(lines, _re2(f"{mark}|{word}"), rf"{_BEFORE_WORD}\0")
+    lines = tf.strings.regex_replace(lines, explicit(f"{mark}|{word}"), rf"{_BEFORE_WORD}\0")
     parts = tf.strings.split(lines, _BEFORE_WORD)[:, 1:]  # each part is a word, followed by its space if there was one
     rows, parts = parts.value_rowids(), parts.flat_values
     words = tf.strings.strip(parts)
@@ -68,8 +68,11 @@ def _words_and_marks(lines):
     return tf.RaggedTensor.from_value_rowids(joined, tf.boolean_mask(rows, begins), nrows, validate=False)
 
 
-def _re2(pattern):
-    """Converts a pattern of Python to the syntax of RE2. Its \\d, \\s and \\w must be in brackets."""
+def explicit(pattern: str) -> str:
+    r"""Returns a pattern of Python with its \d, \s, \w and `LETTER` as ranges, for RE2 and Oniguruma.
+
+    The classes must be in brackets.
+    """
     pattern = pattern.replace(LETTER, f"[{_ranges(LETTER)}]")
     for name in filter(pattern.__contains__, (r"\d", r"\s", r"\w")):
         pattern = pattern.replace(name, _ranges(name))

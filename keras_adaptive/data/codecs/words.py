@@ -106,10 +106,15 @@ def rule() -> Rule:
     return Rule(word, rf"(?:{_KEYCAP}|{_FLAG}|{emoji}|[^\w\s{_LETTERS}{signs}]){follow}*", follow)
 
 
+def word_pattern() -> str:
+    r"""Returns the regular expression whose matches are the words of a text; see `Rule` for its classes."""
+    word, mark, follow = rule()
+    return rf"({mark})(?:\1(?!{follow}))*|{word}"  # marks first, since a keycap begins with a digit
+
+
 @functools.cache
 def _pattern():
-    word, mark, follow = rule()
-    return re.compile(rf"({mark})(?:\1(?!{follow}))*|{word}")  # marks first, since a keycap begins with a digit
+    return re.compile(word_pattern())
 
 
 def _is_sign(character):

@@ -1,0 +1,1 @@
+"""The files that an export for transformers copies into the folder of a model. The package imports none of them."""
