@@ -65,7 +65,7 @@ class Prediction(keras.Model):
     def nll_of_rows(self, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
         """Returns the negative log-likelihoods of rows of any lengths, and computes common beginnings once.
 
-        Eight tokens are read at a time. Rows that agree in all of these and all earlier tokens are read as one row.
+        Up to eight tokens are read at a time. Rows that agree in these and all earlier tokens are read as one row.
 
         Args:
             rows: Pairs `(tokens, targets)` of ids, each a list or an array (length,), as in `nll`.

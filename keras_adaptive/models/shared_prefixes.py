@@ -9,8 +9,8 @@ from keras import ops
 from keras_adaptive.backend.checks import check_finite
 from keras_adaptive.special_words import PAD
 
-STEPS = 8  # number of tokens to read at a time: rows that agree in all tokens so far share one computation
-ROUNDED_STEPS, ROUNDED_ROWS = 4, 32  # shapes are rounded up to multiples, since compilers compile for each
+STEPS = 8  # most tokens to read at a time: rows that agree in all tokens so far share one computation
+ROUNDED_ROWS = 32  # numbers of rows are rounded up to multiples, since compilers compile for each
 
 
 def shared_nll(function: Callable, body: Any, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
@@ -23,12 +23,13 @@ def shared_nll(function: Callable, body: Any, rows: Sequence[tuple[np.ndarray, n
         rows: Pairs `(inputs, targets)` of ids, int32 arrays (tokens,).
     """
     length = max(len(targets) for _, targets in rows)
-    capacity = int(min(-(-length // ROUNDED_STEPS) * ROUNDED_STEPS, body.max_length or np.inf))
+    parts = -(-length // STEPS)
+    steps = -(-length // parts)  # equal parts, which need little padding and few compiled functions
+    capacity = int(min(parts * steps, body.max_length or np.inf))
     state, losses = body.initial_state(1, capacity), [np.zeros(len(targets), "float32") for _, targets in rows]
     nodes = dict.fromkeys(range(len(rows)), 0)  # the row of the state that each row continues
-    for start in range(0, length, STEPS):
-        stop = min(start + STEPS, -(-length // ROUNDED_STEPS) * ROUNDED_STEPS, capacity)
-        parents, groups = nodes, {}
+    for start in range(0, length, steps):
+        stop, parents, groups = min(start + steps, capacity), nodes, {}
         for row in parents:
             if len(losses[row]) > start:
                 key = parents[row], *(ids[start:stop].tobytes() for ids in rows[row])
