@@ -1,13 +1,12 @@
 """Trains and measures SASRec of RecTools as `scripts.experiments.recommenders` does ours, in an environment of its own.
 
     pip install torch "rectools[torch]"
-    python scripts/experiments/rectools_sasrec.py LOG.npy LOSS MINUTES NEGATIVES RESULT.json
+    python scripts/experiments/rectools_sasrec.py LOG.npy LOSS MINUTES NEGATIVES BATCH_SIZE RATE RESULT.json
 
-LOSS is softmax, gBCE or sampled_softmax; NEGATIVES are drawn for each target. The time is that of the training loop,
-without the preparation of the data.
+LOSS is softmax, gBCE, sampled_softmax or BCE, which with one of the NEGATIVES that are drawn for each target is the
+loss of the example of keras_rs. The time is the CPU time of the training loop, without the preparation of the data.
 """
 
-import datetime
 import json
 import sys
 import time
@@ -15,32 +14,29 @@ from pathlib import Path
 
 import numpy as np
 
-USERS, BATCH = 10_000, 128
+USERS = 10_000
 
 
-def main(log, loss, minutes, negatives, result):
+def main(log, loss, minutes, negatives, batch_size, rate, result):
     import pytorch_lightning as lightning
     from rectools.dataset import Dataset
     from rectools.models.nn.transformers.sasrec import SASRecModel
 
     lightning.seed_everything(1, verbose=False)
-    clicks, times, updates = np.load(log), [], []
+    clicks, times = np.load(log), []
 
     class Watch(lightning.Callback):
         def on_train_start(self, *_):
-            times.append(time.time())
+            times.append(time.process_time())
 
-        def on_train_batch_end(self, *_):
-            updates.append(time.time())
-
-        def on_train_end(self, *_):
-            times.append(time.time())
+        def on_train_batch_end(self, trainer, *_):
+            times.append(time.process_time())
+            trainer.should_stop = times[-1] - times[0] >= 60 * float(minutes)
 
     def trainer():
         quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
-        limit = datetime.timedelta(minutes=float(minutes))
         once = {"enable_checkpointing": False, "accelerator": "cpu", "callbacks": [Watch()]}
-        return lightning.Trainer(max_epochs=1_000, max_time=limit, **quiet, **once)
+        return lightning.Trainer(max_epochs=1_000, **quiet, **once)
 
     model = SASRecModel(
         n_blocks=2,
@@ -51,17 +47,17 @@ def main(log, loss, minutes, negatives, result):
         loss=loss,
         n_negatives=int(negatives),
         gbce_t=0.75,
-        lr=1e-3,
-        batch_size=BATCH,
+        lr=float(rate),
+        batch_size=int(batch_size),
         get_trainer_func=trainer,
     )
     model.fit(Dataset.construct(table(clicks[:, :-2])))
     ranks = ranks_of(
         model.recommend(np.arange(USERS), Dataset.construct(table(clicks[:USERS, :-1])), 10, False), clicks
     )
-    figures = {"log": Path(log).stem, "loss": loss, "negatives": int(negatives), "seconds": times[1] - times[0]}
-    figures |= {"updates": len(updates), "ranked": USERS, "hit": len(ranks) / USERS}
-    figures |= {"ndcg": float((1 / np.log2(1 + ranks)).sum()) / USERS}
+    figures = {"log": Path(log).stem, "loss": loss, "negatives": int(negatives), "batch_size": int(batch_size)}
+    figures |= {"rate": float(rate), "seconds": times[-1] - times[0], "updates": len(times) - 1, "ranked": USERS}
+    figures |= {"hit": len(ranks) / USERS, "ndcg": float((1 / np.log2(1 + ranks)).sum()) / USERS}
     print(figures)
     Path(result).write_text(json.dumps(figures), encoding="utf-8")
 

@@ -38,7 +38,9 @@ PROGRAMS = {  # of a benchmark, or of one of its cases
         *("--repeats=1", "--nomemory"),
     ],
     "layers --case=recurrence": ["--batch_size=2", "--length=3", "--input_dim=4", "--units=5", "--repeats=1"],
-    "recommender": ["--items=50", "--dim=4", "--batch_size=8", "--num_samples=9", "--repeats=1"],
+    "recommender": ["--items=50", "--dim=4", "--batch_size=8", "--num_samples=9", "--repeats=1", "--nomemory"],
+    "recommender --case=ranking": ["--items=900", "--dim=16", "--users=9", "--repeats=1", "--nomemory"],
+    "recommender --case=retrieval": ["--items=900", "--dim=16", "--repeats=1", "--nomemory"],
     "evaluation": [*WORDS, *BODY, "--block=16", "--batch_size=2", "--tokens=100", "--repeats=1"],
     "checkpoints": [*WORDS, *BODY, "--length=8", "--rows=2", "--updates=1", "--repeats=1"],
 }

@@ -20,7 +20,7 @@ def test_a_log_is_made_read_and_ranked(tmp_path, monkeypatch):
     clicks = np.load(tmp_path / "log.npy")
     assert clicks.shape == (200, 6) and 100 < len(np.unique(clicks)) <= 240
     for loss in ("adaptive", "uniform"):
-        flags = ["--minutes=0.05", "--rate=0.01", "--users=150", "--noise=20", "--batch_size=50"]
+        flags = ["--minutes=0.01", "--rate=0.01", "--users=150", "--noise=20", "--batch_size=50"]
         call(recommenders, f"--log={tmp_path}/log.npy", f"--loss={loss}", *flags, f"--results={tmp_path}/result.json")
         result = json.loads((tmp_path / "result.json").read_text())
         assert result["ranked"] <= 150 and result["loss"] == loss and result["updates"] >= 1
