@@ -37,9 +37,15 @@ class Classes(NamedTuple):
     allowed: Tensor | None = None
 
 
-def rows_at_once(rows, size):
-    """Returns the number of rows of a chunk of the logits of `size` classes; the number of all rows may be unknown."""
+def rows_at_once(rows, size, few=False):
+    """Returns the number of rows of a chunk of the logits of `size` classes.
+
+    The number of all rows may be unknown. If `few` of them may be active, chunks are smaller where the last one is
+    padded, which costs as much as a full one.
+    """
     most = max(ROWS, LOGITS // size)
+    if few and keras.config.backend() != "torch":
+        most //= 4
     return min(rows, most) if rows else most
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from absl import flags
 
 from keras_adaptive.files import write_json
+from scripts.benchmarks.memory import peak_bytes
 from trainers.support import command_line
 
 FLAGS = flags.FLAGS
@@ -111,7 +112,8 @@ def main():
     model.compile(LazyAdam(FLAGS.rate, global_clipnorm=1.0))
     stop, start = Stop(FLAGS.minutes * 60), time.process_time()
     data = sequences.batches(length - 3, FLAGS.batch_size, seed=1)
-    model.fit(data, epochs=1_000, shuffle=False, verbose=0, callbacks=[stop.callback()])
+    fit = functools.partial(model.fit, data, epochs=1_000, shuffle=False, verbose=0, callbacks=[stop.callback()])
+    memory = peak_bytes(fit)  # beyond the weights, with the state of the optimizer
     seconds, start = time.process_time() - start, time.process_time()
     test = [array[: FLAGS.users] for array in sequences.histories("test", length - 1)]
     parts = zip(*(np.array_split(array, -(-FLAGS.users // 500)) for array in test))
@@ -119,6 +121,7 @@ def main():
     within = ranks <= 10
     result = {"log": Path(FLAGS.log).stem, "items": len(sequences.vocabulary), "loss": FLAGS.loss, "seconds": seconds}
     result |= {"noise": FLAGS.noise, "rate": FLAGS.rate, "updates": stop.updates, "backend": keras.config.backend()}
+    result["bytes"] = memory
     result |= {"ranked": len(ranks), "hit": float(within.mean()), "ranking_seconds": time.process_time() - start}
     result["ndcg"] = float((within / np.log2(1 + ranks)).mean())
     print(result)

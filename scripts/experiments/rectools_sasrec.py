@@ -23,10 +23,12 @@ def main(log, loss, minutes, negatives, batch_size, rate, result):
     from rectools.models.nn.transformers.sasrec import SASRecModel
 
     lightning.seed_everything(1, verbose=False)
-    clicks, times = np.load(log), []
+    clicks, times, held = np.load(log), [], []
 
     class Watch(lightning.Callback):
         def on_train_start(self, *_):
+            Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current level
+            held.append(resident("VmRSS"))
             times.append(time.process_time())
 
         def on_train_batch_end(self, trainer, *_):
@@ -52,14 +54,22 @@ def main(log, loss, minutes, negatives, batch_size, rate, result):
         get_trainer_func=trainer,
     )
     model.fit(Dataset.construct(table(clicks[:, :-2])))
+    used = resident("VmHWM") - held[0]  # beyond the weights, with the state of the optimizer
     ranks = ranks_of(
         model.recommend(np.arange(USERS), Dataset.construct(table(clicks[:USERS, :-1])), 10, False), clicks
     )
     figures = {"log": Path(log).stem, "loss": loss, "negatives": int(negatives), "batch_size": int(batch_size)}
     figures |= {"rate": float(rate), "seconds": times[-1] - times[0], "updates": len(times) - 1, "ranked": USERS}
+    figures |= {"bytes": used}
     figures |= {"hit": len(ranks) / USERS, "ndcg": float((1 / np.log2(1 + ranks)).sum()) / USERS}
     print(figures)
     Path(result).write_text(json.dumps(figures), encoding="utf-8")
+
+
+def resident(field):
+    """Returns a size of the process in bytes, on Linux: VmRSS is its resident memory, and VmHWM is the peak."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 def table(clicks):

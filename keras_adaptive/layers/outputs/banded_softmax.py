@@ -153,7 +153,7 @@ class BandedSoftmax:
         return self._update_best(tail + 1, merge, active, [x, column, best, ids], outputs)
 
     def _update_best(self, band, function, active, inputs, outputs):
-        at_once = rows_at_once(active.shape[0], self._size(band))
+        at_once = rows_at_once(active.shape[0], self._size(band), few=band > 0)
         return update_rows(function, active, inputs, outputs, chunk_rows=at_once)
 
     def _classes(self, number, allowed):
