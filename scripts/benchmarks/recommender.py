@@ -5,8 +5,8 @@
     python -m scripts.benchmarks.recommender --case=retrieval --backend=jax --users=64
 
 A user is represented by the mean of the vectors of several items, and the target is the next item. All models have the
-same layers before the output, and items by a log-uniform law. Times are medians in turns in one process; memory is that
-of ours beyond what it holds before, in a process of its own.
+same layers before the output, and items by a log-uniform law. Times are medians in turns in one process; memory is what
+a call needs beyond the weights, in a process of its own.
 
 - **update**: `fit` by Adagrad with a sampled softmax, whose updates change only the rows that a batch reads, and with
   layers of Keras: `Embedding`, and `Dense` with the sparse cross-entropy.
@@ -74,10 +74,9 @@ def of_keras():
 def update():
     random = np.random.default_rng(1)
     batches = itertools.repeat(users_of(random, FLAGS.batch_size))
-    if FLAGS.memory_of:
-        return memory.print_peak(fit_turn(ours(), batches))
-    turns = {name: fit_turn(make(), batches) for name, make in {"ours": ours, "keras": of_keras}.items()}
-    finish(common.times_of(turns, warmup=1, timed=True))
+    makers = {"ours": ours, "keras": of_keras}
+    turns = {name: lambda make=make: fit_turn(make(), batches) for name, make in makers.items()}
+    measure(turns, warmup=1, timed=True)
 
 
 def users_of(random, number):
@@ -165,18 +164,15 @@ def served(function, variables, hidden):
     return lambda: [keras.ops.convert_to_numpy(part) for part in run(hidden)]
 
 
-def measure(makers):
+def measure(makers, **timing):
     """Times the functions that `makers` make, and measures the memory of each in a process of its own."""
     if FLAGS.memory_of:
         return memory.print_peak(makers[FLAGS.memory_of]())
-    finish(common.times_of({name: make() for name, make in makers.items()}))
-
-
-def finish(times):
+    times = common.times_of({name: make() for name, make in makers.items()}, **timing)
     candidates = {name: {"seconds": seconds} for name, seconds in times.items()}
     if FLAGS.memory:
-        for name in ["ours"] if FLAGS.case == "update" else candidates:
-            candidates[name]["bytes"] = memory.of_process("recommender", name)
+        for name, figures in candidates.items():
+            figures["bytes"] = memory.of_process("recommender", name)
     megabytes = {name: f"{of['bytes'] / 2**20:,.0f}" for name, of in candidates.items() if "bytes" in of}
     common.print_times(candidates, digits=1, MiB=megabytes)
     common.save(SETTINGS, candidates=candidates)

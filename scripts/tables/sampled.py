@@ -48,10 +48,13 @@ def recommender():
 
 
 def recommender_losses():
-    yield " | loss | updates in 3 minutes | HitRate@10 | NDCG@10"
-    for run in read("sampled/recommenders")["runs"]:
-        if run["log"] == "books":
-            yield [run["program"], run["loss"], f"{run['updates']:,}", f"{run['hit']:.3f}", f"{run['ndcg']:.3f}"]
+    yield "log | program | loss | noise | batch, rate | updates | HitRate@10 | NDCG@10"
+    result = read("sampled/recommenders")
+    for run in result["runs"]:
+        log = f"{run['log']}, {result['items'][run['log']]:,} items"
+        noise = "" if run["loss"] in ("adaptive", "softmax") else f"{run['noise']:,}"
+        figures = (noise, f"{run['batch_size']:,}, {run['rate']}", f"{run['updates']:,}")
+        yield [log, run["program"], run["loss"], *figures, f"{run['hit']:.3f}", f"{run['ndcg']:.3f}"]
 
 
 def big_lstm_step():
