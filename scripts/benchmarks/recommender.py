@@ -172,7 +172,7 @@ def measure(makers, **timing):
     candidates = {name: {"seconds": seconds} for name, seconds in times.items()}
     if FLAGS.memory:
         for name, figures in candidates.items():
-            figures["bytes"] = memory.of_process("recommender", name)
+            figures["bytes"] = memory.of_process("recommender", name, {"TF_ENABLE_ONEDNN_OPTS": "0"})
     megabytes = {name: f"{of['bytes'] / 2**20:,.0f}" for name, of in candidates.items() if "bytes" in of}
     common.print_times(candidates, digits=1, MiB=megabytes)
     common.save(SETTINGS, candidates=candidates)
