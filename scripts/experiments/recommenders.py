@@ -39,6 +39,7 @@ def define_flags():
     flags.DEFINE_integer("noise", 4096, "Number of noise items per update.", 1)
     flags.DEFINE_float("minutes", 5.0, "CPU time of the training.")
     flags.DEFINE_float("rate", 1e-3, "Learning rate of LazyAdam.")
+    flags.DEFINE_float("stddev", DIM**-0.5, "Standard deviation of the initial vectors of items.")
     flags.DEFINE_integer("batch_size", 128, "Number of users in an update.", 1)
     flags.DEFINE_integer("users", 10_000, "Number of users who are ranked.", 1)
     command_line.define_path("results", None, "JSON file to write.")
@@ -77,6 +78,10 @@ def sasrec(items, counts):
     loss = LOSSES[FLAGS.loss] and LOSSES[FLAGS.loss](losses, **noise)
     cutoffs = (items // 100, items // 10) if FLAGS.loss == "adaptive" else ()
     words = AdaptiveEmbedding(items, DIM, cutoffs) if cutoffs else WordEmbedding(items, DIM)
+    if FLAGS.stddev != DIM**-0.5:
+        words.build()
+        for table in words.tables:
+            table.assign(table * (FLAGS.stddev * DIM**0.5))
     body = transformer(num_blocks=BLOCKS, dim=DIM, ffn_dim=DIM, num_heads=HEADS, dropout=DROPOUT)
     return LanguageModel(words, body, AdaptiveSoftmax(items, cutoffs, tied_to=words, loss=loss))
 
@@ -121,7 +126,7 @@ def main():
     within = ranks <= 10
     result = {"log": Path(FLAGS.log).stem, "items": len(sequences.vocabulary), "loss": FLAGS.loss, "seconds": seconds}
     result |= {"noise": FLAGS.noise, "rate": FLAGS.rate, "updates": stop.updates, "backend": keras.config.backend()}
-    result["bytes"] = memory
+    result |= {"bytes": memory, "batch_size": FLAGS.batch_size, "stddev": FLAGS.stddev}
     result |= {"ranked": len(ranks), "hit": float(within.mean()), "ranking_seconds": time.process_time() - start}
     result["ndcg"] = float((within / np.log2(1 + ranks)).mean())
     print(result)
