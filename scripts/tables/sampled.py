@@ -48,13 +48,15 @@ def recommender():
 
 
 def recommender_losses():
-    yield "log | program | loss | noise | batch, rate | updates | HitRate@10 | NDCG@10"
+    yield "log | program | loss | noise | batch, rate | updates | HitRate@10 | NDCG@10 | GiB"
     result = read("sampled/recommenders")
     for run in result["runs"]:
         log = f"{run['log']}, {result['items'][run['log']]:,} items"
         noise = "" if run["loss"] in ("adaptive", "softmax") else f"{run['noise']:,}"
+        loss = f"{run['loss']}, small vectors" if "stddev" in run else run["loss"]
         figures = (noise, f"{run['batch_size']:,}, {run['rate']}", f"{run['updates']:,}")
-        yield [log, run["program"], run["loss"], *figures, f"{run['hit']:.3f}", f"{run['ndcg']:.3f}"]
+        memory = f"{run['bytes'] / 2**30:.1f}" if "bytes" in run else ""
+        yield [log, run["program"], loss, *figures, f"{run['hit']:.3f}", f"{run['ndcg']:.3f}", memory]
 
 
 def big_lstm_step():
