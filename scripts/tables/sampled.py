@@ -47,6 +47,23 @@ def recommender():
         yield [label, spread(ours), spread(peer), f"1/{peer['median'] / ours['median']:.0f}"]
 
 
+def recommender_retrieval():
+    yield " | users | all items, ms | bands, ms | `BruteForceRetrieval`, ms | bands ÷ `BruteForceRetrieval`"
+    for suffix in ("", "_64"):
+        for label, result in benchmark("recommender_retrieval", suffix):
+            times = [result["candidates"][name]["seconds"] for name in ("ours", "bands", "keras_rs")]
+            ratio = f"{times[1]['median'] / times[2]['median']:.2f}"
+            yield [label, str(result["settings"]["users"]), *map(spread, times), ratio]
+
+
+def recommender_ranking():
+    yield " | all items, users/s | bands, users/s | `keras_rs`, users/s | all items ÷ `keras_rs`"
+    for label, result in benchmark("recommender_ranking"):
+        candidates = [result["candidates"][name]["seconds"]["median"] for name in ("ours", "bands", "keras_rs")]
+        rates = [result["settings"]["users"] / seconds for seconds in candidates]
+        yield [label, *(f"{rate:,.0f}" for rate in rates), f"{rates[0] / rates[2]:.1f}"]
+
+
 def recommender_losses():
     yield "log | program | loss | noise | batch, rate | updates | HitRate@10 | NDCG@10 | GiB"
     result = read("sampled/recommenders")
