@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from scripts.experiments import recommenders
+from scripts.experiments import plot_recommenders, recommenders
 from tests.support.programs import call
 
 pytestmark = pytest.mark.once
@@ -25,3 +25,8 @@ def test_a_log_is_made_read_and_ranked(tmp_path, monkeypatch):
         result = json.loads((tmp_path / "result.json").read_text())
         assert result["ranked"] <= 150 and result["loss"] == loss and result["updates"] >= 1
         assert result["items"] == len(np.unique(clicks[:, :-2])) + 4 and 0 <= result["ndcg"] <= result["hit"] <= 1
+
+
+def test_the_picture_is_drawn_from_the_results(tmp_path):
+    plot_recommenders.main(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
