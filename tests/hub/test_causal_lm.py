@@ -104,7 +104,7 @@ def test_bad_arguments_and_methods():
     refused(task.score, np.array(ROWS), scoring_mode="bits", match=modes)
     refused(task.score, np.array(ROWS), scoring_mode="loss", match="needs `target_ids`")
     refused(task.fit, TEXTS, class_weight={0: 1.0}, match="`class_weight` is not available")
-    refused(task.compile, loss="mse", match="has its own loss and metrics: leave out `loss`")
+    refused(task.compile, loss="mse", match="has its own loss: leave out `loss`")
     task.preprocessor, ids = None, inputs_of([[2, 99]])
     outside = "from 0 to 19, .* Received: 1 ids outside this range"
     refused(task.train_on_batch, ids, np.array([[4, 5]]), match=outside)
