@@ -112,9 +112,12 @@ def count_before(values, threshold, columns, excluded=None):
 
 def _number_before(values, places, threshold, columns, counted=True):
     """Returns how many of the `counted` values at the `places` of a row come before the threshold at its column."""
-    places, threshold = places - columns[:, None], threshold[:, None]
-    before = ops.where(places < 0, values >= threshold, (values > threshold) & (places != 0))
-    return ops.sum(ops.cast(before & counted, "int32"), axis=-1)
+    columns, threshold = columns[:, None], threshold[:, None]
+    before = (values > threshold) & (places != columns) | (values >= threshold) & (places < columns)
+    before = before & counted
+    if keras.config.backend() == "torch":  # sums without an array of numbers
+        return ops.cast(before.sum(dim=-1), "int32")
+    return ops.sum(ops.cast(before, "int32"), axis=-1)
 
 
 def score(log_probs, targets, excluded=None):

@@ -92,7 +92,7 @@ def test_wrong_arguments_are_refused():
     refused(AveragePopularity, 2, [], match="`counts` must hold a number for every item")
     refused(HitRate(2).update_state, [1, 0], match="`ranks` must be at least 1, .* Received: ranks=0")
     refused(HitRate(2).update_state, [1, 2], [0.5], match=r"weights of the same shape.*\[\(2,\), \(1,\)\]")
-    refused(NDCG(2).update_state, np.ones(2), np.ones((2, 5)), match="pass it to `compile.* of a `LanguageModel` or `WordModel`")
+    refused(NDCG(2).update_state, np.ones(2), np.ones((2, 5)), match="to `compile.* of a `LanguageModel` or `WordM")
     refused(Coverage(3, 9).update_state, [[1, 2]], match="lists of k=3 items. Received: shape=.1, 2.")
     refused(Coverage(2, 9).update_state, [[1, 2]], sample_weight=[1, 1], match="`sample_weight` must have the shape")
     refused(RankMetric().values, [1], match="`RankMetric` must implement `gain.ranks.`", error=NotImplementedError)
