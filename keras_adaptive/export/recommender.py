@@ -2,8 +2,8 @@ import os
 
 import numpy as np
 
-from keras_adaptive.backend.checks import non_finite
 from keras_adaptive.data import Vocabulary
+from keras_adaptive.export.checks import check_finite_weights
 from keras_adaptive.export.saved_model import check_export
 from keras_adaptive.files import complete_or_absent
 from keras_adaptive.models import WordModel
@@ -99,5 +99,4 @@ def _check(model, names, length, k):
         raise ValueError(f"`length` must be at least 1. Received: length={length}.")
     if not 0 < k <= size - len(SPECIAL_WORDS):
         raise ValueError(f"`k` must be from 1 to {size - len(SPECIAL_WORDS)}, the number of items. Received: k={k}.")
-    if weight := non_finite([*model.weights, *model.word_output.weights]):
-        raise ValueError(f"`model` must have finite weights. Received: infinity or NaN in {weight}.")
+    check_finite_weights([*model.weights, *model.word_output.weights])

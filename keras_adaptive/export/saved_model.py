@@ -2,8 +2,8 @@ import os
 
 import keras
 
-from keras_adaptive.backend.checks import non_finite
 from keras_adaptive.data import Subwords, Vocabulary
+from keras_adaptive.export.checks import check_dtype, check_finite_weights, check_folder
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.served_model import ServedModel
 from keras_adaptive.files import complete_or_absent
@@ -59,12 +59,10 @@ def export_saved_model(
         raise ValueError(
             f"`vocabulary` must have the {model.vocabulary_size} words of the model. Received: size={len(vocabulary)}."
         )
-    if dtype not in ("float32", "bfloat16"):
-        raise ValueError(f"`dtype` must be float32 or bfloat16. Received: dtype={dtype!r}.")
+    check_dtype(dtype)
     if not 1 <= max_length < 2**31:
         raise ValueError(f"`max_length` must be at least 1 and below 2^31. Received: max_length={max_length}.")
-    if weight := non_finite(model.weights):
-        raise ValueError(f"`model` must have finite weights. Received: infinity or NaN in {weight}.")
+    check_finite_weights(model.weights)
     reading = reading_of(model, window, context)
     import tensorflow as tf
 
@@ -90,8 +88,7 @@ def check_export(folder: str | os.PathLike) -> None:
             "A SavedModel is exported by Keras on TensorFlow: set KERAS_BACKEND=tensorflow and load the model there. "
             f"Received: KERAS_BACKEND={keras.config.backend()}."
         )
-    if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
-        raise ValueError(f"{folder} exists and is not empty: remove it, or export to another folder.")
+    check_folder(folder)
 
 
 def with_output_for_inference(model):

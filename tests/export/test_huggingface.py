@@ -154,6 +154,8 @@ def test_wrong_arguments_are_refused(tmp_path):
         (tmp_path / "file").touch()
         with pytest.raises(ValueError, match=message):
             export_huggingface(model, CODEC, tmp_path / folder if folder else tmp_path / "file", **options)
+    with pytest.raises(ValueError, match=f"{tmp_path} exists and is not empty"):  # before the weights are written
+        export_huggingface(model, CODEC, tmp_path)
     with pytest.raises(ValueError, match="`codec` must have the vocabulary of the model, of 24 words"):
         export_huggingface(language_model(24), CODEC, tmp_path / "new")
 

@@ -1,9 +1,9 @@
 import os
 from pathlib import Path
 
-from keras_adaptive.backend.checks import non_finite
 from keras_adaptive.checkpoints.safetensors import save_safetensors
 from keras_adaptive.data import TextCodec
+from keras_adaptive.export.checks import check_dtype, check_finite_weights, check_folder
 from keras_adaptive.export.huggingface import pure_torch
 from keras_adaptive.export.huggingface.model_card import model_card
 from keras_adaptive.export.huggingface.parts import parts_of
@@ -58,15 +58,14 @@ def export_huggingface(
     ```
     """
     check_new_folder(folder)
+    check_folder(folder)
     if len(codec.vocabulary) != model.vocabulary_size:
         raise ValueError(
             f"`codec` must have the vocabulary of the model, of {model.vocabulary_size:,} words. "
             f"Received: a codec of {len(codec.vocabulary):,} words."
         )
-    if dtype not in ("float32", "bfloat16"):
-        raise ValueError(f"`dtype` must be float32 or bfloat16. Received: dtype={dtype!r}.")
-    if weight := non_finite(model.weights):
-        raise ValueError(f"`model` must have finite weights. Received: infinity or NaN in {weight}.")
+    check_dtype(dtype)
+    check_finite_weights(model.weights)
     longest, parts = reading_of(model, window).window, parts_of(model)
     weights = {f"{name}.{inner}": array for name, part in parts.items() for inner, array in part.weights.items()}
     config = model_config({name: part.config for name, part in parts.items()}, model.vocabulary_size, longest, dtype)
