@@ -122,7 +122,7 @@ def read_spoken(keys):
 
 def note(text, lines):
     """Prints one line each, on the standard error, about empty hypotheses and words outside the vocabulary."""
-    program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    program = command_line.name_of_program()
     if empty := sum(not line for line in lines):
         print(f"{program}: {empty:,} empty hypotheses, which have the cost of their end only.", file=sys.stderr)
     if unknown := unknown_words(text, lines):

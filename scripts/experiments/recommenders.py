@@ -48,10 +48,10 @@ def define_flags():
 def generated(users=400_000, clicks=21):
     random, columns = np.random.default_rng(0), []
     new_groups = functools.partial(random.choice, GROUPS, users, p=power_law(GROUPS, GROUP_POWER))
-    group = new_groups()
+    group, popularity = new_groups(), power_law(SIZE, ITEM_POWER)
     for _ in range(clicks):
         group = np.where(random.random(users) < CHANGE, new_groups(), group)
-        columns.append(group * SIZE + random.choice(SIZE, users, p=power_law(SIZE, ITEM_POWER)))
+        columns.append(group * SIZE + random.choice(SIZE, users, p=popularity))
     return random.permutation(GROUPS * SIZE)[np.stack(columns, axis=1)]
 
 

@@ -95,9 +95,14 @@ def help_text():
     return "\n".join([sys.modules["__main__"].__doc__ or "", *map(flags.FLAGS.module_help, groups)])
 
 
+def name_of_program():
+    """Returns the name of the running program, with which its messages begin."""
+    return os.path.splitext(os.path.basename(sys.argv[0]))[0]
+
+
 def in_one_line(function):
     """Returns `function()`. Bad input or Ctrl-C ends the program with one line and status 1 or 130."""
-    program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    program = name_of_program()
     try:
         return function()
     except Exception as error:
