@@ -6,8 +6,8 @@ words and of its end, in nats: `UTTERANCE-N COSTS…`, as steps/pytorchnn/comput
 python -m trainers.rescore --run_dir=runs/books --infile=words_text --outfile=lmwt.nn
 
 --costs are files of other costs of the same hypotheses. --best gets the hypothesis with the smallest weighted sum of
-each utterance. --weights are those of the files of --costs in their order and, last, of the model; --references, the
-words of the utterances, finds them. The first weight is then 1.
+each utterance. --weights has the weight of each file of --costs, in their order, and last the weight of the model.
+--references, the words of the utterances, finds the weights. The first weight is then 1.
 
 python -m trainers.rescore --run_dir=runs/books --infile=dev/words --costs=dev/acwt,dev/lmonly --references=dev/text
 python -m trainers.rescore --run_dir=runs/books --infile=words_text --costs=acwt,lmonly --weights=1,4,8 --best=best

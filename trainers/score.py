@@ -5,8 +5,8 @@ probable token. Band 0 is the head of an adaptive softmax. Lines are scored as t
 lines are scored together. Attention reads a line that is longer than the rows of training in windows of their length,
 half of which is context. A body with a state of fixed size reads a line as a whole. --resets joins lines to texts.
 
---format=csv has a row per word, with the columns of a regression; --format=tsv has those of lm-zoo. --pairs compares
-the two sentences of each line, with a tab between them, of which the first one is acceptable.
+--format=csv has a row per word, with the columns of a regression; --format=tsv has the columns of lm-zoo. --pairs
+compares the two sentences of each line, which a tab separates. The first sentence is the acceptable one.
 
 echo "The function returns a list ." | python -m trainers.score --run_dir=runs/quickstart
 """

@@ -63,7 +63,7 @@ def read_costs(path: str | os.PathLike, keys: Iterable[str]) -> list[float]:
 
     Args:
         path: UTF-8 file, such as `lmwt.nolm` and `acwt` of Kaldi's archives, or the output of `rescore`.
-        keys: Ids of the hypotheses. Their order is that of the result.
+        keys: Ids of the hypotheses. The result has their order.
 
     Returns:
         A list with the cost of each hypothesis.

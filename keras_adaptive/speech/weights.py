@@ -15,7 +15,7 @@ def best_hypotheses(keys: Sequence[str], costs: ArrayLike, weights: ArrayLike) -
 
     Args:
         keys: Ids of the hypotheses, `UTTERANCE-N`.
-        costs: Costs (kinds of costs, hypotheses), such as acoustic costs and those of models.
+        costs: Costs (kinds of costs, hypotheses), such as acoustic costs and the costs of models.
         weights: Weight of each kind of cost (kinds of costs,).
 
     Example:

@@ -31,7 +31,7 @@ class Text(NamedTuple):
         return self.known[:, -self.steps :, None]
 
     def keep(self, layer, keys, values):
-        """Keeps tensors (batch, heads, steps, any) of the new tokens, and returns those of all tokens."""
+        """Keeps tensors (batch, heads, steps, any) of the new tokens, and returns the tensors of all tokens."""
         return (keys, values) if self.cache is None else self.cache.update(keys, values, layer)
 
     def last(self, layer, *zeros):

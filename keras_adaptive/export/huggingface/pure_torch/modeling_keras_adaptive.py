@@ -60,7 +60,7 @@ class BandedEmbedding(nn.Module):
 
 
 class BandedSoftmax(nn.Module):
-    """Output: adaptive or plain softmax, over tables of its own or over those of the input.
+    """Output: adaptive or plain softmax, over its own tables or over the tables of the input.
 
     `tables` and `projections` hold a shape per band, or `None` for a band that takes them from the input (`tied`) or
     has none. A single table of several bands is cut into them.
@@ -115,7 +115,7 @@ class BandedSoftmax(nn.Module):
         return capped(logits if self.bias is None else logits + self.bias[low:high].float(), self.soft_cap)
 
     def _head(self, hidden, word_input):
-        """Returns the logits of the words of the head, followed by those of the tails."""
+        """Returns the logits of the words of the head, followed by the logits of the tails."""
         logits = self._logits(hidden, 0, word_input)
         if not self.tails:
             return logits
