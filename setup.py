@@ -1,7 +1,8 @@
 """What setup.cfg cannot say: the recipes of configs/ are data of the package `trainers`, and links of the README.
 
-The README of a wheel is read where its relative links lead nowhere. They start from the address in the environment
-variable PROJECT_URL when the wheel is built. Without it, a link becomes its text, and a picture is left out.
+The README of a wheel is read where its relative links lead nowhere. They and the links to the project's pages start
+from the address in the environment variable PROJECT_URL when the wheel is built. Without it, a link of the README
+becomes its text, and a picture is left out.
 """
 
 import os
@@ -20,10 +21,12 @@ def absolute(text, address):
     return RELATIVE.sub(lambda link: "" if link[1] else link[2], text)
 
 
+address = os.environ.get("PROJECT_URL", "").rstrip("/")
+pages = {"Source": "", "Documentation": "/docs/layers.md", "Changelog": "/CHANGELOG.md"}
+
 setup(
-    long_description=absolute(
-        (Path(__file__).parent / "README.md").read_text(encoding="utf-8"), os.environ.get("PROJECT_URL", "")
-    ),
+    project_urls={name: address + page for name, page in pages.items()} if address else {},
+    long_description=absolute((Path(__file__).parent / "README.md").read_text(encoding="utf-8"), address),
     long_description_content_type="text/markdown",
     packages=[*find_packages(include=["keras_adaptive*", "trainers*"]), "trainers.configs"],
     package_dir={"trainers.configs": "configs"},

@@ -75,7 +75,8 @@ suite() { # suite BACKEND [pytest arguments]
   return "$status"
 }
 
-# The wheel, of a copy of the tree, on its own in a folder and with a Python that does not see the working tree (-S
+# The source distribution of a copy of the tree, and the wheel that is built from it, must have metadata that a package index
+# accepts. The wheel, on its own in a folder and with a Python that does not see the working tree (-S
 # leaves the editable install out), must hold every module and the files beside them, such as the page's. Then its
 # programs are run where nothing else is installed.
 wheel() {
@@ -83,8 +84,9 @@ wheel() {
   trap 'rm -rf "$folder"' EXIT
   mkdir "$folder/source"
   cp -r keras_adaptive trainers configs setup.cfg setup.py pyproject.toml README.md LICENSE "$folder/source"
-  "$venv/bin/python" -m build --wheel --no-isolation --outdir "$folder" "$folder/source" >"$folder/log" 2>&1 ||
+  "$venv/bin/python" -m build --no-isolation --outdir "$folder" "$folder/source" >"$folder/log" 2>&1 ||
     { cat "$folder/log"; return 1; }
+  "$venv/bin/twine" check --strict "$folder"/*.whl "$folder"/*.tar.gz
   "$venv/bin/pip" install --quiet --no-deps --target "$folder/site" "$folder"/*.whl
   packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   cd "$folder"

@@ -5,11 +5,12 @@
 Each environment contains the wheel, which pip installs, and links to the installed packages that
 `keras_adaptive[BACKEND]` requires, so that a requirement that the wheel does not name is missing. In each environment,
 the command `keras-adaptive` prepares a corpus, trains a recipe, evaluates, scores and generates. It also draws pictures
-on torch, and exports on TensorFlow.
+on torch, and exports on TensorFlow. All packages that it needs must have a license that permits any use.
 """
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,9 @@ PROGRAMS = [
     "generate --run_dir=run --prompt=the --length=3",
 ]
 AT_LAST = {"torch": "plot run", "jax": "--help", "tensorflow": "export --run_dir=run --export_dir=exported"}
+
+PERMISSIVE = re.compile(r"Apache|BSD|MIT|MPL.2|Mozilla Public License 2|PSF|Python Software Foundation")
+NO_LICENSE_STATED = {"namex": "Apache-2.0"}  # only the file LICENSE in its wheel states it
 
 
 def main(wheel, *backends):
@@ -72,7 +76,17 @@ def link_packages(wheel, extras, site):
                 linked.add((needed.name, frozenset(needed.extras)))
                 waiting.append((importlib.metadata.distribution(needed.name), frozenset(needed.extras)))
         if distribution.name != "keras_adaptive":
+            check_license(distribution.metadata)
             link_files(distribution, site)
+
+
+def check_license(metadata):
+    """Exits if the license of a package does not permit any use."""
+    stated = [line for line in metadata.get_all("Classifier", []) if line.startswith("License")]
+    stated += [metadata.get(key) or "" for key in ("License-Expression", "License")]
+    license = " ".join(stated).strip() or NO_LICENSE_STATED.get(metadata["Name"], "")
+    if "GPL" in license or not PERMISSIVE.search(license):
+        sys.exit(f"{metadata['Name']} has the license {license[:60]!r}, which must be one that permits any use.")
 
 
 def link_files(distribution, site):
