@@ -15,7 +15,7 @@ from keras_adaptive.models import LanguageModel, decoding
 from keras_adaptive.models.delegated_training import DelegatedTraining
 from keras_adaptive.models.reading import hidden_in_windows, reading_of
 from keras_adaptive.models.training_step import PARTS
-from keras_adaptive.text.loading import check_run, read_model
+from keras_adaptive.text.loading import folder_of, read_model
 from keras_adaptive.typing import Tensor
 
 LENGTH = 1024  # KerasHub's default
@@ -81,7 +81,7 @@ class AdaptiveCausalLM(DelegatedTraining, keras_hub.models.CausalLM):
         Raises:
             ValueError: If the folder holds no such model, or a file is damaged or belongs to another run.
         """
-        check_run(folder)
+        folder = folder_of(folder)
         codec = TextCodec.load(folder)
         language_model = read_model(folder, model, len(codec.vocabulary))
         default = min(LENGTH, reading_of(language_model).window or LENGTH)

@@ -7,6 +7,8 @@ from keras_adaptive.models import LanguageModel, read_language_model
 from keras_adaptive.text.saved_text_model import SavedTextModel
 from keras_adaptive.text.text_model import TextModel
 
+SMALL_MODELS = Path(__file__).parents[2] / "docs" / "models"  # in a clone of the repository
+
 
 def load(
     path: str | os.PathLike,
@@ -20,7 +22,8 @@ def load(
 
     Args:
         path: Folder of a run of `trainers.train`, of a model that `trainers.convert` converted, or of a SavedModel that
-            `trainers.export` wrote, which needs TensorFlow.
+            `trainers.export` wrote, which needs TensorFlow. The name of a small model, such as "books-small", stands
+            for its folder in docs/models of the repository (docs/models.md) unless a folder has that path.
         model: Which of the models of the run: "best" or "last".
         open_vocabulary, window, context: As in `TextModel`.
 
@@ -39,7 +42,7 @@ def load(
     record["perplexity"], record["log_probs"], record["alternatives"][0]
     ```
     """
-    check_run(path)
+    path = folder_of(path)
     if Path(path, "saved_model.pb").is_file():
         if (model, open_vocabulary, window, context) != ("best", False, None, None):
             raise ValueError(f"{path} is a SavedModel of one model: pass no other argument than the path.")
@@ -49,12 +52,20 @@ def load(
     return TextModel(read, codec, open_vocabulary=open_vocabulary, window=window, context=context)
 
 
-def check_run(folder: str | os.PathLike) -> None:
-    """Raises a ValueError if the path of a run is empty, which would be the working directory, or not a folder."""
-    if not os.fspath(folder):
+def folder_of(path: str | os.PathLike) -> Path:
+    """Returns the folder of a model, given its path or the name of a small model.
+
+    It raises a ValueError if the path is empty, which would be the working directory, or not a folder.
+    """
+    if not os.fspath(path):
         raise ValueError("The path of the model is empty: pass the folder of a trained model.")
-    if not Path(folder).is_dir():
-        raise ValueError(f"{folder} holds no run (it is not a folder): pass the folder of a trained model.")
+    if Path(path).is_dir():
+        return Path(path)
+    small = {folder.name: folder for folder in sorted(SMALL_MODELS.glob("*/"))}
+    if os.fspath(path) in small:
+        return small[os.fspath(path)]
+    names = f", or one of the names {', '.join(small)}" if small else ""
+    raise ValueError(f"{path} holds no run (it is not a folder): pass the folder of a trained model{names}.")
 
 
 def read_model(folder: str | os.PathLike, name: str, words: int) -> LanguageModel:
