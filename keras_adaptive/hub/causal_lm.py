@@ -198,6 +198,22 @@ class AdaptiveCausalLM(DelegatedTraining, keras_hub.models.CausalLM):
         ends = ops.cast(ops.logical_and(ends, ops.logical_not(given)), "int32")
         return {"token_ids": token_ids, "padding_mask": ops.cumsum(ends, axis=-1) == ends}
 
+    def export_to_transformers(self, path: str | os.PathLike) -> None:
+        """Writes a folder for the package transformers, as `keras_adaptive.export.export_huggingface` does.
+
+        Args:
+            path: Folder to write, new or empty.
+
+        Raises:
+            ValueError: If the task has no preprocessor, whose tokenizer the folder needs, or the folder cannot hold a
+                part of the model.
+        """
+        if self.preprocessor is None:
+            raise ValueError("The export must hold a tokenizer: give the task a preprocessor. Received: None.")
+        from keras_adaptive.export.huggingface import export_huggingface
+
+        export_huggingface(self.language_model, self.preprocessor.tokenizer.codec, path)
+
     def score(
         self,
         token_ids: Tensor,

@@ -10,6 +10,7 @@ from keras_adaptive.models import LanguageModel
 from tests.support.backends import BACKEND, numpy
 from tests.support.refusals import refused
 from tests.support.tiny import VOCABULARY, language_model, largest_difference, weights_of
+from tests.support.transformers import load_exported
 
 keras_hub = pytest.importorskip("keras_hub")
 
@@ -95,6 +96,19 @@ def test_the_scores_are_those_of_the_language_model():
     task.score(tokens, layer_intercept_fn=lambda x, index: seen.setdefault(index, x))
     assert {index: tuple(x.shape) for index, x in seen.items()} == {-1: (4, 6, 8), 0: (4, 6, 8)}
     np.testing.assert_allclose(numpy(seen[0]), numpy(task.backbone(inputs_of(tokens))), atol=1e-5)
+
+
+def test_the_export_for_transformers_answers_as_the_task(tmp_path):
+    torch = pytest.importorskip("torch")
+    task = task_of(language_model())
+    task.export_to_transformers(tmp_path / "new")
+    rows = np.array(ROWS[:1])
+    with torch.no_grad():
+        logits = load_exported(tmp_path / "new")(torch.from_numpy(rows)).logits
+    np.testing.assert_allclose(logits, numpy(task.score(rows)), atol=1e-4)
+    assert (tmp_path / "new" / "tokenizer.json").exists()
+    without = AdaptiveCausalLM(AdaptiveBackbone(language_model()))
+    refused(without.export_to_transformers, tmp_path / "other", match="give the task a preprocessor. Received: None")
 
 
 def test_bad_arguments_and_methods():
