@@ -244,7 +244,7 @@ def test_a_run_folder_is_loaded(text, tmp_path):
 def test_an_empty_path_and_a_path_of_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("saved_model.pb").write_bytes(b"")
-    advice = ": pass the folder of a trained model.$"
+    advice = ": pass the folder of a trained model"
     refused(keras_adaptive.load, "", match=f"^The path of the model is empty{advice}")
     for path in ("saved_model.pb", "none", Path("none"), "/dev/null"):
         refused(keras_adaptive.load, path, match=f"holds no run .it is not a folder.{advice}")
