@@ -1,50 +1,32 @@
-"""Exports a trained run as a SavedModel, which takes text, or as a folder for the package transformers.
+"""Exports a trained run as a SavedModel, which takes text, or as a folder for transformers or ONNX Runtime.
 
-A SavedModel needs only TensorFlow, and its export too. The folder for transformers needs only PyTorch, and any backend
-can write it. The run may have been trained on any backend.
+A SavedModel needs only TensorFlow, and its export too. The folder for transformers needs only PyTorch, the graphs for
+ONNX Runtime need nothing else, and any backend can write them. The run may have been trained on any backend.
 
 python -m trainers.export --run_dir=runs/quickstart --export_dir=exports/quickstart/1
 python -m trainers.export --run_dir=runs/quickstart --export_dir=exports/quickstart --format=huggingface
+python -m trainers.export --run_dir=runs/quickstart --export_dir=exports/quickstart --format=onnx --dtype=int8
 """
 
 import importlib.util
 import os
+from collections.abc import Callable
+from typing import NamedTuple
 
 from absl import flags
 
 from trainers.support import command_line
 
 FLAGS = flags.FLAGS
-FORMATS = {
-    "saved_model": "a SavedModel for TensorFlow",
-    "huggingface": "PyTorch modules, safetensors and a fast tokenizer for transformers",
-}
-OF_SAVED_MODEL = ("max_length", "context")  # flags
 
 
-def define_flags():
-    command_line.define_path("run_dir", None, "Folder of a trained run.", required=True)
-    command_line.define_path(
-        "export_dir", None, "New or empty folder to write. Servers need NAME/VERSION.", required=True
-    )
-    flags.DEFINE_enum("format", "saved_model", FORMATS, f"Format: {'; '.join(map(': '.join, FORMATS.items()))}.")
-    flags.DEFINE_integer("max_length", 2048, "Largest number of tokens in a line.", 1, 2**31 - 1)
-    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Type of the weights and of the matrix products.")
-    command_line.define_reading()
-    flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to export.")
+class Format(NamedTuple):
+    """A format: what it is for, the function that writes it, and the flags and the types of weights that it takes."""
 
-
-def main():
-    if FLAGS.format == "saved_model":
-        if importlib.util.find_spec("tensorflow") is None:
-            raise ModuleNotFoundError('A SavedModel needs TensorFlow: pip install "keras_adaptive[tensorflow]".')
-        os.environ["KERAS_BACKEND"] = "tensorflow"  # before Keras is imported
-    from trainers.experiments.run_folder import RunFolder
-
-    run = RunFolder(FLAGS.run_dir)
-    model = run.model(FLAGS.model)
-    (save_for_transformers if FLAGS.format == "huggingface" else save_for_tensorflow)(run, model)
-    print(f"Exported {model.count_params():,} parameters in {FLAGS.dtype} to {FLAGS.export_dir}")
+    help: str
+    save: Callable
+    flags: tuple[str, ...]
+    dtypes: tuple[str, ...]
 
 
 def save_for_tensorflow(run, model):
@@ -58,11 +40,76 @@ def save_for_tensorflow(run, model):
 def save_for_transformers(run, model):
     from keras_adaptive.export.huggingface import export_huggingface
 
-    for name in OF_SAVED_MODEL:
-        if FLAGS[name].present:
-            raise ValueError(f"--{name} belongs to --format=saved_model: omit it. Received: --format={FLAGS.format}.")
     options = {"dtype": FLAGS.dtype, "window": FLAGS.window, "facts": facts_of(run)}
     export_huggingface(model, run.codec, FLAGS.export_dir, **options)
+
+
+def save_for_onnx(run, model):
+    from keras_adaptive.export.onnx import export_onnx
+
+    export_onnx(model, run.codec, FLAGS.export_dir, dtype=FLAGS.dtype)
+
+
+FORMATS = {
+    "saved_model": Format(
+        "a SavedModel for TensorFlow",
+        save_for_tensorflow,
+        ("max_length", "window", "context"),
+        ("float32", "bfloat16"),
+    ),
+    "huggingface": Format(
+        "PyTorch modules, safetensors and a fast tokenizer for transformers",
+        save_for_transformers,
+        ("window",),
+        ("float32", "bfloat16"),
+    ),
+    "onnx": Format(
+        "graphs from ids to log-probabilities for ONNX Runtime and sherpa-onnx",
+        save_for_onnx,
+        (),
+        ("float32", "int8"),
+    ),
+}
+
+
+def define_flags():
+    command_line.define_path("run_dir", None, "Folder of a trained run.", required=True)
+    command_line.define_path(
+        "export_dir", None, "New or empty folder to write. Servers need NAME/VERSION.", required=True
+    )
+    helps = "; ".join(f"{name}: {format.help}" for name, format in FORMATS.items())
+    flags.DEFINE_enum("format", "saved_model", FORMATS, f"Format: {helps}.")
+    flags.DEFINE_integer("max_length", 2048, "Largest number of tokens in a line.", 1, 2**31 - 1)
+    dtypes = sorted({dtype for format in FORMATS.values() for dtype in format.dtypes})
+    flags.DEFINE_enum("dtype", "float32", dtypes, "Type of the weights and of the matrix products.")
+    command_line.define_reading()
+    flags.DEFINE_enum("model", "best", ["best", "last"], "Model of the run to export.")
+
+
+def main():
+    if FLAGS.format == "saved_model":
+        if importlib.util.find_spec("tensorflow") is None:
+            raise ModuleNotFoundError('A SavedModel needs TensorFlow: pip install "keras_adaptive[tensorflow]".')
+        os.environ["KERAS_BACKEND"] = "tensorflow"  # before Keras is imported
+    check_flags()
+    from trainers.experiments.run_folder import RunFolder
+
+    run = RunFolder(FLAGS.run_dir)
+    model = run.model(FLAGS.model)
+    FORMATS[FLAGS.format].save(run, model)
+    print(f"Exported {model.count_params():,} parameters in {FLAGS.dtype} to {FLAGS.export_dir}")
+
+
+def check_flags():
+    """Raises a ValueError for a flag, or for a type of weights, that belongs to other formats."""
+    chosen = FORMATS[FLAGS.format]
+    for name in sorted({name for format in FORMATS.values() for name in format.flags} - set(chosen.flags)):
+        if FLAGS[name].present:
+            takers = " or ".join(format for format, about in FORMATS.items() if name in about.flags)
+            raise ValueError(f"--{name} belongs to --format={takers}: omit it. Received: --format={FLAGS.format}.")
+    if FLAGS.dtype not in chosen.dtypes:
+        known = " or ".join(chosen.dtypes)
+        raise ValueError(f"--format={FLAGS.format} must have --dtype={known}. Received: --dtype={FLAGS.dtype}.")
 
 
 def facts_of(run):

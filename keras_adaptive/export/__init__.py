@@ -1,8 +1,9 @@
-"""Export of models as SavedModels that take text and need TensorFlow alone, and for the package transformers."""
+"""Export of models: as SavedModels, which need TensorFlow alone, for the package transformers, and for ONNX Runtime."""
 
 from keras_adaptive.export.graph_subwords import GraphSubwords as GraphSubwords
 from keras_adaptive.export.graph_text import GraphText as GraphText
 from keras_adaptive.export.graph_words import graph_words as graph_words
 from keras_adaptive.export.huggingface import export_huggingface as export_huggingface
+from keras_adaptive.export.onnx import export_onnx as export_onnx
 from keras_adaptive.export.recommender import export_recommender as export_recommender
 from keras_adaptive.export.saved_model import export_saved_model as export_saved_model

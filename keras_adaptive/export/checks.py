@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from keras_adaptive.backend.checks import non_finite
+from keras_adaptive.data import TextCodec
+from keras_adaptive.models import LanguageModel
 
 
 def check_folder(folder: str | os.PathLike) -> None:
@@ -13,10 +15,19 @@ def check_folder(folder: str | os.PathLike) -> None:
         raise ValueError(f"{folder} exists and is not empty: remove it, or export to another folder.")
 
 
-def check_dtype(dtype: str) -> None:
-    """Raises a ValueError unless exports can store weights in `dtype`."""
-    if dtype not in ("float32", "bfloat16"):
-        raise ValueError(f"`dtype` must be float32 or bfloat16. Received: dtype={dtype!r}.")
+def check_dtype(dtype: str, known: tuple[str, str] = ("float32", "bfloat16")) -> None:
+    """Raises a ValueError unless the export can store weights in `dtype`."""
+    if dtype not in known:
+        raise ValueError(f"`dtype` must be {' or '.join(known)}. Received: dtype={dtype!r}.")
+
+
+def check_codec(codec: TextCodec, model: LanguageModel) -> None:
+    """Raises a ValueError unless the vocabulary has the size of the model's."""
+    if len(codec.vocabulary) != model.vocabulary_size:
+        raise ValueError(
+            f"`codec` must have the vocabulary of the model, of {model.vocabulary_size:,} words. "
+            f"Received: a codec of {len(codec.vocabulary):,} words."
+        )
 
 
 def check_finite_weights(weights: Iterable[Any]) -> None:

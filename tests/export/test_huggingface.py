@@ -1,9 +1,6 @@
 """Exports for transformers against the live model: log-probabilities, loss, cache, padding and tokens."""
 
 import json
-import re
-from functools import partial
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -12,85 +9,11 @@ import pytest
 from keras_adaptive.data import Subwords, TextCodec, Vocabulary
 from keras_adaptive.data.codecs.words import TOKENIZERS
 from keras_adaptive.export import export_huggingface
-from keras_adaptive.layers import (
-    AdaptiveSoftmax,
-    CausalAttention,
-    LearnedPositions,
-    TransformerBlock,
-    TransformerDecoder,
-)
-from keras_adaptive.losses import CrossEntropy
-from keras_adaptive.models import Ensemble
-from keras_adaptive.models.constructors import assemble
-from tests.support.tiny import VOCABULARY, WORDS, language_model
+from tests.support.exported_models import CODEC, LENGTH, MODELS, REFUSED, refused_models
+from tests.support.tiny import VOCABULARY, language_model
 from tests.support.transformers import load_exported
-from tests.support.weights import randomize
-from tests.support.word_parts import inputs, outputs
-from trainers.experiments.parts import PARTS
 
 pytestmark = pytest.mark.once
-
-TABLE = Path(__file__).parents[2] / "docs" / "exports.md"
-CODEC = TextCodec(Vocabulary(WORDS, [0] * VOCABULARY))
-DIM, CUTOFFS, LENGTH = 8, (8, 14), 11
-SIZES = {"num_blocks": 2, "dim": DIM, "ffn_dim": 12, "num_heads": 2}
-CONTEXT = {"num_local": 3, "num_global": 2, "global_window": 3}
-BODIES = {  # name: hyper-parameters of the body of this name
-    "transformer": {**SIZES, "output_dim": 6},
-    "transformer alibi": {**SIZES, "num_heads": 2, "positions": "alibi"},
-    "hybrid": {**SIZES, **CONTEXT, "attention_window": 4, "keep_attention": True},
-    "nplm": {**CONTEXT, "num_layers": 3, "ffn_dim": 12, "aggregate": "average", "concatenation_dim": 6},
-    "shortformer": {**SIZES, "memory_length": 3, "segment_length": 4},
-    "transformer_xl": {**SIZES, "memory_length": 3, "bptt": 4, "same_length": False},
-    "transformer_xl windows": {**SIZES, "memory_length": 4, "bptt": 4, "same_length": True},
-    "lstm": {"num_layers": 2, "units": 10, "output_dim": DIM},
-    "lstm projected": {"num_layers": 2, "units": 10, "output_dim": DIM, "projection_dim": 6},
-    "qrnn": {"num_layers": 2, "units": 10, "output_dim": DIM, "window": 2, "zoneout": 0.2},
-}
-INPUTS, OUTPUTS = inputs(WORDS, DIM, CUTOFFS), outputs(WORDS, DIM, CUTOFFS)
-NAMES = {"adaptive": "adaptive", "word": "word", "char_cnn": "CNN of characters", "softmax": "plain"}
-NAMES |= {"sampled": "sampled", "char_lstm": "LSTM of characters"}
-
-
-def make_body(name):
-    return partial(PARTS["body"][name.split()[0]].make, **BODIES[name])
-
-
-def learned(name, dtype):
-    """A body with all that converted models have and no flag makes."""
-    blocks = [TransformerBlock(12, CausalAttention(2), activation="gelu") for _ in range(2)]
-    norms = {"input_norm": True, "final_norm": True}
-    return TransformerDecoder(blocks, DIM, positions=LearnedPositions(20), scale_input=False, **norms, name=name)
-
-
-def model_of(make_input, body, make_output, tied=False):
-    model = assemble(make_input, body, make_output, tied=tied)
-    model.log_probs(np.zeros((1, 2), "int32"))  # builds it
-    return randomize(model)
-
-
-TRANSFORMER, HEAD = make_body("transformer"), partial(AdaptiveSoftmax, VOCABULARY, CUTOFFS, factor=2)
-PLAIN = partial(AdaptiveSoftmax, VOCABULARY, ())
-MODELS = {
-    **{f"body {name}": partial(model_of, INPUTS["word"], make_body(name), PLAIN) for name in BODIES},
-    **{f"input {name}": partial(model_of, INPUTS[NAMES[name]], TRANSFORMER, PLAIN) for name in PARTS["input"]},
-    **{
-        f"output {name}": partial(model_of, INPUTS["word"], TRANSFORMER, OUTPUTS[NAMES[name]])
-        for name in PARTS["output"]
-    },
-    "learned positions": partial(model_of, INPUTS["word"], learned, PLAIN),
-    "tied, head projected": partial(
-        model_of,
-        INPUTS["adaptive"],
-        make_body("nplm"),
-        partial(HEAD, tie_projections=(False, True, False), use_bias=True),
-        True,
-    ),
-    "tied bands of a table": partial(model_of, INPUTS["word"], make_body("lstm"), partial(HEAD, use_bias=True), True),
-    "tied to another embedding": partial(model_of, INPUTS["word"], make_body("lstm"), OUTPUTS["adaptive, tied"], False),
-    "soft cap": partial(model_of, INPUTS["word"], TRANSFORMER, partial(HEAD, loss=CrossEntropy(soft_cap=2.0))),
-}
-REFUSED = {"output char_lstm"}
 
 
 @pytest.mark.parametrize("name", sorted(MODELS.keys() - REFUSED))
@@ -121,25 +44,9 @@ def test_answers_are_those_of_the_model(name, tmp_path):
         assert exported(tokens, logits_to_keep=1).logits.shape == (2, 1, VOCABULARY)
 
 
-def test_the_table_of_the_documentation_lists_every_part():
-    rows = re.findall(r"^\| `--(input|body|output)=(\w+)` \| (\w+) \| (\w+)", TABLE.read_text(encoding="utf-8"), re.M)
-    parts = [(role, name) for role in ("input", "body", "output") for name in PARTS[role]]
-    assert rows == [(*part, "yes", "no" if " ".join(part) in REFUSED else "yes") for part in parts]
-
-
 def test_parts_without_a_module_are_refused_by_name(tmp_path):
-    class Halved(CausalAttention):
-        def call(self, x, training=None):
-            return super().call(x, training) / 2
-
-    blocks = [TransformerBlock(12, Halved(2))]
-    subclass = model_of(INPUTS["word"], lambda **kwargs: TransformerDecoder(blocks, DIM), PLAIN)
-    for model, named in (
-        (MODELS["output char_lstm"](), "the output CharLSTMSoftmax"),
-        (subclass, "the mixing layer Halved"),
-        (Ensemble([language_model(), language_model()]), "the model Ensemble"),
-    ):
-        with pytest.raises(ValueError, match=f"Received: {named}, which they lack"):
+    for model, named in refused_models():
+        with pytest.raises(ValueError, match=f"Received: {named}, which it lacks"):
             export_huggingface(model, CODEC, tmp_path / "new")
     assert not list(tmp_path.iterdir())
 

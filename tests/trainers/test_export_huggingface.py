@@ -1,4 +1,4 @@
-"""`export --format=huggingface` of a run, in this process: its answers, its model card and its refusals."""
+"""`export --format=huggingface` of a run, in this process: its answers and its model card."""
 
 import json
 
@@ -7,7 +7,6 @@ from tokenizers import Tokenizer
 
 import keras_adaptive
 from tests.support.programs import call
-from tests.support.refusals import refused
 from tests.support.transformers import load_exported
 from trainers import export
 
@@ -31,10 +30,3 @@ def test_an_exported_run_scores_as_python(trained, tmp_path, capsys):
     card, log = (path.read_text(encoding="utf-8") for path in (tmp_path / "new/README.md", trained / "log.jsonl"))
     best = min(json.loads(line)["val_perplexity"] for line in log.splitlines() if "val_perplexity" in line)
     assert f"| validation | perplexity {best:.2f} per word |" in card
-
-
-@pytest.mark.parametrize("flag", ["--max_length=9", "--context=2"])
-def test_flags_of_another_format_are_refused(flag, trained, tmp_path):
-    arguments = (f"--run_dir={trained}", f"--export_dir={tmp_path}/new", "--format=huggingface", flag)
-    refused(export, *arguments, match=f"{flag.split('=')[0]} belongs to --format=saved_model: omit it")
-    assert not (tmp_path / "new").exists()

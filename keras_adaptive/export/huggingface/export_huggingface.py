@@ -3,11 +3,11 @@ from pathlib import Path
 
 from keras_adaptive.checkpoints.safetensors import save_safetensors
 from keras_adaptive.data import TextCodec
-from keras_adaptive.export.checks import check_dtype, check_finite_weights, check_folder
+from keras_adaptive.export.checks import check_codec, check_dtype, check_finite_weights, check_folder
 from keras_adaptive.export.huggingface import pure_torch
 from keras_adaptive.export.huggingface.model_card import model_card
-from keras_adaptive.export.huggingface.parts import parts_of
 from keras_adaptive.export.huggingface.tokenizer_files import tokenizer_config, tokenizer_json
+from keras_adaptive.export.parts import parts_of
 from keras_adaptive.files import check_new_folder, complete_or_absent, json_text
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.models.reading import reading_of
@@ -59,11 +59,7 @@ def export_huggingface(
     """
     check_new_folder(folder)
     check_folder(folder)
-    if len(codec.vocabulary) != model.vocabulary_size:
-        raise ValueError(
-            f"`codec` must have the vocabulary of the model, of {model.vocabulary_size:,} words. "
-            f"Received: a codec of {len(codec.vocabulary):,} words."
-        )
+    check_codec(codec, model)
     check_dtype(dtype)
     check_finite_weights(model.weights)
     longest, parts = reading_of(model, window).window, parts_of(model)

@@ -1,4 +1,4 @@
-"""The parts of a model as `pure_torch` builds them: the arguments of its modules, and their weights by name."""
+"""The parts of a model, as exports build them again: the arguments of PyTorch modules, and their weights by name."""
 
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ def parts_of(model: LanguageModel) -> dict[str, Part]:
     Vectors that a layer computes from the characters of words are computed once, and become a table.
 
     Raises:
-        ValueError: If `pure_torch` has no module for a layer.
+        ValueError: If exports do not know a layer.
     """
     if not isinstance(model, LanguageModel):
         raise _refused("model", model)
@@ -66,8 +66,8 @@ def _check(layer, role, known):
 
 def _refused(role, layer):
     return ValueError(
-        f"An export for transformers must have parts that its modules know. Received: the {role} "
-        f"{type(layer).__name__}, which they lack. Export a SavedModel, which holds every part."
+        f"`model` must have parts that this export knows. Received: the {role} {type(layer).__name__}, which it "
+        "lacks. Export a SavedModel, which holds every part."
     )
 
 
