@@ -27,6 +27,7 @@ BY_STRING = {"getattr", "setattr", "hasattr", "delattr"}
 
 DENSE = keras.layers.Dense(1)
 CALL = DENSE(keras.Input((1,)))._keras_history.operation._inbound_nodes[0]
+BUILT = COMPILED.layers[0]
 METRIC = keras.metrics.MeanMetricWrapper(abs)
 HOOKS = {  # name: (object that must have it, why it is used)
     "_maybe_symbolic_build": (
@@ -48,6 +49,11 @@ HOOKS = {  # name: (object that must have it, why it is used)
     "_inbound_nodes": (DENSE, "The same: the calls that made a symbolic tensor."),
     "_tracker": (DENSE, "A copied output replaces the copy of the embedding that it was made with."),
     "replace_tracked_value": (DENSE._tracker, "Does so, since that copy would be trained and saved too."),
+    "unlock": (DENSE._tracker, "A built layer replaces its matrices by integers, as Keras does in `quantize`."),
+    "lock": (DENSE._tracker, "After that it accepts no more weights."),
+    "_untrack_variable": (DENSE, "The replaced matrices are no longer weights of the layer."),
+    "_post_quantize": (keras.Model, "After that torch lists the parameters of all layers again."),
+    "_kernel": (BUILT, "A dense layer holds its matrix there, where `quantize` replaces it."),
     "input_tensors": (CALL, "The inputs of such a call, from which the search continues."),
     "_post_build": (DENSE, "After that torch lists the parameters of the layer again."),
     "_get_call_context": (DENSE, "An output finds the model that calls it, whose loss may read probabilities."),

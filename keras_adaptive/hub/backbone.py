@@ -1,5 +1,5 @@
 import os
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import keras_hub
@@ -53,8 +53,13 @@ class AdaptiveBackbone(keras_hub.models.Backbone):
         """Number of ids in the output."""
         return self.language_model.vocabulary_size
 
-    quantize = LanguageModel.quantize
     from_preset = from_safe_preset(keras_hub.models.Backbone, "config.json")
+
+    def quantize(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises `NotImplementedError`: the backbone would lose track of its weights."""
+        raise NotImplementedError(
+            'An AdaptiveBackbone cannot be quantized: quantize its language model before, by `quantize("int8")`.'
+        )
 
     def enable_lora(self, rank: int, target_layer_names: Any = None) -> None:
         """Raises `NotImplementedError`: the language model would lose track of its weights."""

@@ -122,7 +122,7 @@ class AdaptiveCausalLM(DelegatedTraining, keras_hub.models.CausalLM):
         self.language_model.compile(optimizer, micro_batches=micro_batches, clip_parts=clip_parts, **own, **kwargs)
         super().compile(self.language_model.optimizer, None, weighted_metrics=None, sampler=sampler, **kwargs)
 
-    quantize = LanguageModel.quantize
+    quantize = AdaptiveBackbone.quantize
 
     def get_compile_config(self) -> dict[str, Any]:
         config, model = super().get_compile_config(), self.language_model

@@ -1,11 +1,12 @@
 import keras
 
+from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.ops.normalization import layer_normalization
 from keras_adaptive.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class LayerNormalization(keras.layers.LayerNormalization):
+class LayerNormalization(Quantizable, keras.layers.LayerNormalization):
     """A `keras.layers.LayerNormalization` over the last axis that takes less memory under JAX.
 
     See `ops.normalization` for the figures.

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -10,6 +10,7 @@ from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.outputs.unsorted_ids import warn_if_unsorted
+from keras_adaptive.layers.quantizable import Quantizable, check_floats, float_policy
 from keras_adaptive.metrics.rank_metric import RankMetric
 from keras_adaptive.models.generation import Generation
 from keras_adaptive.models.prediction import Cache
@@ -80,7 +81,7 @@ class LanguageModel(TrainingStep, Generation):
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         hidden = word_output(body(word_input(tokens)), return_hidden=True)
         super().__init__(inputs=tokens, outputs=hidden, **kwargs)
-        self.dtype_policy = body.dtype_policy  # Keras scales the loss by this policy
+        self.dtype_policy = float_policy(body)  # Keras scales the loss by this policy
         self.word_input = word_input
         self.body = body
         self.word_output = word_output
@@ -206,6 +207,7 @@ class LanguageModel(TrainingStep, Generation):
         return config and {**config, "stream_rows": rows, "clip_parts": self.clip_parts}
 
     def _train(self, data):
+        check_floats(self, "Training")
         tokens, begins, *_ = self._unpack(data)
         if begins is None:  # the rows of streams continue others
             self.trained_length = max(self.trained_length or 0, tokens.shape[1] or 0) or None
@@ -283,12 +285,42 @@ class LanguageModel(TrainingStep, Generation):
             model.word_output.set_weights(word_output.get_weights())
         return model
 
-    def quantize(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises `NotImplementedError`: Keras would quantize no layer of this model and only warn."""
-        raise NotImplementedError(
-            "A LanguageModel cannot be quantized: its matrices belong to fused losses and embeddings. "
-            'Export it by `export_saved_model(..., dtype="bfloat16")` to halve its size for serving.'
-        )
+    def quantize(self, mode: str | None = None, config: Any = None, **kwargs: Any) -> None:
+        """Stores word tables, softmax and dense layers in 8 or 4 bits; biases and LayerNorms stay floats.
+
+        Weights become floats when they are used, so that all predictions are exact for the rounded weights, on every
+        backend. Files of the model are as small, and load in 8 or 4 bits again. The model can no longer be trained.
+
+        Args:
+            mode: "int8" or "int4".
+            config: As in `Quantizable.quantize`. Optional.
+
+        Raises:
+            ValueError: If an input or output has no word tables, such as a `CharCNN`, the model is quantized already,
+                or an argument is another one.
+
+        Example:
+
+        >>> model = transformer_lm(1_000, dim=16, num_blocks=1, num_heads=2, ffn_dim=32, cutoffs=(100, 400))
+        >>> model.quantize("int8")
+        >>> model.log_probs(np.array([[1, 2, 3]])).shape
+        (1, 3, 1000)
+        """
+        if kwargs:
+            raise ValueError(f"`quantize` takes `mode` and `config` only. Received: {', '.join(kwargs)}.")
+        check_floats(self, "`quantize`")
+        for part in (self.word_input, self.word_output):
+            if not isinstance(part, Quantizable):
+                raise ValueError(
+                    "`quantize` needs tables of word vectors; `model.for_inference()` has them for the words of a "
+                    f"character CNN. Received: a {type(part).__name__}."
+                )
+        for part in (self.word_input, self.body, self.word_output):
+            if part.quantization_mode is None:  # a tied input was quantized with the output
+                part.quantize(mode, config=config)
+        self.train_function = self.test_function = self.predict_function = None
+        self._functions = Cache()
+        self._post_quantize(mode)
 
     def save_own_variables(self, store: Any) -> None:
         """Stores the state of dropout's seeds, which Keras omits, so that a loaded model trains bit-identically."""

@@ -5,6 +5,8 @@ import re
 import numpy as np
 from keras import ops
 
+from keras_adaptive.layers.quantizable import check_floats
+
 # Settings in which a model may differ from its source: names, types, words, and what acts in training only. Ties are
 # compared by the number of weights.
 OTHER_SETTINGS = re.compile(
@@ -42,6 +44,8 @@ def transfer(model, vocabulary, source, source_vocabulary):
     >>> transfer(model, new, source, old)  # all of the 8 words, symbols and fillers included, but "dog"
     7
     """
+    for each in (model, source):
+        check_floats(each, "`transfer`")
     words = vocabulary.words
     known = np.array([word in source_vocabulary for word in words])
     ids = np.where(known, source_vocabulary.encode(words), -1)

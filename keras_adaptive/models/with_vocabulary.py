@@ -10,6 +10,7 @@ from keras import ops
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.output import Output
 from keras_adaptive.layers.outputs.tied_output import with_nested
+from keras_adaptive.layers.quantizable import check_floats
 from keras_adaptive.models.transfer import bounds_of_tables, copy_rows, copy_words, row_variables, spaces_of
 
 
@@ -53,6 +54,7 @@ def with_vocabulary(
     >>> new.log_probs(larger.encode(["tea"])[None]).shape
     (1, 1, 9)
     """
+    check_floats(model, "`with_vocabulary`")
     old_layers = _layers_of_words(model, len(vocabulary))
     near = _ids_of_neighbors(vocabulary, new_vocabulary, neighbors or {})
     ids = np.where([word in vocabulary for word in new_vocabulary.words], vocabulary.encode(new_vocabulary.words), -1)

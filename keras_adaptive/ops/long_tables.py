@@ -13,6 +13,7 @@ from keras import ops
 from keras_adaptive.backend.slice_update import slice_update
 from keras_adaptive.ops.active_rows import one_by_one, update_rows
 from keras_adaptive.ops.long_rows import best, top_k
+from keras_adaptive.ops.quantized_matrix import QuantizedMatrix
 from keras_adaptive.typing import Tensor
 
 BLOCK = 64
@@ -129,7 +130,9 @@ def _allowed(classes, logits, start):
 
 
 def columns_of(array, start, count):
-    """Returns `array[start : start + count]`; the start may be a tensor."""
+    """Returns `array[start : start + count]`, of a `QuantizedMatrix` too; the start may be a tensor."""
+    if isinstance(array, QuantizedMatrix):
+        return array.of_rows(lambda tensor: columns_of(tensor, start, count))
     if isinstance(start, int) or keras.config.backend() == "torch":
         return array[start : start + count]
     array = ops.convert_to_tensor(array)

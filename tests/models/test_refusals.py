@@ -131,7 +131,6 @@ def test_class_weights(make, message):
 
 
 def test_what_keras_offers_other_models(model):
-    refused(model.quantize, "int8", error=NotImplementedError, match="cannot be quantized")
     refused(Ensemble([model]).compile, "adam", error=NotImplementedError, match="compile and train its members")
     refused(transformer_lm, 20, 8, error=TypeError, match="positional argument")
 

@@ -1,12 +1,12 @@
 from typing import Any
 
-import keras
 from keras import ops
 
+from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.typing import Shape, Tensor
 
 
-class Body(keras.layers.Layer):
+class Body(Quantizable):
     """Base class of bodies: causal layers that map word vectors to hidden states.
 
     A body computes one function in two ways. `call` takes a whole sequence; `step` takes the next tokens of a sequence

@@ -3,11 +3,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class LearnedPositions(keras.layers.Layer):
+class LearnedPositions(Quantizable):
     """Learned position vectors, added to sequences of limited length.
 
     Row p of the table is the vector of position p. Rows below `first_position` are never read; the published models

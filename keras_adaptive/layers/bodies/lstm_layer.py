@@ -1,16 +1,17 @@
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_adaptive.layers.initializers import fan_in_uniform, open_forget_gates
+from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.layers.regularization.seeded_dropout import in_training
 from keras_adaptive.layers.regularization.weight_drop import WeightDrop
+from keras_adaptive.ops.quantized_matrix import floats
 from keras_adaptive.ops.recurrence import lstm
 from keras_adaptive.typing import Shape, Tensor
 
 
-class LSTMLayer(keras.layers.Layer):
+class LSTMLayer(Quantizable):
     """A layer of an `LSTMDecoder`: the weights of `ops.lstm`, with DropConnect.
 
     The matrices start from U(±1/√units). The biases start from 0, except for the forget gates, which start from 1.
@@ -27,6 +28,8 @@ class LSTMLayer(keras.layers.Layer):
         bias: Variable (4·units,).
         projection: Variable (units, output_dim), `None` without a projection.
     """
+
+    matrices = ("kernel", "recurrent_kernel", "projection")
 
     def __init__(
         self, units: int, *, projection_dim: int | None = None, weight_dropout: float = 0.0, **kwargs: Any
@@ -47,7 +50,7 @@ class LSTMLayer(keras.layers.Layer):
         self.built = True
 
     def _matrix(self, name, *shape):
-        return self.add_weight(shape=shape, initializer=fan_in_uniform(self.units), name=name)
+        return self.add_matrix(shape, fan_in_uniform(self.units), name)
 
     def initial_state(self, batch_size: int) -> Any:
         """Returns `(h, c)` before the first token: zeros (batch, output_dim) and (batch, units), float32."""
@@ -55,7 +58,7 @@ class LSTMLayer(keras.layers.Layer):
 
     def step(self, x: Tensor, state: Any, training: bool | None = False) -> tuple[Tensor, Any]:
         """Returns `(y, state)` for the next tokens, as `Body.step` does."""
-        cast = lambda variable: ops.cast(variable, self.compute_dtype)  # noqa: E731
+        cast = lambda variable: ops.cast(floats(variable), self.compute_dtype)  # noqa: E731
         recurrent_kernel = in_training(self._drop, cast(self.recurrent_kernel), training)
         projection = None if self.projection is None else cast(self.projection)
         h, c = state

@@ -1,12 +1,12 @@
 from typing import Any
 
-import keras
 from keras import ops
 
+from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.typing import Shape, Tensor
 
 
-class Mixer(keras.layers.Layer):
+class Mixer(Quantizable):
     """Base class of mixing layers, through which the positions of a `TransformerBlock` see one another.
 
     Subclasses implement `initial_state` and `step`, as a body does, and keep the shape of their input. The default

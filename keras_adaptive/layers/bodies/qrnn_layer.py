@@ -1,16 +1,17 @@
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_adaptive.layers.initializers import fan_in_uniform
+from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, in_training
 from keras_adaptive.layers.regularization.weight_drop import WeightDrop
+from keras_adaptive.ops.quantized_matrix import floats
 from keras_adaptive.ops.recurrence import forget_mult
 from keras_adaptive.typing import Shape, Tensor
 
 
-class QRNNLayer(keras.layers.Layer):
+class QRNNLayer(Quantizable):
     """A layer of a `QRNNDecoder`: a linear layer over one or two tokens, followed by pooling over time.
 
     With the source s_t = x_t, or [x_t, x_{t−1}] for a window of 2,
@@ -34,6 +35,8 @@ class QRNNLayer(keras.layers.Layer):
         bias: Variable (3·units,).
     """
 
+    matrices = ("kernel",)
+
     def __init__(
         self, units: int, *, window: int | None = 1, zoneout: float = 0.0, weight_dropout: float = 0.0, **kwargs: Any
     ) -> None:
@@ -46,7 +49,7 @@ class QRNNLayer(keras.layers.Layer):
 
     def build(self, input_shape: Shape) -> None:
         fan_in, width = self.window * input_shape[-1], 3 * self.units
-        self.kernel = self.add_weight(shape=(fan_in, width), initializer=fan_in_uniform(fan_in), name="kernel")
+        self.kernel = self.add_matrix((fan_in, width), fan_in_uniform(fan_in), "kernel")
         self.bias = self.add_weight(shape=(width,), initializer=fan_in_uniform(fan_in), name="bias")
         self.built = True
 
@@ -82,7 +85,7 @@ class QRNNLayer(keras.layers.Layer):
 
     def _linear(self, source, training):
         """Returns source·kernel + bias with all positions as one matrix, as `FlatDense` does."""
-        kernel, bias = (ops.cast(variable, self.compute_dtype) for variable in (self.kernel, self.bias))
+        kernel, bias = (ops.cast(variable, self.compute_dtype) for variable in (floats(self.kernel), self.bias))
         kernel = in_training(self._drop_weights, kernel, training)
         sums = ops.matmul(ops.reshape(source, [-1, source.shape[-1]]), kernel) + bias
         return ops.reshape(sums, (*ops.shape(source)[:-1], bias.shape[0]))

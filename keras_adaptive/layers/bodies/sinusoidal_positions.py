@@ -3,12 +3,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.ops.sinusoids import sinusoids
 from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class SinusoidalPositions(keras.layers.Layer):
+class SinusoidalPositions(Quantizable):
     """Sinusoidal position vectors P(p) = [sin(p·w), cos(p·w)], which are added to the input.
 
     The frequencies are w_k = exp(−k · ln 10000 / (d/2 − 1)) for k = 0 … d/2 − 1. The layer has no weights and does not

@@ -7,6 +7,7 @@ from keras_adaptive.layers.bodies.mixer import Mixer
 from keras_adaptive.layers.flat_dense import FlatDense
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.layer_normalization import LayerNormalization
+from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, in_training
 from keras_adaptive.ops.relu import relu
 from keras_adaptive.typing import Shape, Tensor
@@ -23,7 +24,7 @@ ACTIVATIONS = {
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(Quantizable):
     """Transformer block: a mixing layer and a feed-forward layer, each with a residual connection and a LayerNorm.
 
     Without a mixing layer the block is only the feed-forward layer, and its state is empty.

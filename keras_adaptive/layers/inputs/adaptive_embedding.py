@@ -4,14 +4,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_adaptive.backend.sparse.gradients import take_rows
 from keras_adaptive.layers.inputs.input import Input
+from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions, cutoff_tuple
+from keras_adaptive.ops.quantized_matrix import floats, rows_of
 from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class AdaptiveEmbedding(Input):
+class AdaptiveEmbedding(Quantizable, Input):
     """Adaptive input embedding: rarer words have vectors of smaller dimension.
 
     Ids are ordered by descending frequency and divided into bands (clusters in the paper). Band i has vectors of
@@ -45,6 +46,8 @@ class AdaptiveEmbedding(Input):
     (1, 3, 128)
     """
 
+    matrices = ("tables", "projections")
+
     def __init__(
         self,
         vocabulary_size: int,
@@ -68,7 +71,7 @@ class AdaptiveEmbedding(Input):
 
     @property
     def row_variables(self) -> Sequence[Tensor]:
-        return self.tables
+        return self.tables if self.quantization_mode is None else []
 
     def build(self, input_shape: Shape | None = None) -> None:
         if self.built:
@@ -77,11 +80,9 @@ class AdaptiveEmbedding(Input):
         for band, dim in enumerate(self.dimensions):
             size = self.boundaries[band + 1] - self.boundaries[band]
             normal = keras.initializers.RandomNormal(stddev=dim**-0.5)
-            table = self.add_weight(shape=(size, dim), initializer=normal, name=f"table_{band}", autocast=False)
-            self.tables.append(table)
+            self.tables.append(self.add_matrix((size, dim), normal, f"table_{band}", autocast=False))
         for band, dim in enumerate(self.dimensions):
-            options = {"initializer": "glorot_uniform", "name": f"projection_{band}"}
-            self.projections.append(self.add_weight(shape=(dim, self.output_dim), **options))
+            self.projections.append(self.add_matrix((dim, self.output_dim), "glorot_uniform", f"projection_{band}"))
         self.built = True
 
     def call(self, ids: Tensor) -> Tensor:
@@ -90,9 +91,9 @@ class AdaptiveEmbedding(Input):
         parts = []
         for table, low, high in zip(self.tables, self.boundaries, self.boundaries[1:]):
             inside = (ids >= low) & (ids < high)
-            vectors = take_rows(table, ops.where(inside, ids - low, 0))  # (rows, dim_i)
+            vectors = rows_of(table, ops.where(inside, ids - low, 0))  # (rows, dim_i)
             parts.append(ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype))
-        projections = [ops.cast(projection, self.compute_dtype) for projection in self.projections]
+        projections = [ops.cast(floats(projection), self.compute_dtype) for projection in self.projections]
         embedded = ops.matmul(ops.concatenate(parts, axis=-1), ops.concatenate(projections, axis=0))
         return ops.reshape(embedded, (*shape, self.output_dim))
 

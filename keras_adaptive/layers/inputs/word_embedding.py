@@ -4,14 +4,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_adaptive.backend.sparse.gradients import take_rows
 from keras_adaptive.layers.inputs.input import Input
+from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.layers.regularization.embedding_dropout import EmbeddingDropout
+from keras_adaptive.ops.quantized_matrix import rows_of
 from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class WordEmbedding(Input):
+class WordEmbedding(Quantizable, Input):
     """Plain embedding: all word vectors have the same dimension.
 
     An `AdaptiveSoftmax` can be tied to it: a plain softmax, or one whose bands are slices of the table. The layer
@@ -41,6 +42,8 @@ class WordEmbedding(Input):
     (1, 3, 64)
     """
 
+    matrices = ("tables",)
+
     def __init__(self, vocabulary_size: int, output_dim: int, *, embedding_dropout: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if vocabulary_size < 1 or output_dim < 1:
@@ -57,7 +60,7 @@ class WordEmbedding(Input):
 
     @property
     def row_variables(self) -> Sequence[Tensor]:
-        return self.tables
+        return self.tables if self.quantization_mode is None else []
 
     def build(self, input_shape: Shape | None = None) -> None:
         if self.built:
@@ -65,13 +68,13 @@ class WordEmbedding(Input):
         normal = keras.initializers.RandomNormal(stddev=self.output_dim**-0.5)
         # The table is gathered before it is cast, so that mixed precision never casts a whole table.
         shape = (self.vocabulary_size, self.output_dim)
-        self.tables.append(self.add_weight(shape=shape, initializer=normal, name="table_0", autocast=False))
+        self.tables.append(self.add_matrix(shape, normal, "table_0", autocast=False))
         self.built = True
 
     def call(self, ids: Tensor, training: bool | None = False) -> Tensor:
         inside = ids >= 0
         ids = ops.where(inside, ids, 0)
-        vectors = take_rows(self.tables[0], ids)
+        vectors = rows_of(self.tables[0], ids)
         vectors = ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype)
         return self._drop(vectors, ids, training=True) if training and self.embedding_dropout else vectors
 

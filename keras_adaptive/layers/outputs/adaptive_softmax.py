@@ -11,13 +11,15 @@ from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.outputs.banded_softmax import Band, BandedSoftmax
 from keras_adaptive.layers.outputs.softmax import Softmax
 from keras_adaptive.layers.outputs.tied_output import TiedOutput
+from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions, cutoff_tuple
 from keras_adaptive.ops.chunks import default_chunk_rows
+from keras_adaptive.ops.quantized_matrix import floats
 from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class AdaptiveSoftmax(TiedOutput, Softmax):
+class AdaptiveSoftmax(Quantizable, TiedOutput, Softmax):
     """Adaptive softmax for large vocabularies: exact probabilities at a fraction of the cost of a softmax.
 
     The words are divided into bands (clusters) by frequency: a head and any number of tails. The head holds the most
@@ -86,6 +88,8 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
     (2, 8)
     >>> log_probs, ids = softmax.top_k(hidden, 5)  # (2, 8, 5) each
     """
+
+    matrices = ("_own_tables", "projections", "class_table")
 
     def __init__(
         self,
@@ -175,9 +179,7 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
             dimensions = band_dimensions(hidden_dim, self.factor, self.tails + 1)
         for band, (size, dim) in enumerate(zip(sizes, dimensions)):
             normal = keras.initializers.RandomNormal(stddev=dim**-0.5)
-            self._own_tables.append(
-                self.add_weight(shape=(size, dim), initializer=normal, name=f"table_{band}", autocast=False)
-            )
+            self._own_tables.append(self.add_matrix((size, dim), normal, f"table_{band}", autocast=False))
 
     def _check_tied(self, hidden_dim):
         received = f"Received: hidden states of dimension {hidden_dim}."
@@ -222,7 +224,7 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
         return (False, *[ties] * self.tails)
 
     def _matrix(self, shape, name):
-        return self.add_weight(shape=shape, initializer="glorot_uniform", name=name, autocast=False)
+        return self.add_matrix(shape, "glorot_uniform", name, autocast=False)
 
     def _vector(self, size, name, initializer="zeros"):
         return self.add_weight(shape=(size,), initializer=initializer, name=name, autocast=False)
@@ -231,7 +233,8 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
         tables, bias, whole = self.tables, self.bias, None
         biases = [None] * len(self.boundaries) if bias is None else self._slices(ops.cast(bias, "float32"))
         if self.tails and not self._reduces:  # the bands are slices of one table
-            whole = ops.convert_to_tensor(tables[0]), None if bias is None else ops.cast(bias, "float32")
+            table = ops.convert_to_tensor(tables[0]) if self.quantization_mode is None else tables[0]
+            whole = table, None if bias is None else ops.cast(bias, "float32")
             tables = self._slices(whole[0])
         bands = [
             Band(table, bias, functools.partial(self._project, band=number))
@@ -247,7 +250,7 @@ class AdaptiveSoftmax(TiedOutput, Softmax):
         return [tensor[low:high] for low, high in zip(self.boundaries, self.boundaries[1:])]
 
     def _cast(self, weight):
-        return ops.cast(weight, self.compute_dtype)
+        return ops.cast(floats(weight), self.compute_dtype)
 
     def _project(self, x, band):
         """Projects (…, hidden_dim) to (…, dim_i) by the band's matrix or the transposed tied one, if there is any."""

@@ -14,6 +14,7 @@ from keras_adaptive.ops.linear_cross_entropy import checked_inputs, linear_nll, 
 from keras_adaptive.ops.logit_chunks import Wanted, capped
 from keras_adaptive.ops.long_rows import count_before, draw, pick, top_k
 from keras_adaptive.ops.long_tables import Classes, best_classes, columns_of, rows_at_once
+from keras_adaptive.ops.quantized_matrix import floats, rows_of
 from keras_adaptive.typing import Tensor
 
 
@@ -21,12 +22,12 @@ class Band(NamedTuple):
     """The weights of a band of words.
 
     Attributes:
-        table: (size, dim), the vectors of the words.
+        table: (size, dim), the vectors of the words; a tensor or a `QuantizedMatrix`.
         bias: (size,), or `None`.
         project: Function from hidden states (…, hidden_dim) to (…, dim).
     """
 
-    table: Tensor
+    table: Any
     bias: Tensor | None
     project: Callable[[Tensor], Tensor]
 
@@ -66,7 +67,7 @@ class BandedSoftmax:
         chunk_rows = [None, *(tail_chunk_rows(part.x, self._size(place + 1)) for place, part in enumerate(inputs[1:]))]
         if self.whole is not None and self.tails:
             table, bias = self.whole
-            inputs = [part._replace(table=table, bias=bias) for part in inputs]
+            inputs = [part._replace(table=floats(table), bias=bias) for part in inputs]
             return sliced_total_and_rows(inputs, self.boundaries, chunk_rows, wanted)
         total, results = 0.0, []
         for part, rows in zip(inputs, chunk_rows):
@@ -85,7 +86,7 @@ class BandedSoftmax:
             rows = band.project(x)
             extra = self.class_logits(x) if number == 0 and self.tails else None
             rows = drop(rows) if number else rows
-            inputs.append(checked_inputs(rows, places, weights, extra, None, band.table, band.bias))
+            inputs.append(checked_inputs(rows, places, weights, extra, None, floats(band.table), band.bias))
         return inputs
 
     def _places(self, targets):
@@ -105,7 +106,7 @@ class BandedSoftmax:
             extra = self.class_logits(x) if number == 0 and self.tails else None
             rows = band.project(x)
             chunk_rows = tail_chunk_rows(rows, self._size(number)) if number else None
-            nll = nll + linear_nll(rows, band.table, places, extra, chunk_rows, band.bias, self.soft_cap)
+            nll = nll + linear_nll(rows, floats(band.table), places, extra, chunk_rows, band.bias, self.soft_cap)
         return nll
 
     def log_probs(self, x: Tensor) -> Tensor:
@@ -166,7 +167,7 @@ class BandedSoftmax:
             return self._logits_of(band, x)
 
         def logits_at(x, columns):
-            vectors = ops.cast(ops.take(table, columns, axis=0), x.dtype)
+            vectors = ops.cast(rows_of(table, columns), x.dtype)
             logits = ops.cast(ops.matmul(vectors, x[..., None])[..., 0], "float32")
             logits = logits if bias is None else logits + ops.cast(ops.take(bias, columns), "float32")
             return capped(logits, self.soft_cap)
@@ -278,7 +279,7 @@ class BandedSoftmax:
         vectors = np.zeros((self.boundaries[-1], width + bool(biases) + self.tails), "float32")
         for number, ((table, bias, _), start, low) in enumerate(zip(self.bands, starts, self.boundaries)):
             rows = vectors[low : low + self._size(number)]
-            rows[:, start : start + table.shape[1]] = ops.convert_to_numpy(ops.cast(table, "float32"))
+            rows[:, start : start + table.shape[1]] = ops.convert_to_numpy(ops.cast(floats(table), "float32"))
             if bias is not None:
                 rows[:, width] = ops.convert_to_numpy(ops.cast(bias, "float32"))
             if number:
@@ -340,7 +341,7 @@ class BandedSoftmax:
 
     def _logits_of(self, band, x):
         """Returns the logits of a band's words for projected hidden states."""
-        logits = ops.cast(ops.matmul(x, ops.transpose(ops.cast(band.table, x.dtype))), "float32")
+        logits = ops.cast(ops.matmul(x, ops.transpose(ops.cast(floats(band.table), x.dtype))), "float32")
         return capped(logits if band.bias is None else logits + ops.cast(band.bias, "float32"), self.soft_cap)
 
     def _update(self, band, function, active, inputs, outputs):

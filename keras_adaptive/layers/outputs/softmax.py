@@ -193,7 +193,7 @@ class Softmax(Output):
     @property
     def _learns_words(self):
         """Whether the gradients of the word vectors and their biases are needed."""
-        return True
+        return self.quantization_mode is None
 
     @property
     def _soft_cap(self):

@@ -3,11 +3,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class ActivationRegularization(keras.layers.Layer):
+class ActivationRegularization(Quantizable):
     """Activation regularization (AR): adds strength · mean(x²) to the losses, in training.
 
     The layer returns its input (batch, length, dim). `LanguageModel` trains on the mean loss per target plus the losses

@@ -4,12 +4,13 @@ from typing import Any
 import keras
 
 from keras_adaptive.backend.dropout import dropout
+from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.layers.regularization.seeds import ReplicaSeedGenerator
 from keras_adaptive.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_adaptive")
-class SeededDropout(keras.layers.Layer):
+class SeededDropout(Quantizable):
     """Reproducible dropout, with a seed, a state that files store, and different masks on different replicas.
 
     The layer scales values as `keras.layers.Dropout` does. That layer draws from torch's global generator unless it is
