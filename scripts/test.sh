@@ -50,8 +50,8 @@ style() {
   "$venv/bin/ruff" check && "$venv/bin/ruff" format --check && "$venv/bin/python" -m mypy --cache-dir="$venv/mypy"
 }
 
-# Four seconds of one core: pages, links and docstrings are read, and nothing of the package is imported. With --quiet,
-# --strict would count no warnings.
+# Pages, links and docstrings are read in four seconds, and nothing of the package is imported. The first time, the
+# runtime of the front page is downloaded and its model exported. With --quiet, --strict would count no warnings.
 site() {
   folder=$(mktemp -d) # not local, since the trap runs when the function is over
   trap 'rm -rf "$folder"' EXIT
@@ -122,7 +122,7 @@ PY
   "$venv/bin/python" -m scripts.try_wheel "$folder"/*.whl $backends
 }
 
-# The page of trainers.serve in a real browser, which Playwright drives.
+# The page of trainers.serve and the front page of the site in a real browser, which Playwright drives.
 browser() {
   if ! find_chromium >/dev/null && ((EUID == 0)) && command -v apt-get >/dev/null; then
     echo "Installing chromium."
