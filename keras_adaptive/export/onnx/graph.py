@@ -225,7 +225,9 @@ class ByteMatrix(Matrix):
 
     def product(self, x, low=0, high=None):
         graph = self.graph
-        scales = graph.Max(graph.ReduceMax(graph.Abs(x), axes=[-1], keepdims=1) * (1 / 127), SMALLEST)
+        largest = graph.ReduceMax(graph.Abs(x), axes=[-1], keepdims=1)
+        largest = graph.Slice(largest, [0], [1], [-1])  # ONNX Runtime 1.30 and older return (0, columns) for no vectors
+        scales = graph.Max(largest * (1 / 127), SMALLEST)
         numbers = graph.Cast(graph.Round(graph.Div(x, scales)) + float(ZERO), to=2)
         zero = np.array(ZERO, "uint8")
         sums = graph.MatMulInteger(numbers, self._part(self._transposed, 1, low, high), zero, zero)
