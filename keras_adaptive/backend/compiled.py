@@ -47,6 +47,20 @@ def compiled(function, variables, donate_argnums=(), quick_start=False):
     return lambda *arguments: program([variable.value for variable in variables], *arguments)
 
 
+def compiled_part(function, variables=(), donate_argnums=()):
+    """Returns a part of a function that `compiled` compiles, itself compiled where the whole is not.
+
+    TensorFlow and JAX compile the whole, with the function as it is. Under torch, the part becomes a `TorchGraph`.
+    Its operations must not depend on the values of tensors, as those of a whole do where rows select their tails.
+    Arguments are those of `compiled`.
+    """
+    if keras.config.backend() != "torch":
+        return function
+    from keras_adaptive.backend.torch_graph import TorchGraph
+
+    return TorchGraph(function, variables, donate_argnums)
+
+
 def _started_quickly(program, quick):
     """Returns a function that calls `quick` first for arguments of new shapes, and `program` from then on."""
     known = set()

@@ -157,8 +157,10 @@ class Generation(Prediction):
         if choice.penalizes:
             factors = _Factors(prompts, self.vocabulary_size, choice.repetition_penalty)
 
+        read_token = self._reader([1])
+
         def step(tokens, state, uniform, *options):
-            hidden, state = self(tokens, state=state)
+            hidden, state = read_token(tokens, state)
             ids = draw(hidden[:, -1], uniform, *options)
             if not alternatives:
                 return ids, state

@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_adaptive.backend.checks import check_finite, check_same_shape, non_finite
-from keras_adaptive.backend.compiled import compiled
+from keras_adaptive.backend.compiled import compiled, compiled_part
 from keras_adaptive.models.checked_data import CheckedData, check_not_empty
 from keras_adaptive.models.reading import Reading, reading_of
 from keras_adaptive.models.shared_prefixes import shared_nll
@@ -319,7 +319,7 @@ class Prediction(keras.Model):
         Returns:
             `(log_probs, hidden, state)`: (batch, vocabulary), (batch, length, dim) and the state after the tokens.
         """
-        hidden, state = self(tokens, state=state)
+        hidden, state = self._reader()(tokens, state)
         return self.word_output.log_probs(hidden[:, -1]), hidden, state
 
     def compiled_next(self) -> Callable[..., Any]:
@@ -344,6 +344,11 @@ class Prediction(keras.Model):
         tokens, targets = self._ids(tokens, "tokens"), self._ids(targets, "targets")
         check_same_shape(targets, tokens.shape, "targets", "`tokens`")
         return tokens, targets
+
+    def _reader(self, donate_argnums=()):
+        """Returns the function `(tokens, state) → (hidden, state)`, a part of a function to compile."""
+        make = lambda: compiled_part(lambda tokens, state: self(tokens, state=state), self.variables, donate_argnums)  # noqa: E731
+        return self._functions.get(("reader", *donate_argnums), make)
 
     def _compiled(self, key, function, donate_argnums=()):
         return self._functions.get(key, lambda: compiled(function, self.variables, donate_argnums))

@@ -8,6 +8,7 @@ import math
 import keras
 from keras import ops
 
+from keras_adaptive.backend.compiled import compiled_part
 from keras_adaptive.backend.ordering import computed_once
 
 BLOCK, SMALLEST_BLOCK = 512, 64
@@ -52,6 +53,10 @@ def draw(logits, uniform):
 
     The result is (…) int32, with −1 for a row without a distribution, as a logit is NaN or the largest is infinite.
     """
+    return _draw(logits, uniform)
+
+
+def _columns_drawn(logits, uniform):
     uniform = ops.cast(uniform, logits.dtype)
     odds = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
     size = _block_size(odds.shape[-1])
@@ -62,6 +67,9 @@ def draw(logits, uniform):
     column, _ = _find(inside, ops.minimum(rest, BELOW_ONE))
     column = ops.minimum(block * size + column, logits.shape[-1] - 1)
     return ops.cast(ops.where(ops.isnan(ops.sum(sums, axis=-1)), -1, column), "int32")
+
+
+_draw = compiled_part(_columns_drawn)
 
 
 def tempered(log_probs, temperature):

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from keras_adaptive import layers
+from keras_adaptive.backend import torch_graph
+from keras_adaptive.backend.compiled import compiled_part
 from keras_adaptive.layers import (
     AdaptiveSoftmax,
     Body,
@@ -24,7 +26,7 @@ from keras_adaptive.layers import (
 )
 from keras_adaptive.models import LanguageModel, hybrid_transformer, shortformer, transformer, transformer_xl
 from tests.support import layer_checks
-from tests.support.backends import differentiated, gradient_function, numpy, runner, weight_gradients
+from tests.support.backends import BACKEND, differentiated, gradient_function, numpy, runner, weight_gradients
 from tests.support.closeness import all_close
 from tests.support.refusals import refused
 from tests.support.steps import changed_at_each_token, in_steps
@@ -67,6 +69,7 @@ BODIES = {
     ),
     "toy": partial(ToyBody, 6),
 }
+VALUES_IN_PYTHON = {"shortformer", "transformer_xl"}  # where a segment begins
 every_body = pytest.mark.parametrize("make", BODIES.values(), ids=BODIES)
 
 
@@ -95,6 +98,26 @@ def test_it_is_a_body(body, x):
     y = body.call(x)
     assert symbolic.shape == (None, None, y.shape[-1]) and y.shape[:2] == x.shape[:2]
     assert symbolic.dtype == y.dtype == "float32"
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="TensorFlow and JAX compile the whole")
+@pytest.mark.parametrize("name", BODIES)
+def test_a_graph_of_a_step_is_the_step(name, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch_graph, "EAGER_CALLS", 1)
+    layer = built(BODIES[name](dtype="float32"), INPUT_DIM)
+    step = compiled_part(layer.step, layer.variables, [1])
+    tokens = np.random.default_rng(1).normal(size=(8, 2, 1, INPUT_DIM)).astype("float32")
+    state, expected_state = (layer.initial_state(2, 8) for _ in range(2))
+    for token in map(keras.ops.convert_to_tensor, tokens):
+        y, state = step(token, state)
+        with torch.no_grad():
+            expected, expected_state = layer.step(token, expected_state)
+        for one, other in zip(keras.tree.flatten((y, state)), keras.tree.flatten((expected, expected_state))):
+            assert torch.equal(one, other)
+    ((graph, _),) = step._graphs.values()
+    assert (graph is None) == (name in VALUES_IN_PYTHON)
 
 
 @every_body
