@@ -4,6 +4,7 @@
     python -m scripts.benchmarks.generation --case=word --backend=torch
     python -m scripts.benchmarks.generation --case=cache --backend=torch
     python -m scripts.benchmarks.generation --case=bodies --backend=torch
+    python -m scripts.benchmarks.generation --case=peer --backend=torch --batch_size=64
 
 All weights are random. Where the text says so, the tails have about the probability of their words in English text,
 11.5 and 14.5 %. All candidates of a case are timed in turns in one process.
@@ -23,6 +24,7 @@ All weights are random. Where the text says so, the tails have about the probabi
   word. The output layer is omitted, because it does not depend on the preceding words.
 """
 
+import importlib
 import itertools
 
 import numpy as np
@@ -186,6 +188,22 @@ def cache():
     common.save(("backend", *common.MODEL_FLAGS, "batch_size"), cases=cases)
 
 
+def peer():
+    """Times the words of --batch_size texts."""
+    sizes = {name: FLAGS[name].value for name in ("vocabulary_size", "dim", "num_blocks", "ffn_dim", "num_heads")}
+    total = FLAGS.words * (WARMUP + FLAGS.repeats)
+    program = importlib.import_module(f"scripts.benchmarks.peers.{FLAGS.backend}_generation")
+    words = program.writer(**sizes, batch_size=FLAGS.batch_size, capacity=total)
+    prompt = np.full((FLAGS.batch_size, 1), 4)
+    adaptive, plain = common.build(), common.build(cutoffs=())
+    common.give_tails_their_share(adaptive, np.random.default_rng(0))
+    turns = {"plain program": lambda: words(FLAGS.words)}
+    turns |= {"adaptive": streamed(adaptive, prompt, total), "plain softmax": streamed(plain, prompt, total)}
+    candidates = common.times_of(turns, WARMUP, of=FLAGS.words)
+    common.print_times(candidates, 2)
+    common.save(("backend", *common.MODEL_FLAGS, "batch_size", "words"), candidates=candidates)
+
+
 def bodies():
     bodies, lengths = make_bodies(), [int(length) for length in FLAGS.lengths]
     turns = {(name, length): words_after(body, length) for name, body in bodies.items() for length in lengths}
@@ -247,6 +265,7 @@ CASES = {
     "word": common.Case(word),
     "cache": common.Case(cache, {**SMALL_VOCABULARY, "words": 1, "lengths": ["64", "512", "1024", "2048"]}),
     "bodies": common.Case(bodies, BODIES),
+    "peer": common.Case(peer, {**SMALL_VOCABULARY, "words": 20, "repeats": 9}, backends=("torch", "jax")),
 }
 
 

@@ -30,6 +30,7 @@ PROGRAMS = {  # of a benchmark, or of one of its cases
     "generation": [*WORDS, "--tail_shares=0.26", "--dim=64", "--batch_sizes=3", "--k=5", "--repeats=1"],
     "generation --case=cache": [*WORDS, *BODY, "--lengths=4", "--repeats=1"],
     "generation --case=word": [*WORDS, *BODY, "--tail_shares=0.26", "--words=2", "--repeats=1"],
+    "generation --case=peer": [*WORDS, *BODY, "--tail_shares=0.26", "--words=2", "--batch_size=2", "--repeats=1"],
     "generation --case=bodies": [
         *(*BODY, "--words=2", "--num_local=2", "--num_global=1", "--global_window=3", "--lengths=4,9", "--repeats=1"),
     ],
@@ -46,7 +47,8 @@ PROGRAMS = {  # of a benchmark, or of one of its cases
 }
 if BACKEND != "torch":  # torch runs all of them, and the peers, which are torch's
     SHORT = ("loss", "loss, one band", "loss --case=sampled", "step", "scaling", "generation", "evaluation")
-    PROGRAMS = {name: PROGRAMS[name] for name in SHORT}
+    PEER = ("generation --case=peer",) if BACKEND == "jax" else ()
+    PROGRAMS = {name: PROGRAMS[name] for name in (*SHORT, *PEER)}
     PROGRAMS["step"].append("--nopeers")
 if BACKEND == "jax":
     del PROGRAMS["loss, one band"]  # test_on_gpu.py runs it
