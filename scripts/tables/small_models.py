@@ -11,7 +11,7 @@ def small_models():
     for path in sorted(MODELS.glob("*/card.json")):
         card = json.loads(path.read_text(encoding="utf-8"))
         valid, test = card["evaluations"]["valid"], card["evaluations"]["test"]
-        words = ", ".join(f"`{word}`" for word in card["next"][:3])
+        words = ", ".join(f"`{word.strip('Ġ')}`" for word in card["next"][:3])
         yield [
             f"`{card['name']}`",
             card["kind"],
