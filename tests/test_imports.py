@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "checkpoints": GROUND,
     **{name: {"layers", "models", "checkpoints"} | FLOORS | GROUND | LEAVES for name in PUBLISHED},
     "text": {"layers", "models", "evaluation", "export"} | FLOORS | GROUND | LEAVES,
-    "speech": {"data", "text"} | GROUND,
+    "speech": {"data", "text", "models", "backend"} | GROUND,
     "hub": {"layers", "models", "export", "text"} | FLOORS | GROUND | LEAVES,
 }
 # The same inside `layers`, where what lies in none of these folders is for all.

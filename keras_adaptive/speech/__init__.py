@@ -1,5 +1,10 @@
-"""Rescoring of the hypotheses of speech recognizers."""
+"""Rescoring of the hypotheses of speech recognizers, and language models for their search."""
 
+from keras_adaptive.speech.decoders.espnet import espnet_scorer as espnet_scorer
+from keras_adaptive.speech.decoders.hypotheses import Hypotheses as Hypotheses
+from keras_adaptive.speech.decoders.hypotheses import Hypothesis as Hypothesis
+from keras_adaptive.speech.decoders.pyctcdecode import pyctcdecode_lm as pyctcdecode_lm
+from keras_adaptive.speech.decoders.torchaudio import torchaudio_lm as torchaudio_lm
 from keras_adaptive.speech.nbest import read_costs as read_costs
 from keras_adaptive.speech.nbest import read_nbest as read_nbest
 from keras_adaptive.speech.nbest import read_references as read_references

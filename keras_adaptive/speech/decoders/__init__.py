@@ -1,0 +1,1 @@
+"""Language models for the search of speech recognizers."""
