@@ -257,7 +257,7 @@ def workspace(folder: str | os.PathLike) -> Iterator[Path]:
     """Yields a folder beside `folder` for intermediate files, which a later process can use, but only one at a time.
 
     The folder is removed when the block ends, and on a ValueError, which a later process would raise again. It stays if
-    the process is killed.
+    the process is killed, or as far as a worker of a killed process still writes to it.
     """
     folder = Path(os.path.abspath(folder))
     work = folder.with_name(f"{folder.name}.partial")
@@ -266,16 +266,17 @@ def workspace(folder: str | os.PathLike) -> Iterator[Path]:
         try:
             yield work
         except ValueError:
-            shutil.rmtree(work)
+            shutil.rmtree(work, ignore_errors=True)
             raise
-        shutil.rmtree(work)
+        shutil.rmtree(work, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def alone(folder: str | os.PathLike, lock: str | os.PathLike) -> Iterator[None]:
     """Holds the file `lock` while `folder` is made; a ValueError tells a second process to wait."""
     try:
-        with filelock.FileLock(lock, timeout=0):  # released by the system if the process dies
+        # The system releases the lock of a process that dies, as soon as a process that it was starting has started.
+        with filelock.FileLock(lock, timeout=1):
             yield
     except filelock.Timeout:
         raise ValueError(f"Another process is making {folder}: wait until it ends.") from None

@@ -1,5 +1,4 @@
 import concurrent.futures
-import contextlib
 import functools
 import hashlib
 import json
@@ -15,10 +14,10 @@ from keras_adaptive.data.codecs.words import RULES, TOKENIZERS, recorded
 from keras_adaptive.data.corpus import SPLITS, Corpus
 from keras_adaptive.data.preparation import workers
 from keras_adaptive.data.preparation.cautions import warn_about_words
-from keras_adaptive.data.preparation.text_parts import parts, text_size
+from keras_adaptive.data.preparation.text_parts import checksums, parts, text_size
 from keras_adaptive.data.preparation.token_files import write_subword_corpus, write_word_corpus
 from keras_adaptive.data.preparation.word_index import index_words
-from keras_adaptive.files import check_new_folder, complete_or_absent, flush, workspace, writing
+from keras_adaptive.files import check_new_folder, flush, workspace, writing
 
 _PART = 1 << 26  # number of bytes of text per shard of tokens
 _NAMES = ("{}.txt", "wiki.{}.tokens")
@@ -69,6 +68,7 @@ class _Part(NamedTuple):
     text: Path
     start: int
     stop: int
+    checksum: int
     folder: Path
 
 
@@ -83,6 +83,7 @@ def prepare(
     subwords: int = 0,
     vocabulary: Vocabulary | None = None,
     processes: int = 1,
+    executor: concurrent.futures.Executor | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Corpus:
     """Converts the text files of a folder into a corpus: token ids on disk and their vocabulary.
@@ -95,9 +96,10 @@ def prepare(
     A warning says what to do if most letters are in words of more than 20 letters, because the language does not
     separate words by spaces, or if "whitespace" splits raw text, whose words end with marks.
 
-    The text is read in parts of 64 MB, each of which becomes a shard of tokens, whatever the number of processes.
-    Finished parts are kept in `data_dir`.partial (4 bytes per word, and the distinct words) until the corpus is
-    complete. If a call is killed, the next call resumes from them, provided that the text is the same.
+    The text is read in parts of 64 MB, each of which becomes a shard of tokens, whatever the number of processes and
+    the executor. Finished parts are kept in `data_dir`.partial (4 bytes per word, and the distinct words) until the
+    corpus is complete. If a call is killed or a worker fails, the next call resumes from them, provided that the text
+    is the same.
 
     Args:
         folder: Folder with `train.txt`, `valid.txt` and `test.txt` (or WikiText's `wiki.train.tokens`, …) in UTF-8.
@@ -116,16 +118,19 @@ def prepare(
         vocabulary: A `Vocabulary` to use instead of the words of `train`, such as the vocabulary of a published model.
             All other words become `<unk>`, and `min_count` and `max_words` have no effect. Optional.
         processes: Number of parts that are read at the same time, each in its own process if there are several.
+        executor: Any `concurrent.futures.Executor` whose workers read the parts instead, such as
+            `dask.distributed.Client().get_executor()`. All workers must see `folder` and `data_dir` under the same
+            paths, and need the same versions of this package and of Python. It is not shut down. Optional.
         report: Function that is called with lines of progress.
 
     Returns:
         The `Corpus`.
 
     Raises:
-        ValueError: If a file is missing, has no word or is not UTF-8, `data_dir` holds something else or a damaged
-            corpus, or another process is writing it.
+        ValueError: If a file is missing, has no word, is not UTF-8 or changes while it is read, `data_dir` holds
+            something else or a damaged corpus, or another process is writing it.
         ModuleNotFoundError: If `subwords` is not 0 and the package `tokenizers` is not installed.
-        ChildProcessError: If a process is killed.
+        ChildProcessError: If a process is killed, the executor fails, or a worker has another version.
 
     Example:
 
@@ -138,10 +143,13 @@ def prepare(
     ```
     """
     choices = Choices(tokenizer, min_count, max_words, subwords, vocabulary)
-    return write_corpus(folder, data_dir, choices, source=source, processes=processes, report=report)
+    how = {"source": source, "processes": processes, "executor": executor, "report": report}
+    return write_corpus(folder, data_dir, choices, **how)
 
 
-def write_corpus(folder, data_dir, choices, *, source=None, check=lambda corpus: None, processes=1, report):
+def write_corpus(
+    folder, data_dir, choices, *, source=None, check=lambda corpus: None, processes=1, executor=None, report
+):
     """Converts the text files of a folder into a corpus, as `prepare` does, by the `Choices` that decide the tokens.
 
     The function `check` gets the finished `Corpus` before `data_dir` appears. If it raises an error, the corpus is
@@ -150,18 +158,31 @@ def write_corpus(folder, data_dir, choices, *, source=None, check=lambda corpus:
     choices.check()
     if processes < 1:
         raise ValueError(f"`processes` must be positive. Received: processes={processes}.")
+    if executor is not None and (processes > 1 or not callable(getattr(executor, "submit", None))):
+        raise ValueError(
+            "`executor` must be a `concurrent.futures.Executor`, which has workers of its own: omit `processes`. "
+            f"Received: executor={executor!r}, processes={processes}."
+        )
     free = is_free(data_dir)  # raises an error before the work begins
-    texts = {split: find_text(folder, split) for split in SPLITS}
-    inputs = {split: _identity(path) for split, path in texts.items()}
+    place = folder if executor is None else os.path.abspath(folder)  # a worker may have another working directory
+    texts = {split: find_text(place, split) for split in SPLITS}
+    ranges, inputs = {}, {}
+    for split, path in texts.items():
+        ranges[split], inputs[split] = _identity(path)
     if not free:
         return _existing(data_dir, choices.recorded(), inputs, check)
-    with workspace(data_dir) as work, writing(work), _mapping(processes) as mapped:
-        cut = [part for split in SPLITS for part in _parts(split, texts[split], inputs[split], choices.tokenizer, work)]
-        folders = _number(cut, choices.tokenizer, mapped, workers.call if processes > 1 else _call_here, report)
+    threads = concurrent.futures.ThreadPoolExecutor(os.cpu_count() if executor else processes)
+    with workspace(data_dir) as work, writing(work), threads:
+        cut = [
+            part
+            for split in SPLITS
+            for part in _parts(split, texts[split], ranges[split], inputs[split], choices.tokenizer, work)
+        ]
+        folders = _number(cut, choices.tokenizer, _caller(executor, processes, threads), report)
         new = work / "corpus"
         shutil.rmtree(new, ignore_errors=True)  # a killed process may have left it
         new.mkdir()
-        contents = _write_tokens(folders, new, mapped, choices)
+        contents = _write_tokens(folders, new, threads.map, choices)
         sizes = {split: {"text_bytes": text_size(texts[split], choices.tokenizer == "bytes")} for split in SPLITS}
         splits = {split: inputs[split] | sizes[split] | contents["splits"][split] for split in SPLITS}
         _check_words(texts, splits, choices)
@@ -218,9 +239,11 @@ def is_divided(folder):
 
 
 def _identity(path):
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"bytes": path.stat().st_size, "sha256": digest}
+    """Returns the (start, stop, CRC-32) of the parts of a text, and its entries of `corpus.json`."""
+    digest, ranges = hashlib.sha256(), parts(path, _PART)
+    sums = checksums(path, ranges, digest.update)
+    facts = {"bytes": ranges[-1][1], "sha256": digest.hexdigest()}
+    return [(*bounds, checksum) for bounds, checksum in zip(ranges, sums, strict=True)], facts
 
 
 def is_free(data_dir):
@@ -250,39 +273,30 @@ def _other(data_dir):
     return ValueError(f"{data_dir} exists and is not this corpus. Remove it, or choose another data_dir.")
 
 
-@contextlib.contextmanager
-def _mapping(processes):
-    """Yields a `map` that runs `processes` calls at a time, in threads that wait for processes or NumPy."""
-    if processes == 1:
-        yield map
-    else:
-        with concurrent.futures.ThreadPoolExecutor(processes) as threads:
-            yield threads.map
+def _caller(executor, processes, threads):
+    """Returns the function that calls another one with many lists of arguments: here, in processes or elsewhere."""
+    if executor is None and processes == 1:
+        return workers.call_here
+    return functools.partial(workers.call_in, executor or threads)
 
 
-def _call_here(function, *arguments):
-    function(*arguments)
-
-
-def _parts(split, text, identity, tokenizer, work):
+def _parts(split, text, ranges, identity, tokenizer, work):
     """Returns the parts of a text. The name of a part's folder contains everything that its contents depend on."""
     name = f"{split}-{identity['sha256'][:16]}-{tokenizer}-{RULES}"
-    ranges = parts(text, _PART)
-    return [_Part(split, text, start, stop, work / f"{name}-{start}-{stop}") for start, stop in ranges]
+    return [
+        _Part(split, text, start, stop, checksum, work / f"{name}-{start}-{stop}") for start, stop, checksum in ranges
+    ]
 
 
-def _number(cut, tokenizer, mapped, call, report):
+def _number(cut, tokenizer, called, report):
     """Indexes the words of all parts that are not yet indexed, and returns the folders of each split."""
-
-    def number(part):
-        exists = part.folder.exists()
-        if not exists:
-            with complete_or_absent(part.folder) as new:
-                call(index_words, str(part.text), part.start, part.stop, tokenizer, str(new))
-        return part, exists
-
+    known = {part for part in cut if part.folder.exists()}
+    calls = [(str(part.text), *part[2:5], tokenizer, str(part.folder)) for part in cut if part not in known]
+    ends = called(index_words, calls)
     folders = {split: [] for split in SPLITS}
-    for part, exists in mapped(number, cut):
+    for part in cut:
+        if part not in known:
+            next(ends)
         folders[part.split].append(part.folder)
-        report(f"{part.text}: {part.stop / 1e6:,.1f} MB" + (", which were read before" if exists else ""))
+        report(f"{part.text}: {part.stop / 1e6:,.1f} MB" + (", which were read before" if part in known else ""))
     return folders

@@ -1,6 +1,7 @@
 import codecs
 import os
 import re
+import zlib
 
 from keras_adaptive.data.codecs.lines import split_lines
 
@@ -21,13 +22,27 @@ def parts(path, size):
     return list(zip(cuts[:-1], cuts[1:]))
 
 
-def read_words(path, tokenize, start=0, stop=None, any_bytes=False):
+def checksums(path, parts, digest):
+    """Returns the CRC-32 of each part of a text, whose bytes are also passed to the function `digest`, in order."""
+    sums = []
+    with open(path, "rb") as file:
+        for start, stop in parts:
+            checksum = 0
+            for place in range(start, stop, _CHUNK):
+                chunk = file.read(min(_CHUNK, stop - place))
+                digest(chunk)
+                checksum = zlib.crc32(chunk, checksum)
+            sums.append(checksum)
+    return sums
+
+
+def read_words(path, tokenize, start=0, stop=None, any_bytes=False, digest=lambda chunk: None):
     """Yields lists of the words of a part of a text, with `</s>` at the end of each line, including blank lines.
 
     Lines are those of `split_lines`. A line may have any length. With `any_bytes`, the text need not be UTF-8: other
-    bytes become lone surrogates, as with `surrogateescape`.
+    bytes become lone surrogates, as with `surrogateescape`. The function `digest` gets all bytes of the part, in order.
     """
-    for text in _read_text(path, start, stop, any_bytes):
+    for text in _read_text(path, start, stop, any_bytes, digest):
         words = []
         for line in split_lines(text):
             words += tokenize(line)
@@ -65,7 +80,7 @@ def _after_white_space(file, place):
     return file.tell()
 
 
-def _read_text(path, start, stop, any_bytes):
+def _read_text(path, start, stop, any_bytes, digest):
     """Yields a part of a text in pieces that end with white space. A line feed is added at the end of the text."""
     with open(path, "rb") as file:
         end = os.fstat(file.fileno()).st_size
@@ -73,6 +88,7 @@ def _read_text(path, start, stop, any_bytes):
         file.seek(start)
         rest, begin = [], start  # chunks without white space are joined once, since such a run may be long
         while chunk := file.read(min(_CHUNK, stop - file.tell())):
+            digest(chunk)
             size = len(chunk) if file.tell() == stop else 1 + max(chunk.rfind(b" "), chunk.rfind(b"\n"))
             if not size:
                 rest.append(chunk)
