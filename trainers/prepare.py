@@ -7,6 +7,7 @@ python -m trainers.prepare --source=wikitext-103 --data_dir=data/wikitext-103
 python -m trainers.prepare --source=lambada --data_dir=data/lambada
 python -m trainers.prepare --source=my_novel.txt --data_dir=data/novel
 python -m trainers.prepare --source=reviews.csv --column=text --data_dir=data/reviews
+python -m trainers.prepare --source=s3://bucket/reviews.jsonl.zst --column=text --data_dir=data/reviews
 python -m trainers.prepare --source=FOLDER --data_dir=data/mine
 python -m trainers.prepare --source=FOLDER --subwords=32000 --data_dir=data/mine_bpe
 python -m trainers.prepare --source=FOLDER --unit=characters --data_dir=data/mine_characters
@@ -45,9 +46,10 @@ def define_flags():
         "source",
         "docstrings",
         f"Text to prepare: docstrings (of this Python); {', '.join(PUBLIC_CORPORA)} (downloaded); a folder with "
-        "train.txt, valid.txt and test.txt; or any text to divide: a file, a folder of .txt files, or a table (CSV).",
+        "train.txt, valid.txt and test.txt; or any text to divide: a file, a folder of .txt files, or a table or "
+        "a folder of tables (CSV, JSON lines, Parquet). Files may be compressed, or at addresses such as s3://bucket.",
     )
-    flags.DEFINE_string("column", None, "Column with the text of a table (CSV), whose rows are documents.")
+    flags.DEFINE_string("column", None, "Column (field) with the text of tables, whose rows are documents.")
     flags.DEFINE_enum(
         "split_by",
         None,

@@ -17,6 +17,7 @@ from keras_adaptive.data.preparation.cautions import warn_about_words
 from keras_adaptive.data.preparation.text_parts import checksums, parts, text_size
 from keras_adaptive.data.preparation.token_files import write_subword_corpus, write_word_corpus
 from keras_adaptive.data.preparation.word_index import index_words
+from keras_adaptive.data.sources.text_files import is_address, is_file, join, open_file
 from keras_adaptive.files import check_new_folder, flush, workspace, writing
 
 _PART = 1 << 26  # number of bytes of text per shard of tokens
@@ -65,7 +66,7 @@ class _Part(NamedTuple):
     """Part of a text, and the folder for the index of its words."""
 
     split: str
-    text: Path
+    text: str | Path
     start: int
     stop: int
     checksum: int
@@ -102,8 +103,8 @@ def prepare(
     is the same.
 
     Args:
-        folder: Folder with `train.txt`, `valid.txt` and `test.txt` (or WikiText's `wiki.train.tokens`, …) in UTF-8.
-            `split_text` divides any other text.
+        folder: Folder with `train.txt`, `valid.txt` and `test.txt` (or WikiText's `wiki.train.tokens`, …) in UTF-8, or
+            its address for fsspec, such as "s3://bucket/texts". `split_text` divides any other text.
         data_dir: Folder to create; see `Corpus` for its files.
         tokenizer: "whitespace" for tokenized text; "words" for raw text (`tokenize`); "characters" or "bytes" for a
             corpus of characters or bytes, including spaces; "ptb_characters" for characters that are separated by
@@ -129,6 +130,7 @@ def prepare(
     Raises:
         ValueError: If a file is missing, has no word, is not UTF-8 or changes while it is read, `data_dir` holds
             something else or a damaged corpus, or another process is writing it.
+        OSError: If an address cannot be read, or the disk is full.
         ModuleNotFoundError: If `subwords` is not 0 and the package `tokenizers` is not installed.
         ChildProcessError: If a process is killed, the executor fails, or a worker has another version.
 
@@ -164,7 +166,8 @@ def write_corpus(
             f"Received: executor={executor!r}, processes={processes}."
         )
     free = is_free(data_dir)  # raises an error before the work begins
-    place = folder if executor is None else os.path.abspath(folder)  # a worker may have another working directory
+    # A worker may have another working directory.
+    place = folder if executor is None or is_address(folder) else os.path.abspath(folder)
     texts = {split: find_text(place, split) for split in SPLITS}
     ranges, inputs = {}, {}
     for split, path in texts.items():
@@ -221,21 +224,22 @@ def _check_words(texts, splits, choices):
 
 def find_text(folder, split):
     """Returns the path of the text of a split in a folder, which must not be empty."""
-    paths = [Path(folder, name.format(split)) for name in _NAMES]
-    path = next(filter(Path.is_file, paths), None)
+    paths = [join(folder, name.format(split)) for name in _NAMES]
+    path = next(filter(is_file, paths), None)
     if path is None:
         raise ValueError(
             f"{paths[0]} is missing. A folder needs train.txt, valid.txt and test.txt, which `split_text` "
             "makes of a text."
         )
-    if not path.stat().st_size:
-        raise ValueError(f"{path} is empty. It must contain text, a paragraph or a sentence per line.")
+    with open_file(path) as file:
+        if not file.read(1):
+            raise ValueError(f"{path} is empty. It must contain text, a paragraph or a sentence per line.")
     return path
 
 
 def is_divided(folder):
     """Returns whether a folder contains a training text, and thus the texts of all splits."""
-    return any(Path(folder, name.format("train")).is_file() for name in _NAMES)
+    return any(is_file(join(folder, name.format("train"))) for name in _NAMES)
 
 
 def _identity(path):

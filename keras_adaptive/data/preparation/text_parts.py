@@ -4,6 +4,7 @@ import re
 import zlib
 
 from keras_adaptive.data.codecs.lines import split_lines
+from keras_adaptive.data.sources.text_files import open_file
 
 _CHUNK = 1 << 20  # bytes of text in memory at a time
 _RETURNS = re.compile(rb"(?<!\r)\r+(?=\n)")  # the look-behind makes its time linear
@@ -15,8 +16,8 @@ def parts(path, size):
     Every part except the first begins after white space, so that no word is cut, and a part may be longer. The cuts
     depend on the text and `size` only.
     """
-    with open(path, "rb") as file:
-        end = os.fstat(file.fileno()).st_size
+    with open_file(path) as file:
+        end = file.seek(0, os.SEEK_END)
         cuts = [_after_white_space(file, place) for place in range(size, end, size)]
     cuts = sorted({0, *cuts, end})
     return list(zip(cuts[:-1], cuts[1:]))
@@ -25,7 +26,7 @@ def parts(path, size):
 def checksums(path, parts, digest):
     """Returns the CRC-32 of each part of a text, whose bytes are also passed to the function `digest`, in order."""
     sums = []
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         for start, stop in parts:
             checksum = 0
             for place in range(start, stop, _CHUNK):
@@ -55,7 +56,7 @@ def text_size(path, any_bytes=False):
     """Returns the number of bytes of a text as it is read: each line ends with one byte, and a mark is left out."""
     size = held = 0  # carriage returns are held until it is known what follows them
     ended = True
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         if any_bytes or file.read(3) != codecs.BOM_UTF8:
             file.seek(0)
         while chunk := file.read(_CHUNK):
@@ -82,8 +83,8 @@ def _after_white_space(file, place):
 
 def _read_text(path, start, stop, any_bytes, digest):
     """Yields a part of a text in pieces that end with white space. A line feed is added at the end of the text."""
-    with open(path, "rb") as file:
-        end = os.fstat(file.fileno()).st_size
+    with open_file(path) as file:
+        end = file.seek(0, os.SEEK_END)
         stop = end if stop is None else stop
         file.seek(start)
         rest, begin = [], start  # chunks without white space are joined once, since such a run may be long
@@ -112,7 +113,7 @@ def _decode(chunk, path, begin):
 def _line_and_byte(path, offset):
     """Returns the line of a byte and its position in the line, both counted from 1."""
     lines = place = begin = 0
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         while chunk := file.read(min(_CHUNK, offset - place)):
             lines += chunk.count(b"\n")
             begin = place + chunk.rfind(b"\n") + 1 if b"\n" in chunk else begin

@@ -4,17 +4,17 @@ import contextlib
 import csv
 import hashlib
 import os
-import re
 from pathlib import Path
 
 import numpy as np
 
 from keras_adaptive.data.metadata import SPLITS
+from keras_adaptive.data.sources.table_cells import TABLES, cells, column_names
+from keras_adaptive.data.sources.text_files import is_file, is_folder, join, names, open_text, suffix
 from keras_adaptive.files import writing
 
 DIVISIONS = ("lines", "documents")
 _LONGEST = 1 << 26  # largest number of bytes in a line, and of characters in a cell
-_TABLES = (".csv", ".tsv")
 
 
 def split_text(
@@ -30,9 +30,10 @@ def split_text(
 ) -> str:
     """Divides a text into `train.txt`, `valid.txt` and `test.txt`, which `keras_adaptive.data.prepare` reads.
 
-    The text is a file, a folder of `.txt` files, or a column of a table. Its documents are the parts of a file between
-    blank lines, the files of a folder, or the rows of a table, each of which becomes a line. A document is never
-    divided, and equal documents are in the same split.
+    The text is a file, a folder of `.txt` files, or a column of a table or of all tables of a folder. Its documents are
+    the parts of a file between blank lines, the files of a folder, or the rows of the tables, each of which becomes a
+    line. A document is never divided, and equal documents are in the same split. The text is streamed: memory holds 8
+    bytes per document, and the longest line.
 
     `valid_fraction` and `test_fraction` of the different documents (or of the lines), rounded, and at least one, become
     validation and test text. A hash of `seed` and the document (or the number of the line) selects them, so that the
@@ -40,10 +41,12 @@ def split_text(
     divided by lines are removed.
 
     Args:
-        source: File of text, folder of `.txt` files (at any depth, in the order of their names), or file of a table
-            with a header, whose columns are separated by commas, semicolons or tabs.
+        source: File of text, folder of `.txt` files (at any depth, in the order of their names), or file or folder of
+            tables: `.parquet`; `.jsonl`, `.ndjson` or `.json` with an object per line; or a header and columns that
+            are separated by commas, semicolons or tabs. Files may be compressed (`.gz`, `.bz2`, `.xz`, `.zst`). An
+            address such as "s3://bucket/texts" or "zip://texts::archive.zip" is read by fsspec.
         folder: Existing folder for the three files.
-        column: Name of the column of a table.
+        column: Name of the column of a table, or of the field of JSON objects.
         by: "documents" or "lines". By default "documents", except for a file that has fewer than three different
             documents, or one that is longer than half of the text; such a file is divided by lines.
         valid_fraction: Fraction of the text for validation, between 0 and 1.
@@ -57,6 +60,8 @@ def split_text(
     Raises:
         ValueError: If the source holds no text, is damaged or not UTF-8, the column does not exist, the fractions leave
             no training text, or there are fewer than three different documents or lines.
+        OSError: If an address cannot be read.
+        ModuleNotFoundError: If an address needs fsspec, or Parquet or `.zst` PyArrow, which is not installed.
 
     Example:
 
@@ -89,28 +94,33 @@ class _Text:
     """Lines of a text, a file, a folder or the column of a table, with marks where its units begin."""
 
     def __init__(self, source, column, any_bytes):
-        self.source, self.column, self.any_bytes = Path(source), column, any_bytes
-        self.is_folder = self.source.is_dir()
-        if not self.is_folder and not self.source.is_file():
+        self.column, self.any_bytes = column, any_bytes
+        self.is_folder = is_folder(source)
+        if not self.is_folder and not is_file(source):
             raise ValueError(f"{source} must be a file of text or a folder with train.txt, valid.txt and test.txt.")
-        if column and self.is_folder:
-            raise ValueError(f"`column` belongs to the file of a table. Received: column={column!r}, source={source}.")
-        if not column and self.source.suffix.lower() in _TABLES and not self.is_folder:
-            columns = ", ".join(next(_table(source, "\t" if self.source.suffix.lower() == ".tsv" else ",")))
-            raise ValueError(f"{source} is a table: pass the name of a column of text. Received: columns {columns}.")
-        self.files = _texts(self.source) if self.is_folder else [self.source]
+        self.files = _files(source, TABLES if column else (".txt",)) if self.is_folder else [source]
+        if not column and suffix(self.files[0]) in TABLES:
+            names = ", ".join(column_names(self.files[0]))
+            raise ValueError(
+                f"{self.files[0]} is a table: pass the name of a column of text. Received: columns {names}."
+            )
 
     def lines(self, unit):
         """Yields whether a unit ("documents" or "lines") begins, and the line."""
         for path in self.files:
             begins = True
-            for line in _rows(path, self.column, self.any_bytes) if self.column else _lines(path, self.any_bytes):
+            for line in self._lines(path):
                 if line.strip():
                     yield begins or unit == "lines" or self.column is not None, line
                     begins = False
                 elif unit == "documents" and not begins and not self.column:
                     yield False, line
                     begins = not self.is_folder
+
+    def _lines(self, path):
+        if self.column:
+            return cells(path, self.column, self.any_bytes, _LONGEST)
+        return _lines(path, self.any_bytes)
 
 
 def _units(text, by, seed):
@@ -164,19 +174,24 @@ def _assign(keys, fractions, received):
     return np.array([SPLITS.index(split) for split in ("test", "valid", "train")])[np.digitize(ranks, bounds)]
 
 
-def _texts(folder):
-    """Returns the `.txt` files of a folder, in the order of their names, without hidden ones."""
-    files = [path for path in Path(folder).rglob("*") if path.suffix.lower() == ".txt" and path.is_file()]
-    names = {path.relative_to(folder).as_posix(): path for path in files}
-    texts = [names[name] for name in sorted(names) if not re.search(r"(^|/)\.", name)]
-    if not texts:
+def _files(folder, suffixes):
+    """Returns the files of a folder with one of some suffixes, in the order of their names, without hidden ones.
+
+    A folder that holds tables only gives a table, which needs a column.
+    """
+    found = names(folder)
+    files = [name for name in found if suffix(name) in suffixes]
+    if not files and suffixes == TABLES:
+        raise ValueError(f"`column` belongs to the file of a table. Received: source={folder} without such files.")
+    files = files or [name for name in found if suffix(name) in TABLES]
+    if not files:
         raise ValueError(f"{folder}/train.txt is missing, and there is no other .txt file: pass a folder with text.")
-    return texts
+    return [join(folder, name) for name in files]
 
 
 def _lines(path, any_bytes):
     """Yields the lines of a file in bytes, each with a line feed at its end, without a byte order mark."""
-    with open(path, "rb") as file:
+    with open_text(path) as file:
         for number, line in enumerate(iter(lambda: file.readline(_LONGEST), b""), 1):
             if len(line) == _LONGEST:
                 raise ValueError(f"{path}:{number}: a line of more than {_LONGEST:,} bytes. Break it into lines.")
@@ -187,41 +202,6 @@ def _lines(path, any_bytes):
                 except UnicodeDecodeError:
                     raise ValueError(f"{path}:{number}: not valid UTF-8. Convert the file to UTF-8.") from None
             yield line if line.endswith(b"\n") else line + b"\n"
-
-
-def _rows(path, column, any_bytes):
-    """Yields the cells of a column in bytes, each as one line."""
-    found = [(mark, header) for mark in ",;\t" if column in (header := next(_table(path, mark, any_bytes)))]
-    if not found:
-        columns = ", ".join(next(_table(path, ",", any_bytes)))
-        raise ValueError(f"{path} has no column {column!r}: pass one of {columns}.")
-    mark, header = found[0]
-    for row in _table(path, mark, any_bytes, len(header)):
-        yield (re.sub(r"[\r\n]+", " ", row[header.index(column)].strip("\r\n")) + "\n").encode(errors="surrogateescape")
-
-
-def _table(path, mark, any_bytes=True, columns=None):
-    """Yields the rows of a table, or, if `columns` is None, its header alone."""
-    errors = "surrogateescape" if any_bytes else "strict"
-    with open(path, encoding="utf-8-sig", errors=errors, newline="") as file:
-        reader = csv.reader(file, delimiter=mark, strict=True)
-        try:
-            header = next(reader, [])
-            if columns is None:
-                yield header
-                return
-            for row in reader:
-                if row and len(row) != columns:
-                    raise ValueError(
-                        f"{path}:{reader.line_num}: expected {columns} columns. Received: {len(row)}. Quote cells that "
-                        "contain separators or line breaks."
-                    )
-                if row:
-                    yield row
-        except csv.Error as error:
-            raise ValueError(f"{path}:{reader.line_num}: not a table with quoted cells ({error}).") from None
-        except UnicodeDecodeError:
-            raise ValueError(f"{path} is not valid UTF-8. Convert the file to UTF-8.") from None
 
 
 @contextlib.contextmanager
