@@ -37,7 +37,7 @@ source scripts/environment.sh
 # knows where it is.
 environment() {
   local folder packages
-  make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,search,serve,faiss,tables,onnx,tensorboard,docs,test]" \
+  make_environment "$venv" "[tensorflow-cpu,jax,torch,subwords,plots,search,serve,faiss,tables,remote,grain,onnx,tensorboard,docs,test]" \
     keras-nlp keras-hub keras-rs regex tensorflow-text
   packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   mkdir -p "$venv/apart"

@@ -2,6 +2,7 @@
 
 from keras_adaptive.data.batches.block_batches import BlockBatches as BlockBatches
 from keras_adaptive.data.batches.context_windows import ContextWindows as ContextWindows
+from keras_adaptive.data.batches.grain_dataset import grain_dataset as grain_dataset
 from keras_adaptive.data.batches.item_batches import ItemBatches as ItemBatches
 from keras_adaptive.data.batches.sentence_batches import SentenceBatches as SentenceBatches
 from keras_adaptive.data.batches.staged_batches import StagedBatches as StagedBatches

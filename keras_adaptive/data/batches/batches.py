@@ -42,12 +42,13 @@ class Batches:
     def __len__(self) -> int:
         raise NotImplementedError(f"{type(self).__name__} must implement `__len__`.")
 
-    def batch(self, t: int) -> tuple:
+    def batch(self, t: int, part: tuple[int, int] = (0, 1)) -> tuple:
         """Returns the batch of update t, counted from 0: `(inputs, targets, weights)`, each (rows, length).
 
         In batches of streams, `inputs` is `(inputs, begins)`: `begins` (rows,) marks the rows that begin a new text.
+        With `part=(i, n)`, only part i of n equal parts of the rows is read. Rows of weight 0 fill the last parts.
         """
-        return self._batch(*self._place(t))
+        return self._batch(*self._place(t), part)
 
     def rate_factor(self, t: int) -> float:
         """Returns the factor of the learning rate of update t."""

@@ -56,7 +56,7 @@ class BlockBatches(Batches):
         blocks[: self._blocks] = self._permutation(rng, self._blocks)
         return blocks
 
-    def _batch(self, order, index):
+    def _batch(self, order, index, part):
         starts = order[index * self.batch_size :][: self.batch_size] * self.length
         stops = np.minimum(starts + self.length, len(self.tokens))
-        return cut(self.tokens, starts, stops, self.length)
+        return cut(self.tokens, starts, stops, self.length, part)

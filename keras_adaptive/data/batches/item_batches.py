@@ -70,11 +70,11 @@ class ItemBatches(Batches):
     def _order(self, rng):
         return self._permutation(rng, len(self._stops))
 
-    def _batch(self, order, index):
+    def _batch(self, order, index, part):
         users = order[index * self.batch_size :][: self.batch_size]
         empty = (0, self.batch_size - len(users))
         starts, stops = np.pad(self._starts[users], empty), np.pad(self._stops[users], empty)
-        inputs, targets, weights = cut(self.tokens, starts + 1, stops, self.length)
+        inputs, targets, weights = cut(self.tokens, starts + 1, stops, self.length, part)
         weights[targets == UNK] = 0.0
         return inputs, targets, weights
 

@@ -92,7 +92,7 @@ class SentenceBatches(Batches):
                 rng.shuffle(sentences[stop - size : stop])
         return self._permutation(rng, len(self)), sentences
 
-    def _batch(self, order, index):
+    def _batch(self, order, index, part):
         batches, sentences = order
         last = np.cumsum(self._batches)
         bucket = np.searchsorted(last, batches[index], side="right")
@@ -103,7 +103,7 @@ class SentenceBatches(Batches):
         starts, stops = np.zeros((2, self._rows[bucket]), np.int64)  # the last rows of a bucket may be empty
         starts[: len(chosen)] = self._starts[chosen]
         stops[: len(chosen)] = starts[: len(chosen)] + self._sentence_lengths[chosen]
-        return cut(self.tokens, starts, stops, self._lengths[bucket])
+        return cut(self.tokens, starts, stops, self._lengths[bucket], part)
 
 
 def _lengths(max_length):

@@ -44,7 +44,7 @@ class StagedBatches(Batches):
     def __len__(self) -> int:
         return len(self.stages[-1])
 
-    def batch(self, t: int) -> tuple:
+    def batch(self, t: int, part: tuple[int, int] = (0, 1)) -> tuple:
         """Returns the batch of update t, counted from 0, as `Batches.batch` does."""
         number = bisect.bisect_right(self.stage_ends, t)
-        return self.stages[number].batch(t - (0, *self.stage_ends)[number])
+        return self.stages[number].batch(t - (0, *self.stage_ends)[number], part)

@@ -94,9 +94,9 @@ class StreamBatches(Batches):
         order = np.append(self._permutation(rng, len(self) - 1), len(self) - 1)
         return np.append(0, np.cumsum(self._lengths[order]))
 
-    def _batch(self, order, index):
+    def _batch(self, order, index, part):
         starts = self._bounds[:-1] + order[index]
         length = order[index + 1] - order[index]
         stops = np.minimum(starts + length, self._bounds[1:])
-        inputs, targets, weights = cut(self.tokens, starts, stops, length)
-        return (inputs, np.full(self.batch_size, index == 0)), targets, weights
+        inputs, targets, weights = cut(self.tokens, starts, stops, length, part)
+        return (inputs, np.full(len(weights), index == 0)), targets, weights

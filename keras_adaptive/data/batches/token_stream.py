@@ -41,13 +41,17 @@ def stream_bounds(size, count):
     return np.arange(count + 1) * size // count
 
 
-def cut(tokens, starts, stops, length):
+def cut(tokens, starts, stops, length, part=(0, 1)):
     """Cuts rows out of the stream: row i holds tokens `starts[i]` to `stops[i]`, padded to `length`.
+
+    With `part` (i, n), these are the rows of part i of n equal parts, the last of which are filled with empty rows.
 
     Returns inputs, targets and weights (rows, length), int32, int32 and float32. The inputs are the targets, shifted
     right by one token over the stream: the first input of a row is the token before its first target, and the stream
     begins after a `</s>`. Weights are 1 for tokens and 0 for padding.
     """
+    rows = -(-len(starts) // part[1])
+    starts, stops = (np.pad(ends, (0, rows * part[1] - len(ends)))[part[0] * rows :][:rows] for ends in (starts, stops))
     positions = np.asarray(starts)[:, None] + np.arange(-1, length)  # (rows, length + 1)
     ids = tokens[positions.clip(0, len(tokens) - 1)].astype(np.int32)
     ids[positions < 0] = EOS
