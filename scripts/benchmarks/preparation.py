@@ -1,12 +1,16 @@
 """Measures the speed and the peak memory of preparing a large corpus and batching its sentences, on Linux.
 
     python -m scripts.benchmarks.preparation --source=data/text --megabytes=1000 --processes=1,2 --sentences=30000000
+    python -m scripts.benchmarks.preparation --megabytes=10000 --processes=2 --peers=datasets,fairseq   # made-up words
 
-The program repeats `train.txt` of a folder up to a size, prepares it once for each number of processes, and compares
-the checksums of all tokens. The memory of the main process excludes its imports; the memory of other processes includes
-them. `--sentences` generates tokens of random sentences and times their index, the order of an epoch and a batch.
+The program repeats `train.txt` of a folder, or made-up words, up to a size, prepares it once for each number of
+processes, and compares the checksums of all tokens. The memory of the main process excludes its imports; the memory of
+other processes includes them. `--peers` prepares the same text by other packages (`pip install datasets tokenizers`)
+with the last number of processes. `--sentences` generates tokens of random sentences and times their index, the order
+of an epoch and a batch.
 """
 
+import functools
 import os
 import shutil
 import tempfile
@@ -19,15 +23,18 @@ import numpy as np
 from absl import flags
 
 from scripts.benchmarks import common, memory
+from scripts.benchmarks.own_process import in_own_process
+from scripts.benchmarks.peers.preparation import PEERS, measured
 from trainers.support import command_line
 
 FLAGS = flags.FLAGS
 
 
 def define_flags():
-    command_line.define_path("source", None, "Folder with train.txt, valid.txt and test.txt.", required=True)
+    command_line.define_path("source", None, "Folder with train.txt, valid.txt and test.txt. By default made-up words.")
     flags.DEFINE_integer("megabytes", 1000, "Size of the text.", lower_bound=1)
     flags.DEFINE_list("processes", ["1", "2"], "Numbers of processes to try.")
+    flags.DEFINE_list("peers", [], f"Other packages that prepare the text: {', '.join(PEERS)}.")
     flags.DEFINE_integer("subwords", 0, "Number of merges of a byte-pair encoding; 0 for words.", lower_bound=0)
     flags.DEFINE_integer("sentences", 0, "Number of sentences in the second part; 0 skips it.", lower_bound=0)
     command_line.define_path("folder", None, "Temporary folder for text and corpora, of 3 bytes per byte of text.")
@@ -43,6 +50,16 @@ def repeat_text(source, folder, size):
     with open(folder / "train.txt", "wb") as file:
         while file.tell() < size:
             file.write(text)
+
+
+def write_words(folder):
+    """Writes 8 million words by Zipf's law, and little text for the other splits."""
+    folder.mkdir()
+    random = np.random.default_rng(1)
+    for name, lines in (("train.txt", 400_000), ("valid.txt", 100), ("test.txt", 100)):
+        ranks = (random.zipf(1.3, (lines, 20)) % 10**6).tolist()
+        (folder / name).write_text("".join(" ".join(map("w{:x}".format, line)) + "\n" for line in ranks))
+    return folder
 
 
 class Watch(threading.Thread):
@@ -96,6 +113,19 @@ def time_preparation(texts, data_dir, processes):
     }
 
 
+def time_peer(name, texts, folder, processes):
+    """Returns the figures of a peer in a process of its own."""
+    call, _ = in_own_process(_peer, name, str(texts / "train.txt"), str(folder), processes)
+    folder.mkdir()
+    figures = call()
+    shutil.rmtree(folder)
+    return figures | {"bytes_per_second": os.path.getsize(texts / "train.txt") / figures["seconds"]}
+
+
+def _peer(*arguments):
+    return functools.partial(measured, *arguments), None
+
+
 def write_sentences(path, number):
     """Writes random words in sentences of 1 to 49 tokens, `</s>` included, as uint16."""
     random = np.random.default_rng(1)
@@ -141,12 +171,15 @@ def main():
     results = {"preparation": {}}
     with tempfile.TemporaryDirectory(dir=FLAGS.folder) as folder:
         texts = Path(folder, "text")
-        repeat_text(FLAGS.source, texts, FLAGS.megabytes * 10**6)
+        repeat_text(FLAGS.source or write_words(Path(folder, "words")), texts, FLAGS.megabytes * 10**6)
         results["text_bytes"] = os.path.getsize(texts / "train.txt")
         for processes in FLAGS.processes:
             data_dir = Path(folder, "corpus")
             results["preparation"][processes] = time_preparation(texts, data_dir, int(processes))
             shutil.rmtree(data_dir)
+        if FLAGS.peers:
+            most = int(FLAGS.processes[-1])
+            results["peers"] = {name: time_peer(name, texts, Path(folder, name), most) for name in FLAGS.peers}
         shutil.rmtree(texts)
         if FLAGS.sentences:
             write_sentences(Path(folder, "tokens"), FLAGS.sentences)
@@ -157,6 +190,10 @@ def main():
         for number, figures in results["preparation"].items()
     ]
     header = [f"processes, {results['text_bytes'] / 1e6:,.0f} MB", "MB/s", "peak MB", "another's MB", "verify s"]
+    rows += [
+        [name, f"{figures['bytes_per_second'] / 1e6:.1f}", *3 * [""]]
+        for name, figures in results.get("peers", {}).items()
+    ]
     common.print_table(header, rows)
     if FLAGS.sentences:
         print_sentences(results["sentences"])
