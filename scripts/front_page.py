@@ -7,6 +7,7 @@ a network, or without the packages of the export, they are left out, and the pag
 import base64
 import gzip
 import hashlib
+import http.client
 import io
 import logging
 import os
@@ -59,8 +60,9 @@ def reader_files(run=RUN, dtype="int8", cache=CACHE):
     for make, arguments in ((runtime, (cache,)), (model, (run, dtype, cache))):
         try:
             found |= make(*arguments)
-        except (OSError, subprocess.CalledProcessError) as error:
-            LOG.info("The front page lacks its %s: %s", make.__name__, error)
+        except (OSError, http.client.HTTPException, subprocess.CalledProcessError) as error:
+            details = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
+            LOG.info("The front page lacks its %s: %s", make.__name__, details[-1] if details else error)
     return found
 
 

@@ -222,7 +222,7 @@ def test_typing_choosing_and_the_slider(visit):
     assert page.problems == []
 
 
-@pytest.mark.parametrize("missing", ["model.bin", "WebAssembly"])
+@pytest.mark.parametrize("missing", ["model.bin", "ort.js", "WebAssembly"])
 def test_without_a_file_or_webassembly_one_line_says_so(visit, missing):
     def remove(page):
         page.add_init_script("delete window.WebAssembly") if missing == "WebAssembly" else None

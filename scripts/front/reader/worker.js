@@ -30,8 +30,9 @@ function report(error) {
 
 async function load() {
   const files = ["runtime.bin", "model.bin", "words.bin"].map(unpack);
-  ort = await import("./ort.js");
-  const [runtime, model, list] = await Promise.all(files);
+  const program = import("./ort.js").catch(() => Promise.reject(new Error("ort.js is missing")));
+  const [runtime, model, list, module] = await Promise.all([...files, program]);
+  ort = module;
   words = new TextDecoder().decode(list).trimEnd().split("\n");
   words.forEach((word, id) => ids.set(word, id));
   ort.env.wasm.numThreads = 1;
