@@ -50,6 +50,13 @@ def save_for_onnx(run, model):
     export_onnx(model, run.codec, FLAGS.export_dir, dtype=FLAGS.dtype)
 
 
+def save_for_litert(run, model):
+    from keras_adaptive.export.litert import export_litert
+
+    options = {"dtype": FLAGS.dtype, "window": FLAGS.window, "context": FLAGS.context}
+    export_litert(model, run.codec.vocabulary, FLAGS.export_dir, **options)
+
+
 FORMATS = {
     "saved_model": Format(
         "a SavedModel for TensorFlow",
@@ -67,6 +74,12 @@ FORMATS = {
         "graphs from ids to log-probabilities for ONNX Runtime and sherpa-onnx",
         save_for_onnx,
         (),
+        ("float32", "int8"),
+    ),
+    "litert": Format(
+        "a step from word to word for LiteRT, on phones",
+        save_for_litert,
+        ("window", "context"),
         ("float32", "int8"),
     ),
 }
@@ -87,9 +100,11 @@ def define_flags():
 
 
 def main():
-    if FLAGS.format == "saved_model":
+    if FLAGS.format in ("saved_model", "litert"):
         if importlib.util.find_spec("tensorflow") is None:
-            raise ModuleNotFoundError('A SavedModel needs TensorFlow: pip install "keras_adaptive[tensorflow]".')
+            raise ModuleNotFoundError(
+                f'--format={FLAGS.format} needs TensorFlow: pip install "keras_adaptive[tensorflow]".'
+            )
         os.environ["KERAS_BACKEND"] = "tensorflow"  # before Keras is imported
     check_flags()
     from trainers.experiments.run_folder import RunFolder

@@ -25,6 +25,9 @@ def scan(step, state, inputs, outputs, reverse=False):
 def _tensorflow(step, state, inputs, outputs, reverse):
     import tensorflow as tf
 
+    if inputs[0].shape[0] == 1:  # as in generation; LiteRT has no form of the loop
+        state, results = step(state, tuple(tensor[0] for tensor in inputs))
+        return state, tuple(result[None] for result in results)
     time = inputs[0].shape[0] or tf.shape(inputs[0])[0]
     arrays = tuple(tf.TensorArray(dtype, time, element_shape=shape) for shape, dtype in outputs)
 

@@ -80,6 +80,7 @@ MODELS = {
     "soft cap": partial(model_of, INPUTS["word"], TRANSFORMER, partial(HEAD, loss=CrossEntropy(soft_cap=2.0))),
 }
 REFUSED = {"output char_lstm"}
+REFUSED_BY_LITERT = {"body qrnn"}
 
 
 def refused_models():

@@ -30,8 +30,8 @@ def test_an_exported_run_scores_as_python(trained, tmp_path, capsys):
     "format, flag, message",
     [
         ("huggingface", "--max_length=9", "--max_length belongs to --format=saved_model: omit it"),
-        ("huggingface", "--context=2", "--context belongs to --format=saved_model: omit it"),
-        ("onnx", "--window=9", "--window belongs to --format=saved_model or huggingface: omit it"),
+        ("huggingface", "--context=2", "--context belongs to --format=saved_model or litert: omit it"),
+        ("onnx", "--window=9", "--window belongs to --format=saved_model or huggingface or litert: omit it"),
         ("onnx", "--dtype=bfloat16", "--format=onnx must have --dtype=float32 or int8"),
         ("huggingface", "--dtype=int8", "--format=huggingface must have --dtype=float32 or bfloat16"),
     ],

@@ -1,0 +1,47 @@
+"""Exports for LiteRT against the live model, step by step."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests.support.backends import BACKEND
+from tests.support.exported_models import CODEC, LENGTH, MODELS, REFUSED_BY_LITERT
+from tests.support.refusals import refused
+from tests.support.tiny import VOCABULARY, language_model
+
+pytestmark = pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow writes this format")
+IDS = np.random.default_rng(1).integers(0, VOCABULARY, LENGTH).astype("int32")
+
+
+@pytest.mark.parametrize("name", ["input char_cnn", "body lstm projected", "body transformer_xl windows"])
+def test_steps_answer_as_the_model(name, tmp_path):
+    from keras_adaptive.export.litert import _answers, export_litert
+
+    model, sizes = MODELS[name](), []
+    expected = keras.ops.convert_to_numpy(model.for_inference().log_probs(IDS[None]))[0]
+    for dtype, error in (("float32", 1e-4), ("int8", 0.5)):
+        export_litert(model, CODEC.vocabulary, tmp_path / dtype, dtype)
+        converted = (tmp_path / dtype / "model.tflite").read_bytes()
+        np.testing.assert_allclose(_answers(converted, IDS), expected, atol=error)
+        sizes.append(len(converted))
+    assert (tmp_path / "int8" / "vocabulary.txt").is_file()
+    assert json.loads((tmp_path / "int8" / "reading.json").read_text(encoding="utf-8")).keys() == {"window", "context"}
+
+
+def test_what_litert_lacks_is_refused(tmp_path):
+    from keras_adaptive.export.litert import export_litert
+
+    for name in sorted(REFUSED_BY_LITERT):
+        refused(
+            export_litert, MODELS[name](), CODEC.vocabulary, tmp_path / "new", match="LiteRT cannot hold this model"
+        )
+    quantized = language_model()
+    quantized.quantize("int8")
+    refused(export_litert, quantized, CODEC.vocabulary, tmp_path / "new", match="needs weights in floats")
+    other = language_model()
+    refused(
+        export_litert, other, CODEC.vocabulary, tmp_path / "new", dtype="int4", match="`dtype` must be float32 or int8"
+    )
+    assert not (tmp_path / "new").exists()
