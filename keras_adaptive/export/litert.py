@@ -32,7 +32,8 @@ def export_litert(
     - `model.tflite` with the signature `step`: from `token`, int32 (1,), and the state before it, to `log_probs`,
       float32 (vocabulary,), of the next word, and the state after it. The tensors of the state have the names
       `state_0`, `state_1`, … on both sides. The state before a text is zeros;
-    - `vocabulary.txt`, a word per line in the order of the ids;
+    - `vocabulary.txt`, a line `word count` for each word in the order of the ids, which begin with 4: those of `<s>`,
+      `<pad>`, `</s>` and `<unk>` are 0 to 3;
     - `reading.json`: `window`, the number of tokens that a state holds, or null for any number, and `context`. When the
       window is full, the next one begins with zeros and reads the last `context` tokens again, as Python does.
 

@@ -177,14 +177,16 @@ class TextModel:
         """Returns the perplexity per word of all texts together; a `</s>` after each counts as a word."""
         return perplexity_of(self.score(as_list(texts), batch_size=batch_size))  # type: ignore[arg-type]
 
-    def next_words(self, prompt: str, k: int = 10) -> list[tuple[str, float]]:
+    def next_words(self, prompt: str, k: int = 10, prefix: str = "") -> list[tuple[str, float]]:
         """Returns the k words, or pieces, that most probably follow a prompt, and their probabilities.
 
-        The empty prompt is the beginning of a line.
+        The empty prompt is the beginning of a line. With a `prefix`, only words that begin with it are returned.
         """
         (ids,) = self._prompts([self._tokens(prompt)])
-        log_probs, best = self.model.next_words(ids[None], k, reading=self.reading)
-        return list(zip(self.codec.decode(best[0]), np.exp(log_probs[0].astype("float64")).tolist()))
+        count = len(self.vocabulary) if prefix and k > 0 else k
+        log_probs, best = self.model.next_words(ids[None], count, reading=self.reading)
+        pairs = zip(self.codec.decode(best[0]), np.exp(log_probs[0].astype("float64")).tolist())
+        return [pair for pair in pairs if pair[0].startswith(prefix)][:k]
 
     def generate(
         self,

@@ -26,7 +26,8 @@ def test_steps_answer_as_the_model(name, tmp_path):
         converted = (tmp_path / dtype / "model.tflite").read_bytes()
         np.testing.assert_allclose(_answers(converted, IDS), expected, atol=error)
         sizes.append(len(converted))
-    assert (tmp_path / "int8" / "vocabulary.txt").is_file()
+    lines = (tmp_path / "int8" / "vocabulary.txt").read_text(encoding="utf-8").splitlines()
+    assert [line.split(" ")[0] for line in lines] == CODEC.vocabulary.words[4:]
     assert json.loads((tmp_path / "int8" / "reading.json").read_text(encoding="utf-8")).keys() == {"window", "context"}
 
 

@@ -83,6 +83,14 @@ def test_the_next_words_are_the_most_probable_ones(text, prompt, monkeypatch):
     np.testing.assert_allclose([value for _, value in found], np.sort(expected)[::-1][:4], atol=1e-5)
 
 
+@pytest.mark.once
+def test_next_words_that_begin_with_typed_letters(text):
+    every = text.next_words("word1", k=len(text.vocabulary))
+    expected = [pair for pair in every if pair[0].startswith("word")]
+    assert text.next_words("word1", 3, prefix="word") == expected[:3] and len(expected) > 3
+    assert text.next_words("word1", prefix="nothing begins so") == []
+
+
 @pytest.mark.each_backend
 def test_one_seed_gives_one_text_whichever_way_it_comes(text):
     how = {"length": 6, "top_k": 9, "top_p": 0.99, "seed": 3}
