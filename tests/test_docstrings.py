@@ -33,7 +33,7 @@ SIZES = {"50_000": "300", "4_000": "40", "16_000": "100", "1000": "4", "every=50
 SIZES |= {"num_blocks=6": "num_blocks=1"}
 # Modules whose examples need it.
 TENSORFLOW = ("graph_subwords", "graph_text", "graph_words", "text_dataset", "saved_model", "distribution.strategy")
-TENSORFLOW += ("export.recommender",)
+TENSORFLOW += ("export.recommender", "export.litert")
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 

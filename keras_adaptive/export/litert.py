@@ -56,7 +56,6 @@ def export_litert(
     ```python
     lm = keras_adaptive.load("runs/books")
     export_litert(lm.trained, lm.codec.vocabulary, "exports/books", dtype="int8")
-    step = ai_edge_litert.interpreter.Interpreter("exports/books/model.tflite").get_signature_runner("step")
     ```
     """
     check_export(folder)

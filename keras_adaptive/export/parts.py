@@ -22,6 +22,7 @@ from keras_adaptive.layers import (
     TransformerDecoder,
     WordEmbedding,
 )
+from keras_adaptive.layers.quantizable import check_floats
 from keras_adaptive.models import LanguageModel
 
 
@@ -47,6 +48,7 @@ def parts_of(model: LanguageModel) -> dict[str, Part]:
     """
     if not isinstance(model, LanguageModel):
         raise _refused("model", model)
+    check_floats(model, "This export")
     word_output = model.word_output.for_inference()  # before the vectors of an input that cannot be exported anyway
     _check(word_output, "output", (AdaptiveSoftmax, SampledSoftmax))
     _check(model.body, "body", BODIES)

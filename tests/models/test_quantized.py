@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_adaptive.export.parts import parts_of
 from keras_adaptive.layers import AdaptiveSoftmax, LSTMDecoder, QRNNDecoder, WordEmbedding
 from keras_adaptive.layers.bodies.body import Body
 from keras_adaptive.models import LanguageModel
@@ -103,6 +104,7 @@ def test_bad_arguments_and_models_are_refused():
     refused(other.quantize, "int8", match="Received: a Dense in a Own")
     model.quantize("int8")
     refused(model.quantize, "int4", match="`quantize` needs weights in floats")
+    refused(parts_of, model, match="This export needs weights in floats")
 
 
 def test_training_is_refused():

@@ -9,7 +9,6 @@ from keras_adaptive.export.huggingface.model_card import model_card
 from keras_adaptive.export.huggingface.tokenizer_files import tokenizer_config, tokenizer_json
 from keras_adaptive.export.parts import parts_of
 from keras_adaptive.files import check_new_folder, complete_or_absent, json_text
-from keras_adaptive.layers.quantizable import check_floats
 from keras_adaptive.models import LanguageModel
 from keras_adaptive.models.reading import reading_of
 from keras_adaptive.special_words import EOS, PAD, UNK
@@ -62,7 +61,6 @@ def export_huggingface(
     check_folder(folder)
     check_codec(codec, model)
     check_dtype(dtype)
-    check_floats(model, "The export for transformers")
     check_finite_weights(model.weights)
     longest, parts = reading_of(model, window).window, parts_of(model)
     weights = {f"{name}.{inner}": array for name, part in parts.items() for inner, array in part.weights.items()}
