@@ -122,7 +122,8 @@ def prepare_own_text():
         say("Reading", FLAGS.source)
         chosen = {"column": FLAGS.column, "by": FLAGS.split_by, "seed": FLAGS.seed, "any_bytes": FLAGS.unit == "bytes"}
         by = split_text(FLAGS.source, folder, **chosen, **fractions)
-        say(f"Divided by {by}: {FLAGS.valid_fraction:.2%} for valid, {FLAGS.test_fraction:.2%} for test")
+        shares = f"{FLAGS.valid_fraction:.2%} for valid, {FLAGS.test_fraction:.2%} for test"
+        say("Kept the splits of its files" if by == "files" else f"Divided by {by}: {shares}")
         return prepare(folder, FLAGS.data_dir, source=FLAGS.source, **units("words"), **how())
 
 

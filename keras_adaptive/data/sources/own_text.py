@@ -4,7 +4,7 @@ import contextlib
 import csv
 import hashlib
 import os
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 
@@ -47,15 +47,17 @@ def split_text(
             address such as "s3://bucket/texts" or "zip://texts::archive.zip" is read by fsspec.
         folder: Existing folder for the three files.
         column: Name of the column of a table, or of the field of JSON objects.
-        by: "documents" or "lines". By default "documents", except for a file that has fewer than three different
-            documents, or one that is longer than half of the text; such a file is divided by lines.
+        by: "documents" or "lines". By default a folder of three files that are named `train`, `valid` and `test`, such
+            as `train.jsonl.gz`, keeps these splits. Any other text is divided by documents, except for a file that has
+            fewer than three different documents, or one that is longer than half of the text; such a file is divided by
+            lines.
         valid_fraction: Fraction of the text for validation, between 0 and 1.
         test_fraction: Fraction of the text for the test, between 0 and 1.
         seed: Integer that selects the documents or lines.
         any_bytes: Whether the text need not be UTF-8.
 
     Returns:
-        "documents" or "lines", the units that were divided.
+        "documents" or "lines", the units that were divided, or "files" if the splits of a folder were kept.
 
     Raises:
         ValueError: If the source holds no text, is damaged or not UTF-8, the column does not exist, the fractions leave
@@ -78,6 +80,13 @@ def split_text(
     if by not in (None, *DIVISIONS):
         raise ValueError(f"`by` must be one of {', '.join(DIVISIONS)}. Received: by={by!r}.")
     text = _Text(source, column, any_bytes)
+    if by is None and (given := _given(text.files)):
+        with _long_cells(), writing(folder):
+            for split, path in given.items():
+                text.files = [path]
+                with open(Path(folder, f"{split}.txt"), "wb") as file:
+                    file.writelines(line for _, line in text.lines("documents"))
+        return "files"
     with _long_cells():
         unit, keys = _units(text, by, seed)
         splits = _assign(keys, fractions, f"{source} has {{}} different {unit}")
@@ -121,6 +130,12 @@ class _Text:
         if self.column:
             return cells(path, self.column, self.any_bytes, _LONGEST)
         return _lines(path, self.any_bytes)
+
+
+def _given(files):
+    """Returns the file of each split if three files have the names of the splits, such as `train.jsonl.gz`."""
+    named = {PurePath(str(path).split("::")[0]).name.partition(".")[0]: path for path in files}
+    return named if len(files) == len(SPLITS) and named.keys() == set(SPLITS) else None
 
 
 def _units(text, by, seed):

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import itertools
 import json
 import lzma
 import re
@@ -81,6 +82,19 @@ def test_tables_of_every_kind_are_divided_alike(tmp_path, kind):
     assert divided(tmp_path / "tables", tmp_path / "several", "text") == table
 
 
+@pytest.mark.parametrize("kind", ["jsonl.gz", "parquet", "txt.zst"])
+def test_splits_of_files_are_kept(tmp_path, kind):
+    (tmp_path / "texts").mkdir()
+    rows = {"train": ROWS[:40], "valid": ROWS[40:50], "test": ROWS[50:]}
+    for split, texts in rows.items():
+        written(tmp_path / "texts" / f"{split}.{kind}", texts)
+    column = None if kind == "txt.zst" else "text"
+    lines = {split: [row.replace("\n", " ") for row in texts] for split, texts in rows.items()}
+    kept = divided(tmp_path / "texts", tmp_path / "kept", column)
+    assert {split: text.decode().splitlines() for split, text in kept.items()} == lines
+    assert divided(tmp_path / "texts", tmp_path / "divided", column, by="lines") != kept
+
+
 def test_addresses(tmp_path, memory):
     folder = write_splits(tmp_path / "texts", "the cat sat\n" * 9, train="the cat sat on the mat\n" * 20)
     straight = prepare(folder, tmp_path / "straight", source="text").data_dir
@@ -133,6 +147,7 @@ JSON = '{"text": "one"}\n'
         ("a.jsonl", JSON + '{"text": "\\ud83d"}', "text", "a.jsonl:2: not valid Unicode (a lone surrogate)"),
         ("a.json.gz", gzip.compress(JSON.encode()), None, "Received: columns text."),
     ],
+    ids=itertools.count(),  # the contents have the time of their compression
 )
 def test_damaged_files_are_refused_in_one_line(tmp_path, name, contents, column, message):
     if contents == "body":
