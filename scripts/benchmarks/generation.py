@@ -140,13 +140,14 @@ def check(calls, batch):
 def word():
     from keras import ops
 
-    from keras_adaptive.backend.compiled import compiled
+    from keras_adaptive.backend.compiled import compiled, compiled_part
 
     model = common.build()
     common.give_tails_their_share(model, np.random.default_rng(0))
     total = FLAGS.words * (WARMUP + FLAGS.repeats)
     state = model.body.initial_state(1, total + 1)
-    step = compiled(lambda tokens, state: model(tokens, state=state), model.variables, [1])
+    read = compiled_part(lambda tokens, state: model(tokens, state=state), model.variables, [1])
+    step = compiled(read, model.variables, [1])
     head = compiled(lambda x: model.word_output.softmax().head_logits(x), model.variables)
     hidden = ops.convert_to_tensor(np.random.default_rng(0).normal(size=(1, FLAGS.dim)).astype("float32"))
 
