@@ -74,9 +74,10 @@ def saved(tmp_path_factory):
     return folder, model, said
 
 
-@pytest.mark.parametrize("backend", sorted({"tensorflow", "jax", "torch"} - {BACKEND}))
 @pytest.mark.processes
-def test_another_backend_says_the_same(saved, backend):
+def test_another_backend_says_the_same(saved):
+    """The suites of the three backends go round: each writes for one of the others and reads from the other."""
+    backend = {"torch": "jax", "jax": "tensorflow", "tensorflow": "torch"}[BACKEND]
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
     folder, _, said = saved
@@ -90,7 +91,6 @@ def test_another_backend_says_the_same(saved, backend):
 
 
 def test_a_loaded_model_is_the_saved_one(saved):
-    """The suites of the other backends complete all nine pairs."""
     folder, model, said = saved
     loaded = keras.saving.load_model(folder / "model.keras")
     assert isinstance(loaded, LanguageModel) and loaded.name == model.name
