@@ -358,9 +358,8 @@ def refuse_onnx(format):
     """Raises a `ValueError` if the format to export is ONNX, which Keras would write on some backends only."""
     if format == "onnx":
         raise ValueError(
-            "A model is exported to ONNX by way of a SavedModel: call `keras_adaptive.export.export_saved_model` or "
-            "`export(path)` under TensorFlow, and then `python -m tf2onnx.convert --saved-model path --output "
-            "model.onnx --opset 18`. Received: format='onnx'."
+            "A `LanguageModel` is exported to ONNX by `keras_adaptive.export.export_onnx(model, codec, folder)`, on "
+            "every backend. Received: format='onnx'."
         )
 
 

@@ -149,19 +149,6 @@ def in_a_batch(lines):
     return ids
 
 
-@pytest.mark.filterwarnings(r"ignore:\s*Warning. tf.lite.Interpreter is deprecated")
-def test_lite_runtime_takes_log_probs_of_any_batch_and_length(folder, model):
-    """The runtime has none of TensorFlow's own operations, which the converter refuses unless asked for them."""
-    import tensorflow as tf
-
-    lite = tf.lite.TFLiteConverter.from_saved_model(str(folder), ["log_probs"]).convert()
-    interpreter = tf.lite.Interpreter(model_content=lite)
-    for shape in ((2, 5), (1, 9)):
-        ids = np.arange(np.prod(shape), dtype="int32").reshape(shape) * 190
-        signature = interpreter.get_signature_runner("log_probs")
-        np.testing.assert_allclose(signature(token_ids=ids)["log_probs"], model.log_probs(ids), atol=5e-5)
-
-
 def test_strings_go_in_and_come_out(folder, model):
     saved, live = keras_adaptive.load(folder), TextModel(model, TextCodec(VOCABULARY))
     lines = [*LINES[:5], "the\ncat\r\n\r\rsat\x0c!\r\n"]

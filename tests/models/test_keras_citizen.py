@@ -65,10 +65,10 @@ def test_a_model_that_is_not_finite_is_not_exported(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_onnx_is_written_by_way_of_a_saved_model(model, tmp_path):
+def test_onnx_is_written_by_this_package(model, tmp_path):
     words = WordModel(model.inputs, model.outputs, word_output=model.word_output)
     for exported in (model, words):
-        match = "tf2onnx.convert --saved-model .* Received: format='onnx'"
+        match = "by `keras_adaptive.export.export_onnx.* Received: format='onnx'"
         refused(exported.export, tmp_path / "model.onnx", format="onnx", match=match)
     assert not list(tmp_path.iterdir())
 
