@@ -82,9 +82,9 @@ def link_packages(wheel, extras, site):
 
 def check_license(metadata):
     """Exits if the license of a package does not permit any use."""
-    stated = [line for line in metadata.get_all("Classifier", []) if line.startswith("License")]
-    stated += [metadata.get(key) or "" for key in ("License-Expression", "License")]
-    license = " ".join(stated).strip() or NO_LICENSE_STATED.get(metadata["Name"], "")
+    classifiers = [line for line in metadata.get_all("Classifier", []) if line.startswith("License")]
+    stated = metadata.get("License-Expression"), "; ".join(classifiers), metadata.get("License")
+    license = next(filter(None, stated), NO_LICENSE_STATED.get(metadata["Name"], ""))
     if "GPL" in license or not PERMISSIVE.search(license):
         sys.exit(f"{metadata['Name']} has the license {license[:60]!r}, which must be one that permits any use.")
 
