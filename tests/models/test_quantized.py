@@ -16,6 +16,7 @@ from tests.support.tiny import VOCABULARY, compiled, language_model, system
 from tests.support.weights import randomize
 
 IDS = np.random.default_rng(0).integers(0, VOCABULARY, (2, 7))
+pytestmark = pytest.mark.usefixtures("eager_predictions")
 TOKENS, TARGETS = IDS[:, :-1], IDS[:, 1:]
 FLOATS = ("gamma", "beta", "bias", "class_bias")  # what stays
 
