@@ -13,7 +13,9 @@ from keras_adaptive.layers import (
     AdaptiveSoftmax,
     CharCNN,
     CharCNNSoftmax,
+    CharLSTMSoftmax,
     LSTMDecoder,
+    NPLMDecoder,
     QRNNDecoder,
     SampledSoftmax,
     WordEmbedding,
@@ -59,7 +61,7 @@ def test_words_enter_by_their_bytes(characters):
 
 
 def test_vectors_of_an_output_are_computed_once_and_an_input_reads_bytes():
-    output = CharCNNSoftmax(TINY_WORDS, 4, char_dim=4, filters=(3, 4), max_bytes=8)
+    output = CharCNNSoftmax(TINY_WORDS, 4, char_dim=4, filters=(3, 4), max_bytes=16)
     model = system("CNN", output_dim=4)
     assert with_output_for_inference(model) is model
     model = with_output_for_inference(LanguageModel(model.word_input, model.body, output))
@@ -137,22 +139,43 @@ def test_characters_and_bytes(tokenizer):
 SIZES = {"num_blocks": 2, "dim": 4, "ffn_dim": 5, "num_heads": 2}
 
 
+def plain(words):
+    return AdaptiveSoftmax(len(words), ())
+
+
+def adaptive(words):
+    return AdaptiveSoftmax(len(words), (6,))
+
+
+def sampled(words):
+    return SampledSoftmax(len(words), num_samples=3)
+
+
+def char_cnn(words):
+    return CharCNNSoftmax(words, 3, char_dim=3, filters=(3, 4), max_bytes=16)
+
+
+def char_lstm(words):
+    return CharLSTMSoftmax(words, units=3, char_dim=3, max_bytes=16)
+
+
 @on_tensorflow
 @pytest.mark.usefixtures("eager_predictions")
 @pytest.mark.parametrize(
-    "body, tokenizer",
+    "body, output, tokenizer",
     [
-        (LSTMDecoder(2, 5, 4), "characters"),
-        (QRNNDecoder(2, 5, 4, window=2), "bytes"),
-        (hybrid_transformer(attention_window=3, **SIZES), "characters"),
-        (shortformer(memory_length=3, segment_length=2, **SIZES), "characters"),
-        (transformer_xl(memory_length=3, **SIZES), "bytes"),
+        (LSTMDecoder(2, 5, 4), sampled, "characters"),
+        (QRNNDecoder(2, 5, 4, window=2), plain, "bytes"),
+        (NPLMDecoder(2, 5, num_local=2, num_global=1, global_window=3), adaptive, "characters"),
+        (hybrid_transformer(attention_window=3, **SIZES), char_cnn, "characters"),
+        (shortformer(memory_length=3, segment_length=2, **SIZES), char_lstm, "characters"),
+        (transformer_xl(memory_length=3, **SIZES), adaptive, "bytes"),
     ],
 )
-def test_other_bodies_read_lines_that_may_be_empty(body, tokenizer):
+def test_other_bodies_and_outputs_read_lines_that_may_be_empty(body, output, tokenizer):
     lines = ["", "ab"]
     vocabulary = Vocabulary.from_counts(dict.fromkeys(TOKENIZERS[tokenizer]("abcdefg "), 1))
-    model = randomize(LanguageModel(WordEmbedding(len(vocabulary), 4), body, AdaptiveSoftmax(len(vocabulary), (6,))))
+    model = randomize(LanguageModel(WordEmbedding(len(vocabulary), 4), body, output(vocabulary.words)))
     score, generate = (trace(model, GraphText(vocabulary, tokenizer), name) for name in ("score", "generate"))
     ids = [np.array([EOS, *vocabulary.encode(TOKENIZERS[tokenizer](line))], "int32") for line in lines]
     scores = score(lines)

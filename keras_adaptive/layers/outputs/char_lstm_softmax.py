@@ -154,7 +154,7 @@ class CharLSTMSoftmax(Output):
     def compute_log_probs(self, x: Tensor) -> Tensor:
         function = functools.partial(vocabulary_log_probs, tree=self._tree)
         log_probs = self._of_vocabulary(function, ops.reshape(x, (-1, x.shape[-1])), self.vocabulary_size)
-        log_probs = ops.reshape(log_probs, (*ops.shape(x)[:-1], -1))
+        log_probs = ops.reshape(log_probs, (*ops.shape(x)[:-1], self.vocabulary_size))
         return ops.log_softmax(log_probs) if self.normalized else log_probs
 
     def _of_vocabulary(self, function, x, width):
