@@ -36,6 +36,7 @@ FLAGS = flags.FLAGS
 LOGIT_SPREAD, MARK = 3.5, 10.0  # standard deviation of the head's logits; component that sets the tails' logits
 SEGMENT = 256  # words that a state reads at a time
 WARMUP = 2  # number of turns that are not timed
+COMPILED = 20  # number of words of a stream after which its functions are compiled
 BODIES = {"num_blocks": 16, "dim": 410, "ffn_dim": 2100, "num_heads": 10}
 CONTEXT = ("num_local", "num_global", "global_window")
 
@@ -178,6 +179,7 @@ def streamed(model, prompt, total):
 def cache():
     model, lengths, cases = common.build(), [int(length) for length in FLAGS.lengths], []
     capacity = lengths[-1] + FLAGS.words * (WARMUP + FLAGS.repeats)
+    list(itertools.islice(model.stream(np.full((FLAGS.batch_size, 1), 4), capacity - 1), COMPILED))
     for length in lengths:
         prompt = np.random.default_rng(length).integers(0, FLAGS.vocabulary_size, (FLAGS.batch_size, length))
         turns = {"cached": streamed(model, prompt, capacity - length)}

@@ -291,6 +291,15 @@ def sampled_word():
         yield [label, *times, f"{result['ratio']:.2f}"]
 
 
+def words_against_plain_programs():
+    yield "texts at once | backend | plain program, plain softmax | ours, adaptive | ours, plain softmax"
+    for name, number in (("peer_word", 1), ("peer_words", 64)):
+        for label, result in benchmark(name):
+            times = [result["candidates"][kind] for kind in ("plain program", "adaptive", "plain softmax")]
+            cells = [f"{spread(time, 1)} ms, {time['median'] / times[0]['median']:.2f}" for time in times]
+            yield [f"{number}", label, cells[0].split(",")[0], *cells[1:]]
+
+
 def next_word():
     yield " | all log-probabilities | head alone | `top_k` 1 | `top_k` 10 | `sample`"
     for label, result in benchmark("generation"):
