@@ -107,7 +107,9 @@ def halve(path, half):
                 copied = target.require_group(name)
             else:
                 values = np.asarray(item)
-                copied = target.create_dataset(name, data=values.astype("float16") if values.ndim else values)
+                copied = target.create_dataset(
+                    name, data=values.astype("float16") if values.dtype == "float32" else values
+                )
             copied.attrs.update(item.attrs)
 
         source.visititems(copy)
