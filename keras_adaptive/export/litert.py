@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_adaptive.data import Vocabulary
-from keras_adaptive.export.checks import check_dtype, check_finite_weights
+from keras_adaptive.export.checks import check_dtype, check_finite_weights, check_vocabulary
 from keras_adaptive.export.saved_model import check_export
 from keras_adaptive.files import complete_or_absent
 from keras_adaptive.layers.quantizable import check_floats
@@ -32,7 +32,7 @@ def export_litert(
     - `model.tflite` with the signature `step`: from `token`, int32 (1,), and the state before it, to `log_probs`,
       float32 (vocabulary,), of the next word, and the state after it. The tensors of the state have the names
       `state_0`, `state_1`, … on both sides. The state before a text is zeros;
-    - `vocabulary.txt`, a line `word count` for each word in the order of the ids, which begin with 4: those of `<s>`,
+    - `vocabulary.txt`, a line `word count` for each word in the order of the ids, which begin with 4: the ids of `<s>`,
       `<pad>`, `</s>` and `<unk>` are 0 to 3;
     - `reading.json`: `window`, the number of tokens that a state holds, or null for any number, and `context`. When the
       window is full, the next one begins with zeros and reads the last `context` tokens again, as Python does.
@@ -59,10 +59,7 @@ def export_litert(
     ```
     """
     check_export(folder)
-    if len(vocabulary) != model.vocabulary_size:
-        raise ValueError(
-            f"`vocabulary` must have the {model.vocabulary_size} words of the model. Received: size={len(vocabulary)}."
-        )
+    check_vocabulary(vocabulary, model)
     check_dtype(dtype, ("float32", "int8"))
     check_floats(model, "The export for LiteRT")
     check_finite_weights(model.weights)

@@ -3,7 +3,7 @@ import os
 import keras
 
 from keras_adaptive.data import Subwords, Vocabulary
-from keras_adaptive.export.checks import check_dtype, check_finite_weights, check_folder
+from keras_adaptive.export.checks import check_dtype, check_finite_weights, check_folder, check_vocabulary
 from keras_adaptive.export.graph_text import GraphText
 from keras_adaptive.export.served_model import ServedModel
 from keras_adaptive.files import complete_or_absent
@@ -55,10 +55,7 @@ def export_saved_model(
     ```
     """
     check_export(folder)
-    if len(vocabulary) != model.vocabulary_size:
-        raise ValueError(
-            f"`vocabulary` must have the {model.vocabulary_size} words of the model. Received: size={len(vocabulary)}."
-        )
+    check_vocabulary(vocabulary, model)
     check_dtype(dtype)
     if not 1 <= max_length < 2**31:
         raise ValueError(f"`max_length` must be at least 1 and below 2^31. Received: max_length={max_length}.")
