@@ -116,7 +116,7 @@ def halve(path, half):
 
 
 def measured(run, folder, corpus, prompt):
-    """Returns the figures of a card: those of `keras-adaptive evaluate` on the packed files, and two of the prompt."""
+    """Returns the figures of a card: what `keras-adaptive evaluate` finds in the packed files, and two for a prompt."""
     import keras_adaptive
 
     settings = dict(line[2:].split("=", 1) for line in (run / "flags.txt").read_text().splitlines())

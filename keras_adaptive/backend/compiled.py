@@ -51,8 +51,8 @@ def compiled_part(function, variables=(), donate_argnums=()):
     """Returns a part of a function that `compiled` compiles, itself compiled where the whole is not.
 
     TensorFlow and JAX compile the whole, with the function as it is. Under torch, the part becomes a `TorchGraph`.
-    Its operations must not depend on the values of tensors, as those of a whole do where rows select their tails.
-    Arguments are those of `compiled`.
+    Its operations must not depend on the values of tensors, as the operations of a tail depend on the rows in it. It
+    takes the arguments of `compiled`.
     """
     if keras.config.backend() != "torch":
         return function

@@ -5,9 +5,7 @@ import collections
 import keras
 import optree
 
-EAGER_CALLS = (
-    16  # with arguments of the same shapes, before a function is traced: tracing takes as long as some 20 calls
-)
+EAGER_CALLS = 16  # number of calls before a function is traced, which takes as long as some 20 calls
 
 
 class TorchGraph:

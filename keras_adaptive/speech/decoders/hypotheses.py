@@ -92,11 +92,11 @@ class Hypotheses:
         return Hypothesis(None, EOS)
 
     def ids_of(self, words: str) -> list[int]:
-        """Returns the ids of the tokens of one or several words, those of `oov` for tokens outside the vocabulary."""
+        """Returns the ids of the tokens of one or several words, as `encode` does."""
         return self.encode(self.text.codec.tokenize_part(words))
 
     def encode(self, tokens: Sequence[str]) -> list[int]:
-        """Returns the ids of tokens, those of `oov` for tokens outside the vocabulary."""
+        """Returns the ids of tokens, and the ids of `oov` for tokens outside the vocabulary."""
         unknown = set(self.text.vocabulary.unknown(tokens))
         return self.text.codec.encode([self.oov if token in unknown else token for token in tokens]).tolist()
 

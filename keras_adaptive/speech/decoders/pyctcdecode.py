@@ -21,7 +21,7 @@ def pyctcdecode_lm(
     """Returns a language model for `BeamSearchDecoderCTC` of pyctcdecode, an `AbstractLanguageModel`.
 
     A word adds `alpha` · log p + `beta` to the score of a beam, with log p in nats, as a word of an n-gram does. The
-    defaults are those of pyctcdecode. Beams are kept apart as long as any earlier word differs.
+    defaults are pyctcdecode's. Beams are kept apart as long as any earlier word differs.
 
     Args:
         text: The `TextModel`.
