@@ -8,6 +8,7 @@ thread of this process, or by a worker of any other executor, which may be on an
 import concurrent.futures
 import functools
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -17,8 +18,12 @@ from pathlib import Path
 
 _FAILURES = {65: ValueError, 74: OSError}  # exit codes of sysexits.h
 _PROGRAM = """
-import importlib, json, sys, types
+import importlib, json, os, sys, threading, types
 folder, module, function, arguments = sys.argv[1:]
+def end_with_caller():
+    os.read(0, 1)  # nothing is ever written, so that it returns when the caller has ended
+    os._exit(1)
+threading.Thread(target=end_with_caller, daemon=True).start()
 sys.modules["keras_adaptive"] = types.ModuleType("keras_adaptive")  # in place of its __init__.py, which imports Keras
 sys.modules["keras_adaptive"].__path__ = [folder]
 try:
@@ -33,11 +38,16 @@ def call(function, *arguments):
     """Runs a function of a module of `keras_adaptive.data`, with arguments that JSON can hold, in a new process.
 
     A ValueError or an OSError of the function is raised here too; a ChildProcessError if the process fails in another
-    way, for example because it is killed for lack of memory.
+    way, for example because it is killed for lack of memory. The new process ends when this one is killed.
     """
     names = function.__module__, function.__name__
     command = [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2]), *names, json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    reader, writer = os.pipe()
+    try:
+        done = subprocess.run(command, stdin=reader, capture_output=True, text=True)
+    finally:
+        os.close(reader)
+        os.close(writer)
     if done.returncode in _FAILURES:
         raise _FAILURES[done.returncode](done.stderr.rstrip("\n"))
     if done.returncode:

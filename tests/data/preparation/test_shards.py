@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import filelock
@@ -18,6 +19,7 @@ from tests.support.refusals import refused
 from tests.support.shards import DAMAGES, damage
 from tests.support.text import write_splits
 
+PACKAGE = Path(keras_adaptive.data.__file__).parents[1]
 pytestmark = [pytest.mark.once, pytest.mark.processes]
 
 TEXTS = {
@@ -88,6 +90,37 @@ def test_a_process_that_ends_by_itself_is_told_of():
         workers.call(os._exit, 3)
 
 
+# Calls `run_path` in a process, as `prepare` calls `index_words`. The process holds a lock for two minutes.
+CALLS = """
+import runpy, sys, types
+package = sys.modules["keras_adaptive"] = types.ModuleType("keras_adaptive")
+package.__path__ = [sys.argv[1]]
+from keras_adaptive.data.preparation import workers
+workers.call(runpy.run_path, sys.argv[2])
+"""
+HOLDS = """
+import pathlib, time
+import filelock
+lock = filelock.FileLock({lock!r})
+lock.acquire()
+pathlib.Path({ready!r}).touch()
+time.sleep(120)
+"""
+
+
+def test_a_process_ends_with_its_caller(tmp_path):
+    """Else it would go on writing beside the call that resumes."""
+    lock, ready, script = (tmp_path / name for name in ("lock", "ready", "script.py"))
+    script.write_text(HOLDS.format(lock=str(lock), ready=str(ready)), encoding="utf-8")
+    with subprocess.Popen([sys.executable, "-c", CALLS, str(PACKAGE), str(script)]) as caller:
+        while caller.poll() is None and not ready.exists():
+            time.sleep(0.02)
+        caller.kill()
+    assert ready.exists()
+    with filelock.FileLock(lock, timeout=60):
+        pass
+
+
 # Prepares a corpus without importing Keras, and kills itself after some lines of its report, or before its end.
 KILLED = """
 import os, signal, sys, types
@@ -107,8 +140,7 @@ preparation.write_corpus(sys.argv[2], sys.argv[3], preparation.Choices(min_count
 
 
 def prepare_and_kill(folder, data_dir, lines, processes):
-    package = Path(keras_adaptive.data.__file__).parents[1]
-    arguments = map(str, (package, folder, data_dir, lines, processes))
+    arguments = map(str, (PACKAGE, folder, data_dir, lines, processes))
     done = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
