@@ -141,7 +141,7 @@ def main():
 def start():
     """Starts the strategy and returns it. A process that does not arrive counts as lost."""
     with all_processes(FLAGS.strategy != "none"):
-        return distribution.start(FLAGS.strategy, FLAGS.model_devices)
+        return distribution.start(FLAGS.strategy, FLAGS.model_devices, FLAGS.timeout)
 
 
 @contextlib.contextmanager

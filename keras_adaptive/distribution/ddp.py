@@ -1,3 +1,4 @@
+import datetime
 import os
 
 from keras_adaptive.distribution.strategy import Strategy
@@ -6,7 +7,7 @@ from keras_adaptive.distribution.strategy import Strategy
 class Ddp(Strategy):
     """Strategy of torch with one process per device, launched by `torchrun`."""
 
-    def __init__(self):
+    def __init__(self, timeout):
         import torch
 
         if "RANK" not in os.environ:
@@ -18,7 +19,9 @@ class Ddp(Strategy):
         if cuda:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         if not torch.distributed.is_initialized():
-            torch.distributed.init_process_group("nccl" if cuda else "gloo")
+            torch.distributed.init_process_group(
+                "nccl" if cuda else "gloo", timeout=datetime.timedelta(seconds=timeout)
+            )
         processes = torch.distributed.get_world_size()
         super().__init__(processes, processes, torch.distributed.get_rank(), own_rows=True)
 

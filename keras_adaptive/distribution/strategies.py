@@ -1,3 +1,4 @@
+import math
 import os
 
 import keras
@@ -16,7 +17,7 @@ BACKENDS = {
 }
 
 
-def start(name: str = "none", model_devices: int = 0) -> Strategy:
+def start(name: str = "none", model_devices: int = 0, timeout: float = 1800) -> Strategy:
     """Starts distributed training and returns its `Strategy`.
 
     Call it before anything else that uses the backend. An update is the same under every strategy and on one device: a
@@ -39,6 +40,8 @@ def start(name: str = "none", model_devices: int = 0) -> Strategy:
     Args:
         name: Name of the strategy.
         model_devices: Number of devices that share one copy of the tables under `model_parallel`; 0 for all devices.
+        timeout: Seconds for which a process of `ddp` waits for the others, at the start and in each sum, before it
+            raises an error. JAX and TensorFlow notice a lost process by heartbeats of their own.
 
     Returns:
         The `Strategy`.
@@ -46,7 +49,7 @@ def start(name: str = "none", model_devices: int = 0) -> Strategy:
     Raises:
         ValueError: If the strategy belongs to another backend, if its launcher (`TF_CONFIG`, `torchrun`) has not
             prepared it, if it is `none` although a launcher has started this process, or if `model_devices` does not
-            divide the number of devices.
+            divide the number of devices, or if `timeout` is not positive.
 
     Example:
 
@@ -57,6 +60,8 @@ def start(name: str = "none", model_devices: int = 0) -> Strategy:
     strategy.synchronize(model)
     ```
     """
+    if not 0 < timeout < math.inf:
+        raise ValueError(f"`timeout` must be positive and finite. Received: timeout={timeout}.")
     backend = keras.config.backend()
     if name == "none":
         _check_alone()
@@ -70,7 +75,7 @@ def start(name: str = "none", model_devices: int = 0) -> Strategy:
             f"of {usable}. Received: KERAS_BACKEND={backend}."
         )
     if name == "ddp":
-        return Ddp()
+        return Ddp(timeout)
     if backend == "jax":
         return DataParallel(name == "model_parallel", model_devices)
     return Mirrored(name == "multiworker")

@@ -69,7 +69,7 @@ def test_a_process_that_never_arrives_is_lost_too(strategy, expected, monkeypatc
 
     monkeypatch.setattr(os, "_exit", sys.exit)
     monkeypatch.setattr(distribution, "start", begin)
-    monkeypatch.setattr(train, "FLAGS", SimpleNamespace(strategy=strategy, model_devices=0))
+    monkeypatch.setattr(train, "FLAGS", SimpleNamespace(strategy=strategy, model_devices=0, timeout=9))
     with pytest.raises(expected):
         train.start()
 
