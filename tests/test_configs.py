@@ -65,6 +65,8 @@ MILLIONS = {
     "billion_word_cnn": 365.8,
     "billion_word_adp": 458.4,
     "billion_word_adp_t": 330.8,
+    "billion_word_adp_t_64_gpus": 330.8,
+    "billion_word_cnn_64_gpus": 365.8,
     "billion_word_large": 465.1,
     "billion_word_very_large": 1026.2,
 }
