@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Trains what the verdicts of docs/papers.md wait for. The same call resumes after it was stopped.
+#
+#   scripts/experiments/claims.sh data runs/claims [NAME...]
+#
+# The first folder holds three corpora of the books. `part` has the first 34,000 lines of their train.txt, and their valid.txt
+# and test.txt:
+#
+#   python -m trainers.prepare --source=BOOKS --data_dir=data/books
+#   python -m trainers.prepare --source=part --min_count=8 --data_dir=data/small
+#   python -m trainers.prepare --source=part --unit=characters --data_dir=data/characters
+#
+# Each NAME of the list below is a comparison; all of them are trained by default. Its table is NAME/comparison.json in the
+# second folder.
+set -euo pipefail
+data=$1 output=$2
+shift 2
+names=("$@")
+
+compare() { # NAME CORPUS SEEDS UPDATES FLAGFILES
+  [[ ${#names[@]} == 0 || " ${names[*]} " == *" $1 "* ]] || return 0
+  "${PYTHON:-python}" -m scripts.experiments.compare --data_dir="$data/$2" --output_dir="$output/$1" --seeds="$3" \
+    --updates="$4" --validations=5 --flagfiles="$5"
+}
+
+base=configs/books_comparison
+compare tying books 1,2,3 2000 "$base/adp_t.flags,$base/adp.flags"
+compare small small 1,2,3 5000 'configs/books_small/*.flags'
+compare words books 1,2,3 2000 "configs/books_words/*.flags,$base/asm.flags"
+compare cutoffs books 1,2,3 2000 'configs/books_cutoffs/*.flags'
+compare blocks books 1,2,3 2000 'configs/books_blocks/*.flags'
+compare recurrent books 1,2,3 1500 'configs/books_equal/*.flags'
+compare characters characters 1,2,3 1500 'configs/books_characters_equal/*.flags'
+compare hybrids books 1,2,3 7000 'configs/books_hybrids/*.flags'
+compare plain books 1,2,3 2000 "$base/sm.flags,$base/sm_t.flags"
