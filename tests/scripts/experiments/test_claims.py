@@ -7,7 +7,7 @@ import pytest
 
 from scripts.experiments import systems
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.processes]
 
 ROOT = Path(__file__).parents[3]
 
