@@ -11,10 +11,12 @@ same command resumes after it was stopped, and trains only missing runs.
 
 comparison.json contains the machine with its commit and threads, and the table: the figures of every seed, with means
 and standard deviations. Its `validations` are the perplexities per token of all validations, whose means are printed if
-there are more than two. The pictures of trainers.analyze are in the same folder. Perplexities are per word, in blocks
-of the length of training. `known` is the perplexity of the test words except those that are `<unk>` to models of words,
-since models of sub-words spell them. `rare` is the loss of words with fewer than 10 occurrences in the training text.
-`seconds` include validations.
+there are more than two, and its `by_frequency` the losses of bins of words. learning_curves.png and losses_of_seeds.png
+show both, with a band from the lowest seed to the highest. The pictures of trainers.analyze are in the same folder.
+
+Perplexities are per word, in blocks of the length of training. `known` is the perplexity of the test words except
+those that are `<unk>` to models of words, since models of sub-words spell them. `rare` is the loss of words with fewer
+than 10 occurrences in the training text. `seconds` include validations.
 """
 
 import json
@@ -59,6 +61,8 @@ def define_flags():
 
 
 def main():
+    from scripts.experiments import plot_comparison  # not at the top: matplotlib is optional
+
     output = Path(FLAGS.output_dir)
     read = systems.read(FLAGS.flagfiles, FLAGS.data_dir, FLAGS.subword_dir)
     wanted = {(name, seed): output / f"{name}_{seed}" for name, seed in pairs(read)}
@@ -73,6 +77,7 @@ def main():
     given = {name: FLAGS[name].value for name in ("common", "flagfiles", "seeds", "updates", "minutes", "validations")}
     result = {"machine": machine(), "settings": given, "systems": table}
     write_json(output / "comparison.json", result)
+    plot_comparison.draw_comparison(table, output)
 
 
 def pairs(names):
@@ -152,7 +157,12 @@ def row(runs):
     losses = [{record["update"]: record["loss"] for record in run["validations"]} for run in runs]
     updates = sorted(set(losses[0]).intersection(*losses))
     validations = {update: of_seeds([perplexity(run[update]) for run in losses]) for update in updates}
-    return {"seeds": len(runs), "parameters": runs[0]["parameters"], **figures, "validations": validations}
+    bins = [
+        {"low": parts[0]["low"], "high": parts[0]["high"], "nll": of_seeds([part["nll"] for part in parts])}
+        for parts in zip(*(run["by_frequency"] for run in runs), strict=True)
+    ]
+    of_runs = {"validations": validations, "by_frequency": bins}
+    return {"seeds": len(runs), "parameters": runs[0]["parameters"], **figures, **of_runs}
 
 
 def of_seeds(numbers):

@@ -2,10 +2,11 @@ import json
 import math
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 from keras_adaptive.data import prepare
-from scripts.experiments import compare, systems
+from scripts.experiments import compare, plot_comparison, systems
 from scripts.experiments.compare import TRIAL_UPDATES
 from tests.support.programs import call, parsed
 from tests.support.refusals import refused
@@ -165,6 +166,10 @@ def test_figures_are_means_over_seeds_and_rare_words_are_weighted(capsys):
         "seconds": {"mean": 7, "std": 0.0, "runs": [7, 7]},
         "rare": {"mean": 8.0, "std": 0.0, "runs": [8.0, 8.0]},
         "validations": {10 * k: approximately(4 / k, 2**0.5 / k, [3 / k, 5 / k]) for k in (1, 2, 3)},
+        "by_frequency": [
+            {"low": part["low"], "high": part["high"], "nll": approximately(part["nll"], 0, 2 * [part["nll"]])}
+            for part in bins
+        ],
     }
     compare.print_table(table)
     header, best, other = capsys.readouterr().out.splitlines()[1:]
@@ -177,6 +182,21 @@ def test_figures_are_means_over_seeds_and_rare_words_are_weighted(capsys):
     assert rows == [["update", "b", "a"], ["10", "1.00", "4.00"], ["20", "2.00"], ["30", "1.33"]]
     compare.print_validations({"b": table["b"]})
     assert capsys.readouterr().out == ""  # the table has the last one
+
+
+def test_pictures_show_all_seeds(tmp_path):
+    """Systems of words and of sub-words may have different bins."""
+    of_bins = [{"low": 1, "high": 10, "nll": 9.0, "tokens": 3}, {"low": 10, "high": None, "nll": 1.0, "tokens": 5}]
+    runs = {"a_1": run(3.0, 4.0, of_bins), "a_2": run(5.0, 4.5, of_bins), "bpe_1": run(9.0, 9.0, of_bins[1:])}
+    analysis = {"runs": [{"name": name, **figures} for name, figures in runs.items()]}
+    table = compare.summarize(analysis, {("a", "1"): "a_1", ("a", "2"): "a_2", ("bpe", "1"): "bpe_1"})
+    plot_comparison.draw_comparison(table, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"learning_curves.png", "losses_of_seeds.png"}
+
+    figure = plot_comparison.plot_losses_by_frequency(table)
+    a, bpe = figure.axes[0].lines
+    assert list(a.get_ydata()) == [0, 0] and list(bpe.get_xdata()) == [1]
+    plt.close(figure)
 
 
 def test_a_pattern_stands_for_all_flagfiles_that_match(text):
