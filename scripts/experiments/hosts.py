@@ -4,8 +4,9 @@
 
 runs a module in a namespace, whose name of the host is its address. `Network` makes the namespaces and such commands.
 The wire is a thread that forwards the packets of the kernel's TCP, so that a lost packet is sent again and a cut
-connection stays open, as between machines. It needs no `netem` in the kernel. Nothing reaches the network of the machine,
-and everything ends with the processes that use it. It needs Linux, `ip` and root (`unshare --map-root-user --net`).
+connection stays open, as between machines. It needs no `netem` in the kernel. Nothing reaches the network of the
+machine, and everything ends with the processes that use it. It needs Linux, `ip` and root (`unshare --map-root-user
+--net`).
 """
 
 import ctypes

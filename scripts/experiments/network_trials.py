@@ -10,10 +10,9 @@ The hosts are namespaces of `scripts.experiments.hosts`, with a process of train
 - gone: a host vanishes without a word, and comes back after all processes have ended.
 - full: no more than a few bytes can be written on host 0, as on a full disk.
 
-After the last three, every process must end within --timeout and some seconds, with a status that makes a scheduler run
-the same command again (1 where the disk is full). The same commands then resume. At the end the weights, the optimizer,
-the seeds of dropout and the log (except for times) must be bit-identical. --torchrun trains in workers of torchrun, which
-start them again: a killed worker is replaced, and a host that is gone comes back while the other waits for it.
+After the last three, every process must end within --timeout and some seconds, with a status that makes a scheduler
+run the same command again (1 where the disk is full). The same commands then resume. At the end the weights, the
+optimizer, the seeds of dropout and the log (except for times) must be bit-identical.
 """
 
 import contextlib
@@ -51,7 +50,6 @@ def define_flags():
     flags.DEFINE_list("backends", list(STRATEGIES), "Backends to test.")
     flags.DEFINE_integer("each", 5, "Number of trials of each kind.", 1)
     flags.DEFINE_multi_enum("kind", list(KINDS), KINDS, "Kinds of trials; by default all.")
-    flags.DEFINE_bool("torchrun", False, "Start the processes by torchrun, which starts them again.")
     flags.DEFINE_integer("updates_of_trial", 20, "Number of updates between two trials.", 1)
     flags.DEFINE_integer("save_every", 7, "Number of updates between two checkpoints.", 1)
     flags.DEFINE_integer("timeout", 60, "--timeout of the trainings in seconds.", 1)
@@ -76,13 +74,12 @@ class Hosts:
         self.processes = [self._start(host) for host in range(len(self.network.addresses))]
 
     def _start(self, host):
-        module, *launcher = torchrun(self.network.addresses) if FLAGS.torchrun else ["trainers.train"]
-        environment = {} if FLAGS.torchrun else environment_of(self.backend, self.network.addresses, host)
+        environment = environment_of(self.backend, self.network.addresses, host)
         own = {"KERAS_BACKEND": self.backend, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
         python_path = os.pathsep.join([str(common.ROOT), os.environ.get("PYTHONPATH", "")])
         with open(self._errors(host), "w") as errors:
             return subprocess.Popen(
-                self.network.command(host, module, *launcher, *self.arguments),
+                self.network.command(host, "trainers.train", *self.arguments),
                 env={**os.environ, **own, "PYTHONPATH": python_path, **environment},
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -134,12 +131,6 @@ def environment_of(backend, addresses, host):
         return {f"KERAS_DISTRIBUTION_{name}": str(value) for name, value in known.items()}
     known = {"RANK": host, "LOCAL_RANK": 0, "WORLD_SIZE": len(addresses), "MASTER_PORT": PORT}
     return {"MASTER_ADDR": addresses[0], **{name: str(value) for name, value in known.items()}}
-
-
-def torchrun(addresses):
-    """Returns the module and the arguments of torchrun on each of several hosts."""
-    found = ["--rdzv-backend=c10d", f"--rdzv-endpoint={addresses[0]}:{PORT}", "--max-restarts=100"]
-    return "torch.distributed.run", f"--nnodes={len(addresses)}", *found, "-m", "trainers.train"
 
 
 def trial(hosts, kind, host, at):
@@ -240,7 +231,7 @@ def main():
             rows, different = inject(backend, network, Path(folder))
         report(rows, different)
         results[backend] = {"differences": different, "rows": rows}
-    common.save(("each", "torchrun", "updates_of_trial", "save_every", "timeout"), backends=results)
+    common.save(("each", "updates_of_trial", "save_every", "timeout"), backends=results)
     if any(result["differences"] for result in results.values()):
         raise ValueError("A disturbed training differs from the undisturbed one, see above.")
 
