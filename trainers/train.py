@@ -16,6 +16,7 @@ streams, each from its first token to its last. trainers.evaluate reads the text
 python -m trainers.train --flagfile=configs/quickstart.flags --data_dir=data/docstrings --run_dir=runs/quickstart
 """
 
+import atexit
 import contextlib
 import math
 import os
@@ -46,7 +47,7 @@ from keras_adaptive.files import read_json_lines
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.models.transfer import transfer
 from keras_adaptive.optimizers import AveragedSGD
-from trainers.experiments import checks, experiment, resume, summary
+from trainers.experiments import checks, experiment, plan, resume, summary
 from trainers.experiments.experiment import Experiment
 from trainers.experiments.hyperparameters import NUMBER
 from trainers.experiments.run_folder import RunFolder
@@ -79,7 +80,11 @@ def define_flags():
         "timeout", 1800, "Seconds without progress after which one of several processes ends.", 1, NUMBER
     )
     flags.DEFINE_bool("tensorboard", None, "Write the log for TensorBoard too; by default if it is installed.")
-    flags.DEFINE_bool("summary", False, "Print the number of parameters and the estimated memory, and exit.")
+    flags.DEFINE_bool(
+        "summary",
+        False,
+        "Print the size of the model, the memory and a plan for several devices, and exit.",
+    )
 
 
 class Validation(keras.utils.PyDataset):
@@ -146,13 +151,26 @@ def start():
 
 @contextlib.contextmanager
 def all_processes(several):
-    """Ends this process with status 75 if another process is lost, whatever error reports it."""
+    """Ends this process with status 75 if another process is lost, whatever error reports it.
+
+    After any other error this process ends with status 1 and does not wait for the others, which wait for it: JAX
+    would wait at the end of Python for as long as they do.
+    """
     try:
         yield
     except Exception as error:
-        if not several or not (reason := distribution.lost_process(error)):
-            raise
-        end_at_once(f"train: another process was lost ({reason}). Run the same command again in every process.")
+        if several and (reason := distribution.lost_process(error)):
+            end_at_once(f"train: another process was lost ({reason}). Run the same command again in every process.")
+        if several:
+            atexit.register(end_alone)  # called first, after the line that names the error
+        raise
+
+
+def end_alone():
+    """Ends this process with status 1 at once."""
+    with contextlib.suppress(OSError):  # the disk may be full
+        sys.stdout.flush()
+    os._exit(1)
 
 
 def summarize(chosen):
@@ -165,6 +183,9 @@ def summarize(chosen):
     model = unallocated(lambda: chosen.model(vocabulary))
     sizes = settings["batch_size"], experiment.row_length(settings), settings["micro_batches"]
     summary.print_summary(model, chosen.optimizer(), *sizes)
+    rate = plan.measured_rate(RunFolder(FLAGS.run_dir).path / "log.jsonl") if FLAGS.run_dir else None
+    print(f"\nPlan of updates of {sizes[0] * sizes[1]:,} tokens on several devices:")
+    plan.print_plans(plan.plans(model, chosen.optimizer(), vocabulary.counts, *sizes), rate)
 
 
 def open_corpus(chosen, verify=True):

@@ -5,12 +5,12 @@
 The hosts are namespaces of `scripts.experiments.hosts`, with a process of trainers.train each. A trial is one of:
 
 - slow: the wire delays packets by 5 ms and loses 1 % of them; training continues.
-- cut: no packet passes for 5 seconds; training continues.
+- cut: no packet passes for 5 seconds; training continues, or ends as after a loss where heartbeats are missed.
 - killed: `kill -9` ends the process of a host, whose kernel closes its connections.
 - gone: a host vanishes without a word, and comes back after all processes have ended.
-- full: no more than a few bytes can be written on host 0, as on a full disk.
+- full: host 0 cannot write a checkpoint, as on a full disk.
 
-After the last three, every process must end within --timeout and some seconds, with a status that makes a scheduler
+After a loss, every process must end within --timeout and some seconds, with a status that makes a scheduler
 run the same command again (1 where the disk is full). The same commands then resume. At the end the weights, the
 optimizer, the seeds of dropout and the log (except for times) must be bit-identical.
 """
@@ -38,6 +38,7 @@ FLAGS = flags.FLAGS
 STRATEGIES = {"torch": "ddp", "jax": "data_parallel", "tensorflow": "multiworker"}
 PORT = 9000
 DELAY, LOSS, CUT = 0.005, 0.01, 5.0  # seconds, share of the packets, seconds
+SMALL = 2**15  # bytes, less than a checkpoint and more than a line on stderr
 ENDS = 20  # seconds that a process may take to end after it has noticed a loss
 # Statuses of processes after a host was lost (JAX aborts where its coordinator is gone), and after its disk was full.
 LOST, FULL = {75, -signal.SIGKILL, -signal.SIGABRT}, {1, 75}
@@ -54,6 +55,10 @@ def define_flags():
     flags.DEFINE_integer("save_every", 7, "Number of updates between two checkpoints.", 1)
     flags.DEFINE_integer("timeout", 60, "--timeout of the trainings in seconds.", 1)
     command_line.define_path("results", None, "JSON file to write. It needs a clean working tree.")
+
+
+class Ended(RuntimeError):
+    """The processes of a training ended, or did nothing for long."""
 
 
 class Hosts:
@@ -96,13 +101,13 @@ class Hosts:
         return range(len(self.processes))
 
     def wait_for(self, update):
-        """Waits until the log has an update. Raises a RuntimeError if a process ends before, for no visible reason."""
+        """Waits until the log has an update. Raises `Ended` if a process ends before, unless the machine was paused."""
         end = time.monotonic() + PATIENCE
         while last_update(self.run_dir) < update:
             if any(self.statuses()) or time.monotonic() > end:
                 ended = self.wait(FLAGS.timeout + ENDS)
                 if not self.paused or set(ended) != {75}:
-                    raise RuntimeError(f"Update {update} was not reached: {ended} {self.errors()}")
+                    raise Ended(f"Update {update} was not reached: {ended} {self.errors()}")
                 self.start()
                 end = time.monotonic() + PATIENCE
             asleep = time.monotonic()
@@ -146,7 +151,10 @@ def trial(hosts, kind, host, at):
             else:
                 hosts.wait_for(at + FLAGS.updates_of_trial // 2)
         if kind == "cut":
-            hosts.wait_for(lost_until)
+            try:
+                hosts.wait_for(lost_until)
+            except Ended:
+                statuses, errors = hosts.statuses(), hosts.errors()
     else:
         end(hosts, kind, host)
         statuses, errors = hosts.wait(FLAGS.timeout + ENDS), hosts.errors()
@@ -179,7 +187,7 @@ def disturbed(network, kind, host):
 def end(hosts, kind, host):
     """Ends the process of a host in one of three ways."""
     if kind == "full":
-        return resource.prlimit(hosts.processes[0].pid, resource.RLIMIT_FSIZE, (1, 1))
+        return resource.prlimit(hosts.processes[0].pid, resource.RLIMIT_FSIZE, (SMALL, SMALL))
     if kind == "gone":
         hosts.network.cut.add(host)  # so that its kernel cannot close its connections
         hosts.network.kill(host)

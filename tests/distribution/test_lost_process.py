@@ -120,9 +120,14 @@ def test_a_process_whose_other_is(name, tmp_path):
 
 
 @pytest.mark.parametrize("error", OTHERS, ids=str)
-def test_other_errors_stay(error):
+def test_other_errors_stay_and_do_not_wait_for_the_other_processes(error, monkeypatch):
+    at_exit = []
+    monkeypatch.setattr(train.atexit, "register", at_exit.append)
     with pytest.raises(type(error), match=re.escape(str(error))), train.all_processes(True):
         raise error
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit, match="1"):
+        at_exit[0]()
 
 
 ENDS = [("0", 0), ("1", 0), ("2", 0), ("75", 1), ("130", 1), ("134", 1), ("137", 1), ("143", 1), ("1 75", 0)]
