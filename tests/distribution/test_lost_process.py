@@ -62,6 +62,12 @@ def test_a_lost_process_is_one_line_and_a_status_of_its_own(message, monkeypatch
         raise RuntimeError(message)
 
 
+def test_a_lost_process_is_a_value_error_under_jax():
+    message = "UNKNOWN: Gloo AllGather failed: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:1"
+    assert distribution.lost_process(ValueError(message)) == "Connection closed by peer [10.0.0.2]:1"
+    assert distribution.lost_process(ValueError("UNKNOWN: Gloo AllGather failed: a size is wrong")) is None
+
+
 @pytest.mark.parametrize("strategy, expected", [("none", RuntimeError), ("ddp", SystemExit)])
 def test_a_process_that_never_arrives_is_lost_too(strategy, expected, monkeypatch):
     def begin(*arguments):
