@@ -5,7 +5,8 @@
 Each environment contains the wheel, which pip installs, and links to the installed packages that
 `keras_adaptive[BACKEND]` requires, so that a requirement that the wheel does not name is missing. In each environment,
 the command `keras-adaptive` prepares a corpus, trains a recipe, evaluates, scores and generates. It also draws pictures
-on torch, and exports on TensorFlow. All packages that it needs must have a license that permits any use.
+on torch, and exports on TensorFlow. All packages that it needs must have a license that permits any use. Python starts
+twice in an environment: the programs after the first one are forks of a process that has imported the package.
 """
 
 import importlib.metadata
@@ -31,6 +32,21 @@ PROGRAMS = [
     "score --run_dir=run --input=text/test.txt --format=json",
     "generate --run_dir=run --prompt=the --length=3",
 ]
+# Runs each command line by the script `sys.argv[1]`, in a process of its own, until one fails.
+IN_FORKS = """
+import os, runpy, sys
+import keras_adaptive.callbacks, keras_adaptive.data, keras_adaptive.models, keras_adaptive.text
+
+script, *commands = sys.argv[1:]
+for command in commands:
+    process = os.fork()
+    if not process:
+        sys.argv = [script, *command.split()]
+        runpy.run_path(script, run_name="__main__")
+        sys.exit()
+    if os.waitpid(process, 0)[1]:
+        sys.exit(f"This command failed: keras-adaptive {command}")
+"""
 AT_LAST = {"torch": "plot run", "jax": "--help", "tensorflow": "export --run_dir=run --export_dir=exported"}
 
 PERMISSIVE = re.compile(r"Apache|BSD|MIT|MPL.2|Mozilla Public License 2|PSF|Python Software Foundation")
@@ -58,8 +74,9 @@ def try_alone(wheel, backend, folder):
     (folder / "text").mkdir()
     for split in ("train", "valid", "test"):
         (folder / "text" / f"{split}.txt").write_text(TEXT, encoding="utf-8")
-    for program in [*PROGRAMS, AT_LAST[backend]]:
-        run([folder / "alone" / "bin" / "keras-adaptive", *program.split()], folder, environment)
+    script, (first, *others) = folder / "alone" / "bin" / "keras-adaptive", [*PROGRAMS, AT_LAST[backend]]
+    run([script, *first.split()], folder, environment)
+    run([python, "-c", IN_FORKS, script, *others], folder, environment)
 
 
 def link_packages(wheel, extras, site):
