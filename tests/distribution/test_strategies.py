@@ -41,7 +41,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def one_device():
     """Returns the results of the same code with 4 micro-batches on one device."""
-    return replicas.trained(distribution.start(), 4)
+    return replicas.trained(distribution.start(), 4, eagerly=BACKEND == "tensorflow")
 
 
 @functools.cache

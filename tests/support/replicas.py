@@ -53,7 +53,7 @@ def update(kind, rows, seed):
     return tokens, targets, weights
 
 
-def trained(strategy, micro_batches, data=(*GOOD[:3], BAD, *GOOD[3:])):
+def trained(strategy, micro_batches, data=(*GOOD[:3], BAD, *GOOD[3:]), eagerly=False):
     """Returns weights, logs and validation after five updates of NAG, clipped to 0.1, and a skipped one."""
     import keras
 
@@ -63,7 +63,7 @@ def trained(strategy, micro_batches, data=(*GOOD[:3], BAD, *GOOD[3:])):
 
     model = language_model(**SIZES)
     model.word_output.class_table.regularizer = keras.regularizers.L2(0.3)  # counts once, not once per replica
-    model.compile(NAG(1.0, momentum=0.9, global_clipnorm=0.1), micro_batches=micro_batches)
+    model.compile(NAG(1.0, momentum=0.9, global_clipnorm=0.1), micro_batches=micro_batches, run_eagerly=eagerly)
     if strategy.process and keras.config.backend() == "torch":  # the engines of the others see to the first weights
         model.set_weights([0 * weight for weight in model.get_weights()])
     strategy.synchronize(model)

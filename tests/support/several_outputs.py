@@ -1,4 +1,4 @@
-"""All outputs at once in a `WordModel` and in a functional model: one program in place of ten.
+"""All outputs at once in a `WordModel`, and some in a functional model: one program in place of ten.
 
     python -m tests.support.several_outputs STRATEGY DEVICES FORM...
 
@@ -85,7 +85,10 @@ def outputs(words):
 
 
 def functional():
-    """A Keras model to which the outputs add their losses, and how a batch is handed to it."""
+    """A Keras model to which the outputs add their losses, and how a batch is handed to it.
+
+    Outputs add it in one of two ways, that of `Output` and that of a softmax: those that compile quickly suffice.
+    """
     ids, targets, weights = (
         keras.Input((LENGTH,), dtype="int32"),
         keras.Input((LENGTH,), dtype="int32"),
@@ -93,7 +96,9 @@ def functional():
     )
     words = WordEmbedding(VOCABULARY, DIM)
     hidden = Penalized(DIM, activation="tanh", kernel_regularizer="l2")(words(ids))
-    model = keras.Model([ids, targets, weights], [output(hidden, targets, weights) for output in outputs(words)])
+    tied, banded, sampled, *_ = outputs(words)
+    layers = Several([tied]), banded, sampled
+    model = keras.Model([ids, targets, weights], [output(hidden, targets, weights) for output in layers])
     model.compile(keras.optimizers.SGD(0.3))
     return model, lambda *batch: (batch,)
 
@@ -137,9 +142,10 @@ class Batches(keras.utils.PyDataset):
         return self.batches[index]
 
 
-def trained(strategy, make):
+def trained(strategy, make, eagerly=False):
     """The weights after the updates, and the logs of training and evaluation, of rows and weights that are uneven."""
     model, form = make()
+    model.run_eagerly = eagerly
     randomize(model)
     strategy.synchronize(model)
     # Rows of weight 0 fill the last batch on one device too: Keras weighs the loss of a batch in its logs by its rows.
