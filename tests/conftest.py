@@ -127,6 +127,21 @@ def one_number_of_slots():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def compile_once():
+    """Under JAX, predictions begin with the program that they keep, not with a quick one: the flags of XLA are quick.
+
+    `tests/backend/test_compiled.py` tests the quick one, and programs in processes of their own begin with it.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        if os.environ.get("KERAS_BACKEND") == "jax":
+            from keras_adaptive.models import prediction
+
+            compiled = prediction.compiled
+            patched.setattr(prediction, "compiled", lambda *given, quick_start=False, **kw: compiled(*given, **kw))
+        yield
+
+
 @pytest.fixture
 def forks():
     """Processes of `python -m` begin with the package imported."""
