@@ -34,8 +34,9 @@ def export_litert(
       `state_0`, `state_1`, … on both sides. The state before a text is zeros;
     - `vocabulary.txt`, a line `word count` for each word in the order of the ids, which begin with 4: the ids of `<s>`,
       `<pad>`, `</s>` and `<unk>` are 0 to 3;
-    - `reading.json`: `window`, the number of tokens that a state holds, or null for any number, and `context`. When the
-      window is full, the next one begins with zeros and reads the last `context` tokens again, as Python does.
+    - `reading.json`: `window`, the number of tokens that a state holds, or null for any number, and `context`. As in
+      Python, a new window begins at every token whose number, counted from 0, is above `context` and a multiple of
+      `window` - `context`. It begins with zeros and reads the last `context` tokens again.
 
     Args:
         model: A `LanguageModel`. Vectors that it computes from characters become a table of the vocabulary.
