@@ -1,5 +1,6 @@
 """Every file in configs/: the sizes of the papers, counted by the program without memory for the weights."""
 
+import functools
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.support.refusals import refused
 from trainers import train
 from trainers.experiments import checks
 from trainers.experiments.experiment import Experiment
+from trainers.experiments.summary import stand_in
 
 pytestmark = pytest.mark.once
 
@@ -82,6 +84,14 @@ BILLIONS = {  # and the figures of the paper, which it rounds
     "billion_word_big_lstm_cnn_softmax_128": (0.396, 0.39),
     "billion_word_big_lstm_char_lstm": (0.232, 0.23),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def made_once():
+    """Recipes of one corpus share the vocabulary that stands in for its own, of up to 800,000 words."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("trainers.experiments.summary.stand_in", functools.lru_cache(maxsize=1)(stand_in))
+        yield
 
 
 def summary(capsys, *arguments):
