@@ -87,6 +87,8 @@ class CharCNN(Input):
     2
     """
 
+    words: list[str]
+
     def __init__(
         self,
         words: Sequence[str],
@@ -101,7 +103,7 @@ class CharCNN(Input):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.words = list(words)
+        object.__setattr__(self, "words", list(words))  # Keras would track each of them, which takes seconds
         self.vocabulary_size = len(self.words)
         self.boundaries = (0, self.vocabulary_size)
         self.output_dim = output_dim

@@ -64,6 +64,8 @@ class CharCNNSoftmax(Softmax):
     (2, 8)
     """
 
+    words: list[str]
+
     def __init__(
         self,
         words: Sequence[str],
@@ -79,7 +81,7 @@ class CharCNNSoftmax(Softmax):
     ) -> None:
         loss = num_samples if isinstance(num_samples, SampledLoss) else ImportanceSampling(num_samples)
         super().__init__(len(words), loss=loss, **kwargs)
-        self.words = list(words)
+        object.__setattr__(self, "words", list(words))  # Keras would track each of them, which takes seconds
         self.boundaries = (0, len(self.words))
         self.correction_dim = correction_dim
         self.char_cnn = CharCNN(

@@ -68,6 +68,8 @@ class CharLSTMSoftmax(Output):
     (2, 8)
     """
 
+    words: list[str]
+
     def __init__(
         self,
         words: Sequence[str],
@@ -79,7 +81,7 @@ class CharLSTMSoftmax(Output):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.words = list(words)
+        object.__setattr__(self, "words", list(words))  # Keras would track each of them, which takes seconds
         self.vocabulary_size = len(self.words)
         self.boundaries = (0, self.vocabulary_size)
         self.units = units

@@ -1,10 +1,12 @@
 """Char-CNN inputs against the formula over all slots, one word at a time."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
 
-from keras_adaptive.layers import CharCNN
+from keras_adaptive.layers import CharCNN, CharCNNSoftmax, CharLSTMSoftmax
 from keras_adaptive.ops.map_rows import map_rows
 from keras_adaptive.ops.word_bytes import Convolutions, beginnings, encode_words, with_markers
 from tests.support import oracle
@@ -218,6 +220,15 @@ def test_a_configuration_without_a_word_on_padding_has_zeros():
     assert not CharCNN.from_config(config).zero_padding
     del config["zero_padding"], config["word_markers"]
     assert CharCNN.from_config(config).zero_padding and not CharCNN.from_config(config).word_markers
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "layer", [partial(CharCNN, output_dim=4), partial(CharCNNSoftmax, num_samples=2), CharLSTMSoftmax]
+)
+def test_keras_does_not_track_every_word(layer):
+    """It would make a list of its own class, in seconds for a million words."""
+    assert type(layer([*SPECIAL, "a"]).words) is list
 
 
 @pytest.mark.once
