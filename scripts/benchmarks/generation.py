@@ -192,16 +192,16 @@ def cache():
 
 
 def peer():
-    """Times the words of --batch_size texts."""
+    """Times texts of --words words, --batch_size of them at a time."""
     sizes = {name: FLAGS[name].value for name in ("vocabulary_size", "dim", "num_blocks", "ffn_dim", "num_heads")}
-    total = FLAGS.words * (WARMUP + FLAGS.repeats)
     program = importlib.import_module(f"scripts.benchmarks.peers.{FLAGS.backend}_generation")
-    words = program.writer(**sizes, batch_size=FLAGS.batch_size, capacity=total)
+    words = program.writer(**sizes, batch_size=FLAGS.batch_size, capacity=FLAGS.words)
     prompt = np.full((FLAGS.batch_size, 1), 4)
     adaptive, plain = common.build(), common.build(cutoffs=())
     common.give_tails_their_share(adaptive, np.random.default_rng(0))
     turns = {"plain program": lambda: words(FLAGS.words)}
-    turns |= {"adaptive": streamed(adaptive, prompt, total), "plain softmax": streamed(plain, prompt, total)}
+    for name, model in (("adaptive", adaptive), ("plain softmax", plain)):
+        turns[name] = lambda model=model: list(model.stream(prompt, FLAGS.words, seed=1))
     candidates = common.times_of(turns, WARMUP, of=FLAGS.words)
     common.print_times(candidates, 2)
     common.save(("backend", *common.MODEL_FLAGS, "batch_size", "words"), candidates=candidates)
@@ -268,7 +268,7 @@ CASES = {
     "word": common.Case(word),
     "cache": common.Case(cache, {**SMALL_VOCABULARY, "words": 1, "lengths": ["64", "512", "1024", "2048"]}),
     "bodies": common.Case(bodies, BODIES),
-    "peer": common.Case(peer, {**SMALL_VOCABULARY, "words": 20, "repeats": 9}, backends=("torch", "jax")),
+    "peer": common.Case(peer, {**SMALL_VOCABULARY, "words": 100, "repeats": 5}, backends=("torch", "jax")),
 }
 
 

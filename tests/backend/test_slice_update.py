@@ -6,12 +6,16 @@ from keras_adaptive.backend.slice_update import slice_update
 from tests.support.backends import BACKEND, graph_operations, runner
 
 
+@pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize("position", [0, 2, 4])
-def test_a_stretch_is_replaced(position):
+def test_a_stretch_is_replaced(position, axis):
     tensor, new = np.zeros((2, 5, 3), "float32"), np.arange(6, dtype="float32").reshape(2, 1, 3) + 1
     expected = tensor.copy()
     expected[:, position : position + 1] = new
-    np.testing.assert_array_equal(runner(slice_update)(tensor, new, np.int32(position)), expected)
+    run = runner(lambda *given: slice_update(*given, axis))
+    others = (0, axis, 3 - axis)  # each its own inverse
+    found = run(tensor.transpose(others), new.transpose(others), np.int32(position))
+    np.testing.assert_array_equal(found.transpose(others), expected)
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="it is what a SavedModel is made of")

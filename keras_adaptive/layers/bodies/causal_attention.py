@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_adaptive.backend.slice_update import slice_update
 from keras_adaptive.layers.bodies.attention import Attention
-from keras_adaptive.ops.attention import alibi_slopes, block_size, causal_attention
+from keras_adaptive.ops.attention import alibi_slopes, block_size, cached_attention, causal_attention
 from keras_adaptive.typing import Tensor
 
 
@@ -72,33 +72,38 @@ class CausalAttention(Attention):
         self.alibi = alibi
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
-        query, key, value = self._project(x)
-        return self._attend(query, key, value, 0, training)
+        return self._attend(*self._project(x), 0, training)
 
     def initial_state(self, batch_size: int, length: int | None, dim: int) -> tuple[Tensor, Tensor]:
-        """Returns an empty cache: two tensors (batch, length, heads, head_dim), or (batch, window - 1, …)."""
+        """Returns an empty cache: two tensors (batch, heads, length, head_dim), or (batch, window - 1, heads, …)."""
+        shape = [batch_size, length, self.num_heads, dim // self.num_heads]
         if self.window is not None:
-            length = self.window - 1
+            shape[1] = self.window - 1
         elif length is None:
             raise ValueError("`length` must be the capacity of the cache in tokens. Received: length=None.")
-        shape = (batch_size, length, self.num_heads, dim // self.num_heads)
+        else:
+            shape[1:3] = self.num_heads, length
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
     def step(self, x: Tensor, state: Any, position: int | Tensor, training: bool | None = False) -> tuple[Tensor, Any]:
-        query, *keys_and_values = self._project(x)
-        if self.window is None:
-            seen = state = [slice_update(cache, array, position) for cache, array in zip(state, keys_and_values)]
-        else:
-            seen = [ops.concatenate(pair, axis=1) for pair in zip(state, keys_and_values)]
-            state = [array[:, ops.shape(x)[1] :] for array in seen]
-        return self._attend(query, seen[0], seen[1], position, training), tuple(state)
+        query, *new = self._project(x)
+        if self.window is not None:
+            seen = [ops.concatenate(pair, axis=1) for pair in zip(state, new)]
+            return self._attend(query, *seen, position, training), tuple(array[:, ops.shape(x)[1] :] for array in seen)
+        new = [ops.transpose(array, (0, 2, 1, 3)) for array in new]
+        state = tuple(slice_update(cache, array, position, axis=2) for cache, array in zip(state, new))
+        mixed = cached_attention(query, *state, position, self._dropped(training), self._slopes())
+        return self._joined(mixed), state
 
     def _project(self, x):
         return self._queries(x), self._heads(self.key(x)), self._heads(self.value(x))
 
     def _attend(self, query, key, value, position, training):
-        slopes = alibi_slopes(self.num_heads) if self.alibi else None
-        return self._joined(causal_attention(query, key, value, position, self._dropped(training), self.window, slopes))
+        drop = self._dropped(training)
+        return self._joined(causal_attention(query, key, value, position, drop, self.window, self._slopes()))
+
+    def _slopes(self):
+        return alibi_slopes(self.num_heads) if self.alibi else None
 
     def activations_per_token(self, length: int, dim: int) -> int:
         """Counts queries, keys, values and outputs, two rows of probabilities per head, and dropout's mask.

@@ -27,22 +27,20 @@ class Block(nn.Module):
 
 
 def writer(vocabulary_size, dim, num_blocks, ffn_dim, num_heads, batch_size, capacity):
-    """Returns a function that draws the next words of the rows, `words(number)`, up to `capacity` of them in all."""
+    """Returns a function that draws texts, `words(number)`, up to `capacity` words from the beginning."""
     embedding = nn.Embedding(vocabulary_size, dim)
     blocks = nn.ModuleList(Block(dim, ffn_dim, num_heads, batch_size, capacity) for _ in range(num_blocks))
     norm, head = nn.LayerNorm(dim), nn.Linear(dim, vocabulary_size, bias=False)
-    tokens, place = torch.full((batch_size, 1), 4), 0
 
     @torch.inference_mode()
     def words(number):
-        nonlocal tokens, place
-        for _ in range(number):
+        tokens = torch.full((batch_size, 1), 4)
+        for place in range(number):
             x = embedding(tokens)
             for block in blocks:
                 x = block(x, place)
             below = torch.softmax(head(norm(x))[:, -1], -1).cumsum(-1)  # faster than torch.multinomial
             tokens = torch.searchsorted(below, torch.rand(batch_size, 1)).clamp(max=vocabulary_size - 1)
             tokens.tolist()  # the user reads every word
-            place += 1
 
     return words
