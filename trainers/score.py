@@ -67,15 +67,15 @@ def main():
     if len(FLAGS.run_dir) > 1:
         texts, write = list(texts_of(read_lines())), table_writer(["run", *COLUMNS])
         for folder in FLAGS.run_dir:
-            score(folder, texts, lambda number, record, codec, folder=folder: write(number, record, codec, run=folder))
+            score(RunFolder(folder), texts, functools.partial(write, run=folder))
         return
-    (folder,) = FLAGS.run_dir
-    keeps_mark = RunFolder(folder).codec.keeps_mark
+    run = RunFolder(*FLAGS.run_dir)
+    keeps_mark = run.codec.keeps_mark
     if FLAGS.pairs:
         pairs = list(read_pairs(read_lines(keeps_mark)))
-        score(folder, enumerate(itertools.chain.from_iterable(pairs), 1), pair_writer(len(pairs)))
+        score(run, enumerate(itertools.chain.from_iterable(pairs), 1), pair_writer(len(pairs)))
     else:
-        score(folder, texts_of(read_lines(keeps_mark)), writer())
+        score(run, texts_of(read_lines(keeps_mark)), writer())
 
 
 def check_flags():
@@ -94,9 +94,9 @@ def check_flags():
         )
 
 
-def score(folder, texts, write):
-    """Scores numbered texts by a run, and calls `write(number, record, codec)` for each as it comes."""
-    run, total = RunFolder(folder), count_lines()
+def score(run, texts, write):
+    """Scores numbered texts by a `RunFolder`, and calls `write(number, record, codec)` for each as it comes."""
+    total = count_lines()
     how = {name: FLAGS[name].value for name in ("open_vocabulary", "window", "context")}
     text = TextModel(model_with_memory(run, FLAGS.model, FLAGS.memory), run.codec, **how)
     if FLAGS.alternatives > len(text.vocabulary):
