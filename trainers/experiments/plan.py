@@ -79,14 +79,14 @@ def plan_of(model, optimizer, counts, sizes, devices, sharing=1):
     at_a_time = math.ceil(rows / replicas / micro_batches) * length  # rows of weight 0 complete a batch
     memory = summary.memory(model, optimizer, at_a_time, length, micro_batches)
     gradients = memory["gradients"] / min(micro_batches, 2)  # accumulated gradients are summed once
-    tables = 4 * number_of_values(tables_of(model)) if sharing > 1 else 0
-    elsewhere = tables * (1 - 1 / sharing)
+    tables, share = tables_of(model), 1 - 1 / sharing  # the share of a divided table that other devices hold
+    elsewhere = 4 * number_of_values(tables) * share
+    # Gradients of tables that are updated by rows have the rows that were read.
     by_rows = row_tables((model.word_input, model.word_output), model.trainable_variables, optimizer)
-    if sharing > 1:  # gradients of tables that are updated by rows have the rows that were read
-        dense = [table for table in tables_of(model) if not any(table is other for other in by_rows)]
-        saved = 4 * number_of_values(dense) * (1 - 1 / sharing)
-        gradients -= saved
-        memory["gradients"] -= saved * min(micro_batches, 2)
+    dense = [table for table in tables if not any(table is other for other in by_rows)]
+    saved = 4 * number_of_values(dense) * share
+    gradients -= saved
+    memory["gradients"] -= saved * min(micro_batches, 2)
     memory["weights"] -= elsewhere
     memory["optimizer"] -= elsewhere * summary.slots(optimizer)
     memory["logits of a chunk"] /= sharing
@@ -123,7 +123,7 @@ def tables_of(model):
 
 
 def print_plans(made, rate=None):
-    """Prints a column for each plan: with the tokens per second of one device, `rate`, also those of all devices."""
+    """Prints a column for each plan, with the tokens/s of all devices if `rate`, the tokens/s of one, is known."""
     lines = {"devices": [plan.devices for plan in made]}
     lines["that divide word tables"] = [plan.sharing if plan.sharing > 1 else "–" for plan in made]
     lines["micro-batches"] = [plan.micro_batches for plan in made]
