@@ -1,6 +1,7 @@
 """Draws docs/images/badges.svg from setup.cfg and the version of the package: python -m scripts.badges"""
 
 import configparser
+import html
 import re
 from pathlib import Path
 
@@ -31,17 +32,16 @@ def drawn(pairs):
     parts, left = [], 0.0
     for pair in pairs:
         for text, color in zip(pair, ("#4a4a4a", "#1f6f8b")):
-            text = text.replace(">=", "≥ ").replace("<", "&lt; ").replace("≥  ", "≥ ")
-            width = LETTER * len(text.replace("&lt;", "<")) + 2 * MARGIN
+            text = re.sub(">= *", "≥ ", text)
+            width = LETTER * len(text) + 2 * MARGIN
             parts.append(f'<rect x="{left:.1f}" width="{width:.1f}" height="{HEIGHT}" fill="{color}"/>')
-            parts.append(f'<text x="{left + width / 2:.1f}" y="14">{text}</text>')
+            parts.append(f'<text fill="#fff" x="{left + width / 2:.1f}" y="14">{html.escape(text)}</text>')
             left += width
         left += GAP
-    label = ", ".join(f"{name} {value}" for name, value in pairs).replace("<", "&lt;")
+    label = ", ".join(f"{name} {value}" for name, value in pairs)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{left - GAP:.0f}" height="{HEIGHT}" role="img"'
     style = 'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="11" text-anchor="middle"'
-    body = "".join(f"\n{part}" for part in parts).replace("<text", '<text fill="#fff"')
-    return f'{head} aria-label="{label}" {style}>{body}\n</svg>\n'
+    return "\n".join([f'{head} aria-label="{html.escape(label)}" {style}>', *parts, "</svg>\n"])
 
 
 if __name__ == "__main__":
