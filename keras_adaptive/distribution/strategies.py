@@ -48,8 +48,8 @@ def start(name: str = "none", model_devices: int = 0, timeout: float = 1800) -> 
 
     Raises:
         ValueError: If the strategy belongs to another backend, if its launcher (`TF_CONFIG`, `torchrun`) has not
-            prepared it, if it is `none` although a launcher has started this process, or if `model_devices` does not
-            divide the number of devices, or if `timeout` is not positive.
+            prepared it, if it is `none` although a launcher has started this process, if `model_devices` does not
+            divide the number of devices, or if `timeout` is not positive and finite.
 
     Example:
 

@@ -30,7 +30,7 @@ def plot_learning_curves(table):
 
 
 def plot_losses_by_frequency(table):
-    """Plots the loss of each bin of frequencies above that of the first system, which is the best one."""
+    """Plots by how much a loss exceeds the loss of the first system, the best one, for each bin of frequencies."""
     figure, axes = plt.subplots(figsize=(8, 5))
     best = next(iter(table.values()))["by_frequency"]
     for number, (name, system) in enumerate(table.items()):
