@@ -27,6 +27,7 @@ EVALUATION_PEERS = {
     "torch_lm, no fast path": "÷ the peer's without the fast path",
     "torch_lm, no fast path, freed memory kept": "÷ the same, keeping memory",
 }
+PREPARED_BY = {"datasets": "datasets and tokenizers, 2 processes", "fairseq": "as `fairseq-preprocess`, 2 processes"}
 PAPER = {"ADP-T": "1", "ADP": "1.13", "CNN": "2.33", "SM": "1.90", "SM-T": "1.87", "ASM": "1.17"}
 PAPER |= {"BPE": "1.00", "BPE-T": "1.00"}
 
@@ -120,6 +121,20 @@ def preparation():
     yield [f"index of {many}", f"{index['seconds']:.0f} s", megabytes(index["peak_bytes"])]
     with_index = f"{megabytes(sentences['peak_bytes'])} with the index"
     yield ["order of an epoch of them", f"{order['seconds']:.0f} s", with_index]
+
+
+def preparation_against_others():
+    yield "text | prepared by | speed | ours ÷ it | peak memory of a process"
+    for size in ("peers", "large"):
+        results = read(f"{BENCHMARKS}preparation_{size}")
+        runs, text = results["preparation"], f"{results['text_bytes'] / 1e9:.0f} GB"
+        for processes, run in runs.items():
+            most = megabytes(max(run["peak_bytes"], run["peak_bytes_of_another_process"]))
+            name = "`prepare`, 1 process" if processes == "1" else f"`prepare`, {processes} processes"
+            yield [text, name, f"{run['bytes_per_second'] / 1e6:.0f} MB/s", "", most]
+        for peer, figures in results.get("peers", {}).items():
+            ratio = list(runs.values())[-1]["bytes_per_second"] / figures["bytes_per_second"]
+            yield [text, PREPARED_BY[peer], f"{figures['bytes_per_second'] / 1e6:.0f} MB/s", f"{ratio:.1f}", ""]
 
 
 def fault_injection():
