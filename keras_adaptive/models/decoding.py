@@ -7,7 +7,7 @@ from keras import ops
 from keras_adaptive.backend.checks import check_finite, raise_not_finite
 from keras_adaptive.special_words import PAD
 
-SEGMENT = 512  # number of prompt tokens to read at a time, since attention compares each with all earlier tokens
+SEGMENT = 128  # number of prompt tokens to read at a time; compilers compile for it and each power of two below it
 
 
 def stream(read, step, initial_state, prompts, length, seed=None, stop=(), begin=lambda place: 0):

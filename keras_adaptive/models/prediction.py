@@ -20,6 +20,7 @@ from keras_adaptive.special_words import PAD
 from keras_adaptive.typing import Tensor
 
 LENGTH_STEP = 32  # `next_words` pads rows to multiples, since compilers compile for each length
+CAPACITY_STEP = 512  # the capacity in tokens of a state that several segments share, for the same reason
 
 
 class Prediction(keras.Model):
@@ -285,9 +286,13 @@ class Prediction(keras.Model):
         tokens, targets = self._pair(tokens, targets)
         if segment < 1:
             raise ValueError(f"`segment` must be at least 1 token. Received: segment={segment}.")
-        slices = [slice(start, start + segment) for start in range(0, tokens.shape[1], segment)]
+        rows, length = tokens.shape
+        slices = [slice(start, start + segment) for start in range(0, length, segment)]
         pairs, parts = ((tokens[:, part], targets[:, part]) for part in slices), []
-        for part in self._measured(name, measure, pairs, self.body.initial_state(*tokens.shape), keys):
+        if len(slices) > 1:
+            most = self.body.max_length or np.inf
+            length = int(max(min(-(-length // CAPACITY_STEP) * CAPACITY_STEP, most), length))
+        for part in self._measured(name, measure, pairs, self.body.initial_state(rows, length), keys):
             parts.append(part)
             if report:
                 report(len(parts), len(slices))

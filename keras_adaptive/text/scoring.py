@@ -12,7 +12,9 @@ from keras_adaptive.metrics import perplexity
 from keras_adaptive.models import LanguageModel, Reading
 from keras_adaptive.models.reading import reading_of
 
-LENGTH_STEP, SEGMENT = 32, 512  # lengths are rounded up to multiples of these, since compilers compile for each
+# Numbers of tokens to read at a time, since compilers compile for each: rows of at most SHORT tokens as a whole, rows
+# of at most SEGMENT in parts of PART, and longer ones in parts of SEGMENT.
+SHORT, PART, SEGMENT = 32, 64, 512
 TOKENS = 1 << 13  # number of tokens of a long line to compute at a time
 
 
@@ -56,17 +58,17 @@ def score_lines(
 def score_rows(model: LanguageModel, rows: Sequence[tuple], alternatives: int = 0) -> list[list[np.ndarray]]:
     """Returns a list of arrays (tokens, …) for each row, a pair of inputs and targets, computed in one batch."""
     longest, count = max(len(ids) for _, ids in rows), 2 ** (len(rows) - 1).bit_length()
-    step = SEGMENT if longest > SEGMENT else LENGTH_STEP
+    segment = SHORT if longest <= SHORT else PART if longest <= SEGMENT else SEGMENT
     positions = model.body.max_length or math.inf
-    length = int(max(min(-(-longest // step) * step, positions), longest))
+    length = int(max(min(-(-longest // segment) * segment, positions), longest))
     padded = np.full((2, count, length), PAD, "int32")
     padded[0, :, 0] = EOS
     for row, pair in enumerate(rows):
         padded[:, row, : len(pair[0])] = pair
     if alternatives:
-        arrays = model.alternatives(*padded, alternatives, segment=SEGMENT)
+        arrays = model.alternatives(*padded, alternatives, segment=segment)
     else:
-        arrays = model.score(*padded, segment=SEGMENT)
+        arrays = model.score(*padded, segment=segment)
     return [[array[row, : len(ids)] for array in arrays] for row, (_, ids) in enumerate(rows)]
 
 

@@ -26,7 +26,7 @@ compare() { # NAME CORPUS SEEDS UPDATES FLAGFILES
 base=configs/books_comparison
 compare tying books 1,2,3 2000 "$base/adp_t.flags,$base/adp.flags"
 compare small small 1,2,3 5000 'configs/books_small/*.flags'
-compare words books 1,2,3 2000 "configs/books_words/*.flags,$base/asm.flags"
+compare words books 1,2,3 2000 "configs/books_words/*.flags,$base/adp_t.flags,$base/asm.flags"
 compare cutoffs books 1,2,3 2000 'configs/books_cutoffs/*.flags'
 compare blocks books 1,2,3 2000 'configs/books_blocks/*.flags'
 compare recurrent books 1,2,3 1500 'configs/books_equal/*.flags'

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from keras_adaptive.data import TOKENIZERS
 from keras_adaptive.data.codecs.lines import split_lines
 from keras_adaptive.metrics import perplexity
+from keras_adaptive.models.decoding import SEGMENT
 from keras_adaptive.text import TextModel
 from trainers.experiments import summary
 from trainers.experiments.run_folder import RunFolder
@@ -19,11 +20,11 @@ from trainers.page.learning import Learning
 
 LINES = 4  # to score in a turn
 ALTERNATIVES = 10  # to compute at least, so that few functions are compiled
-CAPACITY = 256  # tokens; states hold a multiple of it, since compilers compile for each size
-WARM_UP = ((1, 20), (1, 50), (LINES, 20))  # (lines, words of each) to score before the first request
+CAPACITY = 512  # tokens; states hold a multiple of it, since compilers compile for each size
+WARM_UP = tuple(itertools.product((1, 2, LINES), (20, 50, 100)))  # (lines, words of each) to score before requests
 FACTS = ("unit", "vocabulary_size", "parameters", "input", "body", "output", "bands", "reads_bytes", "example")
 TOKENS_PER_WORD = 10  # of a text, at most
-PROMPT = 32  # tokens to continue before the first request
+PROMPT = 2 * SEGMENT  # tokens to continue before the first request, with parts of all lengths
 
 
 class ServedRun:
@@ -176,7 +177,7 @@ class ServedRun:
         """Reads the model and runs every computation once, so that the first request waits for no compiler."""
         if not self._has_model and self.learning.is_training():
             return
-        for lines, words in WARM_UP:
+        for lines, words in 2 * WARM_UP:  # twice, since JAX first compiles a program that is slower
             list(self.score(f"{'the ' * words}\n" * lines, math.inf))
         prompt = self.codec.vocabulary.words[-1:] * min(PROMPT, (self.model.body.max_length or math.inf) - 2)
         for temperature in (0.8, 1.0):
