@@ -48,7 +48,8 @@ def test_a_long_prompt_goes_in_by_segments(monkeypatch):
 def test_segments_have_few_lengths():
     for length in range(1, 1200, 7):
         sizes = [part.stop - part.start for part in decoding.segments(length)]
-        assert sum(sizes) == length and {size & (size - 1) for size in sizes} == {0} and len(sizes) < 12
+        assert sum(sizes) == length and {size & (size - 1) for size in sizes} == {0} and max(sizes) <= 128
+        assert len(sizes) <= length // 128 + 7
     assert list(decoding.segments(0)) == []
 
 

@@ -12,6 +12,7 @@ import keras_adaptive
 from keras_adaptive.data import EOS, SPECIAL_WORDS, Subwords, TextCodec, Vocabulary
 from keras_adaptive.data.codecs.characters import SYMBOLS
 from keras_adaptive.models import LanguageModel, Reading
+from keras_adaptive.models.prediction import Prediction
 from keras_adaptive.text import TextModel, nearest, scoring
 from tests.support.refusals import refused
 from tests.support.tiny import WORDS, language_model, system
@@ -69,6 +70,20 @@ def test_a_text_that_is_too_long_for_attention_is_scored_in_windows(text, monkey
     assert record["reading"] == "in windows of 8 tokens, 4 of them context"
     list(text.score_tokens([record["tokens"]], reporter=lambda: lambda *counts: done.append(counts)))
     assert done == [(8, 18), (12, 18), (16, 18), (18, 18)]
+
+
+def test_lines_of_any_length_need_three_programs(text, monkeypatch):
+    programs, measured = set(), Prediction._measured
+
+    def recorded(model, name, measure, pairs, state, keys=False):
+        pairs, sizes = list(pairs), [tuple(part.shape) for part in keras.tree.flatten(state)]
+        programs.update((tokens.shape, *sizes) for tokens, _ in pairs)
+        return measured(model, name, measure, pairs, state, keys)
+
+    monkeypatch.setattr(Prediction, "_measured", recorded)
+    for words in (0, 3, 31, 32, 63, 64, 150, 511):
+        text.score("word1 " * words)
+    assert {tokens for tokens, *_ in programs} == {(1, 32), (1, 64)} and len(programs) == 3
 
 
 @pytest.mark.parametrize("prompt", ["", "word1 word2", "word1\nword3 dog " * 30])
