@@ -37,6 +37,36 @@ def port(page):
         yield port
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_rest():
+    """Leaves out what a server compiles between requests, since the tests replace the functions of runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ServedRun, "compile_rest", lambda run: (None for _ in ()))
+        yield
+
+
+def test_the_server_compiles_between_requests(folders, monkeypatch):
+    steps, begun, goes_on = [], threading.Event(), threading.Event()
+
+    def compile_rest(run):
+        for step in range(3):
+            steps.append(step)
+            begun.set()
+            assert goes_on.wait(60)
+            yield
+        steps.append("end")
+
+    monkeypatch.setattr(ServedRun, "compile_rest", compile_rest)
+    page = Page([ServedRun(folders["words"], "words")])
+    with served(page) as port:
+        assert begun.wait(60) and steps == [0]
+        goes_on.set()
+        assert answer(port, "score", run="words", text="word1")[0] == 200
+        while steps[-1] != "end":
+            time.sleep(0.01)
+    assert steps == [0, 1, 2, "end"]
+
+
 @contextlib.contextmanager
 def asked(port, route, **body):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)

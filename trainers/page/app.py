@@ -1,5 +1,6 @@
 """The page as an ASGI application: its files, and the JSON API that docs/page.md describes."""
 
+import asyncio
 import contextlib
 from pathlib import Path
 
@@ -59,9 +60,15 @@ class Page:
         return message
 
     def warm_up(self):
-        """Reads and warms up all models."""
+        """Reads all models and runs every computation once, before the first request."""
         for run in self.runs.values():
             self.turns.wait_for(run.warm_up)
+
+    async def _compile_rest(self):
+        """Compiles, in turns between requests, what later requests may need."""
+        for run in self.runs.values():
+            async for _ in self.turns.steps(run.compile_rest()):
+                pass
 
     async def index(self, request):
         return FileResponse(STATIC / "index.html")
@@ -133,7 +140,10 @@ class Page:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app):
+        rest = asyncio.create_task(self._compile_rest())
         yield
+        rest.cancel()
+        await asyncio.wait([rest])
         self.turns.close()
 
 

@@ -18,13 +18,13 @@ from trainers.experiments.run_folder import RunFolder
 from trainers.page.example import example
 from trainers.page.learning import Learning
 
-LINES = 4  # to score in a turn
+LINES = 2  # to score in a turn
 ALTERNATIVES = 10  # to compute at least, so that few functions are compiled
 CAPACITY = 512  # tokens; states hold a multiple of it, since compilers compile for each size
-WARM_UP = tuple(itertools.product((1, 2, LINES), (20, 50, 100)))  # (lines, words of each) to score before requests
+WARM_UP = tuple(itertools.product((1, LINES), (20, 50, 100)))  # (lines, words of each) to score before requests
 FACTS = ("unit", "vocabulary_size", "parameters", "input", "body", "output", "bands", "reads_bytes", "example")
 TOKENS_PER_WORD = 10  # of a text, at most
-PROMPT = 2 * SEGMENT  # tokens to continue before the first request, with parts of all lengths
+PROMPTS = tuple(2**power for power in range(SEGMENT.bit_length()))  # tokens to continue before requests
 
 
 class ServedRun:
@@ -174,15 +174,30 @@ class ServedRun:
         return tokens[0] if len(tokens) == 1 else name
 
     def warm_up(self):
-        """Reads the model and runs every computation once, so that the first request waits for no compiler."""
+        """Reads the model and runs every computation once."""
         if not self._has_model and self.learning.is_training():
             return
-        for lines, words in 2 * WARM_UP:  # twice, since JAX first compiles a program that is slower
-            list(self.score(f"{'the ' * words}\n" * lines, math.inf))
-        prompt = self.codec.vocabulary.words[-1:] * min(PROMPT, (self.model.body.max_length or math.inf) - 2)
-        for temperature in (0.8, 1.0):
-            list(self.generate("", prompt, 1, math.inf, ALTERNATIVES, temperature=temperature))
+        for lines, words in WARM_UP:
+            self._score_words(lines, words)
+        self._continue_prompt(PROMPTS[-1], 1.0)
         list(self.neighbors(self.codec.vocabulary.words[-1:], 1))
+
+    def compile_rest(self):
+        """Yields after each further computation, so that no later request waits for a compiler."""
+        if not self._has_model:
+            return
+        for lines, words in WARM_UP:  # again, since JAX first compiles a program that is slower
+            yield self._score_words(lines, words)
+        for tokens, temperature in itertools.product(PROMPTS, (0.8, 1.0)):
+            yield self._continue_prompt(tokens, temperature)
+
+    def _score_words(self, lines, words):
+        return list(self.score(f"{'the ' * words}\n" * lines, math.inf))
+
+    def _continue_prompt(self, tokens, temperature):
+        tokens = min(tokens, (self.model.body.max_length or math.inf) - 2)
+        prompt = self.codec.vocabulary.words[-1:] * tokens
+        return next(self.generate("", prompt, 1, math.inf, ALTERNATIVES, temperature=temperature))
 
 
 def summed(records):

@@ -134,6 +134,7 @@ def test_parameters_by_part_are_known_with_the_model(run):
     served = ServedRun(run.path, "run")
     assert served.learn()["parameters"] == {}
     served.warm_up()
+    assert len(list(served.compile_rest())) == 22
     parameters = served.learn()["parameters"]
     assert sum(parameters.values()) == run.model().count_params() and len(parameters) == 3
 
