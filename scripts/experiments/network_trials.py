@@ -18,6 +18,7 @@ optimizer, the seeds of dropout and the log (except for times) must be bit-ident
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -44,6 +45,7 @@ ENDS = 20  # seconds that a process may take to end after it has noticed a loss
 LOST, FULL = {75, -signal.SIGKILL, -signal.SIGABRT}, {1, 75}
 PATIENCE = 300  # largest number of seconds for an update, including the start of processes and compilation
 PAUSE = 5  # seconds without this program from which on the machine was not its own, and --timeout proves nothing
+NOTICE = re.compile(r"I\d{4} |WARNING: All log messages before")  # lines of Abseil's log
 KINDS = ("slow", "cut", "killed", "gone", "full")
 
 
@@ -94,8 +96,9 @@ class Hosts:
         return self.run_dir.with_name(f"{self.run_dir.name}_{host}.txt")
 
     def errors(self):
-        """Returns the last line that each process wrote to stderr."""
-        return [(path.read_text().strip().splitlines() or [""])[-1] for path in map(self._errors, self._hosts())]
+        """Returns the last line that each process wrote to stderr, notices of the backend excluded."""
+        lines = [path.read_text().strip().splitlines() for path in map(self._errors, self._hosts())]
+        return [([line for line in own if not NOTICE.match(line)] or [""])[-1] for own in lines]
 
     def _hosts(self):
         return range(len(self.processes))
