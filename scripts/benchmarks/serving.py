@@ -11,10 +11,10 @@
   Requests contain text and answers contain words, so that the times include everything except the network. The weights
   are random, but the tails have about the probability of their words in English text. Each request has a different
   text.
-- `page`: the server of the page is a process of its own and begins with the usual warm-up. Each request is for other
-  words of the text. The seconds include HTTP and JSON, up to the last byte of a score and up to the first word of a
-  continuation; the browser needs some milliseconds more to draw. `clients` send such requests together, and every
-  answer must be without an error.
+- `page`: the server of the page is a process of its own, which begins with the usual warm-up and then has --pause
+  seconds to compile the rest. Each request is for other words of the text. The seconds include HTTP and JSON, up to the
+  last byte of a score and up to the first word of a continuation; the browser needs some milliseconds more to draw.
+  `clients` send such requests together, and every answer must be without an error.
 - `cold_start`: `trainers.score` of a line of six words, against the import of Keras and its backend. Processes are
   timed in turns, from their start to their end. The run has the model of the README with random weights: tied words,
   49,456 words, 4 blocks of 256/1,024 with 8 heads. JAX keeps no compiled programs for later processes.
@@ -54,6 +54,7 @@ def define_flags():
     command_line.define_path("run_dir", None, "Folder of a trained run, for the page.")
     command_line.define_path("text", None, "UTF-8 text file whose words are asked for, for the page.")
     flags.DEFINE_integer("clients", 8, "Clients of the page at once.", lower_bound=1)
+    flags.DEFINE_float("pause", 30, "Seconds that the page has to compile the rest before the first request.", 0)
 
 
 def saved_model():
@@ -158,6 +159,7 @@ def page():
         "generate": lambda: {"run": name, "prompt": next(texts), "length": 1, "temperature": 0.8},
     }
     with server(run_dir) as (port, ready), ThreadPoolExecutor(FLAGS.clients) as clients:
+        time.sleep(FLAGS.pause)
         alone = {route: [ask(port, route, body()) for _ in range(FLAGS.repeats)] for route, body in requests.items()}
         bodies = [requests["score"]() for _ in range(FLAGS.repeats * FLAGS.clients)]
         start = time.perf_counter()
@@ -168,7 +170,7 @@ def page():
     common.print_times(figures)
     print(f"ready after {ready:.1f} s; {rate:.1f} answers a second for {FLAGS.clients} clients")
     figures = {"seconds": figures, "ready_seconds": ready, "answers_per_second": rate}
-    common.save(("backend", "words", "clients", "repeats"), {"run": name}, **figures)
+    common.save(("backend", "words", "clients", "pause", "repeats"), {"run": name}, **figures)
 
 
 @contextlib.contextmanager

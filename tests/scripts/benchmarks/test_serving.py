@@ -49,7 +49,7 @@ def test_answers_of_the_page_are_timed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(serving, "server", in_a_thread)
     (tmp_path / "text.txt").write_text("word1 word2 word3 " * 4)
     files = [f"--run_dir={run_dir}", f"--text={tmp_path}/text.txt", f"--results={tmp_path}/page.json"]
-    page = ["--case=page", f"--backend={BACKEND}", *files]
+    page = ["--case=page", f"--backend={BACKEND}", "--pause=0", *files]
     call(serving, *page, "--words=5", "--clients=3", "--repeats=2")
     results = json.loads((tmp_path / "page.json").read_text())
     seconds = results["seconds"]
