@@ -1,8 +1,9 @@
 """Trains on two hosts whose network and processes fail, and compares the result with an undisturbed training.
 
-    python -m scripts.experiments.network_trials --backends=torch,jax,tensorflow --each=5
+    python -m scripts.experiments.network_trials --backends=torch,torchrun,jax,tensorflow --each=5
 
-The hosts are namespaces of `scripts.experiments.hosts`, with a process of trainers.train each. A trial is one of:
+The hosts are namespaces of `scripts.experiments.hosts`, with a process of trainers.train each. Those of `torchrun` are
+started by PyTorch's launcher, which starts all again after a process was lost. A trial is one of:
 
 - slow: the wire delays packets by 5 ms and loses 1 % of them; training continues.
 - cut: no packet passes for 5 seconds; training continues, or ends as after a loss where heartbeats are missed.
@@ -11,8 +12,9 @@ The hosts are namespaces of `scripts.experiments.hosts`, with a process of train
 - full: host 0 cannot write a checkpoint, as on a full disk.
 
 After a loss, every process must end within --timeout and some seconds, with a status that makes a scheduler
-run the same command again (1 where the disk is full). The same commands then resume. At the end the weights, the
-optimizer, the seeds of dropout and the log (except for times) must be bit-identical.
+run the same command again: 1 where the disk is full, and from torchrun, which waits for the host as long again. The
+same commands then resume. At the end the weights, the optimizer, the seeds of dropout and the log (except for times)
+must be bit-identical.
 """
 
 import contextlib
@@ -36,7 +38,7 @@ from trainers.support import command_line
 from trainers.support.tables import aligned
 
 FLAGS = flags.FLAGS
-STRATEGIES = {"torch": "ddp", "jax": "data_parallel", "tensorflow": "multiworker"}
+STRATEGIES = {"torch": "ddp", "torchrun": "ddp", "jax": "data_parallel", "tensorflow": "multiworker"}
 PORT = 9000
 DELAY, LOSS, CUT = 0.005, 0.01, 5.0  # seconds, share of the packets, seconds
 SMALL = 2**15  # bytes, less than a checkpoint and more than a line on stderr
@@ -82,11 +84,11 @@ class Hosts:
 
     def _start(self, host):
         environment = environment_of(self.backend, self.network.addresses, host)
-        own = {"KERAS_BACKEND": self.backend, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
+        own = {"KERAS_BACKEND": self.backend.removesuffix("run"), "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
         python_path = os.pathsep.join([str(common.ROOT), os.environ.get("PYTHONPATH", "")])
         with open(self._errors(host), "w") as errors:
             return subprocess.Popen(
-                self.network.command(host, "trainers.train", *self.arguments),
+                self.network.command(host, *launcher(self.backend, self.network.addresses), *self.arguments),
                 env={**os.environ, **own, "PYTHONPATH": python_path, **environment},
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -120,6 +122,17 @@ class Hosts:
     def statuses(self):
         return [process.poll() for process in self.processes]
 
+    def trainer(self, host):
+        """Returns the id of the process that trains on a host: the child of torchrun, if that has started it."""
+        started = self.processes[host].pid
+        children = [process for process in self.network.processes(host) if process != started]
+        return children[0] if self.relaunched else started
+
+    @property
+    def relaunched(self):
+        """Whether the launcher starts lost processes again."""
+        return self.backend == "torchrun"
+
     def wait(self, seconds):
         """Waits for the end of all processes, and returns their statuses; None for those that run after `seconds`."""
         end = time.monotonic() + seconds
@@ -129,8 +142,19 @@ class Hosts:
         return self.statuses()
 
 
+def launcher(backend, addresses):
+    """Returns the module that the process of a host runs, and its first arguments."""
+    if backend != "torchrun":
+        return ["trainers.train"]
+    given = {"nnodes": len(addresses), "nproc-per-node": 1, "max-restarts": 100, "rdzv-backend": "c10d"}
+    given |= {"rdzv-endpoint": f"{addresses[0]}:{PORT}", "rdzv-conf": f"join_timeout={FLAGS.timeout}"}
+    return ["torch.distributed.run", *(f"--{name}={value}" for name, value in given.items()), "-m", "trainers.train"]
+
+
 def environment_of(backend, addresses, host):
     """Returns the environment variables by which the process of a host finds the others."""
+    if backend == "torchrun":
+        return {}
     if backend == "tensorflow":
         workers = [f"{address}:{PORT}" for address in addresses]
         return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": host}})}
@@ -160,10 +184,15 @@ def trial(hosts, kind, host, at):
                 statuses, errors = hosts.statuses(), hosts.errors()
     else:
         end(hosts, kind, host)
-        statuses, errors = hosts.wait(FLAGS.timeout + ENDS), hosts.errors()
+        if hosts.relaunched and kind != "gone":
+            resumed = newest(hosts.run_dir)[0]
+            hosts.wait_for(last_update(hosts.run_dir) + FLAGS.save_every + 2)  # after a checkpoint
+        else:
+            seconds = FLAGS.timeout * (1 + hosts.relaunched) + ENDS
+            statuses, errors = hosts.wait(seconds), hosts.errors()
     seconds = time.monotonic() - begun
     if statuses:
-        allowed = FULL if kind == "full" else LOST
+        allowed = FULL if kind == "full" else LOST | {1} if hosts.relaunched else LOST
         if not set(statuses) <= allowed:
             raise RuntimeError(f"After {kind}, statuses must be among {sorted(allowed)}: {statuses} {errors}")
         network.cut.clear()
@@ -190,12 +219,12 @@ def disturbed(network, kind, host):
 def end(hosts, kind, host):
     """Ends the process of a host in one of three ways."""
     if kind == "full":
-        return resource.prlimit(hosts.processes[0].pid, resource.RLIMIT_FSIZE, (SMALL, SMALL))
+        return resource.prlimit(hosts.trainer(0), resource.RLIMIT_FSIZE, (SMALL, SMALL))
     if kind == "gone":
         hosts.network.cut.add(host)  # so that its kernel cannot close its connections
         hosts.network.kill(host)
     else:
-        hosts.processes[host].send_signal(signal.SIGKILL)
+        os.kill(hosts.trainer(host), signal.SIGKILL)
 
 
 def kinds_in_turn():
