@@ -43,6 +43,7 @@ PORT = 9000
 DELAY, LOSS, CUT = 0.005, 0.01, 5.0  # seconds, share of the packets, seconds
 SMALL = 2**15  # bytes, less than a checkpoint and more than a line on stderr
 ENDS = 20  # seconds that a process may take to end after it has noticed a loss
+STORE = 60  # seconds that torchrun waits for the host that keeps its store, if that has vanished
 # Statuses of processes after a host was lost (JAX aborts where its coordinator is gone), and after its disk was full.
 LOST, FULL = {75, -signal.SIGKILL, -signal.SIGABRT}, {1, 75}
 PATIENCE = 300  # largest number of seconds for an update, including the start of processes and compilation
@@ -188,7 +189,7 @@ def trial(hosts, kind, host, at):
             resumed = newest(hosts.run_dir)[0]
             hosts.wait_for(last_update(hosts.run_dir) + FLAGS.save_every + 2)  # after a checkpoint
         else:
-            seconds = FLAGS.timeout * (1 + hosts.relaunched) + ENDS
+            seconds = FLAGS.timeout + ENDS + hosts.relaunched * (FLAGS.timeout + STORE)
             statuses, errors = hosts.wait(seconds), hosts.errors()
     seconds = time.monotonic() - begun
     if statuses:
