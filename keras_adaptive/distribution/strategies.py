@@ -41,7 +41,9 @@ def start(name: str = "none", model_devices: int = 0, timeout: float = 1800) -> 
         name: Name of the strategy.
         model_devices: Number of devices that share one copy of the tables under `model_parallel`; 0 for all devices.
         timeout: Seconds for which a process of `ddp` waits for the others, at the start and in each sum, before it
-            raises an error. JAX and TensorFlow notice a lost process by heartbeats of their own.
+            raises an error. JAX and TensorFlow notice a lost process by their own heartbeats. JAX allows 100 seconds
+            without one. Call `jax.distributed.initialize(…, heartbeat_timeout_seconds=)` first for another time.
+            TensorFlow has no public argument for it.
 
     Returns:
         The `Strategy`.

@@ -221,6 +221,20 @@ def test_a_strategy_that_cannot_start_is_refused(environment, arguments, message
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="a strategy of JAX")
+@pytest.mark.parametrize("connected", [True, False])
+def test_processes_that_the_user_has_connected_stay_as_they_are(connected, monkeypatch):
+    """They may have heartbeats of another length than those that Keras connects."""
+    import jax
+
+    calls = []
+    monkeypatch.setenv(data_parallel.JAX_PROCESSES, "1")
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: connected)
+    monkeypatch.setattr(keras.distribution, "initialize", lambda: calls.append("connects"))
+    distribution.start("data_parallel")
+    assert calls == ([] if connected else ["connects"])
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="a strategy of JAX")
 def test_bands_that_the_devices_do_not_divide_are_named():
     mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"))
     mesh._shape = (1, 2)  # as of two devices
