@@ -3,7 +3,6 @@
 from scripts.tables.results import (
     BACKENDS,
     BENCHMARKS,
-    RESULTS,
     benchmark,
     candidates,
     mean,
@@ -152,14 +151,12 @@ def fault_injection():
 def network_trials():
     header = "backend | trial | number | continued | resumed from a checkpoint | longest, s"
     yield f"{header} | end, against an undisturbed training"
-    for backend, label in BACKENDS.items():
-        if not (RESULTS / f"network_trials_{backend}.json").exists():
-            continue
+    for backend, label in {"torch": "torch", "torchrun": "torch, by `torchrun`", **BACKENDS}.items():
         run = read(f"network_trials_{backend}")["backends"][backend]
         end = "different" if run["differences"] else "bit-identical"
         for kind in dict.fromkeys(row["kind"] for row in run["rows"]):
             rows = [row for row in run["rows"] if row["kind"] == kind]
-            resumed = sum(row["statuses"] is not None for row in rows)
+            resumed = sum(row["resumed from"] is not None for row in rows)
             longest = f"{max(row['seconds'] for row in rows):.1f}"
             yield [label, kind, len(rows), len(rows) - resumed, resumed, longest, end]
 
