@@ -43,12 +43,11 @@ PORT = 9000
 DELAY, LOSS, CUT = 0.005, 0.01, 5.0  # seconds, share of the packets, seconds
 SMALL = 2**15  # bytes, less than a checkpoint and more than a line on stderr
 ENDS = 20  # seconds that a process may take to end after it has noticed a loss
-STORE = 60  # seconds that torchrun waits for the host that keeps its store, if that has vanished
 # Statuses of processes after a host was lost (JAX aborts where its coordinator is gone), and after its disk was full.
 LOST, FULL = {75, -signal.SIGKILL, -signal.SIGABRT}, {1, 75}
 PATIENCE = 300  # largest number of seconds for an update, including the start of processes and compilation
 PAUSE = 5  # seconds without this program from which on the machine was not its own, and --timeout proves nothing
-NOTICE = re.compile(r"I\d{4} |WARNING: All log messages before")  # lines of Abseil's log
+NOTICE = re.compile(r"I\d{4} |WARNING: All log messages before|Extension modules: ")  # of Abseil and faulthandler
 KINDS = ("slow", "cut", "killed", "gone", "full")
 
 
@@ -189,7 +188,7 @@ def trial(hosts, kind, host, at):
             resumed = newest(hosts.run_dir)[0]
             hosts.wait_for(last_update(hosts.run_dir) + FLAGS.save_every + 2)  # after a checkpoint
         else:
-            seconds = FLAGS.timeout + ENDS + hosts.relaunched * (FLAGS.timeout + STORE)
+            seconds = FLAGS.timeout * (1 + hosts.relaunched) + ENDS
             statuses, errors = hosts.wait(seconds), hosts.errors()
     seconds = time.monotonic() - begun
     if statuses:
@@ -228,11 +227,11 @@ def end(hosts, kind, host):
         os.kill(hosts.trainer(host), signal.SIGKILL)
 
 
-def kinds_in_turn():
-    """Yields the kind and the host of every trial; the hosts take turns."""
+def kinds_in_turn(backend):
+    """Yields the kind and the host of every trial. The hosts take turns; torchrun would wait for host 0 as TCP does."""
     for number in range(FLAGS.each):
         for place, kind in enumerate(FLAGS.kind):
-            yield kind, (number + place) % 2
+            yield kind, 1 if kind == "gone" and backend == "torchrun" else (number + place) % 2
 
 
 def inject(backend, network, folder):
@@ -244,7 +243,7 @@ def inject(backend, network, folder):
         raise RuntimeError(f"Training failed: {whole.statuses()} {whole.errors()}")
     rows = []
     hosts.start()
-    for number, (kind, host) in enumerate(kinds_in_turn(), 1):
+    for number, (kind, host) in enumerate(kinds_in_turn(backend), 1):
         rows.append(trial(hosts, kind, host, number * FLAGS.updates_of_trial))
         print(json.dumps(rows[-1]), flush=True)
     if any(hosts.wait(PATIENCE)):

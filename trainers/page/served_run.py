@@ -21,7 +21,7 @@ from trainers.page.learning import Learning
 LINES = 2  # to score in a turn
 ALTERNATIVES = 10  # to compute at least, so that few functions are compiled
 CAPACITY = 512  # tokens; states hold a multiple of it, since compilers compile for each size
-WARM_UP = tuple(itertools.product((1, LINES), (20, 50, 100)))  # (lines, words of each) to score before requests
+WARM_UP = tuple(itertools.product((1, LINES), (20, 50, 100)))  # (lines, tokens of each) to score before requests
 FACTS = ("unit", "vocabulary_size", "parameters", "input", "body", "output", "bands", "reads_bytes", "example")
 TOKENS_PER_WORD = 10  # of a text, at most
 PROMPTS = tuple(2**power for power in range(SEGMENT.bit_length()))  # tokens to continue before requests
@@ -177,8 +177,8 @@ class ServedRun:
         """Reads the model and runs every computation once."""
         if not self._has_model and self.learning.is_training():
             return
-        for lines, words in WARM_UP:
-            self._score_words(lines, words)
+        for lines, tokens in WARM_UP:
+            self._score_tokens(lines, tokens)
         self._continue_prompt(PROMPTS[-1], 1.0)
         list(self.neighbors(self.codec.vocabulary.words[-1:], 1))
 
@@ -186,12 +186,13 @@ class ServedRun:
         """Yields after each further computation, so that no later request waits for a compiler."""
         if not self._has_model:
             return
-        for lines, words in WARM_UP:  # again, since JAX first compiles a program that is slower
-            yield self._score_words(lines, words)
+        for lines, tokens in WARM_UP:  # again, since JAX first compiles a program that is slower
+            yield self._score_tokens(lines, tokens)
         for tokens, temperature in itertools.product(PROMPTS, (0.8, 1.0)):
             yield self._continue_prompt(tokens, temperature)
 
-    def _score_words(self, lines, words):
+    def _score_tokens(self, lines, tokens):
+        words = tokens * 8 // len(self.codec.tokenize("the " * 8))
         return list(self.score(f"{'the ' * words}\n" * lines, math.inf))
 
     def _continue_prompt(self, tokens, temperature):
