@@ -53,6 +53,10 @@ class Forked:
         self.process.start()
 
     @property
+    def pid(self):
+        return self.process.pid
+
+    @property
     def returncode(self):
         return self.process.exitcode
 
@@ -63,7 +67,7 @@ class Forked:
         self.process.kill()
 
     def send_signal(self, number):
-        os.kill(self.process.pid, number)
+        os.kill(self.pid, number)
 
     def communicate(self, input=None, timeout=None):
         self.process.join(timeout)
