@@ -269,8 +269,8 @@ class Prediction(keras.Model):
         tokens, most = self._ids(tokens, "tokens"), round_up(k, self.vocabulary_size)
         tokens = tokens[:, (reading or reading_of(self)).begin(tokens.shape[1] - 1) :]
         length, last = tokens.shape[1], np.array([[(tokens.shape[1] - 1) % segment]], "int32")
-        padded = min(-(-length // LENGTH_STEP) * LENGTH_STEP, max(self.body.max_length or np.inf, length))
-        tokens = np.pad(tokens, [[0, 0], [0, int(padded) - length]], constant_values=PAD)
+        padded = padded_length(length, LENGTH_STEP, self.body.max_length)
+        tokens = np.pad(tokens, [[0, 0], [0, padded - length]], constant_values=PAD)
         function = lambda hidden, place: self.word_output.top_k(ops.take(hidden, place[0, 0], axis=1), most)  # noqa: E731
         pairs = ((tokens[:, start : start + segment], last) for start in range(0, length, segment))
         parts = self._measured(("next_words", most), function, pairs, self.body.initial_state(*tokens.shape))
@@ -290,8 +290,7 @@ class Prediction(keras.Model):
         slices = [slice(start, start + segment) for start in range(0, length, segment)]
         pairs, parts = ((tokens[:, part], targets[:, part]) for part in slices), []
         if len(slices) > 1:
-            most = self.body.max_length or np.inf
-            length = int(max(min(-(-length // CAPACITY_STEP) * CAPACITY_STEP, most), length))
+            length = padded_length(length, CAPACITY_STEP, self.body.max_length)
         for part in self._measured(name, measure, pairs, self.body.initial_state(rows, length), keys):
             parts.append(part)
             if report:
@@ -374,6 +373,11 @@ def round_up(k, most):
     A number that is out of range does not change; the output layer rejects it.
     """
     return min(10 ** len(str(k - 1)), most) if 1 < k <= most else k
+
+
+def padded_length(length, step, most):
+    """Returns a length rounded up to a multiple of `step`, at most `most` (or `None`), so that few are compiled."""
+    return int(max(min(-(-length // step) * step, most or np.inf), length))
 
 
 class Cache:

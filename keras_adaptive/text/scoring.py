@@ -10,6 +10,7 @@ from keras_adaptive.backend.checks import check_finite
 from keras_adaptive.data import EOS, PAD, TextCodec
 from keras_adaptive.metrics import perplexity
 from keras_adaptive.models import LanguageModel, Reading
+from keras_adaptive.models.prediction import padded_length
 from keras_adaptive.models.reading import reading_of
 
 # Numbers of tokens to read at a time, since compilers compile for each: rows of at most SHORT tokens as a whole, rows
@@ -59,8 +60,7 @@ def score_rows(model: LanguageModel, rows: Sequence[tuple], alternatives: int = 
     """Returns a list of arrays (tokens, …) for each row, a pair of inputs and targets, computed in one batch."""
     longest, count = max(len(ids) for _, ids in rows), 2 ** (len(rows) - 1).bit_length()
     segment = SHORT if longest <= SHORT else PART if longest <= SEGMENT else SEGMENT
-    positions = model.body.max_length or math.inf
-    length = int(max(min(-(-longest // segment) * segment, positions), longest))
+    length = padded_length(longest, segment, model.body.max_length)
     padded = np.full((2, count, length), PAD, "int32")
     padded[0, :, 0] = EOS
     for row, pair in enumerate(rows):

@@ -2,8 +2,8 @@
 
     python -m scripts.experiments.network_trials --backends=torch,torchrun,jax,tensorflow --each=5
 
-The hosts are namespaces of `scripts.experiments.hosts`, with a process of trainers.train each. Those of `torchrun` are
-started by PyTorch's launcher, which starts all again after a process was lost. A trial is one of:
+The hosts are namespaces of `scripts.experiments.hosts`, with a process of trainers.train each. With `torchrun`,
+PyTorch's launcher starts the processes, and starts all of them again after one was lost. A trial is one of:
 
 - slow: the wire delays packets by 5 ms and loses 1 % of them; training continues.
 - cut: no packet passes for 5 seconds; training continues, or ends as after a loss where heartbeats are missed.
@@ -125,8 +125,9 @@ class Hosts:
     def trainer(self, host):
         """Returns the id of the process that trains on a host: the child of torchrun, if that has started it."""
         started = self.processes[host].pid
-        children = [process for process in self.network.processes(host) if process != started]
-        return children[0] if self.relaunched else started
+        if not self.relaunched:
+            return started
+        return next(process for process in self.network.processes(host) if process != started)
 
     @property
     def relaunched(self):
