@@ -49,6 +49,8 @@ TASK = ["--case=task", "--dim=1024", "--rows=8192", "--repeats=5"]
 TINY_TASK = ["--case=task", "--dim=16", "--vocabulary_size=300", "--rows=256", "--repeats=1", "--nomemory"]
 LSTM = ["--case=recurrence"]
 TINY_LSTM = [*LSTM, "--batch_size=2", "--length=3", "--input_dim=4", "--units=5", "--repeats=1"]
+ITEMS = ["--case=update", "--repeats=5"]
+TINY_ITEMS = ["--case=update", "--items=300", "--dim=8", "--batch_size=2", "--num_samples=16", "--repeats=1", "--nomemory"]
 
 
 class Part(NamedTuple):
@@ -74,6 +76,7 @@ PARTS = {  # the most important first, in case the time is up before the end
     "loss in float32": Part("loss", (60, 120), [*WORDS, ROWS], TINY_LOSS, exact=True),
     "recurrence": Part("layers", (50, 60), LSTM, TINY_LSTM, exact=True),
     "word of 1 row": Part("generation", (60, 90), WORD, TINY_WORD),
+    "recommender of 1000000 items": Part("recommender", (60, 90), ITEMS, TINY_ITEMS),
     "plain softmax of 267744 words": Part("loss", (120, 120), [*PLAIN, "--repeats=3"], TINY_PLAIN),
     "task in bfloat16": Part("loss", (120, 240), [*TASK, BFLOAT16], [*TINY_TASK, BFLOAT16]),
     "task in float32": Part("loss", (120, 240), TASK, TINY_TASK, exact=True),

@@ -81,6 +81,15 @@ def gpu_words(part, figures):
         yield [figures["settings"]["batch_size"], spread(case["candidates"]["cached"], 1)]
 
 
+@_table("recommender", "users | model | update | ÷ Keras | memory")
+def gpu_recommender(part, figures):
+    times = figures["candidates"]
+    for name, of in times.items():
+        ratio = of["seconds"]["median"] / times["keras"]["seconds"]["median"]
+        memory = _memory(of["bytes"] / 2**20 if "bytes" in of else None)
+        yield [figures["settings"]["batch_size"], name, spread(of["seconds"], 1), f"{ratio:.2f}", memory]
+
+
 @_table("recurrence", "LSTM | `torch.nn.LSTM` | time ÷ its | QRNN pooling")
 def gpu_recurrence(part, figures):
     lstm, pooling = (candidates(case) for case in figures["cases"])
