@@ -50,7 +50,7 @@ TINY_TASK = ["--case=task", "--dim=16", "--vocabulary_size=300", "--rows=256", "
 LSTM = ["--case=recurrence"]
 TINY_LSTM = [*LSTM, "--batch_size=2", "--length=3", "--input_dim=4", "--units=5", "--repeats=1"]
 ITEMS = ["--case=update", "--repeats=5"]
-TINY_ITEMS = ["--case=update", "--items=300", "--dim=8", "--batch_size=2", "--num_samples=16", "--repeats=1", "--nomemory"]
+TINY_ITEMS = [*ITEMS, "--items=300", "--dim=8", "--batch_size=2", "--num_samples=16", "--repeats=1", "--nomemory"]
 
 
 class Part(NamedTuple):
