@@ -3,7 +3,9 @@
 The workarounds themselves are tested beside the modules that they are in. Their docstrings have the measured gain.
 """
 
+import gc
 import inspect
+import weakref
 
 import keras
 import numpy as np
@@ -198,3 +200,20 @@ def test_a_gather_reads_a_whole_variable():
     variable = keras.Variable(np.ones((5, 3)))
     types = graph_types(lambda: ops.take(variable, [1], axis=0))
     assert "ReadVariableOp" in types, "Keras gathers from variables now: remove `read_rows`."
+
+
+@on_tensorflow
+def test_the_registry_keeps_custom_gradients():
+    import tensorflow as tf
+
+    kept = []
+
+    @tf.custom_gradient
+    def identity(x):
+        gradient = lambda upstream: upstream  # noqa: E731
+        kept.append(weakref.ref(gradient))
+        return tf.identity(x), gradient
+
+    tf.function(lambda x: identity(x))(tf.ones(2))
+    gc.collect()
+    assert kept[0]() is not None, "Graphs with custom gradients are freed now: remove `_custom_gradient`."

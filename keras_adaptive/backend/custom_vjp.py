@@ -1,5 +1,7 @@
 """Functions with custom gradients, on every backend."""
 
+import weakref
+
 import keras
 
 
@@ -26,11 +28,11 @@ def custom_vjp(forward, backward):
 def _tensorflow(forward, backward):
     import tensorflow as tf
 
-    @tf.custom_gradient
+    @_custom_gradient
     def once(gradient, *tensors):
         return tf.identity(gradient), _refuse
 
-    @tf.custom_gradient
+    @_custom_gradient
     def unrecorded(*tensors):
         value, residuals = forward(*map(tf.stop_gradient, tensors))
 
@@ -41,6 +43,32 @@ def _tensorflow(forward, backward):
         return value, gradients
 
     return lambda *tensors: unrecorded(*map(tf.convert_to_tensor, tensors))
+
+
+def _custom_gradient(function):
+    """Returns `tf.custom_gradient(function)` whose graphs are freed when nobody needs them.
+
+    TensorFlow registers the gradient of every call in a graph by a name of its own, and never removes it: the process
+    would keep the graphs of all models that it ever trained, and the weights that they read. Here the registry has a
+    weak reference, and the graph keeps its gradients.
+    """
+    import tensorflow as tf
+    from tensorflow.python.framework import ops
+
+    def call(*tensors):
+        result = differentiable(*tensors)
+        if not tf.executing_eagerly():
+            graph, known = ops.get_default_graph(), ops.gradient_registry._registry
+            name = tf.nest.flatten(result)[0].op.get_attr("_gradient_op_type").decode()
+            gradient = known[name]["type"]
+            graph._custom_gradients = [*getattr(graph, "_custom_gradients", ()), gradient]
+            reference = weakref.ref(gradient)
+            known[name]["type"] = lambda *given: reference()(*given)
+            weakref.finalize(graph, known.pop, name, None)
+        return result
+
+    differentiable = tf.custom_gradient(function)
+    return call
 
 
 def _refuse(*upstream):
