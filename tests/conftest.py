@@ -88,10 +88,10 @@ def pytest_runtest_setup(item):
 def no_garbage():
     """Models are cycles: what the tests of a file leave is collected here, and not in the middle of a later test.
 
-    What is still alive is not looked through again after the next file, which took a third of the time under JAX. JAX
-    keeps every traced program until its caches are cleared.
+    This is before the next file, since pytest holds what the last test of a file was given until that test is over.
+    What is still alive is not looked through again, which took a third of the time under JAX. JAX keeps every traced
+    program until its caches are cleared.
     """
-    yield
     if os.environ.get("KERAS_BACKEND") == "jax":
         import jax
 
