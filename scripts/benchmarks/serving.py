@@ -16,8 +16,9 @@
   last byte of a score and up to the first word of a continuation; the browser needs some milliseconds more to draw.
   `clients` send such requests together, and every answer must be without an error.
 - `cold_start`: `trainers.score` of a line of six words, against the import of Keras and its backend. Processes are
-  timed in turns, from their start to their end. The run has the model of the README with random weights: tied words,
-  49,456 words, 4 blocks of 256/1,024 with 8 heads. JAX keeps no compiled programs for later processes.
+  timed in turns, from their start to their end; others time how long the import of the package takes after that of
+  Keras. The run has the model of the README with random weights: tied words, 49,456 words, 4 blocks of 256/1,024 with
+  8 heads. JAX keeps no compiled programs for later processes.
 """
 
 import contextlib
@@ -212,12 +213,17 @@ def passages(path, words):
             yield " ".join(split[start : start + words])
 
 
+IMPORT = "import time, keras; start = time.perf_counter(); import keras_adaptive; print(time.perf_counter() - start)"
+
+
 def cold_start():
     with tempfile.TemporaryDirectory() as folder:
         write_run(folder)
         score = "-m", "trainers.score", f"--run_dir={folder}", f"--input={folder}/line.txt"
         turns = {"import keras": lambda: python("-c", "import keras"), "score": lambda: python(*score)}
         candidates = common.times_of(turns, warmup=1)
+    beyond = {"import keras_adaptive": lambda: [float(python("-c", IMPORT))]}
+    candidates |= common.times_of(beyond, warmup=1, timed=True)
     common.print_times(candidates)
     common.save(("backend", *common.MODEL_FLAGS), candidates=candidates)
 
@@ -236,9 +242,11 @@ def write_run(folder):
 
 
 def python(*arguments):
-    """Runs Python with arguments in a new process, which must succeed."""
+    """Runs Python with arguments in a new process, which must succeed, and returns what it prints."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    subprocess.run([sys.executable, *arguments], check=True, env=environment, cwd=common.ROOT, capture_output=True)
+    return subprocess.run(
+        [sys.executable, *arguments], check=True, env=environment, cwd=common.ROOT, capture_output=True, text=True
+    ).stdout
 
 
 CASES = {

@@ -68,12 +68,15 @@ def test_a_cold_start_scores_a_line(tmp_path, monkeypatch, capsys):
         commands.append(arguments)
         if arguments[0] == "-m":
             shutil.copytree(arguments[2].split("=")[1], run, dirs_exist_ok=True)
+        return "0.02\n" if "keras_adaptive" in arguments[1] else ""
 
     monkeypatch.setattr(common, "SETTLE", 0)
     monkeypatch.setattr(serving, "python", python)
     results = tmp_path / "results.json"
     call(serving, "--case=cold_start", f"--backend={BACKEND}", *TINY, "--repeats=1", f"--results={results}")
-    assert set(json.loads(results.read_text())["candidates"]) == {"import keras", "score"}
+    candidates = json.loads(results.read_text())["candidates"]
+    assert set(candidates) == {"import keras", "score", "import keras_adaptive"}
+    assert candidates["import keras_adaptive"]["median"] == 0.02
     assert commands[0] == ("-c", "import keras") and commands[1][:2] == ("-m", "trainers.score")
     call(score, f"--run_dir={run}", f"--input={run / 'line.txt'}")
     assert "7 tokens, perplexity" in capsys.readouterr().out
