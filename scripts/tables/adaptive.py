@@ -312,11 +312,11 @@ def evaluation():
 
 
 def cold_start():
-    yield "backend | `trainers.score` of a line | `import keras` | ratio"
+    yield "backend | `trainers.score` of a line | `import keras` | ratio | `import keras_adaptive` after it"
     for label, result in benchmark("cold_start"):
-        score, keras = (result["candidates"][name] for name in ("score", "import keras"))
+        score, keras, ours = (result["candidates"][name] for name in ("score", "import keras", "import keras_adaptive"))
         times = [f"{run['median']:.1f} s ({run['low']:.1f}–{run['high']:.1f})" for run in (score, keras)]
-        yield [label, *times, f"{score['median'] / keras['median']:.2f}"]
+        yield [label, *times, f"{score['median'] / keras['median']:.2f}", f"{spread(ours)} ms"]
 
 
 def sampled_word():
