@@ -7,7 +7,8 @@ runs, as with --unit=characters and --tokenizer=whitespace, but not with --token
 The text is scored in blocks, each after up to --context previous tokens. A block has --block tokens or, with
 --blocks_of=lines, as many whole lines as fit in --block tokens. By default block and context are half of the length in
 training each, or 1,024 tokens for linear biases, and the perplexity equals `perplexity` of the whole text in Python.
-Training validates with --block of its length and --context=0. With --blocks_of=streams, the default for bodies with a
+Training validates with --block of its length and --context=0. A run of --batching=sentences is evaluated line by line,
+without context: --blocks_of=lines --block=1 --context=0. With --blocks_of=streams, the default for bodies with a
 state of fixed size, each block continues from the state of the previous block: --block affects only the speed, and
 --batch_size is the number of parts of the text that are read in parallel. The result is evaluation_SPLIT.json of the
 run, with a cache, a memory or dynamic evaluation evaluation_SPLIT_cache.json and so on.
@@ -36,7 +37,7 @@ from keras_adaptive.models.reading import reading_of, state_grows
 from trainers.experiments import ensembles
 from trainers.experiments.memories import read_memory
 from trainers.experiments.run_folder import RunFolder
-from trainers.experiments.word_losses import Blocks, open_runs
+from trainers.experiments.word_losses import LINE_BY_LINE, Blocks, open_runs
 from trainers.support import command_line
 
 FLAGS = flags.FLAGS
@@ -61,7 +62,8 @@ def define_flags():
         None,
         list(BLOCKS),
         "Blocks of exactly --block tokens, blocks of whole lines, or streams with the state carried from block to "
-        "block. By default streams for a body with a state of fixed size, otherwise tokens.",
+        "block. By default streams for a body with a state of fixed size, single lines for a run of "
+        "--batching=sentences, otherwise tokens.",
     )
     flags.DEFINE_integer(
         "block", None, "Number of tokens to score at a time; by default what --context leaves.", 1, MOST_TOKENS
@@ -253,7 +255,9 @@ def unit_of(corpus):
 def blocks_for(run, model):
     """Returns the `Blocks` of the flags, with the defaults for a run and its model."""
     carries, length, size = not state_grows(model.body), run.length, FLAGS.batch_size
-    block, context = FLAGS.block, FLAGS.context
+    block, context, rows = FLAGS.block, FLAGS.context, size or (1 if FLAGS.dynamic else 16)
+    if run.of_sentences and FLAGS.blocks_of is block is context is None:
+        return LINE_BY_LINE._replace(batch_size=rows)
     as_stream = run.of_streams or carries and block is context is None
     blocks_of = FLAGS.blocks_of or ("streams" if as_stream else "tokens")
     if blocks_of == "streams":
@@ -268,7 +272,7 @@ def blocks_for(run, model):
     if block is None:
         block = window - reading_of(model, window, context).context
     context = max(window - block, 0) if context is None else context
-    return Blocks(blocks_of, block, context, size or (1 if FLAGS.dynamic else 16))
+    return Blocks(blocks_of, block, context, rows)
 
 
 def check_streams(run, carries):

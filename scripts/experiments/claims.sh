@@ -3,12 +3,14 @@
 #
 #   scripts/experiments/claims.sh data runs/claims [NAME...]
 #
-# The first folder holds three corpora of the books. `part` has the first 34,000 lines of their train.txt, and their valid.txt
+# The first folder holds four corpora of the books. `part` has the first 34,000 lines of their train.txt, and their valid.txt
 # and test.txt:
 #
 #   python -m trainers.prepare --source=BOOKS --data_dir=data/books
 #   python -m trainers.prepare --source=part --min_count=8 --data_dir=data/small
 #   python -m trainers.prepare --source=part --unit=characters --data_dir=data/characters
+#   for split in train valid test; do sed 's/ \([.!?]\) / \1\n/g' BOOKS/$split.txt > sentences/$split.txt; done
+#   python -m trainers.prepare --source=sentences --data_dir=data/sentences
 #
 # Each NAME of the list below is a comparison; all of them are trained by default. Its table is NAME/comparison.json in the
 # second folder.
@@ -29,6 +31,7 @@ compare small small 1,2,3 5000 'configs/books_small/*.flags'
 compare words books 1,2,3 2000 "configs/books_words/*.flags,$base/adp_t.flags,$base/asm.flags"
 compare cutoffs books 1,2,3 2000 'configs/books_cutoffs/*.flags'
 compare blocks books 1,2,3 2000 'configs/books_blocks/*.flags'
+compare sentences sentences 1,2,3 2000 'configs/books_sentences/*.flags'
 compare recurrent books 1,2,3 1500 'configs/books_equal/*.flags'
 compare characters characters 1,2,3 1500 'configs/books_characters_equal/*.flags'
 compare hybrids books 1,2,3 7000 'configs/books_hybrids/*.flags'

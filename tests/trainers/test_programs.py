@@ -1,18 +1,19 @@
 """The programs end to end: the real quick-start configuration, shrunk, from a prepared corpus to generated text."""
 
 import importlib.util
+import json
 import math
 
 import numpy as np
 import pytest
 
-from keras_adaptive.data import load_corpus
+from keras_adaptive.data import load_corpus, prepare
 from tests.support import programs
 from tests.support.backends import BACKEND, use_graph_optimizer
 from tests.support.programs import ask, call
 from tests.support.quickstart import SHRUNK
 from tests.support.runs import assert_same_runs, evaluated, records, scored, stopped
-from trainers import generate, train
+from trainers import analyze, generate, train
 from trainers.experiments.experiment import Experiment
 from trainers.experiments.run_folder import RunFolder
 
@@ -98,19 +99,28 @@ def test_a_run_stopped_in_an_epoch_and_in_a_validation_ends_the_same(trained, co
     assert len(records(trained)) == 5
 
 
-def test_words_enter_in_sentences_by_their_bytes_and_unknown_words_too(corpus, tmp_path, monkeypatch, capsys):
-    """Every line is as long as a block, so that a validation of sentences is an evaluation of blocks."""
+def test_words_enter_in_sentences_by_their_bytes_and_unknown_words_too(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("keras_adaptive.layers.inputs.char_cnn.SLOTS", ())  # to compile less
     use_graph_optimizer(False)  # so too
     run_dir = tmp_path / "run"
     parts = ["--input=char_cnn", "--notie_words", "--filters=8,12,16", "--batching=sentences", "--micro_batches=2"]
     parts += ["--updates=3", "--evaluate_every=3"]
-    call(train, *SHRUNK, *parts, f"--data_dir={corpus}", f"--run_dir={run_dir}")
+    (tmp_path / "text").mkdir()
+    for number, split in enumerate(("train", "valid", "test")):
+        lines = [" ".join(f"w{(7 * line + word) % 50}" for word in range(1 + line % 7)) for line in range(90 + number)]
+        (tmp_path / f"text/{split}.txt").write_text("\n".join(lines) + "\n")
+    corpus = prepare(tmp_path / "text", tmp_path / "data", min_count=1)
+    call(train, *SHRUNK, *parts, f"--data_dir={tmp_path}/data", f"--run_dir={run_dir}")
     capsys.readouterr()
-    result = evaluated(run_dir, "--context=0")
-    tokens, loss = load_corpus(corpus).tokens("valid"), max(one.get("val_loss", 0) for one in records(run_dir))
-    assert f"{len(tokens):,} tokens counted" in capsys.readouterr().out
-    assert result["loss"] == pytest.approx(loss, abs=1e-4)
+    result = evaluated(run_dir)
+    loss = max(one.get("val_loss", 0) for one in records(run_dir))
+    counted = f"{len(corpus.tokens('valid')):,} tokens counted, read line by line, without context"
+    assert counted in capsys.readouterr().out
+    assert result["loss"] == pytest.approx(loss, abs=1e-5)
+    assert abs(evaluated(run_dir, "--context=0")["loss"] - loss) > 1e-4  # several lines in a block
+    call(analyze, "--contexts=0", f"--output_dir={tmp_path}/analysis", run_dir)
+    (analysis,) = json.loads((tmp_path / "analysis/analysis.json").read_text())["runs"]
+    assert analysis["loss"]["valid"] == pytest.approx(loss, abs=1e-5)
     closed, opened = (
         [one["log_probs"] for one in scored(run_dir, "w1 dog w2\nw1 cat w2\nw1 w2\n", *options)]
         for options in ((), ("--open_vocabulary",))

@@ -179,6 +179,11 @@ class RunFolder:
         """Whether the model was trained on streams, for which it carries its state from batch to batch."""
         return self.flags().get("batching") == "streams"
 
+    @property
+    def of_sentences(self):
+        """Whether the model was trained on single lines, each without the lines before it."""
+        return self.flags().get("batching") == "sentences"
+
     @functools.cached_property
     def codec(self):
         """The `TextCodec` of the training text, with the vocabulary of the model."""

@@ -52,6 +52,8 @@ class Blocks(NamedTuple):
         if self.of == "streams":
             parts = "as a whole" if self.batch_size == 1 else f"in {self.batch_size:,} parts"
             return f"{parts}, with the state carried"
+        if self[:3] == LINE_BY_LINE[:3]:
+            return "line by line, without context"
         if self.of == "lines":
             return f"in blocks of up to {self.size:,} tokens in whole lines, after {self.context:,} of context"
         return Reading(self.size + self.context, self.context).describe(length)
@@ -64,6 +66,9 @@ class Blocks(NamedTuple):
             return evaluation.word_losses_of_streams(model, corpus, split, self.size, self.batch_size, **how)
         how = {"by_lines": self.of == "lines", "report": Progress(f"tokens of {of or split}"), **mixed}
         return evaluation.word_losses(model, corpus, split, self.size, self.context, self.batch_size, **how)
+
+
+LINE_BY_LINE = Blocks("lines", 1, 0, 16)
 
 
 class Scored:

@@ -5,6 +5,8 @@ from numpy.typing import ArrayLike
 
 from keras_adaptive.data.batches.token_stream import as_stream, cut, lines
 
+STEP = 8  # a window that is longer than usual has a multiple of this number, or of the block, more tokens
+
 
 class ContextWindows:
     """Batches of evaluation windows: blocks of text to score, each with the preceding tokens as context.
@@ -22,7 +24,7 @@ class ContextWindows:
         context: Number of tokens before the block. The first windows have fewer, since the text begins there.
         batch_size: Number of windows in a batch.
         by_lines: Whether a block consists of whole lines, as many as fit in `block` tokens. A longer line is a block of
-            its own. Otherwise, a block has exactly `block` tokens.
+            its own, so that with `block=1` each line is. Otherwise, a block has exactly `block` tokens.
 
     Yields:
         `(inputs, targets, weights)`, each (batch_size, length), of int32, int32 and float32. `length` is
@@ -89,7 +91,8 @@ class ContextWindows:
     def _length(self, needed):
         """Rounds a length up to one of a few lengths, because compiled backends compile once per length."""
         usual = min(self.context + self.block, -(-len(self.tokens) // 8) * 8)
-        return usual + max(0, -(-(needed - usual) // self.block)) * self.block
+        step = max(self.block, STEP)
+        return usual + max(0, -(-(needed - usual) // step)) * step
 
     def _stops_by_tokens(self):
         return np.append(np.arange(self.block, len(self.tokens), self.block), len(self.tokens))
