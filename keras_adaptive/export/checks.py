@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from keras_adaptive.backend.checks import non_finite
-from keras_adaptive.data import TextCodec, Vocabulary
+from keras_adaptive.data import Vocabulary
 from keras_adaptive.models import LanguageModel
 
 
@@ -21,20 +21,11 @@ def check_dtype(dtype: str, known: tuple[str, str] = ("float32", "bfloat16")) ->
         raise ValueError(f"`dtype` must be {' or '.join(known)}. Received: dtype={dtype!r}.")
 
 
-def check_vocabulary(vocabulary: Vocabulary, model: LanguageModel) -> None:
-    """Raises a ValueError unless a vocabulary has the size of the model's."""
+def check_vocabulary(vocabulary: Vocabulary, model: LanguageModel, of: str = "vocabulary") -> None:
+    """Raises a ValueError, which names the argument `of`, unless its vocabulary has the size of the model's."""
     if len(vocabulary) != model.vocabulary_size:
         raise ValueError(
-            f"`vocabulary` must have the {model.vocabulary_size} words of the model. Received: size={len(vocabulary)}."
-        )
-
-
-def check_codec(codec: TextCodec, model: LanguageModel) -> None:
-    """Raises a ValueError unless the vocabulary has the size of the model's."""
-    if len(codec.vocabulary) != model.vocabulary_size:
-        raise ValueError(
-            f"`codec` must have the vocabulary of the model, of {model.vocabulary_size:,} words. "
-            f"Received: a codec of {len(codec.vocabulary):,} words."
+            f"`{of}` must have the {model.vocabulary_size:,} words of the model. Received: {len(vocabulary):,} words."
         )
 
 

@@ -111,8 +111,7 @@ def preparation():
         if run["peak_bytes_of_another_process"]:
             memory += f", and {megabytes(run['peak_bytes_of_another_process'])} in each other process"
         speed = f"{run['seconds']:.0f} s, {run['bytes_per_second'] / 1e6:.0f} MB/s"
-        name = "1 process" if processes == "1" else f"{processes} processes"
-        yield [f"{results['text_bytes'] / 1e9:.1f} GB of text, {name}", speed, memory]
+        yield [f"{results['text_bytes'] / 1e9:.1f} GB of text, {_processes(processes)}", speed, memory]
     run, sentences = results["preparation"]["1"], results["sentences"]
     yield [f"checksums of {megabytes(run['token_bytes'])} of tokens", f"{run['verify_seconds']:.1f} s", ""]
     index, order = sentences["index"], sentences["order"]
@@ -122,6 +121,10 @@ def preparation():
     yield ["order of an epoch of them", f"{order['seconds']:.0f} s", with_index]
 
 
+def _processes(number):
+    return f"{number} process{'es' * (number != '1')}"
+
+
 def preparation_against_others():
     yield "text | prepared by | speed | ours ÷ it | peak memory of a process"
     for size in ("peers", "large"):
@@ -129,8 +132,7 @@ def preparation_against_others():
         runs, text = results["preparation"], f"{results['text_bytes'] / 1e9:.0f} GB"
         for processes, run in runs.items():
             most = megabytes(max(run["peak_bytes"], run["peak_bytes_of_another_process"]))
-            name = "`prepare`, 1 process" if processes == "1" else f"`prepare`, {processes} processes"
-            yield [text, name, f"{run['bytes_per_second'] / 1e6:.0f} MB/s", "", most]
+            yield [text, f"`prepare`, {_processes(processes)}", f"{run['bytes_per_second'] / 1e6:.0f} MB/s", "", most]
         for peer, figures in results.get("peers", {}).items():
             ratio = list(runs.values())[-1]["bytes_per_second"] / figures["bytes_per_second"]
             yield [text, PREPARED_BY[peer], f"{figures['bytes_per_second'] / 1e6:.0f} MB/s", f"{ratio:.1f}", ""]

@@ -63,7 +63,7 @@ def test_wrong_arguments_are_refused(tmp_path):
             export_huggingface(model, CODEC, tmp_path / folder if folder else tmp_path / "file", **options)
     with pytest.raises(ValueError, match=f"{tmp_path} exists and is not empty"):  # before the weights are written
         export_huggingface(model, CODEC, tmp_path)
-    with pytest.raises(ValueError, match="`codec` must have the vocabulary of the model, of 24 words"):
+    with pytest.raises(ValueError, match="`codec` must have the 24 words of the model"):
         export_huggingface(language_model(24), CODEC, tmp_path / "new")
 
 

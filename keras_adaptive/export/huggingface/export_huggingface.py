@@ -3,7 +3,7 @@ from pathlib import Path
 
 from keras_adaptive.checkpoints.safetensors import save_safetensors
 from keras_adaptive.data import TextCodec
-from keras_adaptive.export.checks import check_codec, check_dtype, check_finite_weights, check_folder
+from keras_adaptive.export.checks import check_dtype, check_finite_weights, check_folder, check_vocabulary
 from keras_adaptive.export.huggingface import pure_torch
 from keras_adaptive.export.huggingface.model_card import model_card
 from keras_adaptive.export.huggingface.tokenizer_files import tokenizer_config, tokenizer_json
@@ -59,7 +59,7 @@ def export_huggingface(
     """
     check_new_folder(folder)
     check_folder(folder)
-    check_codec(codec, model)
+    check_vocabulary(codec.vocabulary, model, "codec")
     check_dtype(dtype)
     check_finite_weights(model.weights)
     longest, parts = reading_of(model, window).window, parts_of(model)

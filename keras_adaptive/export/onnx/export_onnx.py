@@ -2,7 +2,7 @@ import importlib.util
 import os
 
 from keras_adaptive.data import TextCodec
-from keras_adaptive.export.checks import check_codec, check_dtype, check_finite_weights, check_folder
+from keras_adaptive.export.checks import check_dtype, check_finite_weights, check_folder, check_vocabulary
 from keras_adaptive.export.onnx.bodies import body
 from keras_adaptive.export.onnx.graph import Graph, Value
 from keras_adaptive.export.onnx.words import Embedding, Softmax
@@ -50,7 +50,7 @@ def export_onnx(model: LanguageModel, codec: TextCodec, folder: str | os.PathLik
         raise ModuleNotFoundError('`export_onnx` needs the package onnx: pip install "keras_adaptive[onnx]".')
     check_new_folder(folder)
     check_folder(folder)
-    check_codec(codec, model)
+    check_vocabulary(codec.vocabulary, model, "codec")
     check_dtype(dtype, ("float32", "int8"))
     check_finite_weights(model.weights)
     parts, size = parts_of(model), model.vocabulary_size
