@@ -25,7 +25,7 @@ def check_vocabulary(vocabulary: Vocabulary, model: LanguageModel, of: str = "vo
     """Raises a ValueError, which names the argument `of`, unless its vocabulary has the size of the model's."""
     if len(vocabulary) != model.vocabulary_size:
         raise ValueError(
-            f"`{of}` must have the {model.vocabulary_size:,} words of the model. Received: {len(vocabulary):,} words."
+            f"`{of}` must have the {model.vocabulary_size:,} words of the model. Received: size={len(vocabulary):,}."
         )
 
 

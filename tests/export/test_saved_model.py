@@ -301,7 +301,11 @@ def test_bfloat16_halves_the_weights_and_stays_near(model):
     "name, arguments, message",
     [
         ("full", {}, "full exists and is not empty"),
-        ("1", {"vocabulary": Vocabulary.from_counts({"the": 1})}, "`vocabulary` must have the 2,000 .* Received: 8"),
+        (
+            "1",
+            {"vocabulary": Vocabulary.from_counts({"the": 1})},
+            "`vocabulary` must have the 2,000 .* Received: size=8",
+        ),
         ("1", {"dtype": "float16"}, "`dtype` must be float32 or bfloat16. Received: dtype='float16'"),
         ("1", {"max_length": 0}, "`max_length` must be at least 1"),
         ("1", {"max_length": 2**31}, "`max_length` must be at least 1 and below 2.31"),
