@@ -26,13 +26,15 @@ compare() { # NAME CORPUS SEEDS UPDATES FLAGFILES
 }
 
 base=configs/books_comparison
-compare tying books 1,2,3 2000 "$base/adp_t.flags,$base/adp.flags"
+compare tying books 1,2,3 2000 "$base/adp.flags"
 compare small small 1,2,3 5000 'configs/books_small/*.flags'
 compare words books 1,2,3 2000 "configs/books_words/*.flags,$base/adp_t.flags,$base/asm.flags"
 compare cutoffs books 1,2,3 2000 'configs/books_cutoffs/*.flags'
-compare blocks books 1,2,3 2000 'configs/books_blocks/*.flags'
+compare norms books 1,2,3 2000 'configs/books_norms/*.flags'
+compare blocks books 1,2,3 2000 "configs/books_blocks/*.flags,$base/adp_t.flags"
 compare sentences sentences 1,2,3 2000 'configs/books_sentences/*.flags'
 compare recurrent books 1,2,3 1500 'configs/books_equal/*.flags'
 compare characters characters 1,2,3 1500 'configs/books_characters_equal/*.flags'
 compare hybrids books 1,2,3 7000 'configs/books_hybrids/*.flags'
+compare averages books 1,2,3 7000 configs/books_ablations/nplm_local.flags
 compare plain books 1,2,3 2000 "$base/sm.flags,$base/sm_t.flags"
