@@ -211,13 +211,6 @@ def comparison():
         yield [name, system["seeds"], *scores, f"{system['parameters']:,}", f"{ratio:.2f}", PAPER[name]]
 
 
-def blocks_and_contexts():
-    yield "trained on blocks of | scored | with context | seeds | valid"
-    for case in read("comparison/contexts")["cases"]:
-        tokens = [f"{case[key]} tokens" for key in ("trained", "block", "context")]
-        yield [*tokens, len(case["valid"]["runs"]), mean(case["valid"])]
-
-
 def word_loss():
     yield "ours on | time ÷ PyTorch's | time ÷ floor | memory | PyTorch's memory"
     for suffix, dtype in (("", "float32"), ("_bfloat16", "mixed_bfloat16")):

@@ -16,6 +16,7 @@ BANDS = {  # numbers of words in the bands: here, and in the most similar row of
     "bands_4000_32000": ("4,000 / 28,000 / 17,456", "20k / 140k / 100k"),
     "bands_12000_32000": ("12,000 / 20,000 / 17,456", "60k / 100k / 100k"),
 }
+RECURRENT = {"awd_lstm": ["AWD-LSTM, 2 layers of 384 units"], "awd_qrnn": ["AWD-QRNN, 4 layers of 360 units"]}
 
 
 def claims_words():
@@ -29,6 +30,26 @@ def claims_small():
 def claims_cutoffs():
     systems = {**_systems("cutoffs"), "adp_t": _systems("words")["adp_t"]}
     return _table("words of the bands | like the paper's", BANDS, _best_first(systems))
+
+
+def claims_blocks():
+    yield "trained on blocks of | scored | with context | seeds | valid"
+    for case in read("claims/contexts")["cases"]:
+        tokens = [f"{case[key]} tokens" for key in ("trained", "block", "context")]
+        yield [*tokens, len(case["valid"]["runs"]), mean(case["valid"])]
+
+
+def claims_sentences():
+    """The losses of words by their frequency in training."""
+    systems = _systems("sentences")
+    yield "occurrences of the word in training | ADP-T | CNN"
+    for adp_t, cnn in zip(systems["adp_t"]["by_frequency"], systems["cnn"]["by_frequency"], strict=True):
+        losses = [f"{one['nll']['mean']:.2f}" for one in (adp_t, cnn)]
+        yield [f"{adp_t['low']:,} to {adp_t['high'] - 1:,}", *losses]
+
+
+def claims_recurrent():
+    return _table("", RECURRENT, _systems("recurrent"))
 
 
 def _systems(comparison):

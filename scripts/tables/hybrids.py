@@ -1,5 +1,7 @@
 """Tables of the NPLM and its hybrids; a function for each."""
 
+import statistics
+
 from scripts.tables.results import benchmark, mean, read, spread
 
 NAMES = {
@@ -52,12 +54,32 @@ def ablations():
     return _systems(_results("ablations") | _results("ablated"), names, ("valid",))
 
 
+def longer_hybrids():
+    systems = read("claims/hybrids")["systems"]
+    updates = list(systems["nplm"]["validations"])
+    yield f"valid after updates | {' | '.join(f'{int(number):,}' for number in updates)} | test"
+    for key in ("nplm", "transformer", "transformer_c"):
+        system = systems[key]
+        yield [NAMES[key], *(mean(system["validations"][number]) for number in updates), mean(system["test"])]
+
+
 def last_words():
-    passages = read("hybrids/last_words")["passages"]
-    yield " | accuracy, control | broad | perplexity, control | broad"
-    for runs in zip(passages["control"], passages["broad"], strict=True):
-        accuracies = [f"{100 * run['accuracy']['all']:.1f} %" for run in runs]
-        yield [NAMES[runs[0]["run"]], *accuracies, *(f"{run['perplexity']:,.0f}" for run in runs)]
+    """Means of the seeds, whose runs are NAME_SEED."""
+    passages = read("claims/last_words")["passages"]
+    yield " | seeds | accuracy, control | broad | perplexity, control | broad"
+    for name in ("nplm", "transformer", "transformer_c"):
+        control, broad = (
+            [run for run in passages[kind] if run["run"].rsplit("_", 1)[0] == name] for kind in ("control", "broad")
+        )
+        accuracies = [_mean_of_seeds(runs, lambda run: 100 * run["accuracy"]["all"], 1) for runs in (control, broad)]
+        perplexities = [_mean_of_seeds(runs, lambda run: run["perplexity"], 0) for runs in (control, broad)]
+        yield [NAMES[name], len(control), *(f"{one} %" for one in accuracies), *perplexities]
+
+
+def _mean_of_seeds(runs, figure, digits):
+    values = [figure(run) for run in runs]
+    deviation = f" ± {statistics.stdev(values):,.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):,.{digits}f}{deviation}"
 
 
 def _results(name):
