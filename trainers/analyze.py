@@ -33,7 +33,7 @@ from keras_adaptive import evaluation
 from keras_adaptive.data import EOS, UNK
 from keras_adaptive.files import check_result, read_json_lines, write_json
 from keras_adaptive.metrics import loss_by_bucket, loss_by_frequency, perplexity
-from trainers.experiments.word_losses import LINE_BY_LINE, Blocks, open_runs
+from trainers.experiments.word_losses import Blocks, line_by_line, open_runs
 from trainers.support import command_line
 from trainers.support.tables import aligned
 
@@ -59,7 +59,7 @@ def define_flags():
 def of_training(run):
     """Returns the `Blocks` that match the training of a `RunFolder`."""
     if run.of_sentences:
-        return LINE_BY_LINE._replace(batch_size=FLAGS.batch_size)
+        return line_by_line(FLAGS.batch_size)
     return Blocks("streams" if run.of_streams else "tokens", run.length, 0, FLAGS.batch_size)
 
 

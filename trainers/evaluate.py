@@ -37,7 +37,7 @@ from keras_adaptive.models.reading import reading_of, state_grows
 from trainers.experiments import ensembles
 from trainers.experiments.memories import read_memory
 from trainers.experiments.run_folder import RunFolder
-from trainers.experiments.word_losses import LINE_BY_LINE, Blocks, open_runs
+from trainers.experiments.word_losses import Blocks, line_by_line, open_runs
 from trainers.support import command_line
 
 FLAGS = flags.FLAGS
@@ -257,7 +257,7 @@ def blocks_for(run, model):
     carries, length, size = not state_grows(model.body), run.length, FLAGS.batch_size
     block, context, rows = FLAGS.block, FLAGS.context, size or (1 if FLAGS.dynamic else 16)
     if run.of_sentences and FLAGS.blocks_of is block is context is None:
-        return LINE_BY_LINE._replace(batch_size=rows)
+        return line_by_line(rows)
     as_stream = run.of_streams or carries and block is context is None
     blocks_of = FLAGS.blocks_of or ("streams" if as_stream else "tokens")
     if blocks_of == "streams":

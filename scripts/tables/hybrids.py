@@ -1,7 +1,6 @@
 """Tables of the NPLM and its hybrids; a function for each."""
 
-import statistics
-
+from scripts.experiments.compare import of_seeds
 from scripts.tables.results import benchmark, mean, read, spread
 
 NAMES = {
@@ -71,15 +70,10 @@ def last_words():
         control, broad = (
             [run for run in passages[kind] if run["run"].rsplit("_", 1)[0] == name] for kind in ("control", "broad")
         )
-        accuracies = [_mean_of_seeds(runs, lambda run: 100 * run["accuracy"]["all"], 1) for runs in (control, broad)]
-        perplexities = [_mean_of_seeds(runs, lambda run: run["perplexity"], 0) for runs in (control, broad)]
-        yield [NAMES[name], len(control), *(f"{one} %" for one in accuracies), *perplexities]
-
-
-def _mean_of_seeds(runs, figure, digits):
-    values = [figure(run) for run in runs]
-    deviation = f" ± {statistics.stdev(values):,.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):,.{digits}f}{deviation}"
+        accuracies = [of_seeds([100 * run["accuracy"]["all"] for run in runs]) for runs in (control, broad)]
+        perplexities = [of_seeds([run["perplexity"] for run in runs]) for runs in (control, broad)]
+        accuracies, perplexities = [f"{mean(one)} %" for one in accuracies], [mean(one, 0) for one in perplexities]
+        yield [NAMES[name], len(control), *accuracies, *perplexities]
 
 
 def _results(name):

@@ -37,10 +37,10 @@ def spread(figures, digits=0):
     return f"{median} ({low}–{high})"
 
 
-def mean(figures):
+def mean(figures, digits=1):
     """Returns the mean over seeds and, if there are several, its standard deviation."""
-    deviation = f" ± {figures['std']:.1f}" if figures["std"] else ""
-    return f"{figures['mean']:.1f}{deviation}"
+    deviation = "" if figures["std"] is None else f" ± {figures['std']:,.{digits}f}"
+    return f"{figures['mean']:,.{digits}f}{deviation}"
 
 
 def milliseconds(seconds):

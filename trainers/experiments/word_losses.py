@@ -52,7 +52,7 @@ class Blocks(NamedTuple):
         if self.of == "streams":
             parts = "as a whole" if self.batch_size == 1 else f"in {self.batch_size:,} parts"
             return f"{parts}, with the state carried"
-        if self[:3] == LINE_BY_LINE[:3]:
+        if self == line_by_line(self.batch_size):
             return "line by line, without context"
         if self.of == "lines":
             return f"in blocks of up to {self.size:,} tokens in whole lines, after {self.context:,} of context"
@@ -68,7 +68,9 @@ class Blocks(NamedTuple):
         return evaluation.word_losses(model, corpus, split, self.size, self.context, self.batch_size, **how)
 
 
-LINE_BY_LINE = Blocks("lines", 1, 0, 16)
+def line_by_line(batch_size):
+    """Returns the `Blocks` of single lines without context, as a run of --batching=sentences reads them."""
+    return Blocks("lines", 1, 0, batch_size)
 
 
 class Scored:

@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 
 from keras_adaptive.data.batches.token_stream import as_stream, cut, lines
 
-STEP = 8  # a window that is longer than usual has a multiple of this number, or of the block, more tokens
+STEP = 8  # lengths of windows are rounded up by at least this number of tokens
 
 
 class ContextWindows:
@@ -90,7 +90,7 @@ class ContextWindows:
 
     def _length(self, needed):
         """Rounds a length up to one of a few lengths, because compiled backends compile once per length."""
-        usual = min(self.context + self.block, -(-len(self.tokens) // 8) * 8)
+        usual = min(self.context + self.block, -(-len(self.tokens) // STEP) * STEP)
         step = max(self.block, STEP)
         return usual + max(0, -(-(needed - usual) // step)) * step
 
