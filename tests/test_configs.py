@@ -166,9 +166,18 @@ def test_hybrids_on_books_have_like_sizes_and_one_training(path, capsys):
     settings = Experiment.of_arguments([f"--flagfile={path}"]).settings
     shared = {"dim", "num_blocks", "ffn_dim", "length", "batch_size", "warmup", "updates", "dropout"}
     assert all(settings[name] == plain[name] for name in shared)
-    assert settings["max_rate"] == (2e-3 if "nplm" in path.stem else 1e-3)  # the better of the two for each
+    # The best of 5e-4, 1e-3, 2e-3, 3e-3, 4e-3 and 6e-3 for each, as far as they were tried.
+    assert settings["max_rate"] == (4e-3 if "nplm" in path.stem else 1e-3 if "replaced" in path.stem else 2e-3)
     counts = summary(capsys, f"--flagfile={path}", "--vocabulary_size=49456")
     assert 7.4e6 < counts["all"] < 7.9e6
+
+
+OF_BOOKS = [path for path in FLAGFILES if path.parent.name.startswith("books_")]
+
+
+@pytest.mark.parametrize("path", OF_BOOKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_the_parts_of_a_recipe_on_books_fit_together(path, capsys):
+    assert summary(capsys, f"--flagfile={path}", "--vocabulary_size=49456")["all"] < 30e6
 
 
 def test_short_contexts_on_books_have_updates_of_as_many_tokens():
