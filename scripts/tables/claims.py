@@ -7,6 +7,7 @@ WORDS = {
     "adp_t": ["ADP-T"],
     "adp": ["ADP: inputs and outputs have their own vectors"],
 }
+NORMS = {"adp_t": ["before the sub-layers (ADP-T)"], "adp_t_after": ["after the residual sums"]}
 SMALL = {"adp_t": ["ADP-T"], "adp_t_tail": ["ADP-T, dropout of 0.2 in the tails"]}
 BANDS = {  # numbers of words in the bands: here, and in the most similar row of the paper
     "bands_1000_32000": ("1,000 / 31,000 / 17,456", "5k / 155k / 100k"),
@@ -21,6 +22,10 @@ RECURRENT = {"awd_lstm": ["AWD-LSTM, 2 layers of 384 units"], "awd_qrnn": ["AWD-
 
 def claims_words():
     return _table("system", WORDS, _best_first({**_systems("words"), **_systems("tying")}))
+
+
+def claims_norms():
+    return _table("LayerNorms", NORMS, {"adp_t": _systems("words")["adp_t"], **_systems("norms")})
 
 
 def claims_small():
