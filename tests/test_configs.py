@@ -167,7 +167,7 @@ def test_hybrids_on_books_have_like_sizes_and_one_training(path, capsys):
     shared = {"dim", "num_blocks", "ffn_dim", "length", "batch_size", "warmup", "updates", "dropout"}
     assert all(settings[name] == plain[name] for name in shared)
     # The best of 5e-4, 1e-3, 2e-3, 3e-3, 4e-3 and 6e-3 for each, as far as they were tried.
-    assert settings["max_rate"] == (4e-3 if "nplm" in path.stem else 1e-3 if "replaced" in path.stem else 2e-3)
+    assert settings["max_rate"] == (4e-3 if "nplm" in path.stem else 1e-3 if "_n" in path.stem else 2e-3)
     counts = summary(capsys, f"--flagfile={path}", "--vocabulary_size=49456")
     assert 7.4e6 < counts["all"] < 7.9e6
 

@@ -35,6 +35,8 @@ compare blocks books 1,2,3 2000 "configs/books_blocks/*.flags,$base/adp_t.flags"
 compare sentences sentences 1,2,3 2000 'configs/books_sentences/*.flags'
 compare recurrent books 1,2,3 1500 'configs/books_equal/*.flags'
 compare characters characters 1,2,3 1500 'configs/books_characters_equal/*.flags'
-compare hybrids books 1,2,3 7000 'configs/books_hybrids/*.flags'
+compare short books 1,2,3 700 'configs/books_hybrids/*.flags,configs/books_windows/*.flags,configs/books_ablations/*.flags'
+compare contexts books 1,2,3 400 'configs/books_context/*.flags'
+compare hybrids books 1,2,3 7000 'configs/books_hybrids/*.flags,configs/books_ablations/nplm_half_rate.flags'
 compare averages books 1,2,3 7000 configs/books_ablations/nplm_local.flags
 compare plain books 1,2,3 2000 "$base/sm.flags,$base/sm_t.flags"
