@@ -5,9 +5,9 @@ from scripts.tables.results import benchmark, mean, read, spread
 
 NAMES = {
     "nplm": "NPLM",
+    "nplm_half_rate": "NPLM at half the rate",
     "transformer": "Transformer",
     "transformer_c": "Transformer-C",
-    "window_2": "Transformer-C, window of 2 tokens",
     "transformer_n_replaced": "Transformer-N of the paper",
     "transformer_n": "Transformer-N of the program",
 }
@@ -18,9 +18,20 @@ def hybrids():
     return _systems(systems, {key: label for key, label in NAMES.items() if key in systems}, ("valid", "test"))
 
 
+def rates():
+    """Valid perplexities by the largest rate of the training."""
+    valid = read("hybrids/rates")["valid"]
+    rates = sorted({rate for figures in valid.values() for rate in figures}, key=float)
+    yield f" | {' | '.join(f'{float(rate):g}' for rate in rates)}"
+    for key, figures in valid.items():
+        yield [NAMES[key], *(f"{figures[rate]:.1f}" if rate in figures else "" for rate in rates)]
+
+
 def attention_windows():
     names = {"window_2": "2", "transformer_c": "5", "window_10": "10", "window_30": "30", "transformer": "all"}
-    return _systems(_results("windows"), names, ("valid",), "window of the first layer, tokens")
+    names["local_attention"] = "5, in all layers"
+    results = _results("windows") | _results("altered") | _results("systems")
+    return _systems(results, names, ("valid",), "window of the first layer, tokens")
 
 
 def context_lengths():
@@ -42,22 +53,28 @@ def lengths():
 def ablations():
     names = {
         "nplm": "NPLM of 6 layers",
-        "nplm_3_layers": "3 layers",
         "nplm_1_layer": "1 layer",
+        "nplm_3_layers": "3 layers",
+        "nplm_16_layers": "16 layers",
+        "nplm_16_layers_0.001": "16 layers, rate of 0.001",
         "nplm_local": "without averages",
         "nplm_averages": "plain averages in place of kernels",
-        "nplm_without_norm": "without LayerNorms",
-        "nplm_without_residual": "without residual connections",
+        "no_norms": "without LayerNorms",
+        "no_norms_16": "16 layers without LayerNorms, rate of 0.001",
+        "no_residuals": "without residual connections",
+        "no_residuals_16": "16 layers without residual connections, rate of 0.001",
+        "nplm_3_cycles": "three cycles of the cosine",
         "nplm_sgd": "SGD in place of Adam",
     }
-    return _systems(_results("ablations") | _results("ablated"), names, ("valid",))
+    results = _results("ablations") | _results("altered") | _results("sgd") | {"nplm": _results("systems")["nplm"]}
+    return _systems(results, names, ("valid",))
 
 
 def longer_hybrids():
     systems = read("claims/hybrids")["systems"]
     updates = list(systems["nplm"]["validations"])
     yield f"valid after updates | {' | '.join(f'{int(number):,}' for number in updates)} | test"
-    for key in ("nplm", "transformer", "transformer_c"):
+    for key in ("nplm", "nplm_half_rate", "transformer", "transformer_c"):
         system = systems[key]
         yield [NAMES[key], *(mean(system["validations"][number]) for number in updates), mean(system["test"])]
 
@@ -66,7 +83,7 @@ def last_words():
     """Means of the seeds, whose runs are NAME_SEED."""
     passages = read("claims/last_words")["passages"]
     yield " | seeds | accuracy, control | broad | perplexity, control | broad"
-    for name in ("nplm", "transformer", "transformer_c"):
+    for name in ("nplm_half_rate", "transformer", "transformer_c"):
         control, broad = (
             [run for run in passages[kind] if run["run"].rsplit("_", 1)[0] == name] for kind in ("control", "broad")
         )
