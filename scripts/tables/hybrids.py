@@ -14,7 +14,7 @@ NAMES = {
 
 
 def hybrids():
-    systems = _results("systems")
+    systems = read("hybrids/systems")["systems"]
     return _systems(systems, {key: label for key, label in NAMES.items() if key in systems}, ("valid", "test"))
 
 
@@ -28,10 +28,15 @@ def rates():
 
 
 def attention_windows():
-    names = {"window_2": "2", "transformer_c": "5", "window_10": "10", "window_30": "30", "transformer": "all"}
-    names["local_attention"] = "5, in all layers"
-    results = _results("windows") | _results("altered") | _results("systems")
-    return _systems(results, names, ("valid",), "window of the first layer, tokens")
+    names = {
+        "window_2": "2",
+        "transformer_c": "5",
+        "window_10": "10",
+        "window_30": "30",
+        "transformer": "all",
+        "local_attention": "5, in all layers",
+    }
+    return _systems(_short_trainings(), names, ("valid",), "window of the first layer, tokens")
 
 
 def context_lengths():
@@ -66,8 +71,7 @@ def ablations():
         "nplm_3_cycles": "three cycles of the cosine",
         "nplm_sgd": "SGD in place of Adam",
     }
-    results = _results("ablations") | _results("altered") | _results("sgd") | {"nplm": _results("systems")["nplm"]}
-    return _systems(results, names, ("valid",))
+    return _systems(_short_trainings(), names, ("valid",))
 
 
 def longer_hybrids():
@@ -93,8 +97,10 @@ def last_words():
         yield [NAMES[name], len(control), *accuracies, *perplexities]
 
 
-def _results(name):
-    return read(f"hybrids/{name}")["systems"]
+def _short_trainings():
+    """Returns `{system: figures}` of all trainings of 700 updates; of a system with several, those with most seeds."""
+    files = ("windows", "ablations", "altered", "sgd", "systems")
+    return {key: figures for name in files for key, figures in read(f"hybrids/{name}")["systems"].items()}
 
 
 def _systems(systems, names, splits, title=""):
