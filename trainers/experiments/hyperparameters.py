@@ -126,6 +126,7 @@ HYPERPARAMETERS = {
         int, 70, "Mean number of tokens in an update of a stream, which truncates gradients; of a segment.", (5, 2**20)
     ),
     "vary_bptt": Flag(bool, True, "Whether the number of tokens varies around --bptt between updates, as in AWD-LSTM."),
+    "reset_rate": Flag(float, 0.0, "Probability that a stream continues from the initial state in an update.", DROPOUT),
     "batch_size": Flag(
         int, 32, "Number of blocks or streams in an update; with sentences, --length times as many tokens.", (1, 2**20)
     ),

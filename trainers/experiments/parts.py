@@ -204,8 +204,9 @@ def sentence_batches(*, length, batch_size, **kwargs):
     return SentenceBatches(tokens_per_batch=batch_size * length, max_length=length, **kwargs)
 
 
-def stream_batches(*, vary_bptt, shuffle, **kwargs):
-    return StreamBatches(shuffle=shuffle and vary_bptt, **kwargs)
+def stream_batches(*, vary_bptt, shuffle, reset_rate, **kwargs):
+    """Returns the batches of training, or of validation, which is not shuffled and never resets the state."""
+    return StreamBatches(shuffle=shuffle and vary_bptt, reset_rate=reset_rate if shuffle else 0.0, **kwargs)
 
 
 def optimizer(make, takes=""):
@@ -319,7 +320,7 @@ PARTS = {
     "batching": {
         "blocks": Part(block_batches, "length lengths batch_size", "tokens seed shuffle"),
         "sentences": Part(sentence_batches, "length batch_size", "tokens seed shuffle"),
-        "streams": Part(stream_batches, "bptt vary_bptt batch_size", "tokens seed shuffle"),
+        "streams": Part(stream_batches, "bptt vary_bptt reset_rate batch_size", "tokens seed shuffle"),
     },
     "optimizer": {
         "nag": optimizer(NAG, "momentum"),

@@ -2,7 +2,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_adaptive.data.batches.batches import Batches
-from keras_adaptive.data.batches.token_stream import cut, stream_bounds
+from keras_adaptive.data.batches.token_stream import cut, part_of, stream_bounds
 
 LEAST = 5  # number of tokens in the shortest random batch
 SPREAD = 9  # -9, 0 and 9 with these weights have mean 0 and, up to rounding, a standard deviation of 5 tokens
@@ -19,15 +19,19 @@ class StreamBatches(Batches):
     epoch cuts the gradients at other positions. Multiply the learning rate of update t by `rate_factor(t)`, the length
     of its batch divided by `bptt`.
 
-    Four things differ from the published code:
+    With a `reset_rate`, as in Melis et al. 2018, some rows begin from the initial state although the text goes on. An
+    LSTM whose state is never reset in training may learn states that it has only after thousands of tokens; it then
+    predicts the beginning of another text badly.
 
-    - The published code draws max(5, N(base, 5)) tokens, where `base` is `bptt` or its half. Here, the normal
+    Four things differ from the code published with AWD-LSTM:
+
+    - It draws max(5, N(base, 5)) tokens, where `base` is `bptt` or its half. Here, the normal
       distribution is replaced by -9, 0 or 9 with probabilities 1/6, 2/3 and 1/6, which have the same mean and nearly
       the same variance. Compiled backends then see six lengths, and a seventh for the rest of the text.
     - The lengths of an epoch are drawn once, and every epoch takes them in another order, so that all epochs have the
       same number of batches.
     - The rate of the last batch of an epoch follows its actual length, not the length that was drawn.
-    - Every token is used. The published code drops up to `batch_size` - 1 tokens at the end of the text.
+    - Every token is used. It drops up to `batch_size` - 1 tokens at the end of the text.
 
     Args:
         tokens: Ids of a split, (tokens,).
@@ -35,13 +39,15 @@ class StreamBatches(Batches):
         batch_size: Number of streams.
         seed: Integer that determines the lengths and, together with the epoch, their order.
         shuffle: Whether the lengths vary. False takes `bptt` tokens at a time, for validation.
+        reset_rate: Probability that a row of a batch begins from the initial state, from 0 to below 1.
 
     Raises:
-        ValueError: If `bptt` is below 5, or there are more streams than tokens.
+        ValueError: If `bptt` is below 5, `reset_rate` is outside its range, or there are more streams than tokens.
 
     Reference:
         Merity, Keskar and Socher, Regularizing and Optimizing LSTM Language Models, ICLR 2018, section 5 (lengths of
-        batches), and the code published with it.
+        batches), and the code published with it; Melis, Dyer and Blunsom, On the State of the Art of Evaluation in
+        Neural Language Models, ICLR 2018, and the code published with it (resets).
 
     Example:
 
@@ -54,12 +60,24 @@ class StreamBatches(Batches):
     ([[14, 15, 16, 17, 18], [24, 25, 26, 27, 28]], [False, False])
     """
 
-    def __init__(self, tokens: ArrayLike, bptt: int, batch_size: int, *, seed: int, shuffle: bool = True) -> None:
+    def __init__(
+        self,
+        tokens: ArrayLike,
+        bptt: int,
+        batch_size: int,
+        *,
+        seed: int,
+        shuffle: bool = True,
+        reset_rate: float = 0.0,
+    ) -> None:
         super().__init__(tokens, seed, shuffle)
+        if not 0 <= reset_rate < 1:
+            raise ValueError(f"`reset_rate` must be at least 0 and below 1. Received: reset_rate={reset_rate}.")
         if bptt < LEAST:
             raise ValueError(f"`bptt` must be at least {LEAST} tokens. Received: bptt={bptt}. Use longer batches.")
         self.bptt = bptt
         self.batch_size = batch_size
+        self.reset_rate = reset_rate
         self._bounds = stream_bounds(len(self.tokens), batch_size)
         self._lengths = self._draw_lengths(np.diff(self._bounds).max())
 
@@ -71,7 +89,7 @@ class StreamBatches(Batches):
         return self.batch_size
 
     def rate_factor(self, t: int) -> float:
-        places, index = self._place(t)
+        (places, _), index = self._place(t)
         return float(places[index + 1] - places[index]) / self.bptt
 
     def _draw_lengths(self, steps):
@@ -87,16 +105,20 @@ class StreamBatches(Batches):
         return np.diff(np.minimum(stops[:used], steps), prepend=0)
 
     def _order(self, rng):
-        """Returns the positions in the streams where each batch begins, followed by the position where the last ends.
+        """Returns the positions in the streams where each batch begins, followed by the position where the last ends,
+        and which rows of each batch begin from the initial state, (batches, streams).
 
         The last batch is the rest of the text in every epoch.
         """
         order = np.append(self._permutation(rng, len(self) - 1), len(self) - 1)
-        return np.append(0, np.cumsum(self._lengths[order]))
+        begins = rng.random((len(self), self.batch_size)) < self.reset_rate
+        begins[0] = True
+        return np.append(0, np.cumsum(self._lengths[order])), begins
 
     def _batch(self, order, index, part):
-        starts = self._bounds[:-1] + order[index]
-        length = order[index + 1] - order[index]
+        places, begins = order
+        starts = self._bounds[:-1] + places[index]
+        length = places[index + 1] - places[index]
         stops = np.minimum(starts + length, self._bounds[1:])
         inputs, targets, weights = cut(self.tokens, starts, stops, length, part)
-        return (inputs, np.full(len(weights), index == 0)), targets, weights
+        return (inputs, part_of(begins[index], part)), targets, weights

@@ -41,6 +41,12 @@ def stream_bounds(size, count):
     return np.arange(count + 1) * size // count
 
 
+def part_of(rows, part):
+    """Returns part i of n equal parts of rows (`part` is (i, n)), the last of which are filled with zeros."""
+    size = -(-len(rows) // part[1])
+    return np.pad(rows, (0, size * part[1] - len(rows)))[part[0] * size :][:size]
+
+
 def cut(tokens, starts, stops, length, part=(0, 1)):
     """Cuts rows out of the stream: row i holds tokens `starts[i]` to `stops[i]`, padded to `length`.
 
@@ -50,8 +56,7 @@ def cut(tokens, starts, stops, length, part=(0, 1)):
     right by one token over the stream: the first input of a row is the token before its first target, and the stream
     begins after a `</s>`. Weights are 1 for tokens and 0 for padding.
     """
-    rows = -(-len(starts) // part[1])
-    starts, stops = (np.pad(ends, (0, rows * part[1] - len(ends)))[part[0] * rows :][:rows] for ends in (starts, stops))
+    starts, stops = part_of(starts, part), part_of(stops, part)
     positions = np.asarray(starts)[:, None] + np.arange(-1, length)  # (rows, length + 1)
     ids = tokens[positions.clip(0, len(tokens) - 1)].astype(np.int32)
     ids[positions < 0] = EOS

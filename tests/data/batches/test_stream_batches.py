@@ -88,3 +88,20 @@ def test_the_rate_follows_the_length():
     batches = StreamBatches(distinct(3000), 20, 2, seed=1)
     for t in (0, 1, len(batches) - 1, len(batches) + 2):
         assert batches.rate_factor(t) == batches.batch(t)[1].shape[1] / 20
+
+
+def test_rows_that_are_reset_are_as_many_as_the_rate_says():
+    """Other rows in every epoch, and no others in the parts of a batch than in the whole."""
+    batches = StreamBatches(distinct(60_000), 10, 8, seed=1, reset_rate=0.1)
+    first, second = (np.stack([begins for (_, begins), _, _ in epoch(batches, number)]) for number in (0, 1))
+    assert first[0].all() and second[0].all()
+    assert first[1:].mean() == pytest.approx(0.1, abs=0.02) and (first != second).any()
+    assert (first[1:].any(axis=1) & ~first[1:].all(axis=1)).any()  # each row for itself
+    parts = [batches.batch(5, (number, 3))[0][1] for number in range(3)]
+    np.testing.assert_array_equal(np.concatenate(parts), [*first[5], False])
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, float("nan")])
+def test_a_reset_rate_outside_its_range(rate):
+    with pytest.raises(ValueError, match="`reset_rate` must be at least 0 and below 1. Received: reset_rate="):
+        StreamBatches(distinct(90), 10, 2, seed=1, reset_rate=rate)

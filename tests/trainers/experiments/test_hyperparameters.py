@@ -41,7 +41,7 @@ CHANGES = {
     "use_bias": "true",
     "num_samples": "9", "sampled_loss": "nce", "noise": "unigram",
     "positions": "alibi", "lengths": "4:1,8", "length": "6",
-    "batch_size": "3", "bptt": "6", "vary_bptt": "false", "max_rate": "0.5",
+    "batch_size": "3", "bptt": "6", "vary_bptt": "false", "reset_rate": "0.5", "max_rate": "0.5",
     "momentum": "0.5", "clip_norm": "0.01", "weight_decay": "0.1", "initial_accumulator": "0.5",
     "decay_at": "4", "decay_factor": "2", "min_rate": "0.1", "warmup": "4", "warmup_rate": "0.1", "period": "5",
     "period_mult": "2", "shrink": "0.5",
@@ -79,7 +79,7 @@ def outcome(role, chosen):
         return [np.array([chosen.schedule()(update) for update in range(20)])]
     if role == "batching":
         batches = chosen.batches(np.arange(400) % 19 + 2)
-        return [np.asarray(batches.batch(update)[1]) for update in range(3)]
+        return [np.asarray(part) for update in range(3) for part in keras.tree.flatten(batches.batch(update))]
     return weights(chosen)
 
 
