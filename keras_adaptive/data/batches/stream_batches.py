@@ -20,18 +20,18 @@ class StreamBatches(Batches):
     of its batch divided by `bptt`.
 
     With a `reset_rate`, as in Melis et al. 2018, some rows begin from the initial state although the text goes on. An
-    LSTM whose state is never reset in training may learn states that it has only after thousands of tokens; it then
-    predicts the beginning of another text badly.
+    LSTM without penalties on its activations may otherwise learn states that only thousands of tokens lead to, and
+    predict the beginning of another text badly.
 
     Four things differ from the code published with AWD-LSTM:
 
-    - It draws max(5, N(base, 5)) tokens, where `base` is `bptt` or its half. Here, the normal
-      distribution is replaced by -9, 0 or 9 with probabilities 1/6, 2/3 and 1/6, which have the same mean and nearly
-      the same variance. Compiled backends then see six lengths, and a seventh for the rest of the text.
+    - It draws max(5, N(base, 5)) tokens, where `base` is `bptt` or its half. Here, the normal distribution is replaced
+      by -9, 0 or 9 with probabilities 1/6, 2/3 and 1/6, which have the same mean and nearly the same variance. Compiled
+      backends then see six lengths, and a seventh for the rest of the text.
     - The lengths of an epoch are drawn once, and every epoch takes them in another order, so that all epochs have the
       same number of batches.
     - The rate of the last batch of an epoch follows its actual length, not the length that was drawn.
-    - Every token is used. It drops up to `batch_size` - 1 tokens at the end of the text.
+    - Every token is used. That code drops up to `batch_size` - 1 tokens at the end of the text.
 
     Args:
         tokens: Ids of a split, (tokens,).
