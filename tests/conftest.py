@@ -142,6 +142,19 @@ def compile_once():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def without_autotuning():
+    """Under TensorFlow, data sets are not tuned: freeing an iterator may wait a minute for the thread that tunes it."""
+    with pytest.MonkeyPatch.context() as patched:
+        if os.environ.get("KERAS_BACKEND") == "tensorflow":
+            import tensorflow
+
+            options, iterate = tensorflow.data.Options(), tensorflow.data.Dataset.__iter__
+            options.autotune.enabled = False
+            patched.setattr(tensorflow.data.Dataset, "__iter__", lambda data: iterate(data.with_options(options)))
+        yield
+
+
 @pytest.fixture
 def forks():
     """Processes of `python -m` begin with the package imported."""
