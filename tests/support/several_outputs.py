@@ -30,7 +30,7 @@ from tests.support.tiny import LENGTH, VOCABULARY, WORDS, batch
 from tests.support.weights import randomize
 
 DIM = 8
-SIZES = (8, 5)  # rows of the batches
+SIZES = (8, 7)  # rows of the batches, which are filled to one shape, so that each step is compiled once
 
 
 class Several(Output):
