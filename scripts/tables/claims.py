@@ -1,11 +1,16 @@
 """Tables of the comparisons that scripts/experiments/claims.sh lists."""
 
+import math
+import statistics
+
 from scripts.tables.results import mean, read
 
 WORDS = {
     "adp_t_head": ["ADP-T, another projection before the head"],
     "adp_t": ["ADP-T"],
     "adp": ["ADP: inputs and outputs have their own vectors"],
+    "adp_t_words": ["ADP-T, projections of their own"],
+    "tied_without_reduction": ["one tied table of 64 dimensions, without reduction"],
 }
 NORMS = {"adp_t": ["before the sub-layers (ADP-T)"], "adp_t_after": ["after the residual sums"]}
 SMALL = {"adp_t": ["ADP-T"], "adp_t_tail": ["ADP-T, dropout of 0.2 in the tails"]}
@@ -17,11 +22,25 @@ BANDS = {  # numbers of words in the bands: here, and in the most similar row of
     "bands_4000_32000": ("4,000 / 28,000 / 17,456", "20k / 140k / 100k"),
     "bands_12000_32000": ("12,000 / 20,000 / 17,456", "60k / 100k / 100k"),
 }
+CHARACTERS = {
+    "lstm": ["LSTM, 2 layers of 512 units"],
+    "lstm_penalties": ["the same, with AR and TAR"],
+    "qrnn_3_layers": ["QRNN, 3 layers of 572 units"],
+    "qrnn_3_layers_penalties": ["the same, with AR and TAR"],
+    "qrnn_6_layers": ["QRNN, 6 layers of 324 units"],
+}
+SHORT = {
+    "lstm": "LSTM, 2 layers",
+    "qrnn_3_layers": "QRNN, 3 layers",
+    "qrnn_6_layers": "QRNN, 6 layers",
+    "awd_lstm": "AWD-LSTM",
+    "awd_qrnn": "AWD-QRNN",
+}
 RECURRENT = {"awd_lstm": ["AWD-LSTM, 2 layers of 384 units"], "awd_qrnn": ["AWD-QRNN, 4 layers of 360 units"]}
 
 
 def claims_words():
-    return _table("system", WORDS, _best_first({**_systems("words"), **_systems("tying")}))
+    return _table("system", WORDS, _best_first({**_systems("words"), **_systems("words_tables"), **_systems("tying")}))
 
 
 def claims_norms():
@@ -57,6 +76,36 @@ def claims_recurrent():
     return _table("", RECURRENT, _systems("recurrent"))
 
 
+def claims_characters():
+    """Bits per character."""
+    systems = _systems("characters")
+    return _table("", CHARACTERS, {name: systems[name] for name in CHARACTERS}, _bits)
+
+
+def claims_rates_characters():
+    return _by_rate("characters", lambda perplexity: f"{math.log2(perplexity):.3f}")
+
+
+def claims_rates_words():
+    return _by_rate("words", lambda perplexity: f"{perplexity:.1f}")
+
+
+def _by_rate(corpus, of_perplexity):
+    """Short runs on valid, in a column for each learning rate."""
+    cases = [case for case in read("claims/recurrent_rates")["cases"] if case["corpus"] == corpus]
+    rates = sorted({rate for case in cases for rate in case["valid"]}, key=float)
+    yield " | ".join(["", "AR and TAR", "reset rate", *rates])
+    for case in cases:
+        found = [of_perplexity(case["valid"][rate]) if rate in case["valid"] else "" for rate in rates]
+        yield [SHORT[case["system"]], "2 and 1" if case["penalties"] else "0", f"{case['reset_rate']:g}", *found]
+
+
+def _bits(perplexity):
+    """Returns the bits of a perplexity, which has a value for each seed."""
+    runs = list(map(math.log2, perplexity["runs"]))
+    return mean({"mean": statistics.mean(runs), "std": statistics.stdev(runs) if len(runs) > 1 else None}, digits=3)
+
+
 def _systems(comparison):
     return read(f"claims/{comparison}")["systems"]
 
@@ -65,8 +114,8 @@ def _best_first(systems):
     return dict(sorted(systems.items(), key=lambda item: item[1]["valid"]["mean"]))
 
 
-def _table(header, names, systems):
+def _table(header, names, systems, of_split=mean):
     yield f"{header} | parameters | seeds | valid | test"
     for name, figures in systems.items():
-        perplexities = map(mean, (figures["valid"], figures["test"]))
-        yield [*names[name], f"{figures['parameters']:,}", figures["seeds"], *perplexities]
+        splits = map(of_split, (figures["valid"], figures["test"]))
+        yield [*names[name], f"{figures['parameters']:,}", figures["seeds"], *splits]
