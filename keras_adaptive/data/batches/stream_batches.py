@@ -106,19 +106,23 @@ class StreamBatches(Batches):
 
     def _order(self, rng):
         """Returns the positions in the streams where each batch begins, followed by the position where the last ends,
-        and which rows of each batch begin from the initial state, (batches, streams).
+        and the seed of the resets.
 
         The last batch is the rest of the text in every epoch.
         """
         order = np.append(self._permutation(rng, len(self) - 1), len(self) - 1)
-        begins = rng.random((len(self), self.batch_size)) < self.reset_rate
-        begins[0] = True
-        return np.append(0, np.cumsum(self._lengths[order])), begins
+        return np.append(0, np.cumsum(self._lengths[order])), rng.integers(2**63)
 
     def _batch(self, order, index, part):
-        places, begins = order
+        places, seed = order
         starts = self._bounds[:-1] + places[index]
         length = places[index + 1] - places[index]
         stops = np.minimum(starts + length, self._bounds[1:])
         inputs, targets, weights = cut(self.tokens, starts, stops, length, part)
-        return (inputs, part_of(begins[index], part)), targets, weights
+        return (inputs, part_of(self._begins(seed, index), part)), targets, weights
+
+    def _begins(self, seed, index):
+        """Returns which streams begin a batch from the initial state: all in the first, some in the others."""
+        if index == 0 or not self.reset_rate:
+            return np.full(self.batch_size, index == 0)
+        return np.random.default_rng((seed, index)).random(self.batch_size) < self.reset_rate
