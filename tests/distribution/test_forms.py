@@ -15,12 +15,16 @@ from tests.support.processes import forked
 
 pytestmark = pytest.mark.processes
 
-# Strategy, processes, devices of each, and forms; a functional model is refused where replicas are processes.
+# Strategy, processes, devices of each, and forms. A functional model is refused where replicas are processes, each of
+# which compiles what it runs.
 CASES = {
-    "tensorflow": [("mirrored", 1, 2, "functional", "word_model", "task"), ("multiworker", 2, 1, "word_model", "task")],
+    "tensorflow": [
+        ("mirrored", 1, 2, "functional", "word_model", "task"),
+        ("multiworker", 2, 1, "quick_word_model", "task"),
+    ],
     "jax": [
         ("data_parallel", 1, 2, "functional", "word_model", "task", "sharded"),
-        ("data_parallel", 2, 1, "word_model", "task"),
+        ("data_parallel", 2, 1, "quick_word_model", "task"),
     ],
     "torch": [("ddp", 2, 1, "word_model", "task")],
 }[BACKEND]

@@ -152,11 +152,11 @@ def sampled(words):
 
 
 def char_cnn(words):
-    return CharCNNSoftmax(words, 3, char_dim=3, filters=(3, 4), max_bytes=16)
+    return CharCNNSoftmax(words, 3, char_dim=3, filters=(3, 4), max_bytes=6)
 
 
 def char_lstm(words):
-    return CharLSTMSoftmax(words, units=3, char_dim=3, max_bytes=16)
+    return CharLSTMSoftmax(words, units=3, char_dim=3, max_bytes=6)
 
 
 @on_tensorflow
@@ -174,7 +174,7 @@ def char_lstm(words):
 )
 def test_other_bodies_and_outputs_read_lines_that_may_be_empty(body, output, tokenizer):
     lines = ["", "ab"]
-    vocabulary = Vocabulary.from_counts(dict.fromkeys(TOKENIZERS[tokenizer]("abcdefg "), 1))
+    vocabulary = Vocabulary.from_counts(dict.fromkeys(TOKENIZERS[tokenizer]("abcdefghijk "), 1))
     model = randomize(LanguageModel(WordEmbedding(len(vocabulary), 4), body, output(vocabulary.words)))
     score, generate = (trace(model, GraphText(vocabulary, tokenizer), name) for name in ("score", "generate"))
     ids = [np.array([EOS, *vocabulary.encode(TOKENIZERS[tokenizer](line))], "int32") for line in lines]

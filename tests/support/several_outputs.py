@@ -7,6 +7,7 @@ one device. `tests/support/replicas.py` has the same for a `LanguageModel`.
 """
 
 import contextlib
+import functools
 import json
 import sys
 
@@ -30,6 +31,7 @@ from tests.support.tiny import LENGTH, VOCABULARY, WORDS, batch
 from tests.support.weights import randomize
 
 DIM = 8
+QUICK = 3  # outputs that compile quickly
 SIZES = (8, 7)  # rows of the batches, which are filled to one shape, so that each step is compiled once
 
 
@@ -74,7 +76,7 @@ class Penalized(keras.layers.Dense):
 
 
 def outputs(words):
-    """Returns outputs of every kind; the noise of all replicas is the same."""
+    """Returns outputs of every kind, those first that compile quickly; the noise of all replicas is the same."""
     return [
         AdaptiveSoftmax(VOCABULARY, (), tied_to=words),
         AdaptiveSoftmax(VOCABULARY, (5,), factor=2, use_bias=True),
@@ -87,7 +89,7 @@ def outputs(words):
 def functional():
     """A Keras model to which the outputs add their losses, and how a batch is handed to it.
 
-    Outputs add it in one of two ways, that of `Output` and that of a softmax: those that compile quickly suffice.
+    Outputs add it in one of two ways, that of `Output` and that of a softmax: `QUICK` of them suffice.
     """
     ids, targets, weights = (
         keras.Input((LENGTH,), dtype="int32"),
@@ -96,18 +98,19 @@ def functional():
     )
     words = WordEmbedding(VOCABULARY, DIM)
     hidden = Penalized(DIM, activation="tanh", kernel_regularizer="l2")(words(ids))
-    tied, banded, sampled, *_ = outputs(words)
+    tied, banded, sampled = outputs(words)[:QUICK]
     layers = Several([tied]), banded, sampled
     model = keras.Model([ids, targets, weights], [output(hidden, targets, weights) for output in layers])
     model.compile(keras.optimizers.SGD(0.3))
     return model, lambda *batch: (batch,)
 
 
-def word_model():
+def word_model(number=None):
+    """A `WordModel` of some outputs, by default of all."""
     ids = keras.Input((LENGTH,), dtype="int32")
     words = WordEmbedding(VOCABULARY, DIM)
     hidden = Penalized(DIM, activation="tanh", kernel_regularizer="l2")(words(ids))
-    model = WordModel(ids, hidden, word_output=Several(outputs(words)))
+    model = WordModel(ids, hidden, word_output=Several(outputs(words)[:number]))
     model.compile(keras.optimizers.SGD(0.3, global_clipnorm=0.5), metrics=["accuracy"])
     return model, lambda *batch: batch
 
@@ -158,7 +161,13 @@ def trained(strategy, make, eagerly=False):
     return {"weights": weights, "logs": logs, "evaluated": {name: float(value) for name, value in evaluated.items()}}
 
 
-FORMS = {"functional": functional, "word_model": word_model, "task": task, "sharded": task}
+FORMS = {
+    "functional": functional,
+    "word_model": word_model,
+    "quick_word_model": functools.partial(word_model, QUICK),
+    "task": task,
+    "sharded": task,
+}
 
 
 def main(name, devices, *forms):
