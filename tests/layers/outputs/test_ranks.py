@@ -14,7 +14,7 @@ from tests.support.word_parts import outputs
 pytestmark = pytest.mark.usefixtures("one_number_of_slots")
 
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefghijkl", "ab", "ba", "é", "ca"]
-SIZE, DIM, CUTOFFS = len(WORDS), 8, (5, 9, 15)
+SIZE, DIM, CUTOFFS = len(WORDS), 8, (5, 12)
 EVERY = np.arange(SIZE, dtype="int32")
 OUTPUTS = outputs(WORDS, DIM, CUTOFFS)
 
