@@ -127,6 +127,19 @@ def test_data_sets_and_generators_are_looked_at_and_kept(data):
     np.testing.assert_array_equal(np.concatenate([np.asarray(targets) for _, targets in kept]), UNSORTED)
 
 
+class WithoutBatches(keras.utils.PyDataset):
+    def __len__(self):
+        return 0
+
+    def __getitem__(self, index):
+        raise IndexError(index)
+
+
+def test_a_data_set_without_batches_is_not_read():
+    data = WithoutBatches()
+    assert check(word_model(), data) is data
+
+
 @pytest.mark.parametrize("make", [language, word_model])
 def test_tensors_are_arrays_too(make):
     with pytest.warns(UserWarning, match=WARNING):

@@ -41,7 +41,8 @@ def warn_if_unsorted(
         batches = list(itertools.islice(x, BATCHES))
         x = _joined(batches, x)
     elif isinstance(x, keras.utils.PyDataset):
-        batches = (x[number] for number in range(min(x.num_batches or BATCHES, BATCHES)))
+        count = BATCHES if x.num_batches is None else min(x.num_batches, BATCHES)
+        batches = (x[number] for number in range(count))
     elif hasattr(x, "element_spec") and hasattr(x, "take"):
         batches = x.take(BATCHES)
     else:
