@@ -28,6 +28,7 @@ CHARACTERS = {
     "qrnn_3_layers": ["QRNN, 3 layers of 572 units"],
     "qrnn_3_layers_penalties": ["the same, with AR and TAR"],
     "qrnn_6_layers": ["QRNN, 6 layers of 324 units"],
+    "qrnn_6_layers_penalties": ["the same, with AR and TAR"],
 }
 SHORT = {
     "lstm": "LSTM, 2 layers",
@@ -94,10 +95,11 @@ def _by_rate(corpus, of_perplexity):
     """Short runs on valid, in a column for each learning rate."""
     cases = [case for case in read("claims/recurrent_rates")["cases"] if case["corpus"] == corpus]
     rates = sorted({rate for case in cases for rate in case["valid"]}, key=float)
-    yield " | ".join(["", "AR and TAR", "reset rate", *rates])
+    yield " | ".join(["", "AR and TAR", "reset rate", "updates", *rates])
     for case in cases:
         found = [of_perplexity(case["valid"][rate]) if rate in case["valid"] else "" for rate in rates]
-        yield [SHORT[case["system"]], "2 and 1" if case["penalties"] else "0", f"{case['reset_rate']:g}", *found]
+        settings = ["2 and 1" if case["penalties"] else "0", f"{case['reset_rate']:g}", f"{case['updates']:,}"]
+        yield [SHORT[case["system"]], *settings, *found]
 
 
 def _bits(perplexity):
