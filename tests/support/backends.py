@@ -91,8 +91,8 @@ def _differentiated(function):
     return differentiated
 
 
-def weight_gradients(function, variables, arrays=(), mode=MODES[0]):
-    """As `value_and_gradients` of `function(*arrays)`, with respect to Keras variables and then to arrays.
+def of_weights(function, variables):
+    """`function(*tensors)` as a function of the values of Keras variables, and then of `tensors`.
 
     `function` may read the losses that it lets layers add.
     """
@@ -103,7 +103,13 @@ def weight_gradients(function, variables, arrays=(), mode=MODES[0]):
         with keras.StatelessScope(state_mapping=mapping, collect_losses=True):
             return function(*tensors[count:])
 
-    return value_and_gradients(of_values, [*(variable.value for variable in variables), *arrays], mode)
+    return of_values
+
+
+def weight_gradients(function, variables, arrays=(), mode=MODES[0]):
+    """As `value_and_gradients` of `function(*arrays)`, with respect to Keras variables and then to arrays."""
+    values = [variable.value for variable in variables]
+    return value_and_gradients(of_weights(function, variables), [*values, *arrays], mode)
 
 
 def largest_array(function, *arrays):

@@ -26,7 +26,7 @@ from keras_adaptive.layers import (
 )
 from keras_adaptive.models import LanguageModel, hybrid_transformer, shortformer, transformer, transformer_xl
 from tests.support import layer_checks
-from tests.support.backends import BACKEND, differentiated, numpy, runner, weight_gradients
+from tests.support.backends import BACKEND, differentiated, numpy, of_weights, runner, weight_gradients
 from tests.support.closeness import all_close
 from tests.support.refusals import refused
 from tests.support.steps import changed_at_each_token, in_steps
@@ -78,22 +78,14 @@ class Case(NamedTuple):
     layer: keras.layers.Layer
     call: Callable
     step: Callable
-    squares: Callable  # (values of the weights, x, weight) -> the weighted sum of squares, and its gradients
+    squares: Callable  # ([*values of the weights, x], weight) -> the weighted sum of squares, and its gradients
 
 
 @pytest.fixture(scope="module", params=BODIES)
 def body(request):
     layer = built(BODIES[request.param](dtype="float32"), INPUT_DIM)
-    variables = layer.trainable_variables
-
-    def squares(*tensors):
-        *values, x, weight = tensors
-        with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
-            return keras.ops.sum(weight * layer(x) ** 2)
-
-    run = differentiated(squares)
-    gradients = lambda values, x, weight: run([*values, x], weight)  # noqa: E731
-    return Case(BODIES[request.param], layer, runner(layer), runner(layer.step), gradients)
+    squares = of_weights(lambda x, weight: keras.ops.sum(weight * layer(x) ** 2), layer.trainable_variables)
+    return Case(BODIES[request.param], layer, runner(layer), runner(layer.step), differentiated(squares))
 
 
 def values(body):
@@ -152,7 +144,7 @@ def test_a_token_changes_nothing_before_it(body, x):
 def test_gradients_do_not_flow_back_from_later_tokens(body, x):
     for token in (0, 3, LENGTH - 1):
         weight = np.eye(LENGTH, dtype="float32")[token, :, None]
-        *_, gradient = body.squares(values(body), x, weight)[1]
+        *_, gradient = body.squares([*values(body), x], weight)[1]
         assert np.abs(gradient[:, : token + 1]).max(axis=(0, 2)).min() > 0
         assert not gradient[:, token + 1 :].any()
 
@@ -204,7 +196,7 @@ def test_gradients_flow_through_the_steps(body, x):
             total = total + keras.ops.sum(y**2)
         return total
 
-    expected = body.squares(values(body), x, np.ones((LENGTH, 1), "float32"))
+    expected = body.squares([*values(body), x], np.ones((LENGTH, 1), "float32"))
     actual = weight_gradients(in_steps, body.layer.trainable_variables, [x])
     scale = max(np.abs(gradient).max() for gradient in expected[1])  # a key's bias has none but rounding
     all_close(actual[1], expected[1], rtol=0, atol=2e-6 * scale)
@@ -212,10 +204,11 @@ def test_gradients_flow_through_the_steps(body, x):
 
 def test_a_step_against_the_gradient_lowers_the_loss(body, x):
     before, weight = values(body), np.full((LENGTH, 1), 1 / body.call(x).size, "float32")
-    value, (*gradients, _) = body.squares(before, x, weight)
+    value, (*gradients, _) = body.squares([*before, x], weight)
     assert all(np.isfinite(gradient).all() for gradient in gradients)
     norm = np.sqrt(sum((gradient.astype("float64") ** 2).sum() for gradient in gradients))
-    after, _ = body.squares([old - 1e-3 / norm * change for old, change in zip(before, gradients)], x, weight)
+    moved = [old - 1e-3 / norm * gradient for old, gradient in zip(before, gradients, strict=True)]
+    after, _ = body.squares([*moved, x], weight)
     assert value - 2e-3 * norm < after < value - 5e-4 * norm  # as much as the slope says
 
 
