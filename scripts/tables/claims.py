@@ -1,8 +1,8 @@
 """Tables of the comparisons that scripts/experiments/claims.sh lists."""
 
 import math
-import statistics
 
+from scripts.experiments.compare import of_seeds
 from scripts.tables.results import mean, read
 
 WORDS = {
@@ -92,7 +92,7 @@ def claims_rates_words():
 
 
 def _by_rate(corpus, of_perplexity):
-    """Short runs on valid, in a column for each learning rate."""
+    """Runs of one seed on valid, in a column for each learning rate."""
     cases = [case for case in read("claims/recurrent_rates")["cases"] if case["corpus"] == corpus]
     rates = sorted({rate for case in cases for rate in case["valid"]}, key=float)
     yield " | ".join(["", "AR and TAR", "reset rate", "updates", *rates])
@@ -104,8 +104,7 @@ def _by_rate(corpus, of_perplexity):
 
 def _bits(perplexity):
     """Returns the bits of a perplexity, which has a value for each seed."""
-    runs = list(map(math.log2, perplexity["runs"]))
-    return mean({"mean": statistics.mean(runs), "std": statistics.stdev(runs) if len(runs) > 1 else None}, digits=3)
+    return mean(of_seeds(list(map(math.log2, perplexity["runs"]))), digits=3)
 
 
 def _systems(comparison):
