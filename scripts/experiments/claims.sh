@@ -3,12 +3,13 @@
 #
 #   scripts/experiments/claims.sh data runs/claims [NAME...]
 #
-# The first folder holds four corpora of the books. `part` has the first 34,000 lines of their train.txt, and their valid.txt
-# and test.txt:
+# The first folder holds five corpora of the books. `part` has the first 34,000 lines of their train.txt, `quarter` the first
+# 8,500, and both have their valid.txt and test.txt:
 #
 #   python -m trainers.prepare --source=BOOKS --data_dir=data/books
 #   python -m trainers.prepare --source=part --min_count=8 --data_dir=data/small
 #   python -m trainers.prepare --source=part --unit=characters --data_dir=data/characters
+#   python -m trainers.prepare --source=quarter --min_count=5 --data_dir=data/quarter
 #   for split in train valid test; do sed 's/ \([.!?]\) / \1\n/g' BOOKS/$split.txt > sentences/$split.txt; done
 #   python -m trainers.prepare --source=sentences --data_dir=data/sentences
 #
@@ -19,10 +20,10 @@ data=$1 output=$2
 shift 2
 names=("$@")
 
-compare() { # NAME CORPUS SEEDS UPDATES FLAGFILES
+compare() { # NAME CORPUS SEEDS UPDATES FLAGFILES [more arguments]
   [[ ${#names[@]} == 0 || " ${names[*]} " == *" $1 "* ]] || return 0
   "${PYTHON:-python}" -m scripts.experiments.compare --data_dir="$data/$2" --output_dir="$output/$1" --seeds="$3" \
-    --updates="$4" --validations=5 --flagfiles="$5"
+    --updates="$4" --validations=5 --flagfiles="$5" "${@:6}"
 }
 
 base=configs/books_comparison
@@ -40,3 +41,6 @@ compare contexts books 1,2,3 400 'configs/books_context/*.flags'
 compare hybrids books 1,2,3 7000 'configs/books_hybrids/*.flags,configs/books_ablations/nplm_half_rate.flags'
 compare averages books 1,2,3 7000 configs/books_ablations/nplm_local.flags
 compare plain books 1,2,3 2000 "$base/sm.flags,$base/sm_t.flags"
+fast=--common=configs/parts/bfloat16.flags
+compare sampled books 1,2 1500 'configs/books_jozefowicz/*.flags' $fast
+compare dropout quarter 1,2,3 2500 'configs/books_jozefowicz_dropout/*.flags' $fast

@@ -5,14 +5,14 @@ import math
 from scripts.experiments.compare import of_seeds
 from scripts.tables.results import mean, read
 
+ASM = {"asm": 8, "asm_4": 4, "asm_16": 16, "asm_32": 32, "asm_64": 64}
 WORDS = {
     "adp_t_head": ["ADP-T, another projection before the head"],
     "adp_t": ["ADP-T"],
     "adp": ["ADP: inputs and outputs have their own vectors"],
     "adp_t_words": ["ADP-T, projections of their own"],
     "tied_without_reduction": ["one tied table of 64 dimensions, without reduction"],
-    "asm": ["ASM, vectors of 8 dimensions"],
-    **{f"asm_{dim}": [f"ASM, of {dim}"] for dim in (4, 16, 32, 64)},
+    **{name: [f"ASM, vectors of {dim} dimensions"] for name, dim in ASM.items()},
 }
 NORMS = {"adp_t": ["before the sub-layers (ADP-T)"], "adp_t_after": ["after the residual sums"]}
 SMALL = {"adp_t": ["ADP-T"], "adp_t_tail": ["ADP-T, dropout of 0.2 in the tails"]}

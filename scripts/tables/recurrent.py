@@ -1,28 +1,17 @@
 """Tables of the recurrent models; a function for each."""
 
-import math
-
 from scripts.tables.results import benchmark, candidates, milliseconds, read, spread
 
 
-def _recurrent(unit, names, score):
-    for key, name in names.items():
-        system = read(f"recurrent/{unit}/comparison")["systems"][key]
-        scores = [score(system[split]["mean"]) for split in ("valid", "test")]
-        rare = [f"{system['rare']['mean']:.2f}"] if unit == "words" else []
-        yield [name, f"{system['parameters']:,}", f"{system['seconds']['mean']:.0f}", *scores, *rare]
-
-
 def recurrent_words():
-    yield " | parameters | seconds | valid | test | loss of rare words"
+    yield " | parameters | updates | seconds | valid | test | loss of rare words"
     names = {"adp_t": "ADP-T", "awd_lstm": "AWD-LSTM", "awd_qrnn": "AWD-QRNN", "sm_t": "SM-T"}
-    yield from _recurrent("words", names, "{:.1f}".format)
-
-
-def recurrent_characters():
-    yield " | parameters | seconds | bits per character, valid | test"
-    names = {"characters_lstm": "LSTM", "characters_qrnn": "QRNN, window 2"}
-    yield from _recurrent("characters", names, lambda perplexity: f"{math.log2(perplexity):.3f}")
+    systems = read("recurrent/words/comparison")["systems"]
+    for name, system in systems.items():
+        updates = int(list(system["validations"])[-1])
+        figures = [f"{system['parameters']:,}", f"{updates:,}", f"{system['seconds']['mean']:.0f}"]
+        scores = [f"{system[key]['mean']:.{digits}f}" for key, digits in (("valid", 1), ("test", 1), ("rare", 2))]
+        yield [names[name], *figures, *scores]
 
 
 def search():

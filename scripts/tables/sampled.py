@@ -1,6 +1,13 @@
 """Tables of the sampled losses; a function for each."""
 
-from scripts.tables.results import BENCHMARKS, benchmark, read, spread
+from scripts.tables.results import BENCHMARKS, benchmark, mean, read, spread
+
+SYSTEMS = {
+    "lstm_512": "512 cells",
+    "lstm_1024": "1,024 cells",
+    "lstm_512_cnn": "512 cells, words read by a CNN",
+    "lstm_512_nce": "512 cells, NCE",
+}
 
 
 def sampled_loss():
@@ -22,10 +29,12 @@ def sampled_loss_sizes():
 
 def sampled_books():
     systems = read("sampled/comparison")["systems"]
-    yield f" | {' | '.join(f'after {int(update):,} updates' for update in systems['lstm_512']['validations'])}"
-    for key, name in {"lstm_512": "importance sampling", "lstm_512_nce": "NCE"}.items():
-        figures = systems[key]["validations"].values()
-        yield [name, *(" and ".join(f"{value:.1f}" for value in figure["runs"]) for figure in figures)]
+    updates = [f"after {int(update):,} updates" for update in systems["lstm_512"]["validations"]]
+    yield " | ".join(["", "parameters", "seeds", *updates, "test"])
+    for name, label in SYSTEMS.items():
+        figures = systems[name]
+        perplexities = map(mean, (*figures["validations"].values(), figures["test"]))
+        yield [label, f"{figures['parameters']:,}", figures["seeds"], *perplexities]
 
 
 def ensembles():
