@@ -3,6 +3,7 @@
 from scripts.tables.results import BENCHMARKS, benchmark, mean, read, spread
 
 SYSTEMS = {
+    "lstm_256": "256 cells",
     "lstm_512": "512 cells",
     "lstm_1024": "1,024 cells",
     "lstm_512_cnn": "512 cells, words read by a CNN",
@@ -31,10 +32,20 @@ def sampled_books():
     systems = read("sampled/comparison")["systems"]
     updates = [f"after {int(update):,} updates" for update in systems["lstm_512"]["validations"]]
     yield " | ".join(["", "parameters", "seeds", *updates, "test"])
-    for name, label in SYSTEMS.items():
-        figures = systems[name]
+    for name, figures in systems.items():
         perplexities = map(mean, (*figures["validations"].values(), figures["test"]))
-        yield [label, f"{figures['parameters']:,}", figures["seeds"], *perplexities]
+        yield [SYSTEMS[name], f"{figures['parameters']:,}", figures["seeds"], *perplexities]
+
+
+def sampled_rates():
+    """Runs of one seed on valid, in a column for each learning rate."""
+    cases = read("sampled/rates")["cases"]
+    rates = sorted({rate for case in cases for rate in case["valid"]}, key=float)
+    yield " | ".join(["", "reset rate", *rates])
+    for case in cases:
+        values = [case["valid"].get(rate, "") for rate in rates]
+        found = ["diverges" if value is None else value and f"{value:,.1f}" for value in values]
+        yield [SYSTEMS[case["system"]], f"{case['reset_rate']:g}", *found]
 
 
 def ensembles():
