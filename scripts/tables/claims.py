@@ -3,7 +3,7 @@
 import math
 
 from scripts.experiments.compare import of_seeds
-from scripts.tables.results import mean, read
+from scripts.tables.results import by_rate, mean, read
 
 ASM = {"asm": 8, "asm_4": 4, "asm_16": 16, "asm_32": 32, "asm_64": 64}
 WORDS = {
@@ -96,14 +96,12 @@ def claims_rates_words():
 
 
 def _by_rate(corpus, of_perplexity):
-    """Runs of one seed on valid, in a column for each learning rate."""
+    def labels(case):
+        penalties = "2 and 1" if case["penalties"] else "0"
+        return [SHORT[case["system"]], penalties, f"{case['reset_rate']:g}", f"{case['updates']:,}"]
+
     cases = [case for case in read("claims/recurrent_rates")["cases"] if case["corpus"] == corpus]
-    rates = sorted({rate for case in cases for rate in case["valid"]}, key=float)
-    yield " | ".join(["", "AR and TAR", "reset rate", "updates", *rates])
-    for case in cases:
-        found = [of_perplexity(case["valid"][rate]) if rate in case["valid"] else "" for rate in rates]
-        settings = ["2 and 1" if case["penalties"] else "0", f"{case['reset_rate']:g}", f"{case['updates']:,}"]
-        yield [SHORT[case["system"]], *settings, *found]
+    return by_rate(" | AR and TAR | reset rate | updates", cases, labels, of_perplexity)
 
 
 def _bits(perplexity):

@@ -43,6 +43,15 @@ def mean(figures, digits=1):
     return f"{figures['mean']:,.{digits}f}{deviation}"
 
 
+def by_rate(header, cases, labels, of_perplexity):
+    """Yields the labels of each case and its perplexities on valid, in a column for each learning rate."""
+    rates = sorted({rate for case in cases for rate in case["valid"]}, key=float)
+    yield " | ".join([header, *rates])
+    for case in cases:
+        found = [of_perplexity(case["valid"][rate]) if rate in case["valid"] else "" for rate in rates]
+        yield [*labels(case), *found]
+
+
 def milliseconds(seconds):
     return f"{1000 * seconds:,.{0 if seconds >= 0.01 else 1}f} ms"
 

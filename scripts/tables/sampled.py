@@ -1,6 +1,6 @@
 """Tables of the sampled losses; a function for each."""
 
-from scripts.tables.results import BENCHMARKS, benchmark, mean, read, spread
+from scripts.tables.results import BENCHMARKS, benchmark, by_rate, mean, read, spread
 
 SYSTEMS = {
     "lstm_256": "256 cells",
@@ -38,14 +38,11 @@ def sampled_books():
 
 
 def sampled_rates():
-    """Runs of one seed on valid, in a column for each learning rate."""
+    def labels(case):
+        return [SYSTEMS[case["system"]], f"{case['reset_rate']:g}"]
+
     cases = read("sampled/rates")["cases"]
-    rates = sorted({rate for case in cases for rate in case["valid"]}, key=float)
-    yield " | ".join(["", "reset rate", *rates])
-    for case in cases:
-        values = [case["valid"].get(rate, "") for rate in rates]
-        found = ["diverges" if value is None else value and f"{value:,.1f}" for value in values]
-        yield [SYSTEMS[case["system"]], f"{case['reset_rate']:g}", *found]
+    return by_rate(" | reset rate", cases, labels, lambda value: "diverges" if value is None else f"{value:,.1f}")
 
 
 def ensembles():
