@@ -12,7 +12,6 @@ pytestmark = pytest.mark.once
 MAY_ASK_FOR_THE_BACKEND = {  # outside of backend/ and ops/: why
     "distribution/strategies.py": "every strategy is one of an engine",
     "export/saved_model.py": "SavedModels are made on TensorFlow",
-    "layers/flat_dense.py": "torch adds a bias within the product",
     "layers/inputs/char_cnn.py": "eager torch on a CPU needs no static shapes",
     "optimizers/nag.py": "fused kernels",
 }

@@ -3,6 +3,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_adaptive.backend.products import matmul
 from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.ops.quantized_matrix import floats
 from keras_adaptive.typing import Shape, Tensor
@@ -31,18 +32,8 @@ class FlatDense(Quantizable, keras.layers.Dense):
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         flat = ops.reshape(inputs, [-1, inputs.shape[-1]])
-        if keras.config.backend() == "torch" and self.use_bias:
-            flat = self._torch_call(flat)
-        else:
-            flat = super().call(flat, training=training)
+        flat = self.activation(matmul(flat, self.kernel, self.bias))
         return ops.reshape(flat, (*ops.shape(inputs)[:-1], self.units))
-
-    def _torch_call(self, flat):
-        """Adds the bias within the product, which saves the second pass of Keras over the output."""
-        import torch
-
-        bias, kernel = ops.convert_to_tensor(self.bias), ops.convert_to_tensor(self.kernel)
-        return self.activation(torch.addmm(bias, flat, kernel))
 
     def save_own_variables(self, store: Any) -> None:
         keras.layers.Layer.save_own_variables(self, store)

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_adaptive.backend.custom_vjp import vjp
 from keras_adaptive.backend.ordering import with_dependencies
+from keras_adaptive.backend.products import add_product, is_by_onednn, matmul
 from keras_adaptive.ops.chunks import chunk_sizes
 
 LEAST_SHARE = 1e-30  # lower bound of the probability of all classes, a divisor; too small to affect a gradient
@@ -221,15 +222,14 @@ class _Column:
 class TorchChunk:
     """Works as `compiled_chunk`, but in place: one buffer holds the logits, then the probabilities, then the gradients.
 
-    With bfloat16 the products hold the logits, then the gradients. The float32 buffer has only a block of their rows,
-    which stays in the cache of the processor.
+    With bfloat16, and by oneDNN, the products hold the logits, then the gradients. The float32 buffer has only a block
+    of their rows, which stays in the cache of the processor.
     """
 
     def __init__(self, table, bias, dtype, wanted):
         self.classes, self.bias, self.wanted = table.shape[0], bias, wanted
         self.narrow, self.wide = _cast(table, dtype)
-        self.is_narrow = keras.backend.standardize_dtype(self.wide.dtype) != "float32"  # its products are not float32
-        self.buffer = None
+        self.buffer, self.in_blocks = None, False
 
     def __call__(self, rows, live, sums):
         import torch
@@ -243,37 +243,40 @@ class TorchChunk:
         for start in range(0, len(rows.x), len(self.buffer)):
             block = slice(start, start + len(self.buffer))
             inside = Inputs(*(None if part is None else part[block] for part in rows))
-            logits, results = self._block(inside, None if products is None else products[block])
+            held = None if products is None else products[block]
+            logits, results = self._block(inside, held)
             blocks.append(results)
             if self.wanted.gradients:
                 words = logits[:, : self.classes]
                 if "bias" in sums:
                     sums["bias"].addmv_(words.T, inside.weights[:, 0], beta=0 if is_first and start == 0 else 1)
-                if self.is_narrow:
-                    products[block] = words
+                if self.in_blocks and logits is not held:
+                    held.copy_(words)
         results = {name: torch.cat([block[name] for block in blocks]) for name in blocks[0]}
         if self.wanted.gradients:
-            d_logits = products if self.is_narrow else words
-            results["x"] = rows.weights * (d_logits @ self.wide)
+            d_logits = products if self.in_blocks else words
+            results["x"] = rows.weights * matmul(d_logits, self.wide)
             if "table" in sums:
-                self._add(sums["table"], d_logits, (rows.weights * rows.x).to(self.wide.dtype), is_first)
+                scaled = (rows.weights * rows.x).to(self.wide.dtype)
+                add_product(sums["table"], d_logits.T, scaled, is_first)
         return results, sums
 
     def _allocate(self, rows):
         """Makes the buffer for the first chunk, which is the largest."""
         import torch
 
+        self.in_blocks = self.wide.dtype != torch.float32 or is_by_onednn(rows.x, self.narrow.T)
         columns = self.classes + (0 if rows.extra_logits is None else rows.extra_logits.shape[1])
-        count = -(-chunk_sizes().block_bytes // (4 * columns)) if self.is_narrow else len(rows.x)
+        count = -(-chunk_sizes().block_bytes // (4 * columns)) if self.in_blocks else len(rows.x)
         size = min(count, len(rows.x)), columns
         self.buffer = torch.empty(size, dtype=torch.float32, device=rows.x.device)
 
     def _products(self, x):
-        """Writes float32 logits of the words into the buffer, or returns narrow ones."""
+        """Writes float32 logits of the words into the buffer, or returns products, without the bias."""
         import torch
 
-        if x.dtype != torch.float32:
-            return x @ self.narrow.T
+        if self.in_blocks or x.dtype != torch.float32:
+            return matmul(x, self.narrow.T)
         words = self.buffer[: len(x), : self.classes]
         if self.bias is None:
             torch.mm(x, self.narrow.T, out=words)
@@ -282,13 +285,16 @@ class TorchChunk:
         return None
 
     def _block(self, rows, products):
-        """Returns a part of the buffer, which holds gradients without weights, and the results of its rows."""
+        """Returns gradients without weights, in the buffer or in place of the products, and the results of the rows."""
         import torch
 
         logits, (loss, cap, *_) = self.buffer[: len(rows.targets)], self.wanted
+        if products is not None and products.dtype == torch.float32 and products.shape[1] == logits.shape[1]:
+            logits = products
         words = logits[:, : self.classes]
         if products is not None:
-            words.copy_(products)
+            if logits is not products:
+                words.copy_(products)
             if self.bias is not None:
                 words += self.bias
         if rows.excluded is not None:
@@ -341,12 +347,3 @@ class TorchChunk:
         return best | (
             {"extra_log_probs": log_probs[:, self.classes :].clone()} if words.shape != log_probs.shape else {}
         )
-
-    def _add(self, total, d_logits, scaled, is_first):
-        """Adds the gradient of the table by this chunk."""
-        if not self.is_narrow:
-            total.addmm_(d_logits.T, scaled, beta=0 if is_first else 1)
-        elif is_first:
-            total.copy_(d_logits.T @ scaled)
-        else:
-            total.add_(d_logits.T @ scaled)

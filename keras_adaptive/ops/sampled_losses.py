@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_adaptive.backend.checks import check_shapes
 from keras_adaptive.backend.custom_vjp import custom_vjp
+from keras_adaptive.backend.products import matmul
 from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.chunks import default_chunk_rows
 from keras_adaptive.ops.linear_cross_entropy import linear_cross_entropy
@@ -283,15 +284,15 @@ def _softplus_sum(x, table, bias, weights, excluded=None):
         def body(inputs, live, carry):
             x, weight, *own = inputs
             weight = ops.where(live, weight, 0.0)
-            logits = ops.cast(ops.matmul(x, ops.transpose(narrow)), "float32") + bias
+            logits = ops.cast(matmul(x, ops.transpose(narrow)), "float32") + bias
             if own:
                 logits = ops.where(columns == own[0][:, None], -EXCLUDED, logits)
             losses = weight * ops.sum(ops.softplus(logits), axis=-1)
             d_logits = weight[:, None] * ops.sigmoid(logits)
             of_bias = carry[1] + ops.sum(d_logits, axis=0)
             d_logits = ops.cast(d_logits, wide.dtype)
-            of_table = ops.matmul(ops.transpose(d_logits), ops.cast(x, wide.dtype))
-            return [losses, ops.matmul(d_logits, wide)], [carry[0] + ops.cast(of_table, "float32"), of_bias]
+            of_table = matmul(ops.transpose(d_logits), ops.cast(x, wide.dtype))
+            return [losses, matmul(d_logits, wide)], [carry[0] + ops.cast(of_table, "float32"), of_bias]
 
         outputs = [ops.zeros(ops.shape(tensor), "float32") for tensor in (weights, x)]
         carry = [ops.zeros(ops.shape(tensor), "float32") for tensor in (table, bias)]

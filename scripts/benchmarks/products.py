@@ -18,13 +18,16 @@ def gradients(shapes, dtype):
     import keras
     from keras import ops
 
+    from keras_adaptive.backend.products import matmul
+
     random, dtype = np.random.default_rng(0), keras.dtype_policies.get(dtype).compute_dtype
     normal = lambda shape: random.standard_normal(shape, "float32")  # noqa: E731
     factors = [[keras.Variable(normal(shape), dtype=dtype, trainable=False) for shape in pair] for pair in shapes]
 
     def of_pair(x, kernel):
-        product = ops.matmul(x, kernel)
-        return ops.matmul(product, ops.swapaxes(kernel, -1, -2)), ops.matmul(ops.swapaxes(x, -1, -2), product)
+        multiply = matmul if len(x.shape) == len(kernel.shape) == 2 else ops.matmul  # as the layers do
+        product = multiply(x, kernel)
+        return multiply(product, ops.swapaxes(kernel, -1, -2)), multiply(ops.swapaxes(x, -1, -2), product)
 
     def function():
         return [of_pair(*map(ops.convert_to_tensor, pair)) for pair in factors]

@@ -2,6 +2,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_adaptive.backend.products import matmul
 from keras_adaptive.layers.initializers import fan_in_uniform
 from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.layers.regularization.seeded_dropout import SeededDropout, in_training
@@ -87,7 +88,7 @@ class QRNNLayer(Quantizable):
         """Returns source·kernel + bias with all positions as one matrix, as `FlatDense` does."""
         kernel, bias = (ops.cast(variable, self.compute_dtype) for variable in (floats(self.kernel), self.bias))
         kernel = in_training(self._drop_weights, kernel, training)
-        sums = ops.matmul(ops.reshape(source, [-1, source.shape[-1]]), kernel) + bias
+        sums = matmul(ops.reshape(source, [-1, source.shape[-1]]), kernel, bias)
         return ops.reshape(sums, (*ops.shape(source)[:-1], bias.shape[0]))
 
     def activations_per_token(self) -> int:

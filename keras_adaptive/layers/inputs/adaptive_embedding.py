@@ -4,6 +4,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_adaptive.backend.products import matmul
 from keras_adaptive.layers.inputs.input import Input
 from keras_adaptive.layers.quantizable import Quantizable
 from keras_adaptive.ops.bands import band_boundaries, band_dimensions, cutoff_tuple
@@ -94,7 +95,7 @@ class AdaptiveEmbedding(Quantizable, Input):
             vectors = rows_of(table, ops.where(inside, ids - low, 0))  # (rows, dim_i)
             parts.append(ops.cast(ops.where(ops.expand_dims(inside, -1), vectors, 0), self.compute_dtype))
         projections = [ops.cast(floats(projection), self.compute_dtype) for projection in self.projections]
-        embedded = ops.matmul(ops.concatenate(parts, axis=-1), ops.concatenate(projections, axis=0))
+        embedded = matmul(ops.concatenate(parts, axis=-1), ops.concatenate(projections, axis=0))
         return ops.reshape(embedded, (*shape, self.output_dim))
 
     def get_config(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_adaptive.backend.products import matmul
 from keras_adaptive.backend.sparse.gradients import take_rows
 from keras_adaptive.layers.inputs.adaptive_embedding import AdaptiveEmbedding
 from keras_adaptive.layers.inputs.input import Input
@@ -255,15 +256,15 @@ class AdaptiveSoftmax(Quantizable, TiedOutput, Softmax):
     def _project(self, x, band):
         """Projects (…, hidden_dim) to (…, dim_i) by the band's matrix or the transposed tied one, if there is any."""
         if self.projections[band] is not None:
-            return ops.matmul(x, self._cast(self.projections[band]))
+            return matmul(x, self._cast(self.projections[band]))
         if not self._tied_projections[band]:
             return x
-        return ops.matmul(x, ops.transpose(self._cast(self.tied_to.projections[band])))
+        return matmul(x, ops.transpose(self._cast(self.tied_to.projections[band])))
 
     def _class_logits(self, x):
         """Returns the logits of the tails in the head: (…, number of tails) float32."""
         x = self._project(x, 0) if self._projects_head else x
-        logits = ops.cast(ops.matmul(x, ops.transpose(self._cast(self.class_table))), "float32")
+        logits = ops.cast(matmul(x, ops.transpose(self._cast(self.class_table))), "float32")
         return logits if self.class_bias is None else logits + ops.cast(self.class_bias, "float32")
 
     def logits_in_training(self, rows: int) -> int:

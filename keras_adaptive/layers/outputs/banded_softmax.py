@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_adaptive.backend.ordering import computed_once, with_dependencies
+from keras_adaptive.backend.products import matmul
 from keras_adaptive.ops.active_rows import update_rows
 from keras_adaptive.ops.chunks import tail_chunk_rows
 from keras_adaptive.ops.linear_cross_entropy import checked_inputs, linear_nll, sliced_total_and_rows, total_and_rows
@@ -341,7 +342,7 @@ class BandedSoftmax:
 
     def _logits_of(self, band, x):
         """Returns the logits of a band's words for projected hidden states."""
-        logits = ops.cast(ops.matmul(x, ops.transpose(ops.cast(floats(band.table), x.dtype))), "float32")
+        logits = ops.cast(matmul(x, ops.transpose(ops.cast(floats(band.table), x.dtype))), "float32")
         return capped(logits if band.bias is None else logits + ops.cast(band.bias, "float32"), self.soft_cap)
 
     def _update(self, band, function, active, inputs, outputs):

@@ -5,9 +5,9 @@ import numpy as np
 from keras import ops
 
 from keras_adaptive.backend.custom_vjp import custom_vjp
+from keras_adaptive.backend.products import add_product, matmul
 from keras_adaptive.backend.scan import scan
 from keras_adaptive.ops.context.layout import (
-    add_product,
     arranged,
     arranged_rows,
     as_rows,
@@ -52,8 +52,8 @@ def product_of_averages(x, kernel, filters, before):
 
         def step(state, inputs):
             weights, matrix = inputs
-            of_kernel = ops.matmul(ops.transpose(as_rows(text.filtered(weights), text.dim)), of_product)
-            of_average = of_averages + ops.cast(ops.matmul(of_product, ops.transpose(matrix)), "float32")
+            of_kernel = matmul(ops.transpose(as_rows(text.filtered(weights), text.dim)), of_product)
+            of_average = of_averages + ops.cast(matmul(of_product, ops.transpose(matrix)), "float32")
             of_average = arranged_rows(ops.cast(of_average, x.dtype), text.batch, text.length)
             of_weights = text.of_weights(of_average, reach) if learned else ops.zeros((reach,), "float32")
             return (state[0] + text.unfiltered(of_average, weights),), (of_kernel, of_weights)

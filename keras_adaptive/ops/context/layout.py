@@ -9,8 +9,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_adaptive.backend.ordering import with_dependencies
-
 
 def time_first():
     """Returns whether the backend arranges texts as (tokens, batch·dim)."""
@@ -40,18 +38,6 @@ def restored(rows, batch):
     if not time_first():
         return ops.reshape(rows, (batch, -1, rows.shape[-1]))
     return ops.transpose(ops.reshape(rows, (-1, batch, rows.shape[-1])), (1, 0, 2))
-
-
-def add_product(total, a, b):
-    """Returns a·b plus `total`, float32: a vector, or a matrix that torch overwrites."""
-    if adds_in_place(a):
-        return total.addmm_(a, b) if len(total.shape) == 2 else total.addmm(a, b)
-    return total + ops.cast(ops.matmul(with_dependencies(a, total), b), "float32")
-
-
-def adds_in_place(tensor):
-    """Returns whether torch can add a product with the tensor to a float32 sum without a copy."""
-    return keras.config.backend() == "torch" and keras.backend.standardize_dtype(tensor.dtype) == "float32"
 
 
 def band_matrix(weights, rows):

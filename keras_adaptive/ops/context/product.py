@@ -9,11 +9,10 @@ from keras import ops
 from keras_adaptive.backend.checks import check_shapes
 from keras_adaptive.backend.custom_vjp import custom_vjp
 from keras_adaptive.backend.ordering import with_dependencies
+from keras_adaptive.backend.products import add_product, adds_in_place
 from keras_adaptive.ops.chunks import chunk_sizes
 from keras_adaptive.ops.context.averages import product_of_averages
 from keras_adaptive.ops.context.layout import (
-    add_product,
-    adds_in_place,
     arranged,
     arranged_rows,
     as_rows,
@@ -133,7 +132,7 @@ def _tokens_backward(chunks, kernel, of_product, of_total):
         return chunks.restored(as_rows(of_window[..., first:, :], chunks.dim)), of_window[..., :first, :]
 
     of_kernels = chunks.fold(add_to_kernels, chunks.blocks(whole))
-    of_kernel = whole if adds_in_place(kernel) else joined(of_kernels, 0)
+    of_kernel = whole if adds_in_place() else joined(of_kernels, 0)
     return chunks.gradient(part_of_text), of_kernel
 
 
@@ -214,10 +213,10 @@ class _Chunks:
     def add_gradients(self, of_window, upstream, kernels, size):
         """Adds the gradient through the products to a gradient of the window, which may be overwritten."""
         last = self.num_local - 1
-        if adds_in_place(upstream):
+        if adds_in_place():
             for distance, kernel in enumerate(kernels):
                 rows = of_window[last - distance : last - distance + size].view(-1, self.dim)
-                rows.addmm_(upstream, kernel.T)
+                add_product(rows, upstream, kernel.T)
             return of_window
         for block, kernel in enumerate(kernels):
             product = ops.matmul(with_dependencies(upstream, of_window), ops.transpose(kernel))
@@ -234,7 +233,7 @@ class _Chunks:
         """Adds the part of the gradient of a window that comes from the next chunk."""
         if not isinstance(size, int) or not self.num_local - 1:
             return of_window
-        if adds_in_place(of_window):
+        if adds_in_place():
             of_window[size:] += overlap
             return of_window
         return of_window + padded(overlap, size, 0)
