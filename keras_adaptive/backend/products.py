@@ -15,17 +15,10 @@ def matmul(a, b, bias=None):
     """Returns a·b (+ bias) of a tensor (…, k), a matrix (k, n) and a vector (n,), like Keras' product and sum."""
     if keras.config.backend() != "torch":
         return ops.matmul(a, b) if bias is None else ops.matmul(a, b) + bias
-    import torch
-
-    a, *others = (ops.convert_to_tensor(tensor) for tensor in (a, b, bias) if tensor is not None)
-    rows = a.reshape(-1, a.shape[-1])
-    if not is_by_onednn(rows, *others):
-        product = torch.addmm(others[1], rows, others[0]) if others[1:] else torch.mm(rows, others[0])
-    elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (rows, *others)):
-        product = _differentiable().apply(rows, *others)
-    else:
-        product = _onednn(rows, *others)
-    return product.reshape(*a.shape[:-1], product.shape[-1])
+    given = [ops.convert_to_tensor(tensor) for tensor in (a, b, bias) if tensor is not None]
+    if len(a.shape) == 2:
+        return _torch_product(*given)
+    return _torch_product(given[0].reshape(-1, a.shape[-1]), *given[1:]).reshape(*a.shape[:-1], b.shape[-1])
 
 
 def add_product(total, a, b, is_first=False):
@@ -74,6 +67,15 @@ def _is_onednn_faster():
     if not is_there or torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
     return "AMD" in torch.cpu.get_capabilities().get("cpu_name", "")
+
+
+def _torch_product(a, b, *bias):
+    import torch
+
+    if not is_by_onednn(a, b, *bias):
+        return torch.addmm(*bias, a, b) if bias else torch.mm(a, b)
+    differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (a, b, *bias))
+    return _differentiable().apply(a, b, *bias) if differentiated else _onednn(a, b, *bias)
 
 
 @functools.cache
