@@ -9,6 +9,7 @@ from keras_adaptive.backend.ordering import with_dependencies
 
 LEAST_ROWS, LEAST_MULTIPLICATIONS = 8, 2**22  # of a product by oneDNN, a call of which takes 16 µs
 BLOCK_VALUES = 2**21  # number of values of a product that are added to a sum at a time, 8 MiB
+MOST_COLUMNS = 256  # of a product that is computed as its transpose
 
 
 def matmul(a, b, bias=None):
@@ -34,7 +35,7 @@ def add_product(total, a, b, is_first=False):
         return total.addmm_(a, b, beta=0 if is_first else 1)
     size = -(-BLOCK_VALUES // total.shape[1]) if by_onednn else len(a)
     for part, rows in zip(total.split(size), a.split(size)):
-        product = matmul(rows, b)
+        product = _onednn(rows, b) if by_onednn else rows @ b
         part.copy_(product) if is_first else part.add_(product)
     return total
 
@@ -75,7 +76,7 @@ def _torch_product(a, b, *bias):
     if not is_by_onednn(a, b, *bias):
         return torch.addmm(*bias, a, b) if bias else torch.mm(a, b)
     differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (a, b, *bias))
-    return _differentiable().apply(a, b, *bias) if differentiated else _onednn(a, b, *bias)
+    return (_differentiable().apply if differentiated else _onednn)(a, b, *bias).contiguous()
 
 
 @functools.cache
@@ -103,9 +104,19 @@ def _differentiable():
 def _onednn(a, b, bias=None):
     import torch
 
-    linear = torch.ops.mkldnn._linear_pointwise.default  # (x, w, bias) → x·wᵀ + bias
-    if bias is None and a.T.is_contiguous() and len(a) > b.shape[1]:  # of a transposed matrix, many columns are faster
-        return linear(b.T, a, None, "none", [], "").T.contiguous()
+    linear = torch.ops.mkldnn._linear_pointwise.default  # (x, w, bias) → x·wᵀ + bias, of a copy of a transposed x
+    if bias is None and _is_tall(a, b):
+        return linear(b.T, a.T.contiguous().T, None, "none", [], "").T
     # Where neither the rows nor the columns of w follow each other without gaps, it takes a thousand times as long.
     b = b if b.is_contiguous() or b.T.is_contiguous() else b.contiguous()
     return linear(a, b.T, bias, "none", [], "")
+
+
+def _is_tall(a, b):
+    """Returns whether the rows of a, the columns of a matrix in memory, are better the columns of the product.
+
+    They are if they are more than the columns of b, unless these are so many that the smaller copy matters more.
+    Columns of a matrix whose rows lie a multiple of 4 KiB apart share a few lines of the cache: they are slow to copy.
+    """
+    is_transposed = a.stride(0) == 1 and a.stride(1) >= len(a)
+    return is_transposed and len(a) > b.shape[1] and (b.shape[1] <= MOST_COLUMNS or a.stride(1) % 1024 == 0)
