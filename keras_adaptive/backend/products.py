@@ -113,10 +113,11 @@ def _onednn(a, b, bias=None):
 
 
 def _is_tall(a, b):
-    """Returns whether the rows of a, the columns of a matrix in memory, are better the columns of the product.
+    """Returns whether bᵀ·aᵀ is faster than a·b, where a is the transpose of a matrix in memory.
 
-    They are if they are more than the columns of b, unless these are so many that the smaller copy matters more.
-    Columns of a matrix whose rows lie a multiple of 4 KiB apart share a few lines of the cache: they are slow to copy.
+    oneDNN copies the transposed first operand, a or bᵀ. It is faster with many columns, so that bᵀ·aᵀ is better if a
+    has more rows than b has columns. If b has many columns, its copy takes longer than the product gains. The copy of a
+    is slow if the rows of its matrix are a multiple of 4 KiB apart: its columns then share a few lines of the cache.
     """
     is_transposed = a.stride(0) == 1 and a.stride(1) >= len(a)
     return is_transposed and len(a) > b.shape[1] and (b.shape[1] <= MOST_COLUMNS or a.stride(1) % 1024 == 0)

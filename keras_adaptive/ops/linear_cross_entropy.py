@@ -9,6 +9,7 @@ from keras import ops
 from keras_adaptive.backend.checks import check_shapes
 from keras_adaptive.backend.custom_vjp import custom_vjp
 from keras_adaptive.backend.ordering import with_dependencies
+from keras_adaptive.backend.products import adds_in_place
 from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.chunks import chunk_sizes, default_chunk_rows
 from keras_adaptive.ops.logit_chunks import Inputs, TorchChunk, Wanted, compiled_chunk
@@ -129,7 +130,7 @@ def sliced_total_and_rows(slices, boundaries, chunk_rows, wanted):
         )
         weights = whole.pop("weights")
         learned = whole if wanted.table_gradients else {}
-        sums = {name: ops.empty(tensor.shape, "float32") for name, tensor in learned.items()} if _in_place() else {}
+        sums = {name: ops.empty(tensor.shape, "float32") for name, tensor in learned.items()} if adds_in_place() else {}
         total, values, of_whole, of_parts = 0.0, [], [], []
         for place, (low, high) in enumerate(itertools.pairwise(boundaries)):
             of_slice = {name: tensor[low:high] for name, tensor in whole.items()}
@@ -240,7 +241,7 @@ def _total(results, weights):
 
 def _scaled(gradients, factor):
     """Returns the gradients times a scalar; skips a factor of 1 under eager torch, as compilers do."""
-    if _in_place() and factor.device.type == "cpu" and factor == 1:
+    if adds_in_place() and factor.device.type == "cpu" and factor == 1:
         return gradients
     return [factor * gradient for gradient in gradients]
 
@@ -249,11 +250,6 @@ def _arranged(gradients, dtypes):
     """Returns the gradients in their dtypes, and `None` where there is no dtype."""
     gradients = iter(gradients)
     return [dtype and ops.cast(next(gradients), dtype) for dtype in dtypes]
-
-
-def _in_place():
-    """Whether chunks write into the sums of their gradients."""
-    return keras.config.backend() == "torch"
 
 
 def _chunked(inputs, chunk_rows, wanted, sums=None):
@@ -273,14 +269,14 @@ def _chunked(inputs, chunk_rows, wanted, sums=None):
     if wanted.gradients:
         like |= {name: getattr(inputs, name) for name in names if name in DIFFERENTIABLE}
         if not sums and wanted.table_gradients:
-            empty = ops.empty if _in_place() else ops.zeros  # the first chunk overwrites them
+            empty = ops.empty if adds_in_place() else ops.zeros  # the first chunk overwrites them
             of_table = {"table": table} | ({} if bias is None else {"bias": bias})
             sums = {name: empty(ops.shape(tensor), "float32") for name, tensor in of_table.items()}
-        if sums and _in_place() and not active.any():  # no chunk will write
+        if sums and adds_in_place() and not active.any():  # no chunk will write
             sums = {name: tensor.zero_() for name, tensor in sums.items()}
     sums = sums or {}
     options = table, bias, keras.backend.standardize_dtype(inputs.x.dtype), wanted
-    if _in_place():
+    if adds_in_place():
         chunk = TorchChunk(*options)
     else:
         rows_first = keras.config.backend() == "jax" and chunk_rows < chunk_sizes().rows_first

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_adaptive.backend.checks import check_shapes
 from keras_adaptive.backend.custom_vjp import custom_vjp
-from keras_adaptive.backend.products import matmul
+from keras_adaptive.backend.products import add_product, matmul
 from keras_adaptive.ops.active_rows import over_active_rows
 from keras_adaptive.ops.chunks import default_chunk_rows
 from keras_adaptive.ops.linear_cross_entropy import linear_cross_entropy
@@ -291,8 +291,8 @@ def _softplus_sum(x, table, bias, weights, excluded=None):
             d_logits = weight[:, None] * ops.sigmoid(logits)
             of_bias = carry[1] + ops.sum(d_logits, axis=0)
             d_logits = ops.cast(d_logits, wide.dtype)
-            of_table = matmul(ops.transpose(d_logits), ops.cast(x, wide.dtype))
-            return [losses, matmul(d_logits, wide)], [carry[0] + ops.cast(of_table, "float32"), of_bias]
+            of_table = add_product(carry[0], ops.transpose(d_logits), ops.cast(x, wide.dtype))
+            return [losses, matmul(d_logits, wide)], [of_table, of_bias]
 
         outputs = [ops.zeros(ops.shape(tensor), "float32") for tensor in (weights, x)]
         carry = [ops.zeros(ops.shape(tensor), "float32") for tensor in (table, bias)]
